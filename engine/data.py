@@ -1,0 +1,138 @@
+"""Batches: where in the data a run is, and how it gets back there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Generic
+
+from .rng import Rng, capture, generators_of, restore
+from .state import Batch, State
+
+
+@dataclass(slots=True)
+class Position:
+    """A pass over the data, and what drew its order."""
+
+    number: int
+    """Passes begun so far; where epochs have the data's own length, the epoch."""
+    began: int
+    """The run's iteration before the first batch of this pass."""
+    rng: Rng
+    """The generators just before the pass began: they draw its order."""
+    left: Rng | None = None
+    """The generators when the run was left; None while it goes on."""
+    source: object = None
+    """The data, if it is an iterator: it cannot begin again and is taken where it stands."""
+
+
+class Feed(Generic[Batch]):
+    """The batches of one epoch after the other, from the position of a state on.
+
+    An epoch is one pass over the data, or `epoch_length` batches of an endless row of passes.
+    """
+
+    def __init__(
+        self, data: Iterable[Batch], state: State[Batch, Any], epoch_length: int | None
+    ) -> None:
+        """Put the generators back to where the run was left, if this state carries one on."""
+        self.data = data
+        self.epoch_length = epoch_length
+        self._row = None if epoch_length is None else self._passes(state)
+        position = state.position
+        if position is not None and position.left is not None:
+            same = len(position.left.generators) == len(generators_of(data))
+            restore(position.left, data if same else None)
+            position.left = None
+
+    def length(self) -> int | None:
+        """The batches of an epoch, if that is known."""
+        if self.epoch_length is not None:
+            return self.epoch_length
+        try:
+            return len(self.data)  # type: ignore[arg-type]  # the except clause is for those
+        except TypeError:
+            return None
+
+    def epoch(self, state: State[Batch, Any]) -> Iterator[Batch]:
+        """The batches that are left of this epoch, and of `max_iterations`."""
+        batches = self._row
+        if batches is None:
+            carried_on = state.iteration_in_epoch > 0
+            batches = self._reopen(state) if carried_on else self._begin(state)
+        else:
+            assert self.epoch_length is not None
+            batches = islice(batches, self.epoch_length - state.iteration_in_epoch)
+        if state.max_iterations is not None:
+            batches = islice(batches, max(0, state.max_iterations - state.iteration))
+        return batches
+
+    def check(self, state: State[Batch, Any]) -> None:
+        """Refuse a pass that is over without having given a batch.
+
+        Raises:
+            ValueError: The data is empty, or an iterator that an earlier pass has used up.
+        """
+        position = state.position
+        if position is None or state.iteration > position.began:
+            return
+        if isinstance(self.data, Iterator) and position.number > 1:
+            raise ValueError(
+                f"epoch {state.epoch} found no batch: the data is an iterator that an earlier "
+                "epoch has used up. Pass something that can begin again (a DataLoader, a list), "
+                "or give epoch_length= to cut one long iterator into epochs"
+            )
+        raise ValueError(
+            f"epoch {state.epoch} found no batch: the data is empty. If it is a DataLoader, look "
+            "at its batch_size, drop_last and sampler"
+        )
+
+    def leave(self, state: State[Batch, Any]) -> None:
+        """Remember the generators, so that the run can be carried on exactly."""
+        if state.position is not None:
+            state.position.left = capture(self.data)
+
+    def _passes(self, state: State[Batch, Any]) -> Iterator[Batch]:
+        if state.position is not None:
+            yield from self._reopen(state)
+        while True:
+            yield from self._begin(state)
+            self.check(state)
+
+    def _begin(self, state: State[Batch, Any]) -> Iterator[Batch]:
+        number = 1 if state.position is None else state.position.number + 1
+        source = self.data if isinstance(self.data, Iterator) else None
+        _set_epoch(self.data, number)
+        state.position = Position(number, state.iteration, capture(self.data), source=source)
+        return iter(self.data)
+
+    def _reopen(self, state: State[Batch, Any]) -> Iterator[Batch]:
+        position = state.position
+        assert position is not None
+        if position.source is not None and position.source is self.data:
+            return iter(self.data)
+        now = capture(self.data)
+        restore(position.rng, self.data)
+        _set_epoch(self.data, position.number)
+        batches = iter(self.data)
+        consumed = state.iteration - position.began
+        if (found := sum(1 for _ in islice(batches, consumed))) < consumed:
+            raise ValueError(
+                f"cannot carry on at batch {consumed + 1} of epoch {state.epoch}: the data ended "
+                f"after {found} batches. Pass the data that the run was left with"
+            )
+        restore(now, self.data)
+        return batches
+
+
+def _set_epoch(data: object, number: int) -> None:
+    """Tell samplers and data sets that shuffle by epoch which one begins; they count from 0."""
+    batch_sampler = getattr(data, "batch_sampler", None)
+    parts = [data, getattr(data, "dataset", None), getattr(data, "sampler", None), batch_sampler]
+    parts.append(getattr(batch_sampler, "sampler", None))
+    told: set[int] = set()
+    for part in parts:
+        if hasattr(part, "set_epoch") and id(part) not in told:
+            told.add(id(part))
+            part.set_epoch(number - 1)

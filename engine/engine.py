@@ -1,0 +1,253 @@
+"""The engine: one process function and the handlers wired to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from itertools import count
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+from . import ranks
+from .describe import Call, describe, rehearse
+from .events import EventEnum, Stage, Trigger
+from .isolation import untouched
+from .loop import Loop
+from .signals import Signal, Subscription, check_arity, label
+from .state import Batch, Output, State
+
+Result = TypeVar("Result")
+
+Process = Callable[[State[Batch, Output], Batch], Output]
+
+
+class Handler(Protocol):
+    """Anything that attaches itself to an engine, mostly by one or two calls of `engine.on`.
+
+    A handler is a plain value: what it remembers of a run it asks of the state, by
+    `state.recall`. One with an attribute `rank` is attached on that rank only.
+    """
+
+    def attach(self, engine: Engine[Any, Any], /) -> None:
+        """Connect to the events of `engine`."""
+
+
+class Engine(Generic[Batch, Output]):
+    """Calls a process function once a batch and announces events; holds no run.
+
+    Everything that changes during a run lives in the `State` that `run` makes, hands to every
+    call and returns. So an engine can run inside its own handler.
+
+    >>> trainer = Engine(lambda state, batch: 2 * batch)
+    >>> @trainer.on(Events.ITERATION_COMPLETED(every=2))
+    ... def report(state):
+    ...     print(state.iteration, state.output)
+    >>> state = trainer.run([1, 2, 3, 4], max_epochs=1)
+    2 4
+    4 8
+    >>> state.stop_reason
+    'max_epochs'
+    """
+
+    def __init__(
+        self,
+        process: Process[Batch, Output],
+        *handlers: Handler,
+        evaluate: Process[Batch, Output] | None = None,
+        objects: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Wire an engine.
+
+        Args:
+            process: Called as `process(state, batch)`; what it returns is `state.output`.
+            handlers: Attached in this order, like by `add`.
+            evaluate: The process function of `evaluate`; without one it is `process`, which
+                can look at `state.training`.
+            objects: What has `state_dict` and `load_state_dict`, by name: models, optimizers.
+                Checkpoints hold all of them; evaluation leaves the modules among them untouched.
+
+        Raises:
+            TypeError: A process function cannot be called with a state and a batch.
+        """
+        check_arity(process, 2, "an engine's process", "the state and a batch")
+        if evaluate is not None:
+            check_arity(evaluate, 2, "an engine's evaluation", "the state and a batch")
+        self.process = process
+        self.objects: dict[str, Any] = dict(objects or {})
+        self.handlers: dict[str, Handler] = {}
+        self.rehearsal: Process[Batch, Any] | None = None
+        """What stands in for the process function in `simulate`: fires its events, no more."""
+        self._evaluate = evaluate
+        self.signals: dict[EventEnum, Signal] = {}
+        self._names: dict[int, str] = {}
+        self._taken: set[str] = set()
+        self.add(*handlers)
+
+    def add(self, *handlers: Handler) -> Self:
+        """Attach handlers, in this order; return the engine.
+
+        Raises:
+            TypeError: One of them is no handler.
+            ValueError: One of them is attached already.
+        """
+        for handler in handlers:
+            if isinstance(handler, type) or not hasattr(handler, "attach"):
+                raise TypeError(
+                    f"{handler!r} is no handler: it needs an attach(engine) method, and to be an "
+                    "object rather than a class; for a function, use @engine.on(event)"
+                )
+            if id(handler) in self._names:
+                raise ValueError(f"{self._names[id(handler)]} is attached already")
+            if getattr(handler, "rank", None) in (None, ranks.rank()):
+                name = self._names[id(handler)] = self._free(type(handler).__name__)
+                self.handlers[name] = handler
+                handler.attach(self)
+        return self
+
+    def on(
+        self, when: EventEnum | Trigger, *, stage: Stage = Stage.ACT
+    ) -> Callable[
+        [Callable[[State[Batch, Output]], Result]], Callable[[State[Batch, Output]], Result]
+    ]:
+        """Decorate a function to be called with the state of the run when the trigger fires.
+
+        Raises:
+            TypeError: `when` is no event or trigger, or the function does not take one argument.
+        """
+        trigger = Trigger.of(when)
+
+        def attach(
+            function: Callable[[State[Batch, Output]], Result],
+        ) -> Callable[[State[Batch, Output]], Result]:
+            check_arity(function, 1, repr(trigger), "the state")
+            owner = self._names.get(id(getattr(function, "__self__", None)))
+            name = f"{owner}.{function.__name__}" if owner else label(function)
+            subscription = Subscription(function, trigger, stage, self._free(name))
+            for event in trigger.events:
+                self.signal(event).connect(subscription)
+            return function
+
+        return attach
+
+    def off(self, function: Callable[[State[Batch, Output]], object]) -> None:
+        """Call `function` no longer, whatever it was attached to."""
+        for signal in self.signals.values():
+            signal.disconnect(function)
+
+    def signal(self, event: EventEnum) -> Signal:
+        """The blinker signal of an event, for code that speaks blinker; the sender is the state."""
+        if event not in self.signals:
+            self.signals[event] = Signal(event)
+        return self.signals[event]
+
+    def name_of(self, handler: object) -> str:
+        """The name of an attached handler: unique, and the same whenever the script runs.
+
+        Raises:
+            ValueError: It is not attached to this engine.
+        """
+        if isinstance(handler, Subscription):
+            return handler.name
+        if id(handler) not in self._names:
+            raise ValueError(f"{handler!r} is not attached to this engine: engine.add(...) it")
+        return self._names[id(handler)]
+
+    @cached_property
+    def evaluation(self) -> Engine[Batch, Output]:
+        """The engine that `evaluate` runs: the same objects, but handlers of its own."""
+        evaluation = Engine(self._evaluate or self.process)
+        evaluation.objects, evaluation.handlers = self.objects, self.handlers
+        evaluation._names, evaluation._taken = self._names, self._taken
+        return evaluation
+
+    def run(
+        self,
+        data: Iterable[Batch],
+        *,
+        max_epochs: int | None = None,
+        max_iterations: int | None = None,
+        max_steps: int | None = None,
+        epoch_length: int | None = None,
+        state: State[Batch, Output] | None = None,
+        parent: State[Any, Any] | None = None,
+    ) -> State[Batch, Output]:
+        """Run until the first of the limits, or until a handler stops the run; return its state.
+
+        ```
+        LOADING                                   a saved state is put back
+        STARTED
+        while not done:
+            EPOCH_STARTED
+            for batch in data:
+                ITERATION_STARTED
+                output = process(state, batch)    GRADIENTS_READY, STEP_COMPLETED
+                ITERATION_COMPLETED
+                commit point                      SAVING, if asked for
+            EPOCH_COMPLETED
+            commit point
+        COMPLETED                                 or FAILED, and the exception is re-raised
+        CLOSED
+        ```
+
+        Args:
+            data: The batches; the end of the iterable ends an epoch.
+            max_epochs: Passes over the data, or over `epoch_length` batches.
+            max_iterations: Calls of the process function.
+            max_steps: Optimizer steps that were really performed.
+            epoch_length: Batches of a virtual epoch, whose iterator carries on over epochs.
+            state: A run to carry on, with what it had as limits unless others are given here.
+            parent: The run inside which this one happens.
+
+        Raises:
+            ValueError: There is no limit, a limit is no count, or the data gives no batch.
+        """
+        if state is None:
+            state = State(parent=parent)
+        state.carry_on(max_epochs, max_iterations, max_steps)
+        return Loop(self, state, data, epoch_length).run()
+
+    def evaluate(
+        self,
+        data: Iterable[Batch],
+        *,
+        epoch_length: int | None = None,
+        parent: State[Any, Any] | None = None,
+    ) -> State[Batch, Output]:
+        """Run one epoch of evaluation over `data`, or over `epoch_length` batches of it.
+
+        The process function sees `state.training` False; the modules in `objects` are in
+        evaluation mode and no gradient is recorded. Afterwards everything is as it was, random
+        number generators and each module's own mode included; also after an exception.
+        """
+        state: State[Batch, Output] = State(training=False, max_epochs=1, parent=parent)
+        with untouched(self.objects, data):
+            return Loop(self.evaluation, state, data, epoch_length).run()
+
+    def describe(self) -> str:
+        """A table of every moment: who is called, when, in which order, and where it is written."""
+        return describe(self)
+
+    def simulate(
+        self,
+        *,
+        max_epochs: int,
+        epoch_length: int,
+        process: Process[Batch, Any] | None = None,
+    ) -> list[Call]:
+        """List what a run would call, without a model: no handler and no process is called.
+
+        Conditions on counts are known beforehand and `when=` is taken to be true; `seconds=` is
+        left out, and so is what a handler would do, such as stopping the run.
+
+        Args:
+            max_epochs: Epochs to go through.
+            epoch_length: Batches of each.
+            process: Stands in for the process function: fires the events that it would fire.
+        """
+        return rehearse(self, process or self.rehearsal, max_epochs, epoch_length)
+
+    def _free(self, name: str) -> str:
+        """The name itself, or with the first number that makes it a new one."""
+        names = (name if number == 1 else f"{name}.{number}" for number in count(1))
+        free = next(each for each in names if each not in self._taken)
+        self._taken.add(free)
+        return free

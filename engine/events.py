@@ -1,0 +1,260 @@
+"""Events, and the triggers that say at which of their occurrences a handler is called."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+from operator import index
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from .state import State
+
+    Predicate = Callable[[State[Any, Any]], bool]
+
+NEVER = sys.maxsize
+"""The count at which a trigger that cannot fire again is next due."""
+
+
+class Stage(IntEnum):
+    """Where in a moment a handler runs: what measures, then what acts on it, then what reports."""
+
+    MEASURE = 1
+    ACT = 2
+    REPORT = 3
+
+
+class EventEnum(Enum):
+    """An event: derive from this class to add events of one's own.
+
+    Every event counts on one clock: `"epochs"`, `"iterations"`, `"steps"`, or its own
+    `"occurrences"`, which is what events of one's own count on.
+
+    >>> class GanEvents(EventEnum):
+    ...     CRITIC_UPDATED = "critic_updated"
+    >>> GanEvents.CRITIC_UPDATED(every=2)
+    GanEvents.CRITIC_UPDATED(every=2)
+    """
+
+    clock: str
+
+    def __new__(cls, label: str, clock: str = "occurrences") -> Self:
+        """Make the member named `label` that counts on `clock`."""
+        member = object.__new__(cls)
+        member._value_ = label
+        member.clock = clock
+        return member
+
+    # Members are dictionary keys on the way of every step; Enum's own hash is written in Python.
+    __hash__ = object.__hash__
+
+    def __call__(
+        self,
+        *,
+        every: int | None = None,
+        at: int | Iterable[int] | None = None,
+        after: int | None = None,
+        before: int | None = None,
+        seconds: float | None = None,
+        when: Predicate | None = None,
+        once: bool = False,
+        last: bool = False,
+    ) -> Trigger:
+        """Choose the occurrences of this event at which a handler is called.
+
+        Counts are absolute and start at 1, so they never drift and are the same after a resume.
+        Conditions given together must all hold; triggers combined with `|` need one to hold.
+
+        Args:
+            every: Each count that this number divides.
+            at: This count, or these.
+            after: Only counts greater than this one.
+            before: Only counts smaller than this one.
+            seconds: When at least this much wall-clock time has passed since the last call (at
+                first: since the run began). Rank 0's clock decides for all ranks.
+            when: Only where this predicate of the state is true. It is asked last, just before
+                the handler would be called.
+            once: Only the first time in a run that all the other conditions hold.
+            last: Also at the end of the run, in `Events.COMPLETED`, unless the handler was
+                already called in the run's last iteration.
+
+        Raises:
+            TypeError: A count is not an integer, or `when` cannot be called.
+            ValueError: A count is smaller than 1, or no count can fulfil the conditions.
+        """
+        counts = None if at is None else frozenset([at] if isinstance(at, int) else at)
+        return Trigger(
+            frozenset(
+                [Clause(self, every, counts, after, before, seconds, when, once, last)],
+            )
+        )
+
+    def __or__(self, other: EventEnum | Trigger) -> Trigger:
+        """Both: this event at each occurrence, and the other event or trigger."""
+        return Trigger.of(self) | other
+
+    def __repr__(self) -> str:
+        """The name as one writes it."""
+        return f"{type(self).__name__}.{self.name}"
+
+
+class Events(EventEnum):
+    """The events of a run, in the order in which they come."""
+
+    LOADING = "loading"
+    """Before all others: a saved state is put back here."""
+    STARTED = "started"
+    EPOCH_STARTED = "epoch_started", "epochs"
+    ITERATION_STARTED = "iteration_started", "iterations"
+    GRADIENTS_READY = "gradients_ready"
+    """The gradients of a step are complete: unscaled, normalised and finite."""
+    STEP_COMPLETED = "step_completed", "steps"
+    """An optimizer step was really performed."""
+    ITERATION_COMPLETED = "iteration_completed", "iterations"
+    EPOCH_COMPLETED = "epoch_completed", "epochs"
+    COMPLETED = "completed"
+    """The run ended by its limits or by `state.stop()`; never after an error."""
+    SAVING = "saving"
+    """At a commit point, if a save was asked for: what writes checkpoints does it here."""
+    FAILED = "failed"
+    """An exception ends the run; it is re-raised when the handlers have seen it."""
+    CLOSED = "closed"
+    """Always, and last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """Conditions on the occurrences of one event, all of which must hold."""
+
+    event: EventEnum
+    every: int | None = None
+    at: frozenset[int] | None = None
+    after: int | None = None
+    before: int | None = None
+    seconds: float | None = None
+    when: Predicate | None = None
+    once: bool = False
+    last: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what is no count or can never hold."""
+        for name in ("every", "after", "before"):
+            if (count := getattr(self, name)) is not None:
+                object.__setattr__(self, name, self._count(name, count))
+        if self.at is not None:
+            object.__setattr__(self, "at", frozenset(self._count("at", count) for count in self.at))
+        if self.seconds is not None and not self.seconds > 0:
+            raise ValueError(
+                f"{self.event!r}(seconds={self.seconds!r}): needs a time greater than 0"
+            )
+        if self.when is not None and not callable(self.when):
+            raise TypeError(
+                f"{self.event!r}(when={self.when!r}): needs a function of the state, for example "
+                "when=lambda state: state.epoch > 3"
+            )
+        if self.next(0) == NEVER:
+            raise ValueError(f"{self!r} can never fire: no count fulfils all of its conditions")
+
+    def _count(self, name: str, count: object) -> int:
+        given = f"{self.event!r}({name}={count!r})"
+        try:
+            number = index(count)  # type: ignore[arg-type]  # index() is what finds out
+        except TypeError:
+            raise TypeError(f"{given}: needs a whole number; write {name}=2, say") from None
+        if isinstance(count, bool):
+            raise TypeError(f"{given}: needs a whole number, not a truth value")
+        if number < (name != "after"):
+            raise ValueError(f"{given}: counts start at 1; for each occurrence leave {name} out")
+        return number
+
+    @property
+    def is_plain(self) -> bool:
+        """True if the count alone decides."""
+        return self.seconds is None and self.when is None
+
+    def next(self, count: int) -> int:
+        """The smallest count greater than `count` that fulfils every, at, after, before and once.
+
+        Returns `NEVER` if there is none.
+        """
+        if self.once and self.is_plain and count > 0:
+            first = self.next(0)
+            return first if first > count else NEVER
+        low = max(count, self.after or 0) + 1
+        high = NEVER if self.before is None else self.before
+        step = self.every or 1
+        if self.at is None:
+            due = -(-low // step) * step
+        else:
+            due = min((n for n in self.at if n >= low and n % step == 0), default=NEVER)
+        return due if due < high else NEVER
+
+    def __repr__(self) -> str:
+        """The clause as one writes it."""
+        given = {
+            "every": self.every,
+            "at": tuple(sorted(self.at)) if self.at is not None else None,
+            "after": self.after,
+            "before": self.before,
+            "seconds": self.seconds,
+            "when": self.when and getattr(self.when, "__name__", repr(self.when)),
+            "once": self.once or None,
+            "last": self.last or None,
+        }
+        inside = ", ".join(f"{key}={value}" for key, value in given.items() if value is not None)
+        return f"{self.event!r}({inside})" if inside else repr(self.event)
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """When a handler is called: an immutable value, equal and hashable by what it says.
+
+    Made by calling an event, combined with `|`; where two clauses overlap the handler is called
+    once.
+
+    >>> Events.EPOCH_COMPLETED(every=2) | Events.COMPLETED
+    Events.COMPLETED | Events.EPOCH_COMPLETED(every=2)
+    """
+
+    clauses: frozenset[Clause]
+
+    @classmethod
+    def of(cls, when: EventEnum | Trigger) -> Trigger:
+        """The trigger itself, or each occurrence of an event.
+
+        Raises:
+            TypeError: `when` is neither an event nor a trigger.
+        """
+        if isinstance(when, EventEnum):
+            return cls(frozenset([Clause(when)]))
+        if isinstance(when, Trigger):
+            return when
+        raise TypeError(
+            f"got {when!r} for an event; it needs a member of Events or of a class derived from "
+            "EventEnum, for example Events.EPOCH_COMPLETED or Events.ITERATION_COMPLETED(every=10)"
+        )
+
+    @property
+    def events(self) -> frozenset[EventEnum]:
+        """The events in which a handler with this trigger may be called."""
+        named = frozenset(clause.event for clause in self.clauses)
+        return named | {Events.COMPLETED} if self.last else named
+
+    @property
+    def last(self) -> bool:
+        """True if the handler is also called at the end of the run."""
+        return any(clause.last for clause in self.clauses)
+
+    def clauses_on(self, event: EventEnum) -> tuple[Clause, ...]:
+        """The clauses that look at this event."""
+        return tuple(clause for clause in self.clauses if clause.event is event)
+
+    def __or__(self, other: EventEnum | Trigger) -> Trigger:
+        """Either of the two."""
+        return Trigger(self.clauses | Trigger.of(other).clauses)
+
+    def __repr__(self) -> str:
+        """The trigger as one writes it, its clauses sorted."""
+        return " | ".join(sorted(map(repr, self.clauses)))

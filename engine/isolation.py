@@ -1,0 +1,32 @@
+"""Evaluation that leaves no trace."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+from .rng import capture, restore
+
+
+@contextmanager
+def untouched(objects: Mapping[str, Any], data: object) -> Iterator[None]:
+    """Put modules into evaluation mode and record no gradients, then leave everything as it was.
+
+    That is each module's own `training` flag, the gradient mode, and every random number
+    generator, those inside `data` included.
+    """
+    torch = sys.modules.get("torch")
+    modules = [m for each in objects.values() if hasattr(each, "modules") for m in each.modules()]
+    flags = [module.training for module in modules]
+    rng = capture(data)
+    try:
+        for module in modules:
+            module.training = False
+        with torch.no_grad() if torch else nullcontext():
+            yield
+    finally:
+        for module, training in zip(modules, flags, strict=True):
+            module.training = training
+        restore(rng, data)

@@ -1,0 +1,152 @@
+"""The loop: one run of an engine."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Generic
+
+from .data import Feed
+from .events import Events
+from .moments import Moments, explain
+from .signals import label
+from .state import Batch, Output, State
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+logger = logging.getLogger("camshaft")
+
+
+class Loop(Generic[Batch, Output]):
+    """Takes one state through its run: `Engine.run` shows the order of events."""
+
+    def __init__(
+        self,
+        engine: Engine[Batch, Output],
+        state: State[Batch, Output],
+        data: Iterable[Batch],
+        epoch_length: int | None,
+        moments: Moments | None = None,
+    ) -> None:
+        """Get ready to take `state` through the data; `moments` are given by a rehearsal."""
+        self.process = engine.process
+        self.state = state
+        self.data = data
+        self.epoch_length = epoch_length
+        self.moments = Moments(engine) if moments is None else moments
+        state.engine, state.moments = engine, self.moments
+
+    def run(self) -> State[Batch, Output]:
+        """Run from the first event to the last; return the state."""
+        state, moments = self.state, self.moments
+        late: list[BaseException] = []
+        try:
+            moments.announce(Events.LOADING, state)
+            if self._is_over():
+                self._say_why()
+            else:
+                self._run_epochs()
+                moments.announce(Events.COMPLETED, state)
+                self._commit()
+        except BaseException as error:
+            explain(error, "in the data", state)
+            late += moments.conclude(Events.FAILED, state)
+            late += self._close()
+            for other in late:
+                error.add_note(f"then a handler raised {other!r}")
+            raise
+        if late := self._close():
+            raise late[0]
+        return state
+
+    def _run_epochs(self) -> None:
+        feed = Feed(self.data, self.state, self.epoch_length)
+        try:
+            self.moments.announce(Events.STARTED, self.state)
+            while not self._is_over():
+                self._run_epoch(feed)
+        finally:
+            feed.leave(self.state)
+
+    def _run_epoch(self, feed: Feed[Batch]) -> None:
+        state = self.state
+        state.epoch_length = feed.length()
+        if not state.in_epoch:
+            state.epoch, state.epoch_began, state.in_epoch = state.epoch + 1, state.iteration, True
+            self.moments.announce(Events.EPOCH_STARTED, state)
+        all_read = self._iterate(feed.epoch(state))
+        if all_read:
+            feed.check(state)
+        for window in list(state.windows.values()):
+            window.close(state)
+        cut_off = not all_read or state.iteration == state.max_iterations
+        if cut_off and not state.epoch_stopped and state.iteration_in_epoch != state.epoch_length:
+            return
+        state.in_epoch = state.epoch_stopped = False
+        self.moments.announce(Events.EPOCH_COMPLETED, state)
+        self._commit()
+
+    def _iterate(self, batches: Iterator[Batch]) -> bool:
+        """Process the batches; False if a handler ended the run or the epoch before the last."""
+        process, state = self.process, self.state
+        started = self.moments[Events.ITERATION_STARTED]
+        completed = self.moments[Events.ITERATION_COMPLETED]
+        if state.attention and self._commit():
+            return False
+        for batch in batches:
+            state.iteration = iteration = state.iteration + 1
+            state.batch, state.output = batch, None
+            if iteration >= started.due:
+                started.fire(state, iteration)
+            try:
+                state.output = process(state, batch)
+            except BaseException as error:
+                explain(error, f"in the process function {label(process)}", state)
+                raise
+            if iteration >= completed.due:
+                completed.fire(state, iteration)
+            if state.attention and self._commit():
+                return False
+        return True
+
+    def _commit(self) -> bool:
+        """Carry out what was asked for, if no window is open; True if the epoch is to be left."""
+        state = self.state
+        if state.windows:
+            return False
+        if state.saves:
+            self.moments.announce(Events.SAVING, state)
+            state.saves.clear()
+        state.attention = False
+        return state.stop_reason is not None or state.epoch_stopped
+
+    def _is_over(self) -> bool:
+        state = self.state
+        reached = {
+            "max_epochs": state.epoch - state.in_epoch,
+            "max_iterations": state.iteration,
+            "max_steps": state.step,
+        }
+        for limit, count in reached.items():
+            if (most := getattr(state, limit)) is not None and count >= most:
+                state.stop(limit, resumable=True)
+        return state.stop_reason is not None
+
+    def _say_why(self) -> None:
+        state = self.state
+        logger.warning(
+            "nothing to run: the run is over (%s) after %d epochs, %d iterations and %d steps; %s",
+            *(state.stop_reason, state.epoch, state.iteration, state.step),
+            "give a higher limit to carry on" if state.resumable else "start a new one to train",
+        )
+
+    def _close(self) -> list[BaseException]:
+        """Fire CLOSED and let go of everything that only a run under way needs."""
+        state: State[Any, Any] = self.state
+        errors = self.moments.conclude(Events.CLOSED, state)
+        self.moments.close()
+        state.engine = state.moments = state.optimizer = state.error = None
+        state.resources.clear()
+        state.windows.clear()
+        return errors

@@ -1,0 +1,262 @@
+"""The triggers of one run, compiled to the counts at which they are next due."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from heapq import heapify, heapreplace
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+from . import ranks
+from .events import NEVER, Clause, EventEnum, Events, Trigger
+from .signals import Signal, Subscription, label, source
+
+if TYPE_CHECKING:
+    from .engine import Engine
+    from .state import State
+
+    Call = Callable[[State[Any, Any]], object]
+    Hear = Callable[[EventEnum, "Call"], Call]
+
+
+class Moments(dict[EventEnum, "Moment"]):
+    """The moments of one run, made as they are first needed.
+
+    `hear`, where given, makes what is called in the place of each handler: a rehearsal.
+    """
+
+    def __init__(self, engine: Engine[Any, Any], hear: Hear | None = None) -> None:
+        """Listen to the signals of `engine` until `close`."""
+        super().__init__()
+        self.engine = engine
+        self.hear = hear
+        self.began = time.monotonic()
+
+    def __missing__(self, event: EventEnum) -> Moment:
+        """Compile the moment of `event`."""
+        moment = self[event] = Moment(self.engine.signal(event), self.began, self.hear)
+        return moment
+
+    def announce(self, event: EventEnum, state: State[Any, Any]) -> None:
+        """Fire an event of the engine's own, other than those of an iteration."""
+        moment, count = self[event], _count(event, state)
+        if count >= moment.due:
+            moment.fire(state, count)
+
+    def conclude(self, event: EventEnum, state: State[Any, Any]) -> list[BaseException]:
+        """Fire an event in which every handler gets its turn; return what they raised."""
+        return self[event].fire_each(state, _count(event, state))
+
+    def close(self) -> None:
+        """Stop listening."""
+        for moment in self.values():
+            moment.signal.live.remove(moment)
+        self.clear()
+
+
+class Moment:
+    """One event of one run: who is called at which count.
+
+    `due` is the smallest count at which anybody is; below it, there is nothing to do.
+    """
+
+    __slots__ = ("_always", "_began", "_hear", "_next", "_outdated", "_timed", "due", "signal")
+
+    def __init__(self, signal: Signal, began: float, hear: Hear | None) -> None:
+        """Listen to `signal`; who is called is looked up when it first fires."""
+        self.signal = signal
+        self._began = began
+        self._hear = hear
+        self._always: list[tuple[int, Call, Call]] = []
+        self._timed: list[tuple[int, int, Entry]] = []
+        self._next = NEVER
+        self.outdate()
+        signal.live.append(self)
+
+    def outdate(self) -> None:
+        """Compile again when the event next fires: a receiver has come or gone."""
+        self._outdated = True
+        self.due = 0
+
+    def fire(self, state: State[Any, Any], count: int) -> None:
+        """Call who is due at this count, by stage and in the order of attachment."""
+        receiver = None
+        try:
+            for _, call, receiver in self._calls(state, count):  # noqa: B007  # for the note
+                call(state)
+        except BaseException as error:
+            explain(error, self._where(receiver), state)
+            raise
+
+    def fire_each(self, state: State[Any, Any], count: int) -> list[BaseException]:
+        """Call who is due, each whatever the others raise; return what they raised."""
+        errors: list[BaseException] = []
+        for _, call, receiver in self._calls(state, count):
+            try:
+                call(state)
+            except BaseException as error:
+                error.add_note(f"{self._where(receiver)}, {_place(state)}")
+                errors.append(error)
+        return errors
+
+    def _where(self, receiver: Call | None) -> str:
+        if receiver is None:
+            return f"in {self.signal.event!r}"
+        return f"in {self.signal.event!r}, handler {label(receiver)} ({source(receiver)})"
+
+    def _calls(self, state: State[Any, Any], count: int) -> list[tuple[int, Call, Call]]:
+        if self._outdated:
+            self._compile(state, count)
+        if count < self._next:
+            return self._always
+        calls = self._always.copy()
+        timed = self._timed
+        while timed[0][0] <= count:
+            _, order, entry = timed[0]
+            heapreplace(timed, (entry.next(count), order, entry))
+            calls.append((order, entry.call(count), entry.receiver))
+        calls.sort(key=_order)
+        self._set_due()
+        return calls
+
+    def _compile(self, state: State[Any, Any], count: int) -> None:
+        signal = self.signal
+        self._outdated = False
+        self._always, self._timed = [], []
+        receivers = () if signal.is_muted else signal.receivers_for(state)
+        for order, receiver in enumerate(receivers):
+            entry = Entry(receiver, signal.event, self._began, self._hear)
+            if entry.is_always:
+                self._always.append((order, entry.function, receiver))
+            else:
+                self._timed.append((entry.next(count - 1), order, entry))
+        heapify(self._timed)
+        self._set_due()
+
+    def _set_due(self) -> None:
+        self._next = self._timed[0][0] if self._timed else NEVER
+        self.due = 0 if self._always else self._next
+
+
+class Entry:
+    """One receiver in one moment: when it is next due, and what is called then."""
+
+    __slots__ = ("_began", "_clauses", "_ends", "_last", "_rehearsing", "function", "receiver")
+
+    def __init__(self, receiver: Call, event: EventEnum, began: float, hear: Hear | None) -> None:
+        """Look up what `receiver` wants of `event`; a plain receiver wants every occurrence."""
+        subscribed = isinstance(receiver, Subscription)
+        trigger = receiver.trigger if subscribed else Trigger.of(event)
+        function = receiver.function if subscribed else receiver
+        self.receiver = receiver
+        self.function = hear(event, receiver) if hear else function
+        self._clauses = trigger.clauses_on(event)
+        self._last = trigger.last
+        self._ends = trigger.last and event is Events.COMPLETED
+        self._began = began
+        self._rehearsing = hear is not None
+
+    @property
+    def is_always(self) -> bool:
+        """True if the function is called at each occurrence, without a look at anything."""
+        return not self._last and any(clause == Clause(clause.event) for clause in self._clauses)
+
+    def next(self, count: int) -> int:
+        """The smallest count greater than `count` at which a call is possible."""
+        if self._ends:
+            return count + 1
+        return min(clause.next(count) for clause in self._clauses)
+
+    def call(self, count: int) -> Call:
+        """What to call at this count: the function, or a look at the conditions first."""
+        certain = any(c.is_plain and c.next(count - 1) == count for c in self._clauses)
+        return self.function if certain and not self._last else partial(self._ask, count)
+
+    def _ask(self, count: int, state: State[Any, Any]) -> None:
+        firing = state.recall(self.receiver, partial(Firing, self._began))
+        ends = self._ends and firing.iteration != state.iteration
+        if any(self._holds(clause, count, state, firing) for clause in self._clauses) or ends:
+            firing.record(state.iteration, count)
+            self.function(state)
+
+    def _holds(
+        self, clause: Clause, count: int, state: State[Any, Any], firing: Firing
+    ) -> bool:
+        if clause.next(count - 1) != count or repr(clause) in firing.spent:
+            return False
+        if clause.seconds is not None and (
+            self._rehearsing or not firing.is_over(clause.seconds, count)
+        ):
+            return False
+        if clause.when is not None and not self._rehearsing and not clause.when(state):
+            return False
+        if clause.once:
+            firing.spent.append(repr(clause))
+        return True
+
+
+@dataclass
+class Firing:
+    """What a run remembers of a handler whose trigger looks at more than a count."""
+
+    called: float
+    """The clock's time of the last call, or of the beginning of the run."""
+    iteration: int = -1
+    """The run's iteration of the last call."""
+    spent: list[str] = field(default_factory=list)
+    """The `once=True` clauses that have had their call."""
+    _count: int | None = None
+    _look_at: int = 0
+
+    def record(self, iteration: int, count: int) -> None:
+        """A call takes place now."""
+        self.iteration, self.called = iteration, time.monotonic()
+        self._count, self._look_at = count, 0
+
+    def is_over(self, seconds: float, count: int) -> bool:
+        """True if so much time has passed since the last call.
+
+        The clock is rank 0's. It is looked at again half-way to the count at which, at the pace
+        so far, the time will be over: a few looks a period, and the same ones on every rank.
+        """
+        if count < self._look_at:
+            return False
+        passed = ranks.agreed(time.monotonic() - self.called)
+        if passed >= seconds:
+            return True
+        done = 1 if self._count is None else max(1, count - self._count)
+        self._count = count - done
+        self._look_at = count + max(1, int((seconds - passed) / max(passed, 1e-9) * done / 2))
+        return False
+
+    def state_dict(self) -> dict[str, Any]:
+        """What to save; time is saved as the time that has passed."""
+        passed = time.monotonic() - self.called
+        return {"passed": passed, "iteration": self.iteration, "spent": list(self.spent)}
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        """Go on from what was saved."""
+        self.called = time.monotonic() - saved["passed"]
+        self.iteration, self.spent = saved["iteration"], list(saved["spent"])
+
+
+_order = itemgetter(0)
+
+
+def _count(event: EventEnum, state: State[Any, Any]) -> int:
+    return state.epoch if event.clock == "epochs" else state.counts.next(event)
+
+
+def explain(error: BaseException, where: str, state: State[Any, Any]) -> None:
+    """Note on an exception where in the run it was raised, once a run."""
+    if state.error is not error:
+        state.error = error
+        error.add_note(f"{where}, {_place(state)}")
+
+
+def _place(state: State[Any, Any]) -> str:
+    kind = "" if state.training else "evaluation, "
+    return f"{kind}epoch {state.epoch}, iteration {state.iteration}"

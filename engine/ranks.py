@@ -1,0 +1,83 @@
+"""The ranks of a distributed run; alone, there is one rank and nothing is said to anybody.
+
+The one file that knows pytorch-ignite's distributed layer, which is imported only once a process
+group is up.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from .engine import Engine, Handler
+
+
+def is_distributed() -> bool:
+    """True if a process group is up."""
+    group = sys.modules.get("torch.distributed")
+    return group is not None and group.is_available() and group.is_initialized()
+
+
+def rank() -> int:
+    """This process's number among the ranks, from 0."""
+    return int(_ignite().get_rank()) if is_distributed() else 0
+
+
+def world_size() -> int:
+    """How many ranks there are."""
+    return int(_ignite().get_world_size()) if is_distributed() else 1
+
+
+def barrier() -> None:
+    """Wait until every rank is here."""
+    if is_distributed():
+        _ignite().barrier()
+
+
+def agreed(value: float) -> float:
+    """Rank 0's value, on every rank."""
+    return float(_ignite().broadcast(value, src=0)) if is_distributed() else value
+
+
+def any_rank(flag: bool) -> bool:
+    """True on every rank if `flag` is true on one."""
+    if not is_distributed():
+        return flag
+    return bool(_ignite().all_reduce(int(flag), "MAX"))
+
+
+def total(value: Tensor | float) -> Tensor | float:
+    """The sum of a number or tensor over all ranks."""
+    if not is_distributed():
+        return value
+    own = value if isinstance(value, int | float) else value.clone()
+    return _ignite().all_reduce(own, "SUM")  # type: ignore[no-any-return]
+
+
+def _ignite() -> Any:
+    import ignite.distributed as idist
+
+    return idist
+
+
+@dataclass(frozen=True, eq=False)
+class on_rank:  # noqa: N801  # reads as the declaration it is
+    """A handler that is attached on one rank only, such as whatever writes files.
+
+    It must not take part in anything that all ranks do together.
+
+    >>> from camshaft.handlers import JSONLines
+    >>> on_rank(0, JSONLines("runs/rows.jsonl")).rank
+    0
+    """
+
+    rank: int
+    handler: Handler
+
+    def attach(self, engine: Engine[Any, Any]) -> None:
+        """Attach the handler; `Engine.add` comes here on the rank it is meant for."""
+        engine.add(self.handler)

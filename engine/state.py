@@ -1,0 +1,292 @@
+"""Everything that changes during one run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from .events import EventEnum, Events
+from .memory import restore, snapshot
+
+if TYPE_CHECKING:
+    from .data import Position
+    from .engine import Engine
+    from .moments import Moments
+
+Batch = TypeVar("Batch")
+Output = TypeVar("Output")
+Memory = TypeVar("Memory")
+
+SAVED = (
+    *("iteration", "step", "epoch", "in_epoch", "epoch_began", "epoch_stopped"),
+    *("stop_reason", "resumable"),
+)
+ENGINE_FIRES = frozenset(Events) - {Events.GRADIENTS_READY, Events.STEP_COMPLETED}
+
+
+class Window(Protocol):
+    """An open accumulation window: gradients that no optimizer step has used yet."""
+
+    def close(self, state: State[Any, Any]) -> None:
+        """Step with what the window holds."""
+
+
+class Readings(dict[str, Any]):
+    """The latest value of every metric; knows in which order they were written.
+
+    >>> readings = Readings(loss=0.5)
+    >>> readings["accuracy"]
+    Traceback (most recent call last):
+    ...
+    KeyError: "no metric 'accuracy' has been produced so far; there is: 'loss'"
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Start with these values, like a dict."""
+        super().__init__()
+        self.writes = 0
+        self._written: dict[str, int] = {}
+        self.update(*args, **kwargs)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        """Write a metric."""
+        self.writes = self._written[name] = self.writes + 1
+        super().__setitem__(name, value)
+
+    def update(self, *args: Any, **kwargs: Any) -> None:
+        """Write several metrics, like `dict.update`."""
+        for name, value in dict(*args, **kwargs).items():
+            self[name] = value
+
+    def since(self, write: int) -> dict[str, Any]:
+        """What was written after `writes` had that value: how a logger finds what is new."""
+        return {name: value for name, value in self.items() if self._written[name] > write}
+
+    def __missing__(self, name: str) -> Any:
+        """Say which metrics there are."""
+        known = ", ".join(map(repr, self)) or "none yet"
+        raise KeyError(f"no metric {name!r} has been produced so far; there is: {known}")
+
+
+class Counts(dict[EventEnum, int]):
+    """How often events were fired; those of a saved run are known by name until they fire again."""
+
+    def __init__(self) -> None:
+        """Start with nothing."""
+        super().__init__()
+        self._loaded: dict[str, int] = {}
+
+    def next(self, event: EventEnum) -> int:
+        """Count one occurrence of `event`; return which it is."""
+        self[event] = count = self[event] + 1
+        return count
+
+    def __missing__(self, event: EventEnum) -> int:
+        """Nothing so far, or what was loaded."""
+        return self._loaded.pop(repr(event), 0)
+
+    def state_dict(self) -> dict[str, int]:
+        """The counts, by the events' names."""
+        return self._loaded | {repr(event): count for event, count in self.items()}
+
+    def load_state_dict(self, saved: dict[str, int]) -> None:
+        """Go on from saved counts."""
+        self.clear()
+        self._loaded = dict(saved)
+
+
+@dataclass(slots=True, eq=False, weakref_slot=True)
+class State(Generic[Batch, Output]):
+    """One run: made by `Engine.run`, handed to every handler, returned at the end.
+
+    Read everything; change it through the methods, through `metrics`, and in handlers of one's
+    own that know what they do. A state made by hand is enough to try a handler on.
+
+    >>> state = State(max_epochs=3)
+    >>> state.stop("converged")
+    >>> state.stop_reason
+    'converged'
+    """
+
+    iteration: int = 0
+    """Calls of the process function, from 1 in the first one."""
+    step: int = 0
+    """Optimizer steps that were really performed."""
+    epoch: int = 0
+    """From 1 once running."""
+    max_epochs: int | None = None
+    max_iterations: int | None = None
+    max_steps: int | None = None
+    epoch_length: int | None = None
+    """Batches of an epoch: a hint, or None if it is not known."""
+    batch: Batch | None = field(default=None, repr=False)
+    output: Output | None = field(default=None, repr=False)
+    metrics: Readings = field(default_factory=Readings)
+    training: bool = True
+    parent: State[Any, Any] | None = field(default=None, repr=False)
+    """The run inside which this one happens."""
+    optimizer: Any = field(default=None, repr=False)
+    """The optimizer whose gradients are ready or whose step was completed."""
+    stop_reason: str | None = None
+    resumable: bool = True
+    """False once a handler has decided that the run is over for good."""
+    error: BaseException | None = field(default=None, repr=False)
+    """What ends the run, for the handlers of FAILED and CLOSED."""
+    counts: Counts = field(default_factory=Counts, repr=False)
+    """How often each event that counts its own occurrences was fired."""
+    saves: list[tuple[str, object | None]] = field(default_factory=list, repr=False)
+    """The saves asked for since the last commit point: reasons, and who should write."""
+    windows: dict[int, Window] = field(default_factory=dict, repr=False)
+    """The accumulation windows that are open, by the id of their `Update`."""
+    updates: set[int] = field(default_factory=set, repr=False)
+    """The ids of the `Update`s that have worked in this run."""
+    memory: dict[str, Any] = field(default_factory=dict, repr=False)
+    """What the handlers remember, by their names: see `recall`."""
+    resources: dict[str, Any] = field(default_factory=dict, repr=False)
+    """What handlers hold that has no place in a checkpoint, such as open files."""
+    loaded: dict[str, Any] = field(default_factory=dict, repr=False)
+    """What a saved run's handlers remembered and nobody has recalled so far."""
+    position: Position | None = field(default=None, repr=False)
+    """Where in the data the run is."""
+    engine: Engine[Batch, Output] | None = field(default=None, repr=False)
+    """The engine, while it runs."""
+    moments: Moments | None = field(default=None, repr=False)
+    """The handlers of this run by event, while it runs."""
+
+    in_epoch: bool = field(default=False, repr=False)
+    """True between EPOCH_STARTED and the end of the epoch's data."""
+    epoch_began: int = field(default=0, repr=False)
+    """The iteration before the first one of this epoch."""
+    epoch_stopped: bool = field(default=False, repr=False)
+    """True once `stop_epoch` was called in this epoch."""
+    attention: bool = field(default=False, repr=False)
+    """True if something waits for the next commit point."""
+
+    @property
+    def iteration_in_epoch(self) -> int:
+        """The batches of this epoch that were handed to the process function."""
+        return self.iteration - self.epoch_began
+
+    @property
+    def is_last_batch(self) -> bool:
+        """True if no batch is known to follow in this epoch or in this run."""
+        return (
+            self.iteration_in_epoch == self.epoch_length or self.iteration == self.max_iterations
+        )
+
+    def stop(self, reason: str, *, resumable: bool = False) -> None:
+        """End the run after the current iteration, or as soon as no accumulation window is open.
+
+        Args:
+            reason: What `stop_reason` will say. The first reason stays.
+            resumable: True if the run is only interrupted: a script that resumes from its
+                checkpoint then goes on, where it otherwise says that the run is over.
+        """
+        if self.stop_reason is None:
+            self.stop_reason, self.resumable = reason, resumable
+        self.attention = True
+
+    def stop_epoch(self) -> None:
+        """End this epoch after the current iteration; its EPOCH_COMPLETED follows."""
+        self.epoch_stopped = self.attention = True
+
+    def save(self, reason: str, *, by: object | None = None) -> None:
+        """Ask for a checkpoint; it is written at the next commit point.
+
+        That is between two iterations or epochs, when all handlers of the moment have run and no
+        accumulation window is open, so a checkpoint never holds half a step.
+
+        Args:
+            reason: What the checkpoint says of why it is there.
+            by: The handler that should write it; without one, all that can.
+        """
+        self.saves.append((reason, by))
+        self.attention = True
+
+    def fire(self, event: EventEnum) -> None:
+        """Announce an event of one's own, or that one performed an optimizer step oneself.
+
+        Raises:
+            ValueError: The event is announced by the engine alone.
+        """
+        if event is Events.STEP_COMPLETED:
+            self.step = count = self.step + 1
+            if count == self.max_steps:
+                self.stop("max_steps", resumable=True)
+        elif event in ENGINE_FIRES:
+            raise ValueError(f"{event!r} is fired by the engine; derive an event from EventEnum")
+        else:
+            count = self.counts.next(event)
+        if self.moments is not None:
+            moment = self.moments[event]
+            if count >= moment.due:
+                moment.fire(self, count)
+
+    def recall(self, handler: object, make: Callable[[], Memory], *, saved: bool = True) -> Memory:
+        """What `handler` remembers in this run: made on first use, saved with the run.
+
+        A handler is a plain value that several runs may share; what it remembers lives here.
+
+        Args:
+            handler: Who remembers; its name in the engine is the key.
+            make: Makes an empty memory: a dataclass or dict of plain values and tensors, or an
+                object with `state_dict` and `load_state_dict`.
+            saved: False for what has no place in a checkpoint, such as an open file.
+        """
+        name = type(handler).__name__ if self.engine is None else self.engine.name_of(handler)
+        memories = self.memory if saved else self.resources
+        if name not in memories:
+            memories[name] = make()
+            if saved and name in self.loaded:
+                restore(memories[name], self.loaded.pop(name))
+        memory: Memory = memories[name]
+        return memory
+
+    def carry_on(
+        self, max_epochs: int | None, max_iterations: int | None, max_steps: int | None
+    ) -> None:
+        """Make ready to run, up to these limits, or up to those of before where None is given.
+
+        Raises:
+            TypeError: A limit is no whole number.
+            ValueError: A limit is negative, or there is none at all.
+        """
+        given = {"max_epochs": max_epochs, "max_iterations": max_iterations, "max_steps": max_steps}
+        for name, limit in given.items():
+            if limit is None:
+                continue
+            if not isinstance(limit, int) or isinstance(limit, bool):
+                raise TypeError(f"{name}={limit!r}: needs a whole number")
+            if limit < 0:
+                raise ValueError(f"{name}={limit}: needs a number that is not negative")
+            setattr(self, name, limit)
+        if self.max_epochs is None and self.max_iterations is None and self.max_steps is None:
+            raise ValueError(
+                "a run needs a limit: pass max_epochs=, max_iterations= or max_steps=, whichever "
+                "is meant; the first one reached ends the run"
+            )
+        self.stop_reason, self.resumable, self.attention = None, True, False
+
+    def state_dict(self) -> dict[str, Any]:
+        """What of this run has to be saved besides the engine's objects, as plain values."""
+        saved = {name: getattr(self, name) for name in SAVED}
+        saved["metrics"] = dict(self.metrics)
+        saved["counts"] = self.counts.state_dict()
+        saved["position"] = self.position
+        saved["memory"] = self.loaded | {
+            name: snapshot(memory) for name, memory in self.memory.items()
+        }
+        return saved
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        """Go on from what `state_dict` gave; what handlers remembered waits for `recall`."""
+        for name in SAVED:
+            setattr(self, name, saved[name])
+        if self.resumable:
+            self.stop_reason = None
+        self.metrics.update(saved["metrics"])
+        self.counts.load_state_dict(saved["counts"])
+        self.position = saved["position"]
+        self.memory.clear()
+        self.loaded = dict(saved["memory"])

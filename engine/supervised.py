@@ -1,0 +1,211 @@
+"""The engine of the usual case: inputs, targets, a model and a loss."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import DataParallel, Module
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from . import ranks
+from .engine import Engine
+from .events import Events, Stage
+from .state import State
+from .update import Update
+
+PRECISIONS = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class Output(NamedTuple):
+    """What a supervised engine makes of a batch; nothing here records gradients."""
+
+    loss: Tensor
+    prediction: Any
+    target: Any
+
+
+def supervised(
+    model: Module,
+    optimizer: Optimizer,
+    loss_fn: Callable[[Any, Any], Tensor],
+    *,
+    accumulate: int = 1,
+    precision: str = "fp32",
+    device: torch.device | str | None = None,
+    prepare_batch: Callable[[Any], tuple[Any, Any]] | None = None,
+) -> Engine[Any, Output]:
+    """Build the engine that trains `model` on pairs of input and target, and evaluates it.
+
+    In training, each batch goes through the model, the loss and an `Update`; in evaluation,
+    through the model and the loss alone. `state.metrics["loss"]` is the batch's detached loss;
+    at the end of an evaluation it is the mean over all its samples, on all ranks.
+
+    Args:
+        model: Called as `model(input)`; moved to `device`. May be wrapped, as by
+            `DistributedDataParallel`; `engine.objects["model"]` is the module inside.
+        optimizer: Updates the model.
+        loss_fn: Called as `loss_fn(prediction, target)`; a mean over the batch.
+        accumulate: Micro-batches of one optimizer step.
+        precision: `"fp32"`, or `"bf16"` or `"fp16"` by `torch.autocast`, the latter with a
+            gradient scaler, which is `engine.objects["scaler"]`.
+        device: Where the model computes; where it is already, by default.
+        prepare_batch: Makes the pair of input and target of what the data gives; by default that
+            is a pair. Tensors in tuples, lists and dicts are moved to the device afterwards.
+
+    Raises:
+        ValueError: `precision` is none of the three.
+
+    >>> model = torch.nn.Linear(2, 1)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> engine = supervised(model, optimizer, torch.nn.functional.mse_loss)
+    >>> state = engine.run([(torch.ones(4, 2), torch.zeros(4, 1))], max_epochs=3)
+    >>> state.step
+    3
+    """
+    if precision not in PRECISIONS:
+        raise ValueError(f"precision={precision!r}: needs one of {', '.join(PRECISIONS)}")
+    if device is not None:
+        model.to(device)
+    place = torch.device(device) if device is not None else _device_of(model)
+    scaler = torch.amp.GradScaler(place.type) if precision == "fp16" else None
+    pair = Supervised(
+        model=model,
+        loss_fn=loss_fn,
+        update=Update(optimizer, accumulate=accumulate, scaler=scaler),
+        device=place,
+        dtype=PRECISIONS[precision],
+        prepare_batch=prepare_batch or _pair,
+    )
+    objects: dict[str, Any] = {"model": unwrap(model), "optimizer": optimizer}
+    if scaler is not None:
+        objects["scaler"] = scaler
+    engine: Engine[Any, Output] = Engine(pair.train, evaluate=pair.evaluate, objects=objects)
+    engine.rehearsal = pair.rehearse
+    return engine.add(pair)
+
+
+def unwrap(model: Module) -> Module:
+    """The module inside the wrappers of torch.compile, DataParallel and its distributed kin."""
+    while True:
+        if isinstance(model, DistributedDataParallel | DataParallel):
+            model = model.module
+        elif isinstance(inner := getattr(model, "_orig_mod", None), Module):
+            model = inner
+        else:
+            return model
+
+
+@dataclass(frozen=True, eq=False)
+class Supervised:
+    """The two process functions of `supervised`, and the handlers that belong to them."""
+
+    model: Module
+    loss_fn: Callable[[Any, Any], Tensor]
+    update: Update
+    device: torch.device
+    dtype: torch.dtype | None
+    prepare_batch: Callable[[Any], tuple[Any, Any]]
+
+    def attach(self, engine: Engine[Any, Output]) -> None:
+        """Look at the model's mode when a run starts; average the loss in evaluation."""
+        engine.on(Events.STARTED, stage=Stage.MEASURE)(self.check_mode)
+        engine.evaluation.on(Events.ITERATION_COMPLETED, stage=Stage.MEASURE)(self.add_loss)
+        engine.evaluation.on(Events.EPOCH_COMPLETED, stage=Stage.MEASURE)(self.mean_loss)
+
+    def train(self, state: State[Any, Output], batch: Any) -> Output:
+        """Forward, loss and update."""
+        prediction, target, loss = self._forward(self.model, batch)
+        detached = state.metrics["loss"] = loss.detach()
+        self.update(state, loss)
+        return Output(detached, _detach(prediction), target)
+
+    def evaluate(self, state: State[Any, Output], batch: Any) -> Output:
+        """Forward and loss."""
+        model = self.model
+        if isinstance(model, DistributedDataParallel):  # its forward would wait for other ranks
+            model = model.module
+        with torch.inference_mode():
+            prediction, target, loss = self._forward(model, batch)
+        state.metrics["loss"] = loss
+        return Output(loss, prediction, target)
+
+    def rehearse(self, state: State[Any, Any], batch: Any) -> None:
+        """Fire the events of a training step."""
+        self.update.rehearse(state)
+
+    def check_mode(self, state: State[Any, Any]) -> None:
+        """Warn of a model that was left in evaluation mode."""
+        if not self.model.training:
+            warnings.warn(
+                "the model is in evaluation mode as training starts; call model.train() before, "
+                "unless that is what you want",
+                stacklevel=2,
+            )
+
+    def add_loss(self, state: State[Any, Output]) -> None:
+        """Add a batch's loss, as often as the batch has samples."""
+        mean = state.recall(self, MeanLoss)
+        if (output := state.output) is not None:
+            samples = _samples(output.target) or _samples(output.prediction) or 1
+            mean.total = mean.total + output.loss.double() * samples
+            mean.samples += samples
+
+    def mean_loss(self, state: State[Any, Any]) -> None:
+        """Put the mean over all samples, on all ranks, in the place of the last batch's loss."""
+        mean = state.recall(self, MeanLoss)
+        total, samples = ranks.total(mean.total), ranks.total(mean.samples)
+        state.metrics["loss"] = (total / samples).float()
+
+    def _forward(self, model: Module, batch: Any) -> tuple[Any, Any, Tensor]:
+        input, target = self.prepare_batch(batch)
+        if self.device.type != "cpu":
+            input, target = _to(input, self.device), _to(target, self.device)
+        if self.dtype is None:
+            prediction = model(input)
+            return prediction, target, self.loss_fn(prediction, target)
+        with torch.autocast(self.device.type, self.dtype):
+            prediction = model(input)
+            return prediction, target, self.loss_fn(prediction, target)
+
+
+@dataclass
+class MeanLoss:
+    """The losses of an evaluation so far: their sum over samples, and how many there were."""
+
+    total: Tensor = field(default_factory=lambda: torch.zeros((), dtype=torch.float64))
+    samples: int = 0
+
+
+def _device_of(model: Module) -> torch.device:
+    return next((p.device for p in model.parameters()), torch.device("cpu"))
+
+
+def _pair(batch: Any) -> tuple[Any, Any]:
+    if isinstance(batch, tuple | list) and len(batch) == 2:
+        return batch[0], batch[1]
+    raise TypeError(
+        f"supervised() got a batch that is a {type(batch).__name__}; it needs a pair of input and "
+        "target. Give prepare_batch=, a function that makes one of a batch"
+    )
+
+
+def _to(nested: Any, device: torch.device) -> Any:
+    return tree_map_only(Tensor, lambda tensor: tensor.to(device, non_blocking=True), nested)
+
+
+def _detach(nested: Any) -> Any:
+    if isinstance(nested, Tensor):
+        return nested.detach()
+    return tree_map_only(Tensor, Tensor.detach, nested)
+
+
+def _samples(nested: Any) -> int:
+    """The length of the first dimension of the first tensor that has one."""
+    return next((len(leaf) for leaf in tree_leaves(nested) if getattr(leaf, "ndim", 0)), 0)

@@ -1,0 +1,159 @@
+"""The training half of a step: backward, accumulate, normalise, step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from . import ranks
+from .events import EventEnum, Events
+from .state import State
+
+
+class Update:
+    """Turns losses into optimizer steps: `update(state, loss)` after each forward pass.
+
+    The gradient of a step is the exact mean over what its accumulation window held, also when
+    the window is a short one at the end of an epoch. In this order: backward, unscale, normalise,
+    non-finite check (with a scaler), `GRADIENTS_READY`, optimizer step, `STEP_COMPLETED`, zero.
+    A step that the scaler skips fires neither event and does not count.
+
+    >>> weight = torch.nn.Parameter(torch.tensor(1.0))
+    >>> update = Update(torch.optim.SGD([weight], lr=1.0), accumulate=2)
+    >>> state = State(epoch_length=2)
+    >>> for factor in (1.0, 3.0):
+    ...     state.iteration += 1
+    ...     update(state, factor * weight)
+    >>> weight.item(), state.step
+    (-1.0, 1)
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        *,
+        accumulate: int = 1,
+        scaler: torch.amp.GradScaler | None = None,
+        event: EventEnum = Events.STEP_COMPLETED,
+    ) -> None:
+        """Prepare updates by `optimizer`.
+
+        Args:
+            optimizer: Its parameters are updated.
+            accumulate: Micro-batches of an accumulation window.
+            scaler: Scales losses for float16.
+            event: Announced after each step. Where several optimizers take turns, give each but
+                the main one an event of its own: it is the clock of that optimizer's steps.
+
+        Raises:
+            TypeError: `optimizer` is no torch optimizer.
+            ValueError: `accumulate` is no number of micro-batches.
+        """
+        if not isinstance(optimizer, Optimizer):
+            raise TypeError(f"Update got {optimizer!r}; it needs a torch.optim.Optimizer")
+        if isinstance(accumulate, bool) or not isinstance(accumulate, int) or accumulate < 1:
+            raise ValueError(f"accumulate={accumulate!r}: needs a number of micro-batches, from 1")
+        self.optimizer = optimizer
+        self.accumulate = accumulate
+        self.scaler = scaler if scaler is not None and scaler.is_enabled() else None
+        self.event = event
+
+    def __call__(
+        self, state: State[Any, Any], loss: Tensor, weight: Tensor | float | None = None
+    ) -> None:
+        """Take one micro-batch; step if it is the last one of its window.
+
+        Args:
+            state: The run.
+            loss: A scalar. Without `weight` it is a mean, and each micro-batch counts once.
+            weight: How many targets the loss is a sum over; the gradient is then divided by all
+                targets of the window, on all ranks.
+
+        Raises:
+            ValueError: Some micro-batches of a window have a weight and some have none.
+        """
+        window = self._window(state)
+        window.add(weight)
+        (loss if self.scaler is None else self.scaler.scale(loss)).backward()  # type: ignore[no-untyped-call]
+        if window.count == self.accumulate or state.is_last_batch:
+            window.close(state)
+
+    def rehearse(self, state: State[Any, Any]) -> None:
+        """Fire the events that a call would fire, without a loss."""
+        window = self._window(state)
+        window.count += 1
+        if window.count == self.accumulate or state.is_last_batch:
+            del state.windows[id(self)]
+            state.fire(Events.GRADIENTS_READY)
+            state.fire(self.event)
+
+    def _window(self, state: State[Any, Any]) -> Window:
+        window = state.windows.get(id(self))
+        if not isinstance(window, Window):
+            if id(self) not in state.updates:  # nothing that an earlier run has left counts
+                state.updates.add(id(self))
+                self.optimizer.zero_grad()
+            window = state.windows[id(self)] = Window(self)
+        return window
+
+
+@dataclass(slots=True, eq=False)
+class Window:
+    """An open accumulation window: how many micro-batches it holds, and of what weight."""
+
+    update: Update
+    count: int = 0
+    weight: Tensor | float | None = None
+
+    def add(self, weight: Tensor | float | None) -> None:
+        """Count one micro-batch."""
+        if self.count and (weight is None) != (self.weight is None):
+            raise ValueError(
+                "some micro-batches of this accumulation window have a weight= and some have none; "
+                "give all of them the number of their targets, or none of them"
+            )
+        self.count += 1
+        if weight is not None:
+            self.weight = weight if self.weight is None else self.weight + weight
+
+    def close(self, state: State[Any, Any]) -> None:
+        """Step with the mean over what the window holds."""
+        optimizer, scaler = self.update.optimizer, self.update.scaler
+        del state.windows[id(self.update)]
+        state.optimizer = optimizer
+        if scaler is not None:
+            scaler.unscale_(optimizer)
+        self._normalise()
+        if scaler is None:
+            state.fire(Events.GRADIENTS_READY)
+            optimizer.step()
+            state.fire(self.update.event)
+        else:
+            self._step_scaled(state, scaler)
+        optimizer.zero_grad()
+
+    def _normalise(self) -> None:
+        if self.weight is None:
+            factor: Tensor | float = 1 / self.count
+            if self.count == 1:
+                return
+        else:  # gradients are averaged over ranks, so the sum is this many times as large
+            targets = ranks.total(self.weight)
+            factor = ranks.world_size() / (targets + (targets == 0))
+        groups = self.update.optimizer.param_groups
+        gradients = [p.grad for group in groups for p in group["params"] if p.grad is not None]
+        torch._foreach_mul_(gradients, factor)
+
+    def _step_scaled(self, state: State[Any, Any], scaler: torch.amp.GradScaler) -> None:
+        optimizer = self.update.optimizer
+        overflow = sum(found.item() for found in scaler._found_inf_per_device(optimizer).values())
+        if not overflow:
+            state.fire(Events.GRADIENTS_READY)
+        scaler.step(optimizer)  # does nothing after an overflow
+        scaler.update()
+        if not overflow:
+            state.fire(self.update.event)
