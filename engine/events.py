@@ -84,7 +84,7 @@ class EventEnum(Enum):
             TypeError: A count is not an integer, or `when` cannot be called.
             ValueError: A count is smaller than 1, or no count can fulfil the conditions.
         """
-        counts = None if at is None else frozenset([at] if isinstance(at, int) else at)
+        counts = None if at is None else frozenset(at if isinstance(at, Iterable) else [at])
         return Trigger(
             frozenset(
                 [Clause(self, every, counts, after, before, seconds, when, once, last)],

@@ -59,9 +59,27 @@ class Readings(dict[str, Any]):
         for name, value in dict(*args, **kwargs).items():
             self[name] = value
 
+    def written(self, name: str) -> int:
+        """Which write the latest one of this metric was: another number means another value.
+
+        Raises:
+            KeyError: There is no such metric; the message lists those there are.
+        """
+        return self._written[name] if name in self else self[name]  # type: ignore[no-any-return]
+
     def since(self, write: int) -> dict[str, Any]:
         """What was written after `writes` had that value: how a logger finds what is new."""
         return {name: value for name, value in self.items() if self._written[name] > write}
+
+    def state_dict(self) -> dict[str, Any]:
+        """The values and the order of their writes."""
+        return {"values": dict(self), "written": dict(self._written), "writes": self.writes}
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        """Go on from saved values."""
+        self.clear()
+        super().update(saved["values"])
+        self._written, self.writes = dict(saved["written"]), saved["writes"]
 
     def __missing__(self, name: str) -> Any:
         """Say which metrics there are."""
@@ -139,8 +157,6 @@ class State(Generic[Batch, Output]):
     """The saves asked for since the last commit point: reasons, and who should write."""
     windows: dict[int, Window] = field(default_factory=dict, repr=False)
     """The accumulation windows that are open, by the id of their `Update`."""
-    updates: set[int] = field(default_factory=set, repr=False)
-    """The ids of the `Update`s that have worked in this run."""
     memory: dict[str, Any] = field(default_factory=dict, repr=False)
     """What the handlers remember, by their names: see `recall`."""
     resources: dict[str, Any] = field(default_factory=dict, repr=False)
@@ -271,7 +287,7 @@ class State(Generic[Batch, Output]):
     def state_dict(self) -> dict[str, Any]:
         """What of this run has to be saved besides the engine's objects, as plain values."""
         saved = {name: getattr(self, name) for name in SAVED}
-        saved["metrics"] = dict(self.metrics)
+        saved["metrics"] = self.metrics.state_dict()
         saved["counts"] = self.counts.state_dict()
         saved["position"] = self.position
         saved["memory"] = self.loaded | {
@@ -285,7 +301,7 @@ class State(Generic[Batch, Output]):
             setattr(self, name, saved[name])
         if self.resumable:
             self.stop_reason = None
-        self.metrics.update(saved["metrics"])
+        self.metrics.load_state_dict(saved["metrics"])
         self.counts.load_state_dict(saved["counts"])
         self.position = saved["position"]
         self.memory.clear()

@@ -94,8 +94,9 @@ class Update:
     def _window(self, state: State[Any, Any]) -> Window:
         window = state.windows.get(id(self))
         if not isinstance(window, Window):
-            if id(self) not in state.updates:  # nothing that an earlier run has left counts
-                state.updates.add(id(self))
+            # Another optimizer's backward pass, or a run that failed, may have left gradients.
+            groups = self.optimizer.param_groups
+            if any(p.grad is not None for group in groups for p in group["params"]):
                 self.optimizer.zero_grad()
             window = state.windows[id(self)] = Window(self)
         return window

@@ -1,0 +1,84 @@
+"""Gradient clipping, between the end of an accumulation window and the optimizer's step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+from torch.nn.utils import clip_grad_norm_, clip_grad_value_
+from torch.optim import Optimizer
+
+from ..engine.engine import Engine
+from ..engine.events import Events
+from ..engine.state import State
+
+
+@dataclass(frozen=True, eq=False)
+class ClipGradNorm:
+    """Scale the gradients of a step down to a norm of at most `max_norm`.
+
+    The norm before clipping becomes the metric `"grad_norm"`. By default the gradients of every
+    optimizer are clipped as they become ready, each optimizer's on their own.
+
+    Pascanu, Mikolov and Bengio, 2013: On the difficulty of training recurrent neural networks.
+
+    >>> ClipGradNorm(1.0)
+    ClipGradNorm(max_norm=1.0, norm_type=2.0, optimizer=None)
+    """
+
+    max_norm: float
+    norm_type: float = 2.0
+    optimizer: Optimizer | None = None
+    """Clip for this optimizer only."""
+
+    def __post_init__(self) -> None:
+        """Refuse a norm that leaves nothing."""
+        if not self.max_norm > 0:
+            raise ValueError(f"ClipGradNorm(max_norm={self.max_norm!r}): needs a number above 0")
+
+    def attach(self, engine: Engine[Any, Any]) -> None:
+        """Clip when gradients are ready."""
+        engine.on(Events.GRADIENTS_READY)(self.clip)
+
+    def clip(self, state: State[Any, Any]) -> None:
+        """Clip, and keep the norm as it was before."""
+        if parameters := _parameters(state, self.optimizer, "ClipGradNorm"):
+            norm = clip_grad_norm_(parameters, self.max_norm, self.norm_type)
+            state.metrics["grad_norm"] = norm
+
+
+@dataclass(frozen=True, eq=False)
+class ClipGradValue:
+    """Cut each element of the gradients of a step to between -`max_value` and `max_value`."""
+
+    max_value: float
+    optimizer: Optimizer | None = None
+    """Clip for this optimizer only."""
+
+    def __post_init__(self) -> None:
+        """Refuse a value that leaves nothing."""
+        if not self.max_value > 0:
+            raise ValueError(f"ClipGradValue(max_value={self.max_value!r}): needs a number above 0")
+
+    def attach(self, engine: Engine[Any, Any]) -> None:
+        """Clip when gradients are ready."""
+        engine.on(Events.GRADIENTS_READY)(self.clip)
+
+    def clip(self, state: State[Any, Any]) -> None:
+        """Clip."""
+        if parameters := _parameters(state, self.optimizer, "ClipGradValue"):
+            clip_grad_value_(parameters, self.max_value)
+
+
+def _parameters(state: State[Any, Any], only: Optimizer | None, name: str) -> list[Tensor]:
+    """What the optimizer at hand updates; nothing if it is another one than `only`."""
+    optimizer = state.optimizer or only
+    if optimizer is None:
+        raise RuntimeError(
+            f"{name} does not know whose gradients are ready: make the step with Update, or pass "
+            f"optimizer= to {name}"
+        )
+    if only is not None and optimizer is not only:
+        return []
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]

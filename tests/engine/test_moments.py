@@ -1,0 +1,256 @@
+"""Compiled triggers: who is called when, in real runs."""
+
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from camshaft import Engine, EventEnum, Events
+
+
+class Own(EventEnum):
+    PING = "ping"
+
+
+def ping(state, batch):
+    state.fire(Own.PING)
+
+
+CLOCKS = {
+    Events.ITERATION_COMPLETED: lambda state: state.iteration,
+    Events.ITERATION_STARTED: lambda state: state.iteration,
+    Events.EPOCH_COMPLETED: lambda state: state.epoch,
+    Own.PING: lambda state: state.counts[Own.PING],
+}
+
+counts = st.integers(1, 9)
+clauses = st.tuples(
+    st.sampled_from(list(CLOCKS)),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "every": counts,
+            "at": st.sets(counts, min_size=1),
+            "after": counts,
+            "before": st.integers(2, 20),
+            "when": st.just(lambda state: state.iteration % 2 == 1),
+            "once": st.booleans(),
+            "last": st.booleans(),
+        },
+    ),
+)
+
+
+def reference(chosen, epochs, length):
+    """When a handler with these clauses is called, by asking each clause at each event."""
+    calls, spent = [], set()
+
+    def ask(event, count, iteration):
+        for number, (own, conditions) in enumerate(chosen):
+            fits = own is event and number not in spent
+            fits = fits and count % conditions.get("every", 1) == 0
+            fits = fits and count in conditions.get("at", {count})
+            fits = fits and conditions.get("after", 0) < count < conditions.get("before", 10**9)
+            if fits and ("when" not in conditions or iteration % 2 == 1):
+                if conditions.get("once"):
+                    spent.add(number)
+                return True
+        return False
+
+    def occur(event, count, iteration):
+        if ask(event, count, iteration):
+            calls.append((event.name, iteration))
+
+    iteration = 0
+    for epoch in range(1, epochs + 1):
+        for _ in range(length):
+            iteration += 1
+            occur(Events.ITERATION_STARTED, iteration, iteration)
+            occur(Own.PING, iteration, iteration)
+            occur(Events.ITERATION_COMPLETED, iteration, iteration)
+        occur(Events.EPOCH_COMPLETED, epoch, iteration)
+    wants_end = any(conditions.get("last") for _, conditions in chosen)
+    if wants_end and (not calls or calls[-1][1] != iteration):
+        calls.append(("COMPLETED", iteration))
+    return calls
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(clauses, min_size=1, max_size=3), st.integers(1, 3), st.integers(1, 6))
+def test_a_run_calls_handlers_exactly_as_the_definition_says(chosen, epochs, length):
+    # A once-clause that is plain is judged by its count alone, so it may be shadowed by another
+    # clause at the same count without being spent later; equal clauses are one clause.
+    triggers = []
+    for event, conditions in chosen:
+        try:
+            triggers.append(event(**conditions))
+        except ValueError:
+            return
+    trigger = triggers[0]
+    for other in triggers[1:]:
+        trigger = trigger | other
+    if len(chosen) > 1 and any(conditions.get("once") for _, conditions in chosen):
+        return
+    engine, calls = Engine(ping), []
+    current = []
+    for event in CLOCKS:
+        engine.on(event)(lambda state, event=event: current.append(event.name))
+    engine.on(Events.COMPLETED)(lambda state: current.append("COMPLETED"))
+    engine.on(trigger)(lambda state: calls.append((current[-1], state.iteration)))
+    engine.run(range(length), max_epochs=epochs)
+    assert calls == reference(chosen, epochs, length)
+
+
+def fired_at(trigger, length=64, epochs=3, process=ping, clock=lambda state: state.iteration):
+    engine, calls = Engine(process), []
+    engine.on(trigger)(lambda state: calls.append(clock(state)))
+    engine.run(range(length), max_epochs=epochs)
+    return calls
+
+
+def test_overlapping_clauses_call_once():
+    every = Events.ITERATION_COMPLETED(every=2) | Events.ITERATION_COMPLETED(every=3)
+    assert fired_at(every, 6, 1) == [2, 3, 4, 6]
+
+
+def test_every_ten_and_the_last_of_three_epochs_of_64():
+    trigger = Events.ITERATION_COMPLETED(every=10, last=True)
+    assert fired_at(trigger) == [*range(10, 191, 10), 192]
+
+
+def test_the_last_call_is_made_once_if_it_coincides():
+    assert fired_at(Events.ITERATION_COMPLETED(every=64, last=True)) == [64, 128, 192]
+    assert fired_at(Events.EPOCH_COMPLETED(last=True)) == [64, 128, 192]
+
+
+def test_the_last_call_comes_also_when_the_run_is_stopped_inside_an_epoch():
+    engine, calls = Engine(ping), []
+    engine.on(Events.EPOCH_COMPLETED(last=True))(lambda state: calls.append(state.iteration))
+    engine.on(Events.ITERATION_COMPLETED(at=7))(lambda state: state.stop("enough"))
+    engine.run(range(5), max_epochs=3)
+    assert calls == [5, 7]
+
+
+def test_there_is_no_last_call_after_an_error():
+    def process(state, batch):
+        if state.iteration == 3:
+            raise ZeroDivisionError
+
+    engine, calls = Engine(process), []
+    engine.on(Events.ITERATION_COMPLETED(every=2, last=True))(
+        lambda state: calls.append(state.iteration)
+    )
+    with pytest.raises(ZeroDivisionError):
+        engine.run(range(9), max_epochs=1)
+    assert calls == [2]
+
+
+def test_a_custom_event_fired_six_times_calls_a_handler_of_every_second_one_three_times():
+    assert fired_at(Own.PING(every=2), 6, 1) == [2, 4, 6]
+
+
+def test_once_is_the_first_time_that_all_conditions_hold():
+    assert fired_at(Events.ITERATION_COMPLETED(every=4, after=10, once=True)) == [12]
+    late = Events.ITERATION_COMPLETED(when=lambda state: state.epoch == 2, once=True)
+    assert fired_at(late) == [65]
+
+
+def test_a_predicate_is_asked_after_the_handlers_before_it():
+    engine, calls = Engine(ping), []
+
+    @engine.on(Events.ITERATION_COMPLETED)
+    def measure(state):
+        state.metrics["seen"] = state.iteration
+
+    trigger = Events.ITERATION_COMPLETED(when=lambda state: state.metrics["seen"] == 2)
+    engine.on(trigger)(lambda state: calls.append(state.iteration))
+    engine.run(range(3), max_epochs=1)
+    assert calls == [2]
+
+
+def test_seconds_are_counted_from_the_beginning_of_the_run_and_then_from_call_to_call():
+    calls = []
+
+    def process(state, batch):
+        time.sleep(0.02)
+
+    engine = Engine(process)
+    engine.on(Events.ITERATION_COMPLETED(seconds=0.1))(lambda state: calls.append(time.monotonic()))
+    began = time.monotonic()
+    engine.run(range(40), max_epochs=1)
+    gaps = [later - earlier for earlier, later in zip([began, *calls], calls, strict=False)]
+    assert len(calls) >= 3
+    assert all(gap >= 0.1 for gap in gaps)
+
+
+def test_seconds_that_are_not_over_never_call():
+    assert fired_at(Events.ITERATION_COMPLETED(seconds=3600)) == []
+    assert fired_at(Events.EPOCH_COMPLETED(seconds=1e-9)) == [64, 128, 192]
+
+
+def test_the_clock_is_looked_at_a_few_times_only(monkeypatch):
+    looks = []
+    real = time.monotonic
+    engine = Engine(lambda state, batch: None)
+    engine.on(Events.ITERATION_COMPLETED(seconds=3600))(lambda state: None)
+    monkeypatch.setattr(time, "monotonic", lambda: looks.append(1) or real())
+    engine.run(range(100_000), max_epochs=1)
+    assert len(looks) < 100
+
+
+def test_a_handler_attached_during_a_run_takes_effect_at_the_next_moment():
+    engine, calls = Engine(ping), []
+
+    def late(state):
+        calls.append(state.iteration)
+
+    engine.on(Events.ITERATION_COMPLETED(at=2))(
+        lambda state: engine.on(Events.ITERATION_COMPLETED)(late)
+    )
+    engine.run(range(4), max_epochs=1)
+    assert calls == [3, 4]
+
+
+def test_a_handler_detached_during_a_run_is_still_called_in_this_moment_only():
+    engine, calls = Engine(ping), []
+
+    @engine.on(Events.ITERATION_COMPLETED(at=2))
+    def detach(state):
+        engine.off(victim)
+
+    @engine.on(Events.ITERATION_COMPLETED)
+    def victim(state):
+        calls.append(state.iteration)
+
+    engine.run(range(4), max_epochs=1)
+    assert calls == [1, 2]
+
+
+def test_a_handler_attached_late_keeps_to_absolute_counts():
+    engine, calls = Engine(ping), []
+
+    @engine.on(Events.ITERATION_COMPLETED(at=5))
+    def attach(state):
+        engine.on(Events.ITERATION_COMPLETED(every=3))(lambda state: calls.append(state.iteration))
+
+    engine.run(range(10), max_epochs=1)
+    assert calls == [6, 9]
+
+
+def test_triggers_fire_at_the_same_counts_whether_a_run_is_interrupted_or_not():
+    def run(stop_at=None):
+        engine, calls = Engine(ping), []
+        trigger = Events.ITERATION_COMPLETED(every=4) | Own.PING(every=7)
+        engine.on(trigger)(lambda state: calls.append(state.iteration))
+        engine.on(Events.EPOCH_COMPLETED(every=2))(lambda state: calls.append(-state.epoch))
+        if stop_at:
+            stop = Events.ITERATION_COMPLETED(at=stop_at, once=True)
+            engine.on(stop)(lambda state: state.stop("pause"))
+        state = engine.run(range(10), max_epochs=5)
+        engine.run(range(10), state=state)
+        return calls
+
+    whole = run()
+    for stop_at in range(1, 50):
+        assert run(stop_at) == whole
