@@ -1,30 +1,14 @@
-"""Batches: where in the data a run is, and how it gets back there."""
+"""Batches: one epoch after the other, from where a run was left."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Generic
 
-from .rng import Rng, capture, generators_of, restore
+from .position import Position
+from .rng import capture, generators_of, restore
 from .state import Batch, State
-
-
-@dataclass(slots=True)
-class Position:
-    """A pass over the data, and what drew its order."""
-
-    number: int
-    """Passes begun so far; where epochs have the data's own length, the epoch."""
-    began: int
-    """The run's iteration before the first batch of this pass."""
-    rng: Rng
-    """The generators just before the pass began: they draw its order."""
-    left: Rng | None = None
-    """The generators when the run was left; None while it goes on."""
-    source: object = None
-    """The data, if it is an iterator: it cannot begin again and is taken where it stands."""
 
 
 class Feed(Generic[Batch]):
@@ -59,8 +43,7 @@ class Feed(Generic[Batch]):
         """The batches that are left of this epoch, and of `max_iterations`."""
         batches = self._row
         if batches is None:
-            carried_on = state.iteration_in_epoch > 0
-            batches = self._reopen(state) if carried_on else self._begin(state)
+            batches = self._reopen(state) if self._is_open(state) else self._begin(state)
         else:
             assert self.epoch_length is not None
             batches = islice(batches, self.epoch_length - state.iteration_in_epoch)
@@ -89,12 +72,20 @@ class Feed(Generic[Batch]):
         )
 
     def leave(self, state: State[Batch, Any]) -> None:
-        """Remember the generators, so that the run can be carried on exactly."""
-        if state.position is not None:
-            state.position.left = capture(self.data)
+        """Remember the generators as they are, so that the run can be carried on exactly."""
+        now = capture(self.data)
+        if state.position is None:
+            state.position = Position(0, state.iteration, now)
+        state.position.left = now
+
+    def _is_open(self, state: State[Batch, Any]) -> bool:
+        """True if this epoch's pass has begun, even if the run was left before its first batch."""
+        position = state.position
+        begun = position is not None and position.number > 0 and position.began == state.iteration
+        return begun or state.iteration_in_epoch > 0
 
     def _passes(self, state: State[Batch, Any]) -> Iterator[Batch]:
-        if state.position is not None:
+        if state.position is not None and state.position.number > 0:
             yield from self._reopen(state)
         while True:
             yield from self._begin(state)

@@ -199,7 +199,7 @@ class Clause:
             "after": self.after,
             "before": self.before,
             "seconds": self.seconds,
-            "when": self.when and getattr(self.when, "__name__", repr(self.when)),
+            "when": getattr(self.when, "__name__", self.when),
             "once": self.once or None,
             "last": self.last or None,
         }

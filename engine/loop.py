@@ -34,6 +34,7 @@ class Loop(Generic[Batch, Output]):
         self.state = state
         self.data = data
         self.epoch_length = epoch_length
+        self.feed: Feed[Batch] | None = None
         self.moments = Moments(engine) if moments is None else moments
         state.engine, state.moments = engine, self.moments
 
@@ -61,13 +62,14 @@ class Loop(Generic[Batch, Output]):
         return state
 
     def _run_epochs(self) -> None:
-        feed = Feed(self.data, self.state, self.epoch_length)
+        feed = self.feed = Feed(self.data, self.state, self.epoch_length)
         try:
             self.moments.announce(Events.STARTED, self.state)
             while not self._is_over():
                 self._run_epoch(feed)
         finally:
             feed.leave(self.state)
+            self.feed = None
 
     def _run_epoch(self, feed: Feed[Batch]) -> None:
         state = self.state
@@ -116,6 +118,8 @@ class Loop(Generic[Batch, Output]):
         if state.windows:
             return False
         if state.saves:
+            if self.feed is not None:
+                self.feed.leave(state)
             self.moments.announce(Events.SAVING, state)
             state.saves.clear()
         state.attention = False

@@ -148,9 +148,9 @@ class Entry:
 
     def __init__(self, receiver: Call, event: EventEnum, began: float, hear: Hear | None) -> None:
         """Look up what `receiver` wants of `event`; a plain receiver wants every occurrence."""
-        subscribed = isinstance(receiver, Subscription)
-        trigger = receiver.trigger if subscribed else Trigger.of(event)
-        function = receiver.function if subscribed else receiver
+        trigger, function = Trigger.of(event), receiver
+        if isinstance(receiver, Subscription):
+            trigger, function = receiver.trigger, receiver.function
         self.receiver = receiver
         self.function = hear(event, receiver) if hear else function
         self._clauses = trigger.clauses_on(event)
@@ -182,9 +182,7 @@ class Entry:
             firing.record(state.iteration, count)
             self.function(state)
 
-    def _holds(
-        self, clause: Clause, count: int, state: State[Any, Any], firing: Firing
-    ) -> bool:
+    def _holds(self, clause: Clause, count: int, state: State[Any, Any], firing: Firing) -> bool:
         if clause.next(count - 1) != count or repr(clause) in firing.spent:
             return False
         if clause.seconds is not None and (
@@ -247,7 +245,10 @@ _order = itemgetter(0)
 
 
 def _count(event: EventEnum, state: State[Any, Any]) -> int:
-    return state.epoch if event.clock == "epochs" else state.counts.next(event)
+    if event.clock == "epochs":
+        return state.epoch
+    state.counts[event] += 1
+    return state.counts[event]
 
 
 def explain(error: BaseException, where: str, state: State[Any, Any]) -> None:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from .engine import Engine, Handler
+
+Value = TypeVar("Value")
 
 
 def is_distributed() -> bool:
@@ -56,6 +58,13 @@ def total(value: Tensor | float) -> Tensor | float:
         return value
     own = value if isinstance(value, int | float) else value.clone()
     return _ignite().all_reduce(own, "SUM")  # type: ignore[no-any-return]
+
+
+def gathered(value: Value) -> list[Value]:
+    """Every rank's value, which may be anything, in the order of ranks."""
+    if not is_distributed():
+        return [value]
+    return [each for (each,) in _ignite().all_gather((value,))]  # a tuple stays what it is
 
 
 def _ignite() -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 
@@ -21,6 +21,10 @@ class Rng:
     devices: dict[str, Any] = field(default_factory=dict)
     generators: list[Any] = field(default_factory=list)
     """The states of the data's own `torch.Generator`s, in the order of `generators_of`."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """The states as plain values and tensors; `Rng(**saved)` makes it again."""
+        return {item.name: getattr(self, item.name) for item in fields(self)}
 
 
 def capture(data: object = None) -> Rng:

@@ -107,7 +107,7 @@ def source(function: Callable[..., Any]) -> str:
     """Where a function, or the class of a callable object, is written: file and line."""
     inner = function.function if isinstance(function, Subscription) else function
     inner = inspect.unwrap(getattr(inner, "func", inner))
-    for candidate in (inner, getattr(type(inner), "__call__", None)):
+    for candidate in (inner, vars(type(inner)).get("__call__")):
         if code := getattr(candidate, "__code__", None):
             return f"{Path(code.co_filename).name}:{code.co_firstlineno}"
     return "built in"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from .events import EventEnum, Events
 from .memory import restore, snapshot
+from .position import Position
+from .readings import Readings
 
 if TYPE_CHECKING:
-    from .data import Position
     from .engine import Engine
     from .moments import Moments
 
@@ -22,69 +23,9 @@ SAVED = (
     *("iteration", "step", "epoch", "in_epoch", "epoch_began", "epoch_stopped"),
     *("stop_reason", "resumable"),
 )
-ENGINE_FIRES = frozenset(Events) - {Events.GRADIENTS_READY, Events.STEP_COMPLETED}
-
-
-class Window(Protocol):
-    """An open accumulation window: gradients that no optimizer step has used yet."""
-
-    def close(self, state: State[Any, Any]) -> None:
-        """Step with what the window holds."""
-
-
-class Readings(dict[str, Any]):
-    """The latest value of every metric; knows in which order they were written.
-
-    >>> readings = Readings(loss=0.5)
-    >>> readings["accuracy"]
-    Traceback (most recent call last):
-    ...
-    KeyError: "no metric 'accuracy' has been produced so far; there is: 'loss'"
-    """
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Start with these values, like a dict."""
-        super().__init__()
-        self.writes = 0
-        self._written: dict[str, int] = {}
-        self.update(*args, **kwargs)
-
-    def __setitem__(self, name: str, value: Any) -> None:
-        """Write a metric."""
-        self.writes = self._written[name] = self.writes + 1
-        super().__setitem__(name, value)
-
-    def update(self, *args: Any, **kwargs: Any) -> None:
-        """Write several metrics, like `dict.update`."""
-        for name, value in dict(*args, **kwargs).items():
-            self[name] = value
-
-    def written(self, name: str) -> int:
-        """Which write the latest one of this metric was: another number means another value.
-
-        Raises:
-            KeyError: There is no such metric; the message lists those there are.
-        """
-        return self._written[name] if name in self else self[name]  # type: ignore[no-any-return]
-
-    def since(self, write: int) -> dict[str, Any]:
-        """What was written after `writes` had that value: how a logger finds what is new."""
-        return {name: value for name, value in self.items() if self._written[name] > write}
-
-    def state_dict(self) -> dict[str, Any]:
-        """The values and the order of their writes."""
-        return {"values": dict(self), "written": dict(self._written), "writes": self.writes}
-
-    def load_state_dict(self, saved: dict[str, Any]) -> None:
-        """Go on from saved values."""
-        self.clear()
-        super().update(saved["values"])
-        self._written, self.writes = dict(saved["written"]), saved["writes"]
-
-    def __missing__(self, name: str) -> Any:
-        """Say which metrics there are."""
-        known = ", ".join(map(repr, self)) or "none yet"
-        raise KeyError(f"no metric {name!r} has been produced so far; there is: {known}")
+# Looking a member up in its class is a Python function on 3.11; a global is not.
+STEP_COMPLETED = Events.STEP_COMPLETED
+ENGINE_FIRES = frozenset(Events) - {STEP_COMPLETED, Events.GRADIENTS_READY}
 
 
 class Counts(dict[EventEnum, int]):
@@ -94,11 +35,6 @@ class Counts(dict[EventEnum, int]):
         """Start with nothing."""
         super().__init__()
         self._loaded: dict[str, int] = {}
-
-    def next(self, event: EventEnum) -> int:
-        """Count one occurrence of `event`; return which it is."""
-        self[event] = count = self[event] + 1
-        return count
 
     def __missing__(self, event: EventEnum) -> int:
         """Nothing so far, or what was loaded."""
@@ -155,8 +91,8 @@ class State(Generic[Batch, Output]):
     """How often each event that counts its own occurrences was fired."""
     saves: list[tuple[str, object | None]] = field(default_factory=list, repr=False)
     """The saves asked for since the last commit point: reasons, and who should write."""
-    windows: dict[int, Window] = field(default_factory=dict, repr=False)
-    """The accumulation windows that are open, by the id of their `Update`."""
+    windows: dict[int, Any] = field(default_factory=dict, repr=False)
+    """The accumulation windows that are open, by the id of their `Update`; `close(state)` steps."""
     memory: dict[str, Any] = field(default_factory=dict, repr=False)
     """What the handlers remember, by their names: see `recall`."""
     resources: dict[str, Any] = field(default_factory=dict, repr=False)
@@ -187,9 +123,7 @@ class State(Generic[Batch, Output]):
     @property
     def is_last_batch(self) -> bool:
         """True if no batch is known to follow in this epoch or in this run."""
-        return (
-            self.iteration_in_epoch == self.epoch_length or self.iteration == self.max_iterations
-        )
+        return self.iteration_in_epoch == self.epoch_length or self.iteration == self.max_iterations
 
     def stop(self, reason: str, *, resumable: bool = False) -> None:
         """End the run after the current iteration, or as soon as no accumulation window is open.
@@ -226,18 +160,16 @@ class State(Generic[Batch, Output]):
         Raises:
             ValueError: The event is announced by the engine alone.
         """
-        if event is Events.STEP_COMPLETED:
+        if event is STEP_COMPLETED:
             self.step = count = self.step + 1
             if count == self.max_steps:
                 self.stop("max_steps", resumable=True)
         elif event in ENGINE_FIRES:
             raise ValueError(f"{event!r} is fired by the engine; derive an event from EventEnum")
         else:
-            count = self.counts.next(event)
-        if self.moments is not None:
-            moment = self.moments[event]
-            if count >= moment.due:
-                moment.fire(self, count)
+            self.counts[event] = count = self.counts[event] + 1
+        if self.moments is not None and count >= (moment := self.moments[event]).due:
+            moment.fire(self, count)
 
     def recall(self, handler: object, make: Callable[[], Memory], *, saved: bool = True) -> Memory:
         """What `handler` remembers in this run: made on first use, saved with the run.
@@ -289,7 +221,7 @@ class State(Generic[Batch, Output]):
         saved = {name: getattr(self, name) for name in SAVED}
         saved["metrics"] = self.metrics.state_dict()
         saved["counts"] = self.counts.state_dict()
-        saved["position"] = self.position
+        saved["position"] = None if self.position is None else self.position.state_dict()
         saved["memory"] = self.loaded | {
             name: snapshot(memory) for name, memory in self.memory.items()
         }
@@ -303,6 +235,6 @@ class State(Generic[Batch, Output]):
             self.stop_reason = None
         self.metrics.load_state_dict(saved["metrics"])
         self.counts.load_state_dict(saved["counts"])
-        self.position = saved["position"]
+        self.position = None if saved["position"] is None else Position.of(saved["position"])
         self.memory.clear()
         self.loaded = dict(saved["memory"])

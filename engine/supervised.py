@@ -20,6 +20,7 @@ from .events import Events, Stage
 from .state import State
 from .update import Update
 
+PAIR = (tuple, list)
 PRECISIONS = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -79,8 +80,8 @@ def supervised(
         model=model,
         loss_fn=loss_fn,
         update=Update(optimizer, accumulate=accumulate, scaler=scaler),
-        device=place,
-        dtype=PRECISIONS[precision],
+        device=None if place.type == "cpu" else place,
+        autocast=None if precision == "fp32" else torch.autocast(place.type, PRECISIONS[precision]),
         prepare_batch=prepare_batch or _pair,
     )
     objects: dict[str, Any] = {"model": unwrap(model), "optimizer": optimizer}
@@ -109,8 +110,9 @@ class Supervised:
     model: Module
     loss_fn: Callable[[Any, Any], Tensor]
     update: Update
-    device: torch.device
-    dtype: torch.dtype | None
+    device: torch.device | None
+    """Where batches have to be moved; None for the CPU, where they are."""
+    autocast: torch.autocast | None
     prepare_batch: Callable[[Any], tuple[Any, Any]]
 
     def attach(self, engine: Engine[Any, Output]) -> None:
@@ -124,7 +126,9 @@ class Supervised:
         prediction, target, loss = self._forward(self.model, batch)
         detached = state.metrics["loss"] = loss.detach()
         self.update(state, loss)
-        return Output(detached, _detach(prediction), target)
+        if isinstance(prediction, Tensor):
+            return Output(detached, prediction.detach(), target)
+        return Output(detached, tree_map_only(Tensor, Tensor.detach, prediction), target)
 
     def evaluate(self, state: State[Any, Output], batch: Any) -> Output:
         """Forward and loss."""
@@ -161,16 +165,16 @@ class Supervised:
         """Put the mean over all samples, on all ranks, in the place of the last batch's loss."""
         mean = state.recall(self, MeanLoss)
         total, samples = ranks.total(mean.total), ranks.total(mean.samples)
-        state.metrics["loss"] = (total / samples).float()
+        state.metrics["loss"] = torch.as_tensor(total / samples, dtype=torch.float32)
 
     def _forward(self, model: Module, batch: Any) -> tuple[Any, Any, Tensor]:
         input, target = self.prepare_batch(batch)
-        if self.device.type != "cpu":
+        if self.device is not None:
             input, target = _to(input, self.device), _to(target, self.device)
-        if self.dtype is None:
+        if self.autocast is None:
             prediction = model(input)
             return prediction, target, self.loss_fn(prediction, target)
-        with torch.autocast(self.device.type, self.dtype):
+        with self.autocast:
             prediction = model(input)
             return prediction, target, self.loss_fn(prediction, target)
 
@@ -188,8 +192,8 @@ def _device_of(model: Module) -> torch.device:
 
 
 def _pair(batch: Any) -> tuple[Any, Any]:
-    if isinstance(batch, tuple | list) and len(batch) == 2:
-        return batch[0], batch[1]
+    if isinstance(batch, PAIR) and len(batch) == 2:
+        return batch  # type: ignore[return-value]  # a list of two will do
     raise TypeError(
         f"supervised() got a batch that is a {type(batch).__name__}; it needs a pair of input and "
         "target. Give prepare_batch=, a function that makes one of a batch"
@@ -198,12 +202,6 @@ def _pair(batch: Any) -> tuple[Any, Any]:
 
 def _to(nested: Any, device: torch.device) -> Any:
     return tree_map_only(Tensor, lambda tensor: tensor.to(device, non_blocking=True), nested)
-
-
-def _detach(nested: Any) -> Any:
-    if isinstance(nested, Tensor):
-        return nested.detach()
-    return tree_map_only(Tensor, Tensor.detach, nested)
 
 
 def _samples(nested: Any) -> int:

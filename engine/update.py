@@ -13,6 +13,9 @@ from . import ranks
 from .events import EventEnum, Events
 from .state import State
 
+# Looking a member up in its class is a Python function on 3.11; a global is not.
+GRADIENTS_READY = Events.GRADIENTS_READY
+
 
 class Update:
     """Turns losses into optimizer steps: `update(state, loss)` after each forward pass.
@@ -76,30 +79,56 @@ class Update:
         Raises:
             ValueError: Some micro-batches of a window have a weight and some have none.
         """
-        window = self._window(state)
+        window = state.windows.get(id(self))
+        if window is None:
+            if has_gradients(self.optimizer):  # of another backward pass, or of a run that failed
+                self.optimizer.zero_grad()
+            if weight is None and (self.accumulate == 1 or state.is_last_batch):
+                (loss if self.scaler is None else self.scaler.scale(loss)).backward()
+                self.step(state)
+                return
+            window = state.windows[id(self)] = Window(self)
         window.add(weight)
-        (loss if self.scaler is None else self.scaler.scale(loss)).backward()  # type: ignore[no-untyped-call]
+        (loss if self.scaler is None else self.scaler.scale(loss)).backward()
         if window.count == self.accumulate or state.is_last_batch:
             window.close(state)
 
+    def step(self, state: State[Any, Any], factor: Tensor | float | None = None) -> None:
+        """Step with the gradients there are, times `factor`."""
+        optimizer, scaler = self.optimizer, self.scaler
+        state.optimizer = optimizer
+        if scaler is not None:
+            scaler.unscale_(optimizer)
+        if factor is not None:
+            groups = optimizer.param_groups
+            gradients = [p.grad for group in groups for p in group["params"] if p.grad is not None]
+            torch._foreach_mul_(gradients, factor)
+        if scaler is None:
+            state.fire(GRADIENTS_READY)
+            optimizer.step()
+            state.fire(self.event)
+        else:
+            self._step_scaled(state, scaler)
+        optimizer.zero_grad()
+
     def rehearse(self, state: State[Any, Any]) -> None:
         """Fire the events that a call would fire, without a loss."""
-        window = self._window(state)
-        window.count += 1
+        window = state.windows.setdefault(id(self), Window(self))
+        window.add(None)
         if window.count == self.accumulate or state.is_last_batch:
             del state.windows[id(self)]
-            state.fire(Events.GRADIENTS_READY)
+            state.fire(GRADIENTS_READY)
             state.fire(self.event)
 
-    def _window(self, state: State[Any, Any]) -> Window:
-        window = state.windows.get(id(self))
-        if not isinstance(window, Window):
-            # Another optimizer's backward pass, or a run that failed, may have left gradients.
-            groups = self.optimizer.param_groups
-            if any(p.grad is not None for group in groups for p in group["params"]):
-                self.optimizer.zero_grad()
-            window = state.windows[id(self)] = Window(self)
-        return window
+    def _step_scaled(self, state: State[Any, Any], scaler: torch.amp.GradScaler) -> None:
+        found = scaler._found_inf_per_device(self.optimizer).values()
+        overflow = sum(infinite.item() for infinite in found)
+        if not overflow:
+            state.fire(GRADIENTS_READY)
+        scaler.step(self.optimizer)  # does nothing after an overflow
+        scaler.update()
+        if not overflow:
+            state.fire(self.event)
 
 
 @dataclass(slots=True, eq=False)
@@ -123,38 +152,21 @@ class Window:
 
     def close(self, state: State[Any, Any]) -> None:
         """Step with the mean over what the window holds."""
-        optimizer, scaler = self.update.optimizer, self.update.scaler
         del state.windows[id(self.update)]
-        state.optimizer = optimizer
-        if scaler is not None:
-            scaler.unscale_(optimizer)
-        self._normalise()
-        if scaler is None:
-            state.fire(Events.GRADIENTS_READY)
-            optimizer.step()
-            state.fire(self.update.event)
-        else:
-            self._step_scaled(state, scaler)
-        optimizer.zero_grad()
+        self.update.step(state, self._factor())
 
-    def _normalise(self) -> None:
+    def _factor(self) -> Tensor | float | None:
         if self.weight is None:
-            factor: Tensor | float = 1 / self.count
-            if self.count == 1:
-                return
-        else:  # gradients are averaged over ranks, so the sum is this many times as large
-            targets = ranks.total(self.weight)
-            factor = ranks.world_size() / (targets + (targets == 0))
-        groups = self.update.optimizer.param_groups
-        gradients = [p.grad for group in groups for p in group["params"] if p.grad is not None]
-        torch._foreach_mul_(gradients, factor)
+            return None if self.count == 1 else 1 / self.count
+        # Gradients are averaged over ranks, so that their sum is this many times as large.
+        targets = ranks.total(self.weight)
+        return ranks.world_size() / (targets + (targets == 0))
 
-    def _step_scaled(self, state: State[Any, Any], scaler: torch.amp.GradScaler) -> None:
-        optimizer = self.update.optimizer
-        overflow = sum(found.item() for found in scaler._found_inf_per_device(optimizer).values())
-        if not overflow:
-            state.fire(Events.GRADIENTS_READY)
-        scaler.step(optimizer)  # does nothing after an overflow
-        scaler.update()
-        if not overflow:
-            state.fire(self.update.event)
+
+def has_gradients(optimizer: Optimizer) -> bool:
+    """True if one of the optimizer's parameters holds a gradient."""
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if parameter.grad is not None:
+                return True
+    return False

@@ -3,10 +3,10 @@
 # LANDS SOON: from .checkpoint import Checkpoint, best, every, latest
 from .clip_grad import ClipGradNorm, ClipGradValue
 from .early_stopping import EarlyStopping
-# LANDS SOON: from .loggers import JSONLines, TensorBoard
+from .loggers import JSONLines, TensorBoard
 from .lr_schedule import LRSchedule
 from .metrics import Metrics
-# LANDS SOON: from .progress_bar import ProgressBar
+from .progress_bar import ProgressBar
 from .terminate_on_nan import TerminateOnNaN
 from .validate import Validate
 

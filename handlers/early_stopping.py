@@ -82,7 +82,9 @@ class EarlyStopping:
             return False
         if best is None:
             return True
-        return value < best - self.min_delta if self.mode == "min" else value > best + self.min_delta
+        return (
+            value < best - self.min_delta if self.mode == "min" else value > best + self.min_delta
+        )
 
 
 @dataclass

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from torch.nn import Module, ModuleDict
+
 from ..engine.engine import Engine
 from ..engine.events import Events, Stage
 from ..engine.state import State
@@ -109,7 +111,7 @@ class Running:
         if device is not None and device != self.device:
             self.device = device
             for metric in self.metrics.values():
-                if hasattr(metric, "to"):
+                if isinstance(metric, Module):
                     metric.to(device)
 
     def state_dict(self) -> dict[str, Any]:
@@ -145,19 +147,19 @@ def _takes(metric: type, arguments: int) -> bool:
 
 def _accumulated(metric: Any) -> Any:
     """Like a state_dict; torchmetrics' own leaves out what a metric has accumulated."""
-    if not hasattr(metric, "named_modules"):
+    if not isinstance(metric, Module):
         return metric.state_dict()
-    if hasattr(metric, "items"):
+    if isinstance(metric, ModuleDict):
         list(metric.items())  # lets the members of a collection's compute groups share again
     return {
         name: {"states": dict(module.metric_state), "updates": module.update_count}
         for name, module in metric.named_modules()
-        if hasattr(module, "metric_state")
+        if hasattr(module, "update_count")
     }
 
 
 def _put_back(metric: Any, saved: Any) -> None:
-    if not hasattr(metric, "named_modules"):
+    if not isinstance(metric, Module):
         metric.load_state_dict(saved)
         return
     modules = dict(metric.named_modules())

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 MODULES = [
     path.relative_to(ROOT)
-    for pattern in ("*.py", "engine/**/*.py", "handlers/**/*.py")
+    for pattern in ("__init__.py", "engine/**/*.py", "handlers/**/*.py")
     for path in ROOT.glob(pattern)
 ]
 

@@ -263,7 +263,7 @@ def test_deleting_an_engine_frees_model_and_data_without_the_garbage_collector()
         state = engine.run(data, max_epochs=2)
         return state, weakref.ref(engine), weakref.ref(data)
 
-    build()  # the first time, torch imports parts of itself that keep the caller's frame for a while
+    build()  # the first time, torch imports parts of itself and keeps the caller's frame
     gc.collect()
     gc.disable()
     try:

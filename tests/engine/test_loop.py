@@ -254,8 +254,10 @@ def places_to_fail():
     for event in (Events.STARTED, Events.EPOCH_STARTED, Events.EPOCH_COMPLETED, Events.COMPLETED):
         engine = Engine(idle)
         engine.on(event)(raise_it)
-        yield engine, "ab", f"in {event!r}, handler places_to_fail.raise_it".replace(
-            "places_to_fail.", ""
+        yield (
+            engine,
+            "ab",
+            f"in {event!r}, handler places_to_fail.raise_it".replace("places_to_fail.", ""),
         )
     engine = Engine(idle)
     engine.on(Events.ITERATION_COMPLETED(at=2))(raise_it)

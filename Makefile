@@ -1,0 +1,52 @@
+# Needs make and Python 3.11 or newer; everything else is installed into .venv on first use.
+
+PYTHON ?= python3
+BIN := .venv/bin
+
+# The editable install links module by module, so it is renewed when one comes or goes.
+MODULES := $(sort $(wildcard *.py engine/*.py handlers/*.py handlers/*/*.py))
+KEY := $(shell { echo $(MODULES); cat pyproject.toml constraints.txt; } | cksum | cut -d' ' -f1)
+INSTALL = $(BIN)/pip install --quiet --constraint constraints.txt \
+	--config-settings editable_mode=strict --editable
+
+.PHONY: help demo test lint bench soak clean
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile
+
+demo: .venv/dev-$(KEY)  ## train a digits classifier, a few seconds on a CPU
+	$(BIN)/python examples/digits.py
+
+test: .venv/dev-$(KEY)  ## run the tests
+	$(BIN)/pytest
+
+lint: .venv/dev-$(KEY)  ## check style, format and types
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy --package camshaft
+	$(BIN)/mypy examples
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+bench: .venv/bench-$(KEY)  ## measure the overhead against other engines
+	$(BIN)/python tests/benchmarks/run.py
+
+soak: .venv/dev-$(KEY)  ## run the tests that take long
+	$(BIN)/pytest -m soak
+
+clean:  ## remove what these targets made
+	rm -rf .venv build *.egg-info .*_cache .hypothesis
+
+.venv/bin/pip:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Camshaft needs Python 3.11 \
+	or newer and $(PYTHON) is %d.%d: name another one, as in `make test PYTHON=python3.12`." \
+	% sys.version_info[:2])'
+	$(PYTHON) -m venv .venv
+
+.venv/dev-$(KEY): | .venv/bin/pip
+	$(INSTALL) ".[dev]"
+	@rm -f .venv/dev-* .venv/bench-*
+	@touch $@
+
+.venv/bench-$(KEY): .venv/dev-$(KEY)
+	$(INSTALL) ".[dev,bench]"
+	@touch $@

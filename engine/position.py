@@ -1,0 +1,40 @@
+"""Where in the data a run is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from .rng import Rng
+
+
+@dataclass(slots=True)
+class Position:
+    """A pass over the data, and what drew its order."""
+
+    number: int
+    """Passes begun so far, 0 before the first; with the data's own epochs, the epoch."""
+    began: int
+    """The run's iteration before the first batch of this pass."""
+    rng: Rng
+    """The generators just before the pass began: they draw its order."""
+    left: Rng | None = None
+    """The generators when the run was left or saved; None before."""
+    source: object = None
+    """The data, if it is an iterator: it cannot begin again and is taken where it stands."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """The position as plain values and tensors; of an iterator, how far it was read."""
+        left = None if self.left is None else self.left.state_dict()
+        return {
+            "number": self.number,
+            "began": self.began,
+            "rng": self.rng.state_dict(),
+            "left": left,
+        }
+
+    @classmethod
+    def of(cls, saved: dict[str, Any]) -> Position:
+        """The position that `state_dict` gave."""
+        left = None if saved["left"] is None else Rng(**saved["left"])
+        return cls(saved["number"], saved["began"], Rng(**saved["rng"]), left)

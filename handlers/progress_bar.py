@@ -1,0 +1,213 @@
+"""Progress, on a terminal or as plain lines."""
+
+from __future__ import annotations
+
+import logging
+import math
+import sys
+import time
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, TextIO
+
+from ..engine.engine import Engine
+from ..engine.events import Events, Stage
+from ..engine.state import State
+from .scalars import scalars
+
+logger = logging.getLogger("camshaft")
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class ProgressBar:
+    """Show how far a run is: a bar for each epoch, with rate, time left and metrics.
+
+    Where the output is no terminal it is plain lines, one at the end of each epoch and one an
+    interval. The metrics are copied from their device only when something is drawn, and the end
+    of an epoch shows only what is new in it. Evaluations inside the run are not shown.
+
+    Args:
+        metrics: The names of the metrics to show; without any, all that are numbers.
+        interval: Seconds from one drawing to the next; by default 0.5 on a terminal, else 30.
+        file: Where to draw; standard error by default.
+
+    Raises:
+        TypeError: One of the metrics is no name.
+        ValueError: The interval is not positive.
+
+    >>> def train_step(state, batch):
+    ...     state.metrics["loss"] = 1 / batch
+    >>> engine = Engine(train_step, ProgressBar("loss", file=sys.stdout))
+    >>> state = engine.run([1, 2, 4], max_epochs=2)  # doctest: +ELLIPSIS
+    epoch 1/2: 100% 3/3 [00:00<00:00, ...it/s, loss=0.25]
+    epoch 2/2: 100% 3/3 [00:00<00:00, ...it/s, loss=0.25]
+    """
+
+    metrics: tuple[str, ...]
+    interval: float | None
+    file: TextIO | None
+    rank: ClassVar[int] = 0
+
+    def __init__(
+        self, *metrics: str, interval: float | None = None, file: TextIO | None = None
+    ) -> None:
+        for name in metrics:
+            if not isinstance(name, str):
+                raise TypeError(
+                    f"ProgressBar got {name!r} for a metric; it needs names, such as 'loss', and "
+                    "everything else by keyword: ProgressBar('loss', interval=5)"
+                )
+        if interval is not None and not interval > 0:
+            raise ValueError(f"ProgressBar(interval={interval!r}): needs seconds greater than 0")
+        object.__setattr__(self, "metrics", metrics)
+        object.__setattr__(self, "interval", interval)
+        object.__setattr__(self, "file", file)
+
+    def attach(self, engine: Engine[Any, Any]) -> None:
+        """Draw by the clock and at the end of each epoch."""
+        engine.on(Events.STARTED | Events.EPOCH_STARTED, stage=Stage.REPORT)(self.open)
+        engine.on(Events.ITERATION_COMPLETED, stage=Stage.REPORT)(self.look)
+        engine.on(Events.EPOCH_COMPLETED | Events.COMPLETED, stage=Stage.REPORT)(self.finish)
+        engine.on(Events.COMPLETED, stage=Stage.REPORT)(self.report_missing)
+        engine.on(Events.CLOSED, stage=Stage.REPORT)(self.close)
+
+    def open(self, state: State[Any, Any]) -> None:
+        """Begin the display of an epoch, or of what is left of it."""
+        if not state.in_epoch:
+            return
+        show = state.recall(self, Show, saved=False)
+        file = self.file or sys.stderr
+        if file.isatty():
+            show.display, show.interval, show.due = Bar(state, file), self.interval or 0.5, 0.0
+        else:
+            show.display, show.interval = Lines(state, file), self.interval or 30.0
+            show.due = min(show.due, time.monotonic() + show.interval)
+        show.write = state.metrics.writes
+
+    def look(self, state: State[Any, Any]) -> None:
+        """Draw if the interval is over."""
+        show = state.recall(self, Show, saved=False)
+        if time.monotonic() >= show.due:
+            self._draw(state, show, since=0)
+
+    def finish(self, state: State[Any, Any]) -> None:
+        """Draw the end of an epoch, with what is new in it."""
+        show = state.recall(self, Show, saved=False)
+        if show.display is not None:
+            self._draw(state, show, since=show.write)
+            self.close(state)
+
+    def report_missing(self, state: State[Any, Any]) -> None:
+        """Tell of names that no metric has."""
+        if missing := [name for name in self.metrics if name not in state.metrics]:
+            known = ", ".join(map(repr, state.metrics)) or "none"
+            logger.warning("ProgressBar: no metric was called %r; there is: %s", missing, known)
+
+    def close(self, state: State[Any, Any]) -> None:
+        """End the display; no metric is read, which a failing device could not give."""
+        show = state.recall(self, Show, saved=False)
+        if show.display is not None:
+            show.display.close(state)
+            show.display = None
+
+    def _draw(self, state: State[Any, Any], show: Show, since: int) -> None:
+        if show.display is not None:
+            new = state.metrics.since(since)
+            chosen = {name: new[name] for name in self.metrics or new if name in new}
+            numbers = scalars(chosen).items()
+            show.display.draw(state, ", ".join(f"{name}={value:.4g}" for name, value in numbers))
+            show.due = time.monotonic() + show.interval
+
+
+class Display(Protocol):
+    """How an epoch is shown."""
+
+    def draw(self, state: State[Any, Any], text: str) -> None:
+        """Show where the run is, and a text of its metrics."""
+
+    def close(self, state: State[Any, Any]) -> None:
+        """Leave the output ready for others."""
+
+
+@dataclass(slots=True)
+class Show:
+    """What is shown of a run under way."""
+
+    display: Display | None = None
+    interval: float = 0.0
+    due: float = math.inf
+    """When to draw again, by the monotonic clock."""
+    write: int = 0
+    """The latest write of a metric as the epoch began."""
+
+
+class Bar:
+    """A bar of tqdm's."""
+
+    def __init__(self, state: State[Any, Any], file: TextIO) -> None:
+        from tqdm import tqdm
+
+        self._bar: Any = tqdm(
+            desc=_title(state),
+            total=_total(state),
+            initial=state.iteration_in_epoch,
+            file=file,
+            leave=state.parent is None,
+            dynamic_ncols=True,
+            mininterval=0,
+            miniters=0,
+        )
+
+    def draw(self, state: State[Any, Any], text: str) -> None:
+        """Draw the bar again; it has no clock of its own."""
+        self._bar.total = _total(state)
+        self._bar.set_postfix_str(text, refresh=False)
+        self._bar.update(state.iteration_in_epoch - self._bar.n)
+
+    def close(self, state: State[Any, Any]) -> None:
+        """Leave the bar where it is, and go to the next line."""
+        self._bar.n = state.iteration_in_epoch
+        self._bar.close()
+
+
+class Lines:
+    """Lines in tqdm's format, for a file or a pipe."""
+
+    def __init__(self, state: State[Any, Any], file: TextIO) -> None:
+        self._file = file
+        self._initial = state.iteration_in_epoch
+        self._began = time.monotonic()
+
+    def draw(self, state: State[Any, Any], text: str) -> None:
+        """Write a line."""
+        from tqdm import tqdm
+
+        format_meter: Any = tqdm.format_meter  # its stub knows no total of None
+        line = format_meter(
+            state.iteration_in_epoch,
+            _total(state),
+            time.monotonic() - self._began,
+            initial=self._initial,
+            prefix=_title(state),
+            postfix=text,
+            ncols=0,
+        )
+        self._file.write(f"{line}\n")
+        self._file.flush()
+
+    def close(self, state: State[Any, Any]) -> None:
+        """Nothing is left to do."""
+
+
+def _title(state: State[Any, Any]) -> str:
+    if not state.training:
+        return "evaluation"
+    limit = "" if state.max_epochs is None else f"/{state.max_epochs}"
+    return f"epoch {state.epoch}{limit}"
+
+
+def _total(state: State[Any, Any]) -> int | None:
+    """The batches of the epoch, or those of it that the run gets to; None if that is not known."""
+    if state.max_iterations is None:
+        return state.epoch_length
+    left = state.max_iterations - state.epoch_began
+    return left if state.epoch_length is None else min(left, state.epoch_length)

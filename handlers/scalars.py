@@ -1,0 +1,31 @@
+"""Metrics as numbers: the one place where what reports waits for the devices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from numbers import Real
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def scalars(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """The metrics that are one number, as floats; one copy to the host for each device.
+
+    These are Python's and NumPy's numbers and tensors without dimensions; whatever else there is
+    among the metrics is left out.
+
+    >>> scalars({"loss": torch.tensor(0.5), "lr": 0.1, "confusion": torch.eye(2)})
+    {'loss': 0.5, 'lr': 0.1}
+    """
+    numbers = {name: float(value) for name, value in metrics.items() if isinstance(value, Real)}
+    held: dict[torch.device, dict[str, Tensor]] = {}
+    for name, value in metrics.items():
+        if isinstance(value, Tensor) and value.ndim == 0 and not value.is_complex():
+            held.setdefault(value.device, {})[name] = value.detach()
+    for device, tensors in held.items():
+        widest = torch.float32 if device.type == "mps" else torch.float64  # mps has no float64
+        stacked = torch.stack([tensor.to(widest) for tensor in tensors.values()])
+        numbers.update(zip(tensors, stacked.tolist(), strict=True))
+    return {name: numbers[name] for name in metrics if name in numbers}

@@ -1,0 +1,145 @@
+"""Evaluation leaves training bit-identical."""
+
+import random
+
+import numpy
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from camshaft import Engine, Events, supervised
+
+
+class Net(torch.nn.Module):
+    """Dropout, a BatchNorm that is frozen and one that is not."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Linear(4, 8)
+        self.frozen = torch.nn.BatchNorm1d(8).eval()
+        self.norm = torch.nn.BatchNorm1d(8)
+        self.dropout = torch.nn.Dropout(0.5)
+        self.last = torch.nn.Linear(8, 2)
+
+    def forward(self, input):
+        return self.last(self.dropout(self.norm(self.frozen(self.first(input)))))
+
+
+def noisy(input):
+    return input + torch.rand(()) + random.random() + numpy.random.rand()
+
+
+def build(generator=False, accumulate=1):
+    torch.manual_seed(0)
+    random.seed(0)
+    numpy.random.seed(0)
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    data = TensorDataset(torch.randn(30, 4), torch.randint(2, (30,)))
+    own = torch.Generator().manual_seed(3) if generator else None
+    loader = DataLoader(data, 5, shuffle=True, generator=own)
+
+    def prepare(batch):
+        return noisy(batch[0]).float(), batch[1]
+
+    engine = supervised(
+        model,
+        optimizer,
+        torch.nn.functional.cross_entropy,
+        prepare_batch=prepare,
+        accumulate=accumulate,
+    )
+    return engine, model, loader
+
+
+def weights_after(evaluate, generator=False, accumulate=1):
+    engine, model, loader = build(generator, accumulate)
+    losses = []
+    engine.on(Events.ITERATION_COMPLETED)(lambda state: losses.append(state.metrics["loss"].item()))
+    engine.on(Events.ITERATION_COMPLETED(every=3))(lambda state: evaluate(engine, loader))
+    engine.run(loader, max_epochs=3)
+    return losses, {name: value.clone() for name, value in model.state_dict().items()}
+
+
+def nothing(engine, loader):
+    pass
+
+
+def over_the_training_data(engine, loader):
+    engine.evaluate(loader)
+
+
+def with_an_exception(engine, loader):
+    @engine.evaluation.on(Events.ITERATION_COMPLETED(at=2))
+    def fail(state):
+        random.random()
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        engine.evaluate(loader)
+    engine.evaluation.off(fail)
+
+
+@pytest.mark.parametrize("generator", [False, True], ids=["global", "own generator"])
+@pytest.mark.parametrize("accumulate", [1, 4])
+@pytest.mark.parametrize("evaluate", [over_the_training_data, with_an_exception])
+def test_evaluating_every_three_batches_changes_no_bit_of_training(evaluate, accumulate, generator):
+    losses, weights = weights_after(evaluate, generator, accumulate)
+    expected_losses, expected = weights_after(nothing, generator, accumulate)
+    assert losses == expected_losses
+    assert weights.keys() == expected.keys()
+    assert all(torch.equal(weights[name], expected[name]) for name in expected)
+
+
+def test_evaluation_is_in_evaluation_mode_without_gradients_and_modes_come_back_each():
+    engine, model, loader = build()
+    seen = []
+
+    @engine.evaluation.on(Events.ITERATION_COMPLETED(at=1))
+    def look(state):
+        modes = {module.training for module in model.modules()}
+        seen.append((modes, torch.is_grad_enabled(), state.training))
+
+    engine.evaluate(loader)
+    assert seen == [({False}, False, False)]
+    assert model.training
+    assert not model.frozen.training
+    assert model.norm.training
+    assert torch.is_grad_enabled()
+
+
+def test_evaluation_can_have_a_process_function_of_its_own():
+    engine = Engine(lambda state, batch: "train", evaluate=lambda state, batch: "evaluate")
+    assert engine.run("a", max_epochs=1).output == "train"
+    assert engine.evaluate("a").output == "evaluate"
+
+
+def test_without_one_the_process_function_can_look_at_the_state():
+    engine = Engine(lambda state, batch: state.training)
+    assert engine.run("a", max_epochs=1).output is True
+    assert engine.evaluate("a").output is False
+
+
+def test_evaluation_has_handlers_of_its_own():
+    engine, calls = Engine(lambda state, batch: None), []
+    engine.on(Events.EPOCH_COMPLETED)(lambda state: calls.append("train"))
+    engine.evaluation.on(Events.EPOCH_COMPLETED)(lambda state: calls.append("evaluate"))
+    engine.evaluate("a")
+    assert calls == ["evaluate"]
+    engine.run("a", max_epochs=1)
+    assert calls == ["evaluate", "train"]
+
+
+def test_evaluation_can_be_capped_and_knows_its_parent():
+    engine = Engine(lambda state, batch: batch)
+    parent = engine.run("a", max_epochs=1)
+    state = engine.evaluate("abcdef", epoch_length=3, parent=parent)
+    assert (state.iteration, state.output, state.parent) == (3, "c", parent)
+
+
+def test_modules_of_a_hand_written_engine_are_put_into_evaluation_mode_too():
+    model, modes = torch.nn.Dropout(0.5), []
+    engine = Engine(lambda state, batch: modes.append(model.training), objects={"model": model})
+    engine.evaluate("a")
+    assert modes == [False]
+    assert model.training

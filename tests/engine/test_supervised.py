@@ -1,0 +1,148 @@
+"""The engine of the usual case, held against a loop written by hand."""
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy, mse_loss
+
+from camshaft import Engine, Events, State, supervised, unwrap
+
+
+def build(**arguments):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    return supervised(model, optimizer, cross_entropy, **arguments), model, optimizer
+
+
+def batches(count=6, size=5):
+    generator = torch.Generator().manual_seed(7)
+    return [
+        (torch.randn(size, 4, generator=generator), torch.randint(3, (size,), generator=generator))
+        for _ in range(count)
+    ]
+
+
+def test_training_equals_the_loop_written_by_hand_to_the_last_bit():
+    engine, model, _ = build()
+    engine.run(batches(), max_epochs=3)
+    _, expected, optimizer = build()
+    for _ in range(3):
+        for input, target in batches():
+            optimizer.zero_grad()
+            cross_entropy(expected(input), target).backward()
+            optimizer.step()
+    for ours, theirs in zip(model.parameters(), expected.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_the_output_holds_loss_prediction_and_target_without_gradients():
+    engine, _, _ = build()
+    (batch,) = batches(1)
+    output = engine.run([batch], max_epochs=1).output
+    assert output.target is batch[1]
+    assert output.prediction.shape == (5, 3)
+    assert not output.prediction.requires_grad
+    assert not output.loss.requires_grad
+
+
+def test_the_loss_of_the_batch_is_a_metric_that_stays_a_tensor():
+    engine, _, _ = build()
+    losses = []
+    engine.on(Events.ITERATION_COMPLETED)(lambda state: losses.append(state.metrics["loss"]))
+    engine.run(batches(3), max_epochs=1)
+    assert all(isinstance(loss, torch.Tensor) and loss.ndim == 0 for loss in losses)
+    assert len({loss.item() for loss in losses}) == 3
+
+
+def test_the_loss_of_an_evaluation_is_the_mean_over_its_samples():
+    engine = supervised(
+        torch.nn.Identity(),
+        torch.optim.SGD([torch.nn.Parameter(torch.zeros(()))], lr=0.1),
+        lambda prediction, target: prediction.mean(),
+    )
+    sizes = [(0.7, 256), (0.8, 256), (0.9, 10)]
+    data = [(torch.full((size,), value), torch.zeros(size)) for value, size in sizes]
+    loss = engine.evaluate(data).metrics["loss"]
+    assert loss.item() == pytest.approx((0.7 * 256 + 0.8 * 256 + 0.9 * 10) / 522, abs=1e-6)
+    assert round(loss.item(), 4) == 0.7529
+
+
+def test_evaluation_changes_no_weight():
+    engine, model, _ = build()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    engine.evaluate(batches())
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+
+
+def test_accumulation_makes_a_step_of_several_batches():
+    engine, _, _ = build(accumulate=4)
+    assert engine.run(batches(6), max_epochs=2).step == 4
+
+
+def test_the_engine_knows_what_to_save():
+    engine, model, optimizer = build()
+    assert engine.objects == {"model": model, "optimizer": optimizer}
+    assert set(build(precision="fp16")[0].objects) == {"model", "optimizer", "scaler"}
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("bf16", "bfloat16"), ("fp16", "float16")])
+def test_precision_is_that_of_autocast_and_weights_stay_in_float32(precision, dtype):
+    engine, model, _ = build(precision=precision)
+    seen = []
+    model[0].register_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
+    state = engine.run(batches(2), max_epochs=1)
+    engine.evaluate(batches(1))
+    assert seen == [getattr(torch, dtype)] * 3
+    assert state.step == 2
+    assert model[0].weight.dtype == torch.float32
+
+
+def test_an_unknown_precision_is_refused():
+    with pytest.raises(ValueError, match="precision='half': needs one of fp32, bf16, fp16"):
+        build(precision="half")
+
+
+def test_a_batch_that_is_no_pair_is_an_error_that_names_the_remedy():
+    engine, _, _ = build()
+    with pytest.raises(TypeError, match="a pair of input and target. Give prepare_batch="):
+        engine.run([{"input": 1}], max_epochs=1)
+
+
+def test_prepare_batch_makes_the_pair():
+    engine, _, _ = build(prepare_batch=lambda batch: (batch["x"], batch["y"]))
+    data = [{"x": input, "y": target} for input, target in batches(2)]
+    assert engine.run(data, max_epochs=1).step == 2
+
+
+def test_a_model_left_in_evaluation_mode_is_warned_of_and_left_so():
+    engine, model, _ = build()
+    model.eval()
+    with pytest.warns(UserWarning, match="in evaluation mode as training starts"):
+        engine.run(batches(1), max_epochs=1)
+    assert not model.training
+
+
+def test_frozen_parts_stay_frozen():
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2).eval())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    engine = supervised(model, optimizer, mse_loss)
+    engine.run([(torch.randn(4, 2), torch.zeros(4, 2))] * 3, max_epochs=1)
+    assert torch.equal(model[1].running_mean, torch.zeros(2))
+    assert not model[1].training
+
+
+def test_unwrap_finds_the_module_inside_wrappers_and_leaves_others_alone():
+    class Owner(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.module = torch.nn.Linear(1, 1)
+
+    inner, owner = torch.nn.Linear(1, 1), Owner()
+    assert unwrap(torch.nn.DataParallel(inner)) is inner
+    assert unwrap(torch.compile(inner, backend="eager")) is inner
+    assert unwrap(owner) is owner
+
+
+def test_a_state_is_a_plain_value_that_reads_well():
+    assert repr(State(iteration=3, epoch=1)).startswith("State(iteration=3, step=0, epoch=1")
+    assert len(repr(Engine(lambda state, batch: batch).run("abc", max_epochs=1))) < 400

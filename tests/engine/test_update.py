@@ -1,0 +1,227 @@
+"""Updates: what a step's gradient is a mean over, and what is announced."""
+
+import pytest
+import torch
+
+from camshaft import Engine, EventEnum, Events, Update
+
+
+def one_weight(lr=1.0, value=0.0):
+    weight = torch.nn.Parameter(torch.tensor(value, dtype=torch.float64))
+    return weight, torch.optim.SGD([weight], lr=lr)
+
+
+def run(update, losses, max_epochs=1, **limits):
+    """Run an engine whose losses are `loss(batch)`; return the gradient of each step."""
+    gradients = []
+
+    def process(state, batch):
+        update(state, *losses(batch))
+
+    engine = Engine(process)
+
+    @engine.on(Events.GRADIENTS_READY)
+    def note(state):
+        (parameter,) = state.optimizer.param_groups[0]["params"]
+        gradients.append(parameter.grad.item())
+
+    return engine, gradients
+
+
+def test_a_short_last_window_is_the_mean_over_what_it_holds():
+    weight, optimizer = one_weight(lr=1e-3, value=1.0)
+    engine, gradients = run(
+        Update(optimizer, accumulate=2), lambda x: ((weight * x - 2.0 * x) ** 2,)
+    )
+    engine.run([1.0, 2.0, 3.0, 4.0, 5.0], max_epochs=1)
+    assert gradients == pytest.approx([-5.0, -24.875, -48.50625], abs=1e-9)
+
+
+@pytest.mark.parametrize("sized", [True, False], ids=["length known", "length unknown"])
+def test_windows_neither_drop_nor_leak_micro_batches_over_epochs(sized):
+    weight, optimizer = one_weight()
+    engine, _gradients = run(Update(optimizer, accumulate=2), lambda batch: (weight * 1.0,))
+
+    class Data:
+        def __iter__(self):
+            return iter(range(5))
+
+    data = range(5) if sized else Data()
+    state = engine.run(data, max_epochs=1)
+    assert (weight.item(), state.step) == (-3.0, 3)
+    engine.run(data, max_epochs=2, state=state)
+    assert (weight.item(), state.step) == (-6.0, 6)
+
+
+def test_a_window_cut_by_max_iterations_is_stepped():
+    weight, optimizer = one_weight()
+    engine, gradients = run(Update(optimizer, accumulate=4), lambda batch: (weight * 1.0,))
+    state = engine.run(range(100), max_iterations=6)
+    assert (gradients, state.step) == ([1.0, 1.0], 2)
+
+
+def test_with_weights_the_gradient_is_the_mean_over_all_targets_of_the_window():
+    tokens = [3, 1, 7, 2, 5]
+    values = torch.arange(18, dtype=torch.float64).split(tokens)
+    weight, optimizer = one_weight(lr=0.0)
+    engine, gradients = run(
+        Update(optimizer, accumulate=2),
+        lambda batch: ((weight * values[batch]).sum(), tokens[batch]),
+    )
+    engine.run(range(5), max_epochs=1)
+    windows = [torch.cat(values[0:2]), torch.cat(values[2:4]), values[4]]
+    assert gradients == pytest.approx([window.mean().item() for window in windows], abs=1e-12)
+
+
+def test_weights_may_be_tensors():
+    weight, optimizer = one_weight(lr=0.0)
+    engine, gradients = run(
+        Update(optimizer, accumulate=2),
+        lambda batch: (weight * batch, torch.tensor(batch)),
+    )
+    engine.run([3, 5], max_epochs=1)
+    assert gradients == [1.0]
+
+
+def test_a_window_without_targets_has_no_gradient_rather_than_nan():
+    weight, optimizer = one_weight(lr=1.0)
+    engine, gradients = run(Update(optimizer), lambda batch: (weight * 0.0, 0))
+    engine.run([1], max_epochs=1)
+    assert gradients == [0.0]
+
+
+def test_mixing_weighted_and_unweighted_micro_batches_is_an_error():
+    weight, optimizer = one_weight()
+    engine, _ = run(
+        Update(optimizer, accumulate=2), lambda batch: (weight * 1.0, 3 if batch else None)
+    )
+    with pytest.raises(ValueError, match="some have a weight= and some have none|some have none"):
+        engine.run([0, 1], max_epochs=1)
+
+
+def test_a_window_of_equal_micro_batches_has_the_gradient_of_the_whole_batch():
+    torch.manual_seed(0)
+    inputs, targets = torch.randn(8, 3, dtype=torch.float64), torch.randn(8, 1, dtype=torch.float64)
+
+    def train(batches, accumulate):
+        torch.manual_seed(1)
+        model = torch.nn.Linear(3, 1, dtype=torch.float64)
+        update = Update(torch.optim.SGD(model.parameters(), lr=0.1), accumulate=accumulate)
+
+        def process(state, batch):
+            update(state, torch.nn.functional.mse_loss(model(batch[0]), batch[1]))
+
+        Engine(process).run(batches, max_epochs=3)
+        return model.weight
+
+    whole = train([(inputs, targets)], 1)
+    parts = train(list(zip(inputs.split(2), targets.split(2), strict=True)), 4)
+    assert torch.allclose(whole, parts, rtol=0, atol=1e-12)
+
+
+def test_events_of_a_step_come_in_order_and_the_step_counts_when_it_is_done():
+    weight, optimizer = one_weight()
+    engine, _ = run(Update(optimizer), lambda batch: (weight * 1.0,))
+    seen = []
+    for event in (Events.GRADIENTS_READY, Events.STEP_COMPLETED, Events.ITERATION_COMPLETED):
+        engine.on(event)(
+            lambda state, event=event: seen.append(
+                (event.name, state.step, weight.item(), weight.grad is None)
+            )
+        )
+    engine.run([1], max_epochs=1)
+    assert seen == [
+        ("GRADIENTS_READY", 0, 0.0, False),
+        ("STEP_COMPLETED", 1, -1.0, False),
+        ("ITERATION_COMPLETED", 1, -1.0, True),
+    ]
+
+
+def test_a_save_is_put_off_until_the_window_is_closed():
+    weight, optimizer = one_weight()
+    engine, _ = run(Update(optimizer, accumulate=4), lambda batch: (weight * 1.0,))
+    saved = []
+    engine.on(Events.ITERATION_COMPLETED(at=2))(lambda state: state.save("in the window"))
+    engine.on(Events.SAVING)(lambda state: saved.append(state.iteration))
+    engine.run(range(10), max_epochs=1)
+    assert saved == [4]
+
+
+def test_a_stop_is_put_off_until_the_window_is_closed():
+    weight, optimizer = one_weight()
+    engine, _ = run(Update(optimizer, accumulate=4), lambda batch: (weight * 1.0,))
+    engine.on(Events.ITERATION_COMPLETED(at=2))(lambda state: state.stop("in the window"))
+    state = engine.run(range(10), max_epochs=1)
+    assert (state.iteration, state.step, state.stop_reason) == (4, 1, "in the window")
+
+
+def test_gradients_that_a_failed_run_or_another_backward_pass_left_do_not_count():
+    weight, optimizer = one_weight()
+    engine, gradients = run(Update(optimizer, accumulate=2), lambda batch: (weight * batch,))
+
+    @engine.on(Events.ITERATION_COMPLETED(at=1, once=True))
+    def fail(state):
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        engine.run([100.0, 100.0], max_epochs=1)
+    engine.off(fail)
+    assert weight.grad is not None
+    engine.run([1.0, 1.0], max_epochs=1)
+    assert gradients == [1.0]
+
+
+class GanEvents(EventEnum):
+    CRITIC_UPDATED = "critic_updated"
+
+
+def test_each_of_two_optimizers_has_a_clock_of_its_own():
+    weight, optimizer = one_weight()
+    critic, critic_optimizer = one_weight()
+    update = Update(optimizer)
+    update_critic = Update(critic_optimizer, event=GanEvents.CRITIC_UPDATED)
+
+    def process(state, batch):
+        update_critic(state, critic * 1.0)
+        update(state, weight * critic.detach())
+
+    engine, calls = Engine(process), {"steps": 0, "critic": 0}
+
+    @engine.on(Events.STEP_COMPLETED(every=10))
+    def steps(state):
+        calls["steps"] += 1
+
+    @engine.on(GanEvents.CRITIC_UPDATED(every=10))
+    def critic_steps(state):
+        calls["critic"] += 1
+
+    state = engine.run(range(100), max_epochs=1)
+    assert (state.iteration, state.step, state.counts[GanEvents.CRITIC_UPDATED]) == (100, 100, 100)
+    assert calls == {"steps": 10, "critic": 10}
+
+
+def test_a_step_that_the_scaler_skips_fires_nothing_and_does_not_count():
+    weight = torch.nn.Parameter(torch.tensor(1.0))
+    optimizer = torch.optim.SGD([weight], lr=0.5)
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=1000)
+    engine, gradients = run(Update(optimizer, scaler=scaler), lambda x: (weight * x,))
+    fired = []
+    engine.on(Events.STEP_COMPLETED)(lambda state: fired.append(state.step))
+    state = engine.run([1.0, float("inf"), 1.0], max_epochs=1)
+    assert gradients == [1.0, 1.0]  # unscaled, and not the infinite one
+    assert fired == [1, 2]
+    assert (state.step, weight.item(), scaler.get_scale()) == (2, 0.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "says"),
+    [
+        ({"optimizer": "sgd"}, TypeError, "needs a torch.optim.Optimizer"),
+        ({"accumulate": 0}, ValueError, "a number of micro-batches, from 1"),
+        ({"accumulate": 1.5}, ValueError, "a number of micro-batches, from 1"),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments, error, says):
+    _, optimizer = one_weight()
+    with pytest.raises(error, match=says):
+        Update(**{"optimizer": optimizer, **arguments})

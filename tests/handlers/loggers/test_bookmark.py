@@ -1,0 +1,190 @@
+"""Logged rows of runs that were interrupted: the same ones as without."""
+
+import json
+import pickle
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from textwrap import dedent
+from typing import Any
+
+import pytest
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from camshaft import Engine, Events, Stage
+from camshaft.handlers.loggers import JSONLines, TensorBoard
+
+WHEN = Events.ITERATION_COMPLETED(every=3) | Events.EPOCH_COMPLETED | Events.COMPLETED
+DATA = range(10)
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def scalars(path):
+    events: Any = EventAccumulator(str(path)).Reload()
+    return {
+        tag: [(scalar.step, scalar.value) for scalar in events.Scalars(tag)]
+        for tag in events.Tags()["scalars"]
+    }
+
+
+@dataclass
+class Kind:
+    """A logger, and how the rows it wrote are read back."""
+
+    logger: Any
+    read: Any
+
+
+@pytest.fixture(params=[Kind(JSONLines, lines), Kind(TensorBoard, scalars)], ids=["json", "board"])
+def kind(request):
+    return request.param
+
+
+def build(logger, *, fail_at=None):
+    """An engine that measures each iteration, each epoch, and sometimes."""
+
+    def train_step(state, batch):
+        if state.iteration == fail_at:
+            raise RuntimeError("interrupted")
+        state.metrics["loss"] = torch.tensor(1 / state.iteration)
+        if state.iteration == 13:
+            state.metrics["rare"] = 13.0
+
+    engine = Engine(train_step, logger)
+
+    @engine.on(Events.EPOCH_COMPLETED, stage=Stage.MEASURE)
+    def validate(state):
+        state.metrics["val/loss"] = 1 / state.epoch
+
+    return engine
+
+
+@pytest.mark.parametrize(
+    "save",
+    [
+        Events.ITERATION_COMPLETED(at=13),
+        Events.ITERATION_COMPLETED(at=15),  # has a row
+        Events.ITERATION_COMPLETED(at=10),  # ends an epoch, whose row is still to come
+        Events.ITERATION_COMPLETED(at=2),  # before there is any row
+        Events.EPOCH_COMPLETED(at=2),
+        Events.STEP_COMPLETED(at=2),  # never: the run starts anew
+    ],
+    ids=repr,
+)
+def test_a_run_that_fails_and_is_resumed_has_the_rows_of_one_that_did_not(kind, save, tmp_path):
+    build(kind.logger(tmp_path / "whole", when=WHEN)).run(DATA, max_epochs=3)
+    whole = kind.read(tmp_path / "whole")
+
+    saved = []
+    first = build(kind.logger(tmp_path / "parts", when=WHEN), fail_at=26)
+    first.on(save)(lambda state: state.save("test"))
+    first.on(Events.SAVING)(lambda state: saved.append(pickle.dumps(state.state_dict())))
+    with pytest.raises(RuntimeError, match="interrupted"):
+        first.run(DATA, max_epochs=3)
+    assert kind.read(tmp_path / "parts") != whole
+
+    second = build(kind.logger(tmp_path / "parts", when=WHEN))
+    for each in saved:
+        second.on(Events.LOADING)(lambda state: state.load_state_dict(pickle.loads(each)))  # noqa: B023
+    second.run(DATA, max_epochs=3)
+    assert kind.read(tmp_path / "parts") == whole
+
+
+def test_a_finished_run_that_is_carried_on_has_the_rows_of_a_longer_one(kind, tmp_path):
+    build(kind.logger(tmp_path / "whole", when=WHEN)).run(DATA, max_epochs=4)
+    engine = build(kind.logger(tmp_path / "parts", when=WHEN))
+    state = engine.run(DATA, max_epochs=1)
+    state = engine.run(DATA, max_epochs=3, state=state)
+    engine.run(DATA, max_epochs=4, state=state)
+    assert kind.read(tmp_path / "parts") == kind.read(tmp_path / "whole")
+
+
+def test_a_run_that_has_nothing_left_to_do_leaves_the_rows_alone(kind, tmp_path):
+    engine = build(kind.logger(tmp_path / "rows", when=WHEN))
+    state = engine.run(DATA, max_epochs=1)
+    rows = kind.read(tmp_path / "rows")
+    engine.run(DATA, state=state)
+    assert kind.read(tmp_path / "rows") == rows
+
+
+def test_a_killed_run_loses_no_row_that_its_checkpoint_counts_on(kind, tmp_path):
+    script = """
+        import os, pickle, signal, sys
+        from pathlib import Path
+        from camshaft import Engine, Events
+        from camshaft.handlers.loggers import {logger}
+
+        folder = Path(sys.argv[1])
+
+        def train_step(state, batch):
+            if state.iteration == 18:
+                os.kill(os.getpid(), signal.SIGKILL)
+            state.metrics["loss"] = 1 / state.iteration
+
+        engine = Engine(train_step, {logger}(folder / "rows", when=Events.ITERATION_COMPLETED))
+        engine.on(Events.ITERATION_COMPLETED(at=12))(lambda state: state.save("test"))
+
+        @engine.on(Events.SAVING)
+        def save(state):
+            (folder / "saved").write_bytes(pickle.dumps(state.state_dict()))
+
+        engine.run(range(10), max_epochs=2)
+    """
+    name = kind.logger.__name__
+    script = dedent(script).replace("{logger}", name)
+    killed = subprocess.run([sys.executable, "-c", script, tmp_path], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    if name == "JSONLines":  # the kill may have come while a row was being written
+        with (tmp_path / "rows").open("a") as file:
+            file.write('{"iteration": 18, "lo')
+
+    def train_step(state, batch):
+        state.metrics["loss"] = 1 / state.iteration
+
+    saved = pickle.loads((tmp_path / "saved").read_bytes())
+    for path in ("rows", "whole"):
+        engine = Engine(train_step, kind.logger(tmp_path / path, when=Events.ITERATION_COMPLETED))
+        if path == "rows":
+            engine.on(Events.LOADING)(lambda state: state.load_state_dict(saved))
+        engine.run(DATA, max_epochs=2)
+    assert kind.read(tmp_path / "rows") == kind.read(tmp_path / "whole")
+
+
+def test_each_row_holds_what_is_new(tmp_path):
+    build(JSONLines(tmp_path / "rows", when=WHEN)).run(DATA, max_epochs=2)
+    names = {
+        (row["iteration"], *(name for name in ("loss", "rare", "val/loss") if name in row))
+        for row in lines(tmp_path / "rows")
+    }
+    assert names == {
+        *((iteration, "loss") for iteration in (3, 6, 9, 12, 18)),
+        (15, "loss", "rare"),
+        (10, "loss", "val/loss"),
+        (20, "loss", "val/loss"),
+    }
+
+
+def test_a_thousand_iterations_logged_every_hundred_read_metrics_from_their_device_ten_times(
+    kind, tmp_path
+):
+    class Counted(torch.Tensor):
+        reads = 0
+
+        @classmethod
+        def __torch_function__(cls, function, types, args=(), kwargs=None):
+            names = ("item", "tolist", "numpy", "cpu", "__float__", "__int__", "__bool__")
+            cls.reads += function.__name__ in names
+            return super().__torch_function__(function, types, args, kwargs or {})
+
+    def train_step(state, batch):
+        for name in ("loss", "accuracy", "norm"):
+            state.metrics[name] = torch.tensor(1.0).as_subclass(Counted)
+
+    logger = kind.logger(tmp_path / "rows", when=Events.ITERATION_COMPLETED(every=100))
+    Engine(train_step, logger).run(range(1000), max_epochs=1)
+    assert Counted.reads == 10

@@ -1,0 +1,119 @@
+"""Learning-rate schedules."""
+
+import pytest
+import torch
+from torch.optim.lr_scheduler import CosineAnnealingLR, ReduceLROnPlateau, StepLR
+
+from camshaft import Engine, Events, State, Update
+from camshaft.handlers import LRSchedule
+
+
+def build(make_scheduler, accumulate=1, scaler=None, groups=1, **arguments):
+    """An engine and the list of rates that the steps used and the metric said."""
+    weights = [torch.nn.Parameter(torch.zeros(())) for _ in range(groups)]
+    optimizer = torch.optim.SGD([{"params": [weight]} for weight in weights], lr=0.1)
+    update = Update(optimizer, accumulate=accumulate, scaler=scaler)
+
+    def process(state, batch):
+        update(state, sum(weights) * batch)
+
+    engine = Engine(process, objects={"optimizer": optimizer})
+    used, logged = [], []
+    engine.on(Events.GRADIENTS_READY)(lambda state: used.append(optimizer.param_groups[0]["lr"]))
+    schedule = LRSchedule(make_scheduler(optimizer), **arguments)
+    engine.add(schedule)
+    engine.on(Events.STEP_COMPLETED)(lambda state: logged.append(state.metrics.get("lr")))
+    return engine, used, logged
+
+
+def test_the_schedule_moves_after_each_step_and_the_rate_that_is_logged_is_the_one_used():
+    engine, used, logged = build(lambda optimizer: StepLR(optimizer, 1, 0.5))
+    engine.run([1.0] * 3, max_epochs=1)
+    assert used == logged == [0.1, 0.05, 0.025]
+
+
+def test_the_schedule_moves_by_steps_and_not_by_micro_batches():
+    engine, used, _ = build(lambda optimizer: StepLR(optimizer, 1, 0.5), accumulate=2)
+    engine.run([1.0] * 5, max_epochs=1)
+    assert used == [0.1, 0.05, 0.025]
+
+
+def test_a_step_that_was_skipped_moves_no_schedule():
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0)
+    engine, used, _ = build(lambda optimizer: StepLR(optimizer, 1, 0.5), scaler=scaler)
+    state = engine.run([1.0, float("inf"), 1.0], max_epochs=1)
+    assert used == [0.1, 0.05]
+    assert state.step == 2
+
+
+def test_a_schedule_by_epochs_moves_once_an_epoch():
+    engine, used, _ = build(
+        lambda optimizer: StepLR(optimizer, 1, 0.5), when=Events.EPOCH_COMPLETED
+    )
+    engine.run([1.0] * 2, max_epochs=2)
+    assert used == [0.1, 0.1, 0.05, 0.05]
+
+
+@pytest.mark.parametrize("scores", [[1.0, 1.0, 1.0], [1.0, float("nan"), float("nan")]])
+def test_a_plateau_looks_at_its_metric_once_an_epoch(scores):
+    engine, used, _ = build(
+        lambda optimizer: ReduceLROnPlateau(optimizer, factor=0.5, patience=1), monitor="val/loss"
+    )
+    values = iter([*scores, 0.5])
+
+    @engine.on(Events.EPOCH_STARTED)
+    def score(state):
+        state.metrics["val/loss"] = torch.tensor(next(values))
+
+    engine.run([1.0], max_epochs=4)
+    assert used == [0.1, 0.1, 0.1, 0.05]
+
+
+def test_a_plateau_without_a_metric_and_a_metric_without_a_plateau_are_refused():
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(()))], lr=0.1)
+    with pytest.raises(ValueError, match="needs a metric to look at"):
+        LRSchedule(ReduceLROnPlateau(optimizer))
+    with pytest.raises(ValueError, match="StepLR looks at no metric"):
+        LRSchedule(StepLR(optimizer, 1), monitor="val/loss")
+
+
+def test_a_metric_that_nothing_produces_is_an_error_that_lists_those_there_are():
+    engine, _, _ = build(ReduceLROnPlateau, monitor="val/loss")
+    with pytest.raises(KeyError, match="no metric 'val/loss'") as caught:
+        engine.run([1.0], max_epochs=1)
+    assert "handler LRSchedule.step" in caught.value.__notes__[0]
+
+
+def test_several_groups_have_a_rate_each():
+    engine, _, _ = build(lambda optimizer: StepLR(optimizer, 1, 0.5), groups=2)
+    state = engine.run([1.0], max_epochs=1)
+    assert state.metrics == {"lr/0": 0.1, "lr/1": 0.1}
+
+
+def test_the_scheduler_is_saved_with_the_run_and_names_do_not_clash():
+    engine, _, _ = build(lambda optimizer: StepLR(optimizer, 1))
+    schedule = engine.handlers["LRSchedule"]
+    assert engine.objects["scheduler"] is schedule.scheduler
+    with pytest.raises(ValueError, match="give this schedule another name"):
+        engine.add(LRSchedule(schedule.scheduler))
+
+
+@pytest.mark.parametrize("stop_at", range(1, 20))
+def test_the_rates_are_the_same_whether_a_run_is_interrupted_or_not(stop_at):
+    def cosine(optimizer):
+        return CosineAnnealingLR(optimizer, 20)
+
+    whole, expected, _ = build(cosine)
+    whole.run([1.0] * 20, max_epochs=1)
+
+    first, used, _ = build(cosine)
+    first.on(Events.ITERATION_COMPLETED(at=stop_at))(lambda state: state.stop("pause"))
+    saved = first.run([1.0] * 20, max_epochs=1).state_dict()
+
+    second, more, _ = build(cosine)
+    for name, thing in second.objects.items():
+        thing.load_state_dict(first.objects[name].state_dict())
+    state = State()
+    state.load_state_dict(saved)
+    second.run([1.0] * 20, max_epochs=1, state=state)
+    assert used + more == expected

@@ -1,0 +1,156 @@
+"""Metrics over an epoch."""
+
+import copy
+
+import ignite.metrics
+import pytest
+import torch
+import torchmetrics
+from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
+
+from camshaft import Engine, Events, State, supervised
+from camshaft.handlers import Metrics, Validate
+
+
+def build(*handlers):
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    return supervised(model, optimizer, torch.nn.functional.cross_entropy).add(*handlers)
+
+
+def batches(*sizes):
+    generator = torch.Generator().manual_seed(1)
+    return [
+        (torch.randn(size, 4, generator=generator), torch.randint(3, (size,), generator=generator))
+        for size in sizes
+    ]
+
+
+def accuracy_of(engine, data):
+    model = engine.objects["model"]
+    inputs, targets = (torch.cat(parts) for parts in zip(*data, strict=True))
+    return (model(inputs).argmax(1) == targets).float().mean()
+
+
+@pytest.mark.parametrize(
+    "metric",
+    [MulticlassAccuracy(3, average="micro"), ignite.metrics.Accuracy()],
+    ids=["torchmetrics", "pytorch-ignite"],
+)
+def test_a_metric_is_computed_over_all_samples_of_the_epoch(metric):
+    engine = build(Metrics({"accuracy": metric}))
+    data = batches(5, 3, 8)
+    result = engine.evaluate(data).metrics["accuracy"]
+    assert float(result) == pytest.approx(accuracy_of(engine, data).item(), abs=1e-7)
+
+
+def test_anything_that_resets_updates_and_computes_is_a_metric():
+    class Count:
+        def __init__(self):
+            self.samples = -1
+
+        def reset(self):
+            self.samples = 0
+
+        def update(self, prediction, target):
+            self.samples += len(target)
+
+        def compute(self):
+            return self.samples
+
+    assert build(Metrics({"n": Count()})).evaluate(batches(5, 3)).metrics["n"] == 8
+
+
+def test_metrics_start_anew_each_epoch():
+    engine = build(Metrics({"n": torchmetrics.SumMetric()}, select=lambda output: len(output[2])))
+    seen = []
+    engine.on(Events.EPOCH_COMPLETED)(lambda state: seen.append(state.metrics["n"].item()))
+    engine.run(batches(5, 3), max_epochs=3)
+    assert seen == [8.0, 8.0, 8.0]
+
+
+def test_an_evaluation_in_the_middle_of_an_epoch_disturbs_nothing():
+    def training_accuracy(*handlers):
+        engine = build(Metrics({"accuracy": MulticlassAccuracy(3)}), *handlers)
+        return engine.run(batches(5, 3, 8), max_epochs=2).metrics["accuracy"]
+
+    often = Validate(batches(7), when=Events.ITERATION_COMPLETED)
+    assert torch.equal(training_accuracy(), training_accuracy(often))
+
+
+def test_the_metric_that_was_given_is_never_touched():
+    metric = MulticlassAccuracy(3)
+    before = copy.deepcopy(metric.metric_state)
+    build(Metrics({"accuracy": metric})).run(batches(5), max_epochs=1)
+    assert metric.update_count == 0
+    assert all(torch.equal(metric.metric_state[name], value) for name, value in before.items())
+
+
+def test_a_collection_gives_its_names_after_its_own():
+    def collection():
+        return torchmetrics.MetricCollection(
+            {"accuracy": MulticlassAccuracy(3), "f1": MulticlassF1Score(3)}
+        )
+
+    assert set(build(Metrics({"all": collection()})).evaluate(batches(5)).metrics) == {
+        *("loss", "all/accuracy", "all/f1")
+    }
+    assert set(build(Metrics(collection())).evaluate(batches(5)).metrics) == {
+        *("loss", "accuracy", "f1")
+    }
+
+
+def test_training_may_go_without():
+    engine = build(Metrics({"accuracy": MulticlassAccuracy(3)}, training=False))
+    assert set(engine.run(batches(5), max_epochs=1).metrics) == {"loss"}
+    assert set(engine.evaluate(batches(5)).metrics) == {"loss", "accuracy"}
+
+
+def test_an_output_of_another_kind_needs_a_selection():
+    engine = Engine(lambda state, batch: {"logits": batch})
+    engine.add(Metrics({"mean": torchmetrics.MeanMetric()}))
+    with pytest.raises(TypeError, match="give select=, a function"):
+        engine.run([1.0], max_epochs=1)
+
+
+@pytest.mark.parametrize("wrong", [MulticlassAccuracy, "accuracy", lambda: 1])
+def test_what_does_not_measure_is_refused(wrong):
+    with pytest.raises(TypeError, match=r"needs the methods reset\(\), update\(\) and compute\(\)"):
+        Metrics({"accuracy": wrong})
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: MulticlassAccuracy(3),
+        lambda: torchmetrics.MetricCollection([MulticlassAccuracy(3), MulticlassF1Score(3)]),
+        torchmetrics.CatMetric,
+        ignite.metrics.Accuracy,
+    ],
+    ids=["metric", "collection", "list states", "pytorch-ignite"],
+)
+@pytest.mark.parametrize("stop_at", [1, 2, 4])
+def test_accumulations_in_the_middle_of_an_epoch_are_saved_with_the_run(make, stop_at):
+    def select(output):
+        metric = make()
+        return output.loss if isinstance(metric, torchmetrics.CatMetric) else output[1:]
+
+    data = batches(5, 3, 8)
+
+    def engine():
+        return build(Metrics({"m": make()}, select=select))
+
+    expected = engine().run(data, max_epochs=2).metrics
+
+    first = engine()
+    first.on(Events.ITERATION_COMPLETED(at=stop_at))(lambda state: state.stop("pause"))
+    saved = first.run(data, max_epochs=2).state_dict()
+    second, state = engine(), State()
+    state.load_state_dict(saved)
+    for name, thing in second.objects.items():
+        thing.load_state_dict(first.objects[name].state_dict())
+    second.run(data, max_epochs=2, state=state)
+    assert state.metrics.keys() == expected.keys()
+    for name, value in expected.items():
+        assert torch.equal(torch.as_tensor(value), torch.as_tensor(state.metrics[name])), name

@@ -1,0 +1,231 @@
+"""Progress, on a terminal or as plain lines."""
+
+import fcntl
+import io
+import os
+import re
+import struct
+import termios
+import time
+from typing import Any
+
+import pytest
+import torch
+
+from camshaft import Engine, Events, Stage
+from camshaft.handlers.progress_bar import ProgressBar
+
+ALWAYS = 1e-9
+NEVER = 1e9
+
+
+def inverse(state, batch):
+    state.metrics["loss"] = 1 / batch
+
+
+def lines(bar_arguments, data, *, process=inverse, **limits):
+    """What a run writes where there is no terminal."""
+    file = io.StringIO()
+    names, interval = bar_arguments
+    engine = Engine(process, ProgressBar(*names, interval=interval, file=file))
+    engine.run(data, **limits)
+    return file.getvalue().splitlines()
+
+
+@pytest.fixture
+def terminal():
+    """A file that is a terminal of 100 columns, and a function that reads what it shows."""
+    master, slave = os.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
+    file = os.fdopen(slave, "w", encoding="utf-8")
+
+    def read():
+        file.close()
+        text = b""
+        try:
+            while block := os.read(master, 65536):
+                text += block
+        except OSError:  # how Linux says that nobody has the other end open
+            pass
+        return text.decode().replace("\r\n", "\n")
+
+    yield file, read
+    file.close()
+    os.close(master)
+
+
+def test_without_a_terminal_each_epoch_ends_with_a_line():
+    written = lines(((), NEVER), [1, 2, 4], max_epochs=2)
+    assert [re.sub(r"\[.*it/s", "[it/s", line) for line in written] == [
+        "epoch 1/2: 100% 3/3 [it/s, loss=0.25]",
+        "epoch 2/2: 100% 3/3 [it/s, loss=0.25]",
+    ]
+
+
+def test_without_a_terminal_each_interval_gives_a_line():
+    written = lines(((), ALWAYS), [1, 2, 4], max_epochs=1)
+    assert re.findall(r"\d/3", "".join(written)) == ["1/3", "2/3", "3/3", "3/3"]
+
+
+def test_the_metrics_shown_are_those_that_are_named():
+    def train_step(state, batch):
+        state.metrics.update(loss=torch.tensor(0.123456), lr=1e-5, confusion=torch.eye(2))
+
+    [line] = lines((("lr", "loss"), NEVER), [1], process=train_step, max_epochs=1)
+    assert line.endswith("lr=1e-05, loss=0.1235]")
+    [line] = lines(((), NEVER), [1], process=train_step, max_epochs=1)
+    assert line.endswith("loss=0.1235, lr=1e-05]")
+
+
+def test_the_end_of_an_epoch_shows_only_what_is_new_in_it():
+    file = io.StringIO()
+    engine = Engine(inverse, ProgressBar(interval=NEVER, file=file))
+
+    @engine.on(Events.EPOCH_COMPLETED(at=1), stage=Stage.MEASURE)
+    def validate(state):
+        state.metrics["val/loss"] = 2.0
+
+    engine.run([1], max_epochs=2)
+    first, second = file.getvalue().splitlines()
+    assert first.endswith("loss=1, val/loss=2]")
+    assert second.endswith("loss=1]")
+    assert "val" not in second
+
+
+def test_an_unknown_length_and_a_limit_in_iterations_are_shown_as_what_they_are():
+    [line] = lines(((), NEVER), iter([1, 2, 4]), max_epochs=1)
+    assert line.startswith("epoch 1/1: 3it [")
+    written = lines(((), NEVER), [1, 2, 4], max_iterations=5)
+    assert [line.partition(" [")[0] for line in written] == [
+        "epoch 1: 100% 3/3",
+        "epoch 2: 100% 2/2",
+    ]
+
+
+def test_a_name_that_no_metric_has_is_told_at_the_end(caplog):
+    lines((("los",), NEVER), [1], max_epochs=1)
+    assert "'los'" in caplog.text
+    assert "'loss'" in caplog.text
+
+
+def test_a_terminal_shows_a_bar_for_each_epoch(terminal):
+    file, read = terminal
+    Engine(inverse, ProgressBar(interval=ALWAYS, file=file)).run([1, 2, 4], max_epochs=2)
+    *epochs, rest = read().split("\n")
+    assert rest == ""
+    assert len(epochs) == 2
+    for number, epoch in enumerate(epochs, 1):
+        frames = epoch.split("\r")
+        assert all(len(frame) <= 100 for frame in frames)
+        assert re.match(rf"epoch {number}/2: 100%\|.*\| 3/3 \[.*, loss=0.25\]", frames[-1])
+        for batches in range(4):
+            assert any(f"{batches}/3 [" in frame for frame in frames)
+
+
+def test_a_terminal_is_left_with_a_closed_bar_when_the_run_fails(terminal):
+    file, read = terminal
+    engine = Engine(inverse, ProgressBar(interval=NEVER, file=file))
+    with pytest.raises(ZeroDivisionError):
+        engine.run([1, 2, 0, 4], max_epochs=1)
+    shown = read()
+    assert shown.endswith("\n")
+    assert "3/4" in shown.split("\r")[-1]
+
+
+def test_metrics_are_not_read_when_a_run_fails():
+    class Lost(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, function, types, args=(), kwargs=None):
+            raise RuntimeError("the device is lost")
+
+    def train_step(state, batch):
+        state.metrics["loss"] = torch.Tensor._make_subclass(Lost, torch.tensor(1.0))
+        raise ValueError("the cause")
+
+    engine = Engine(train_step, ProgressBar(interval=NEVER, file=io.StringIO()))
+    with pytest.raises(ValueError, match="the cause") as caught:
+        engine.run([1], max_epochs=1)
+    assert not any("the device is lost" in note for note in caught.value.__notes__)
+
+
+def test_metrics_are_read_from_their_device_only_to_be_drawn(terminal):
+    class Counted(torch.Tensor):
+        reads = 0
+
+        @classmethod
+        def __torch_function__(cls, function, types, args=(), kwargs=None):
+            names = ("item", "tolist", "numpy", "cpu", "__float__", "__int__", "__bool__")
+            cls.reads += function.__name__ in names
+            return super().__torch_function__(function, types, args, kwargs or {})
+
+    def train_step(state, batch):
+        state.metrics.update(
+            loss=torch.tensor(1.0).as_subclass(Counted), norm=torch.tensor(1.0).as_subclass(Counted)
+        )
+
+    file, read = terminal
+    bars = ProgressBar(interval=NEVER, file=file), ProgressBar(interval=NEVER, file=io.StringIO())
+    Engine(train_step, *bars).run(range(500), max_epochs=2)
+    assert "500/500" in read()
+    assert Counted.reads == 2 * 2 + 2  # the bar at the beginning and the end, the line at the end
+
+
+@pytest.mark.parametrize("on_terminal", [True, False])
+def test_the_rate_of_a_run_that_is_carried_on_counts_its_own_iterations(terminal, on_terminal):
+    def train_step(state, batch):
+        if state.iteration > 90:
+            time.sleep(0.02)
+
+    file, read = terminal
+    buffer = io.StringIO()
+    engine = Engine(train_step)
+    state = engine.run(range(100), max_iterations=90)
+    engine.add(ProgressBar(interval=ALWAYS, file=file if on_terminal else buffer))
+    engine.run(range(100), state=state, max_iterations=100)
+    shown = read() if on_terminal else buffer.getvalue()
+    assert "91/100" in shown
+    assert "1/100 [" not in re.sub("91/100", "", shown)
+    assert all(float(rate) <= 50 for rate in re.findall(r"([\d.]+)it/s", shown))
+
+
+def test_evaluations_inside_the_run_are_not_shown():
+    file = io.StringIO()
+    engine = Engine(inverse, ProgressBar(interval=ALWAYS, file=file))
+    engine.on(Events.EPOCH_COMPLETED)(lambda state: engine.evaluate([1, 2], parent=state) and None)
+    engine.run([1], max_epochs=1)
+    assert len(file.getvalue().splitlines()) == 2
+
+
+def test_an_evaluation_can_have_a_bar_of_its_own():
+    file = io.StringIO()
+    engine = Engine(inverse)
+    engine.evaluation.add(ProgressBar(interval=NEVER, file=file))
+    engine.evaluate([1, 2])
+    assert file.getvalue().startswith("evaluation: 100% 2/2 [")
+
+
+def test_it_writes_to_standard_error_by_default(capsys):
+    Engine(inverse, ProgressBar()).run([1], max_epochs=1)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("epoch 1/1: 100% 1/1")
+
+
+def test_two_runs_at_once_have_a_bar_each():
+    file = io.StringIO()
+    engine = Engine(inverse, ProgressBar(interval=NEVER, file=file))
+
+    @engine.on(Events.ITERATION_COMPLETED(at=2, when=lambda state: state.parent is None))
+    def inner(state):
+        engine.run([1, 2, 4, 8, 16], max_epochs=1, parent=state)
+
+    engine.run([1, 2, 4], max_epochs=1)
+    assert re.findall(r"% (\d/\d)", file.getvalue()) == ["5/5", "3/3"]
+
+
+def test_what_cannot_be_meant_is_refused():
+    seconds: Any = 5
+    with pytest.raises(TypeError, match="interval=5"):
+        ProgressBar(seconds)
+    with pytest.raises(ValueError, match="interval=0"):
+        ProgressBar(interval=0)
