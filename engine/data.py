@@ -120,7 +120,8 @@ class Feed(Generic[Batch]):
 def _set_epoch(data: object, number: int) -> None:
     """Tell samplers and data sets that shuffle by epoch which one begins; they count from 0."""
     batch_sampler = getattr(data, "batch_sampler", None)
-    parts = [data, getattr(data, "dataset", None), getattr(data, "sampler", None), batch_sampler]
+    parts: list[Any] = [data, getattr(data, "dataset", None), getattr(data, "sampler", None)]
+    parts.append(batch_sampler)
     parts.append(getattr(batch_sampler, "sampler", None))
     told: set[int] = set()
     for part in parts:

@@ -37,6 +37,7 @@ class Engine(Generic[Batch, Output]):
     Everything that changes during a run lives in the `State` that `run` makes, hands to every
     call and returns. So an engine can run inside its own handler.
 
+    >>> from camshaft import Events
     >>> trainer = Engine(lambda state, batch: 2 * batch)
     >>> @trainer.on(Events.ITERATION_COMPLETED(every=2))
     ... def report(state):

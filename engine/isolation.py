@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -11,7 +11,7 @@ from .rng import capture, restore
 
 
 @contextmanager
-def untouched(objects: Mapping[str, Any], data: object) -> Iterator[None]:
+def untouched(objects: Mapping[str, Any], data: object) -> Generator[None]:
     """Put modules into evaluation mode and record no gradients, then leave everything as it was.
 
     That is each module's own `training` flag, the gradient mode, and every random number

@@ -31,7 +31,9 @@ def capture(data: object = None) -> Rng:
     """Copy the state of Python's, NumPy's and torch's generators, and of those inside `data`."""
     rng = Rng(random.getstate())
     if numpy := sys.modules.get("numpy"):
-        rng.numpy = numpy.random.get_state()
+        rng.numpy = numpy.random.get_state(legacy=False)
+        if "key" in rng.numpy["state"]:  # as bytes: not every checkpoint or message takes uint32
+            rng.numpy["state"]["key"] = rng.numpy["state"]["key"].tobytes()
     if torch := sys.modules.get("torch"):
         rng.torch = torch.get_rng_state()
         if torch.cuda.is_available() and torch.cuda.is_initialized():
@@ -46,7 +48,10 @@ def restore(rng: Rng, data: object = None) -> None:
     """Put every generator back to where `capture` found it."""
     random.setstate(rng.python)
     if rng.numpy is not None and (numpy := sys.modules.get("numpy")):
-        numpy.random.set_state(rng.numpy)
+        inner = dict(rng.numpy["state"])
+        if "key" in inner:
+            inner["key"] = numpy.frombuffer(inner["key"], dtype=numpy.uint32)
+        numpy.random.set_state(rng.numpy | {"state": inner})
     if rng.torch is not None and (torch := sys.modules.get("torch")):
         torch.set_rng_state(rng.torch)
         if "cuda" in rng.devices and torch.cuda.is_available():

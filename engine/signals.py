@@ -80,12 +80,12 @@ class Signal(blinker.Signal):
         yield from sorted(ordered, key=lambda each: getattr(each, "stage", Stage.ACT))
 
     @property
-    def is_muted(self) -> bool:
+    def is_muted(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         """True within `with signal.muted():`."""
         return self._muted
 
     @is_muted.setter
-    def is_muted(self, muted: bool) -> None:
+    def is_muted(self, muted: bool) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
         self._muted = muted
         self.changed()
 

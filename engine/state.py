@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic
 
 from .events import EventEnum, Events
 from .memory import restore, snapshot
@@ -12,11 +12,19 @@ from .position import Position
 from .readings import Readings
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
     from .engine import Engine
     from .moments import Moments
 
-Batch = TypeVar("Batch")
-Output = TypeVar("Output")
+    # A bare State or Engine is one of anything.
+    Batch = TypeVar("Batch", default=Any)
+    Output = TypeVar("Output", default=Any)
+else:
+    from typing import TypeVar
+
+    Batch = TypeVar("Batch")
+    Output = TypeVar("Output")
 Memory = TypeVar("Memory")
 
 SAVED = (

@@ -102,7 +102,8 @@ class Update:
         if factor is not None:
             groups = optimizer.param_groups
             gradients = [p.grad for group in groups for p in group["params"] if p.grad is not None]
-            torch._foreach_mul_(gradients, factor)
+            # torch's optimizers use it too; there is no other way to scale them all at once.
+            torch._foreach_mul_(gradients, factor)  # pyright: ignore
         if scaler is None:
             state.fire(GRADIENTS_READY)
             optimizer.step()
@@ -121,7 +122,8 @@ class Update:
             state.fire(self.event)
 
     def _step_scaled(self, state: State[Any, Any], scaler: torch.amp.GradScaler) -> None:
-        found = scaler._found_inf_per_device(self.optimizer).values()
+        # The scaler itself looks no sooner than in step(), when clipping has to be over.
+        found = scaler._found_inf_per_device(self.optimizer).values()  # pyright: ignore
         overflow = sum(infinite.item() for infinite in found)
         if not overflow:
             state.fire(GRADIENTS_READY)

@@ -63,7 +63,7 @@ def build(latent: int = 8) -> tuple[Engine[list[Tensor], dict[str, Tensor]], nn.
 
 def main() -> None:
     """Train, and look at what the generator makes."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="A GAN with two optimizers.")
     parser.add_argument("--max-epochs", type=int, default=40)
     options = parser.parse_args()
 

@@ -7,7 +7,9 @@ tensorboard --logdir runs/digits
 
 import argparse
 import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import ignite.distributed as idist
 import torch
@@ -18,7 +20,7 @@ from torch.optim.lr_scheduler import CosineAnnealingLR
 from torch.utils.data import DataLoader, DistributedSampler, Subset, TensorDataset
 from torchmetrics.classification import MulticlassAccuracy
 
-from camshaft import supervised
+from camshaft import Engine, Output, State, supervised
 from camshaft.handlers import (
     Checkpoint,
     ClipGradNorm,
@@ -34,17 +36,19 @@ from camshaft.handlers import (
 )
 
 
-def load_data(batch_size: int) -> tuple[DataLoader, DataLoader, DataLoader]:
+def load_data(batch_size: int) -> tuple[DataLoader[Any], DataLoader[Any], DataLoader[Any]]:
     """Loaders for training, validation and test: 1149, 288 and 360 images of 8 x 8 pixels."""
     images, labels = load_digits(return_X_y=True)
-    train, test = train_test_split(range(len(labels)), test_size=360, random_state=0)
-    train, val = train_test_split(train, test_size=288, random_state=0)
+    train, test = map(list, train_test_split(range(len(labels)), test_size=360, random_state=0))
+    train, val = map(list, train_test_split(train, test_size=288, random_state=0))
     pixels = torch.tensor(images, dtype=torch.float32).reshape(-1, 1, 8, 8) / 16
     data = TensorDataset(pixels, torch.tensor(labels))
 
     rank, ranks = idist.get_rank(), idist.get_world_size()
     train_set = Subset(data, train)
-    sampler = DistributedSampler(train_set, ranks, rank) if ranks > 1 else None
+    sampler: DistributedSampler[Any] | None = None
+    if ranks > 1:
+        sampler = DistributedSampler(train_set, ranks, rank)
     return (
         DataLoader(train_set, batch_size // ranks, shuffle=sampler is None, sampler=sampler),
         # Each rank evaluates every ranks-th image: each image once, whatever their number.
@@ -54,7 +58,7 @@ def load_data(batch_size: int) -> tuple[DataLoader, DataLoader, DataLoader]:
 
 
 def build_model() -> nn.Module:
-    """Two convolutions and two linear layers: 141,066 parameters."""
+    """Two convolutions and two linear layers, 142,946 parameters."""
     return nn.Sequential(
         *(nn.Conv2d(1, 32, 3, padding=1), nn.ReLU()),
         *(nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
@@ -63,14 +67,14 @@ def build_model() -> nn.Module:
     )
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> tuple[Engine[Any, Output], State[Any, Output]]:
     """Train, or carry on, or find that all is done; then test."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="Train a small CNN on scikit-learn's digits.")
     parser.add_argument("--directory", type=Path, default=Path("runs/digits"))
     parser.add_argument("--max-epochs", type=int, default=20)
     parser.add_argument("--batch-size", type=int, default=32, help="over all ranks")
     parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
 
     torch.manual_seed(options.seed)
     train_loader, val_loader, test_loader = load_data(options.batch_size)
@@ -99,11 +103,13 @@ def main() -> None:
     if idist.get_rank() == 0:
         print(f"stopped after {state.epoch} epochs: {state.stop_reason}")
         print(f"test accuracy: {float(test.metrics['accuracy']):.2%}")
+    return engine, test
 
 
 if __name__ == "__main__":
     if "RANK" in os.environ:  # under torchrun
-        with idist.Parallel(backend="nccl" if torch.cuda.is_available() else "gloo") as parallel:
-            parallel.run(lambda local_rank: main())
+        idist.initialize("nccl" if torch.cuda.is_available() else "gloo")
+        main()
+        idist.finalize()
     else:
         main()

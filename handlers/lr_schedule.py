@@ -72,7 +72,7 @@ class LRSchedule:
         else:
             for number, group in enumerate(groups):
                 state.metrics[f"lr/{group.get('name', number)}"] = group["lr"]
-        if self.monitor is None:
-            self.scheduler.step()
+        if isinstance(self.scheduler, ReduceLROnPlateau):
+            self.scheduler.step(float(state.metrics[self.monitor or ""]))
         else:
-            self.scheduler.step(float(state.metrics[self.monitor]))
+            self.scheduler.step()

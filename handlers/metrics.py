@@ -5,8 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch.nn import Module, ModuleDict
@@ -73,13 +72,7 @@ class Metrics:
         """Measure one batch."""
         inputs = (self.select or _prediction_and_target)(state.output)
         inputs = inputs if isinstance(inputs, tuple) else (inputs,)
-        running = self._recall(state)
-        running.follow(getattr(inputs[0], "device", None))
-        for metric in running.metrics.values():
-            if _takes(type(metric), len(inputs)):
-                metric.update(*inputs)
-            else:
-                metric.update(inputs)
+        self._recall(state).update(inputs)
 
     def compute(self, state: State[Any, Any]) -> None:
         """Write the results of the epoch."""
@@ -105,14 +98,21 @@ class Running:
 
     metrics: dict[str, Any]
     device: Any = None
+    takes_one: dict[str, bool] = field(default_factory=dict)
+    """Whose update takes one tuple, as pytorch-ignite's does."""
 
-    def follow(self, device: Any) -> None:
-        """Move the metrics to where the inputs are."""
-        if device is not None and device != self.device:
+    def update(self, inputs: tuple[Any, ...]) -> None:
+        """Update all metrics, where the inputs are."""
+        device = getattr(inputs[0], "device", None)
+        if device != self.device:
             self.device = device
             for metric in self.metrics.values():
                 if isinstance(metric, Module):
                     metric.to(device)
+        for name, metric in self.metrics.items():
+            if name not in self.takes_one:
+                self.takes_one[name] = not _takes(metric.update, len(inputs))
+            metric.update(inputs) if self.takes_one[name] else metric.update(*inputs)
 
     def state_dict(self) -> dict[str, Any]:
         """What the metrics have accumulated so far."""
@@ -135,11 +135,9 @@ def _prediction_and_target(output: Any) -> tuple[Any, Any]:
         ) from None
 
 
-@cache
-def _takes(metric: type, arguments: int) -> bool:
-    """True if `update` takes so many arguments; pytorch-ignite's takes one tuple instead."""
+def _takes(update: Callable[..., Any], arguments: int) -> bool:
     try:
-        inspect.signature(metric.update).bind(None, *[None] * arguments)  # type: ignore[attr-defined]
+        inspect.signature(update).bind(*[None] * arguments)
     except TypeError:
         return False
     return True
@@ -151,9 +149,10 @@ def _accumulated(metric: Any) -> Any:
         return metric.state_dict()
     if isinstance(metric, ModuleDict):
         list(metric.items())  # lets the members of a collection's compute groups share again
+    inside: list[tuple[str, Any]] = list(metric.named_modules())
     return {
         name: {"states": dict(module.metric_state), "updates": module.update_count}
-        for name, module in metric.named_modules()
+        for name, module in inside
         if hasattr(module, "update_count")
     }
 
