@@ -81,6 +81,7 @@ class Engine(Generic[Batch, Output]):
         self.signals: dict[EventEnum, Signal] = {}
         self._names: dict[int, str] = {}
         self._taken: set[str] = set()
+        self._local = False
         self.add(*handlers)
 
     def add(self, *handlers: Handler) -> Self:
@@ -101,7 +102,11 @@ class Engine(Generic[Batch, Output]):
             if getattr(handler, "rank", None) in (None, ranks.rank()):
                 name = self._names[id(handler)] = self._free(type(handler).__name__)
                 self.handlers[name] = handler
-                handler.attach(self)
+                outer, self._local = self._local, self._local or hasattr(handler, "rank")
+                try:
+                    handler.attach(self)
+                finally:
+                    self._local = outer
         return self
 
     def on(
@@ -122,7 +127,7 @@ class Engine(Generic[Batch, Output]):
             check_arity(function, 1, repr(trigger), "the state")
             owner = self._names.get(id(getattr(function, "__self__", None)))
             name = f"{owner}.{function.__name__}" if owner else label(function)
-            subscription = Subscription(function, trigger, stage, self._free(name))
+            subscription = Subscription(function, trigger, stage, self._free(name), self._local)
             for event in trigger.events:
                 self.signal(event).connect(subscription)
             return function

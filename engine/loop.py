@@ -63,6 +63,7 @@ class Loop(Generic[Batch, Output]):
 
     def _run_epochs(self) -> None:
         feed = self.feed = Feed(self.data, self.state, self.epoch_length)
+        self.state.epoch_length = feed.length()
         try:
             self.moments.announce(Events.STARTED, self.state)
             while not self._is_over():

@@ -144,13 +144,23 @@ class Moment:
 class Entry:
     """One receiver in one moment: when it is next due, and what is called then."""
 
-    __slots__ = ("_began", "_clauses", "_ends", "_last", "_rehearsing", "function", "receiver")
+    __slots__ = (
+        "_began",
+        "_clauses",
+        "_ends",
+        "_last",
+        "_local",
+        "_rehearsing",
+        "function",
+        "receiver",
+    )
 
     def __init__(self, receiver: Call, event: EventEnum, began: float, hear: Hear | None) -> None:
         """Look up what `receiver` wants of `event`; a plain receiver wants every occurrence."""
         trigger, function = Trigger.of(event), receiver
         if isinstance(receiver, Subscription):
             trigger, function = receiver.trigger, receiver.function
+        self._local = isinstance(receiver, Subscription) and receiver.local
         self.receiver = receiver
         self.function = hear(event, receiver) if hear else function
         self._clauses = trigger.clauses_on(event)
@@ -186,7 +196,7 @@ class Entry:
         if clause.next(count - 1) != count or repr(clause) in firing.spent:
             return False
         if clause.seconds is not None and (
-            self._rehearsing or not firing.is_over(clause.seconds, count)
+            self._rehearsing or not firing.is_over(clause.seconds, count, self._local)
         ):
             return False
         if clause.when is not None and not self._rehearsing and not clause.when(state):
@@ -214,15 +224,18 @@ class Firing:
         self.iteration, self.called = iteration, time.monotonic()
         self._count, self._look_at = count, 0
 
-    def is_over(self, seconds: float, count: int) -> bool:
+    def is_over(self, seconds: float, count: int, local: bool) -> bool:
         """True if so much time has passed since the last call.
 
-        The clock is rank 0's. It is looked at again half-way to the count at which, at the pace
-        so far, the time will be over: a few looks a period, and the same ones on every rank.
+        The clock is rank 0's, or this rank's own for what is attached here only. It is looked at
+        again half-way to the count at which, at the pace so far, the time will be over: a few
+        looks a period, and the same ones on every rank.
         """
         if count < self._look_at:
             return False
-        passed = ranks.agreed(time.monotonic() - self.called)
+        passed = time.monotonic() - self.called
+        if not local:
+            passed = ranks.agreed(passed)
         if passed >= seconds:
             return True
         done = 1 if self._count is None else max(1, count - self._count)

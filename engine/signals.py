@@ -29,6 +29,8 @@ class Subscription:
     stage: Stage = Stage.ACT
     name: str = ""
     """Unique in its engine."""
+    local: bool = False
+    """True if other ranks do not have it, and so cannot agree on anything with it."""
 
     def __call__(self, state: State[Any, Any]) -> object:
         """Call the function, as a plain receiver of a signal."""

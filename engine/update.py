@@ -64,6 +64,8 @@ class Update:
         self.accumulate = accumulate
         self.scaler = scaler if scaler is not None and scaler.is_enabled() else None
         self.event = event
+        own = type(optimizer).zero_grad is not Optimizer.zero_grad
+        self._clear = type(optimizer).zero_grad if own else clear_gradients
 
     def __call__(
         self, state: State[Any, Any], loss: Tensor, weight: Tensor | float | None = None
@@ -81,8 +83,7 @@ class Update:
         """
         window = state.windows.get(id(self))
         if window is None:
-            if has_gradients(self.optimizer):  # of another backward pass, or of a run that failed
-                self.optimizer.zero_grad()
+            self._clear(self.optimizer)  # what another backward pass or a failed run has left
             if weight is None and (self.accumulate == 1 or state.is_last_batch):
                 (loss if self.scaler is None else self.scaler.scale(loss)).backward()
                 self.step(state)
@@ -110,7 +111,7 @@ class Update:
             state.fire(self.event)
         else:
             self._step_scaled(state, scaler)
-        optimizer.zero_grad()
+        self._clear(optimizer)
 
     def rehearse(self, state: State[Any, Any]) -> None:
         """Fire the events that a call would fire, without a loss."""
@@ -165,10 +166,8 @@ class Window:
         return ranks.world_size() / (targets + (targets == 0))
 
 
-def has_gradients(optimizer: Optimizer) -> bool:
-    """True if one of the optimizer's parameters holds a gradient."""
+def clear_gradients(optimizer: Optimizer) -> None:
+    """Do what `optimizer.zero_grad()` does, without what that costs: several times as much."""
     for group in optimizer.param_groups:
         for parameter in group["params"]:
-            if parameter.grad is not None:
-                return True
-    return False
+            parameter.grad = None

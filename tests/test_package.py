@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tomllib
 import zipfile
 from pathlib import Path
@@ -60,3 +61,40 @@ def test_the_wheel_holds_only_the_package(wheel: Path):
     files = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     assert files == {"camshaft/py.typed", *(f"camshaft/{path.as_posix()}" for path in MODULES)}
     assert {"camshaft/__init__.py", "camshaft/engine/__init__.py"} < files
+
+
+TRAINING = """
+import sys
+import sysconfig
+from pathlib import Path
+import torch
+import camshaft
+from camshaft import supervised
+from camshaft.handlers import Checkpoint, JSONLines, ProgressBar, TensorBoard, Validate
+
+assert str(Path(camshaft.__file__)).startswith(sys.prefix), camshaft.__file__
+data = [(torch.randn(8, 4), torch.randn(8, 1)) for _ in range(5)]
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+engine = supervised(model, optimizer, torch.nn.functional.mse_loss).add(
+    Validate(data), Checkpoint("run", resume=True), TensorBoard("run"), JSONLines("run/rows.jsonl"),
+    ProgressBar(),
+)
+print(engine.run(data, max_epochs=2).step, camshaft.__version__)
+"""
+
+
+def test_the_wheel_alone_imports_and_trains_in_a_fresh_environment(wheel: Path, tmp_path: Path):
+    environment = tmp_path / "environment"
+    subprocess.run([sys.executable, "-m", "venv", environment], check=True)
+    python = environment / "bin" / "python"
+    pip = [python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", wheel]
+    subprocess.run(pip, check=True)
+    # The dependencies are borrowed from here; a path in a .pth file brings no other .pth files
+    # along, so this checkout's editable install stays out of sight.
+    packages = sysconfig.get_path("purelib", vars={"base": str(environment)})
+    Path(packages, "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    command = [python, "-I", "-c", TRAINING]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.split() == ["10", PYPROJECT["project"]["version"]]

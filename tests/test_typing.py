@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-GOOD = '''
+GOOD = """
 from torch import Tensor
 from camshaft import Engine, Events, State
 
@@ -21,16 +21,16 @@ def report(state: State[str, Tensor]) -> None:
         print(state.output.mean(), state.batch)
 
 state: State[str, Tensor] = engine.run(["a", "b"], max_epochs=1)
-'''
+"""
 WRONG = {
-    "a handler of another engine's state": '''
+    "a handler of another engine's state": """
 @engine.on(Events.EPOCH_COMPLETED)
 def wrong(state: State[int, Tensor]) -> None: ...
-''',
-    "a handler without a state": '''
+""",
+    "a handler without a state": """
 @engine.on(Events.EPOCH_COMPLETED)
-def wrong() -> None: ...
-''',
+def stateless() -> None: ...
+""",
     "data of other batches": "engine.run([1, 2], max_epochs=1)\n",
     "a string for an event": 'engine.on("epoch_completed")\n',
 }

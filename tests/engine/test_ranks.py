@@ -60,6 +60,21 @@ engine.on(Events.ITERATION_COMPLETED(seconds=0.02))(lambda state: calls.append(s
 engine.run(range(60), max_epochs=1)
 assert len(calls) >= 1
 assert ranks.gathered(calls)[0] == ranks.gathered(calls)[1], calls
+
+# A handler that one rank alone has cannot wait for the others: its own clock decides.
+class Lonely:
+    rank = 0
+    calls = 0
+    def attach(self, engine):
+        engine.on(Events.ITERATION_COMPLETED(seconds=0.01))(self.count)
+    def count(self, state):
+        self.calls += 1
+
+alone, declared = Lonely(), on_rank(1, type("Quiet", (Lonely,), {"rank": None})())
+Engine(lambda state, batch: time.sleep(0.002), alone, declared).run(range(40), max_epochs=1)
+assert (alone.calls > 0) == (rank == 0)
+assert (declared.handler.calls > 0) == (rank == 1)
+
 ranks.barrier()
 del model, update, process, engine  # gloo's threads abort if DDP outlives the group
 idist.finalize()
@@ -89,9 +104,7 @@ def test_on_two_ranks_decisions_and_gradients_are_common(tmp_path):
     script.write_text(SCRIPT)
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
     command += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
-    result = subprocess.run(
-        [*command, str(script)], capture_output=True, text=True, timeout=120
-    )
+    result = subprocess.run([*command, str(script)], capture_output=True, text=True, timeout=120)
     assert result.returncode == 0, result.stderr[-4000:]
     assert result.stdout.count("rank 1 writes") == 1
     assert "rank 0 writes" not in result.stdout

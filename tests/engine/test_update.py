@@ -225,3 +225,19 @@ def test_wrong_arguments_are_refused(arguments, error, says):
     _, optimizer = one_weight()
     with pytest.raises(error, match=says):
         Update(**{"optimizer": optimizer, **arguments})
+
+
+def test_an_optimizer_with_a_zero_grad_of_its_own_is_asked_to_use_it():
+    class Watched(torch.optim.SGD):
+        asked = 0
+
+        def zero_grad(self, set_to_none=True):
+            self.asked += 1
+            super().zero_grad(set_to_none)
+
+    weight = torch.nn.Parameter(torch.tensor(1.0))
+    optimizer = Watched([weight], lr=1.0)
+    engine, _ = run(Update(optimizer), lambda batch: (weight * 1.0,))
+    engine.run(range(3), max_epochs=1)
+    assert optimizer.asked == 6  # before each window and after it
+    assert weight.grad is None

@@ -1,0 +1,155 @@
+"""Nested values as JSON and tensors: what a checkpoint holds, without pickle."""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+DTYPES = frozenset(
+    getattr(torch, name)
+    for name in (
+        *("bool", "uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64"),
+        *("float16", "bfloat16", "float32", "float64", "complex64"),
+        *("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"),
+    )
+    if hasattr(torch, name)
+)
+"""What safetensors can write."""
+
+SEQUENCES: dict[type, str] = {tuple: "!tuple", set: "!set", frozenset: "!frozenset"}
+MAPPINGS: dict[type, str] = {dict: "!dict", OrderedDict: "!ordered", Counter: "!counter"}
+
+
+class Encoder:
+    """Turns values into what JSON can say, and collects their tensors by name.
+
+    Plain values stay what they are; what JSON does not know becomes an object of one key that
+    begins with `!`, and a tensor becomes the name under which `tensors` holds it. Only these exact
+    types are taken, so nothing that is loaded can be of a type that was not named here.
+
+    >>> encoder = Encoder()
+    >>> encoder.encode({"lr": 0.1, "betas": (0.9, math.inf), "mean": torch.zeros(2)}, "adam")
+    {'lr': 0.1, 'betas': {'!tuple': [0.9, {'!float': 'inf'}]}, 'mean': {'!tensor': 'adam.mean'}}
+    >>> encoder.tensors
+    {'adam.mean': tensor([0., 0.])}
+    """
+
+    def __init__(self, owner: str = "") -> None:
+        """Start without tensors; errors call the whole by the name `owner`."""
+        self.owner = owner
+        self.tensors: dict[str, Tensor] = {}
+
+    def encode(self, value: Any, path: str = "") -> Any:
+        """The value as JSON; `path` is where it lies, and what its tensors are named after.
+
+        Raises:
+            TypeError: The value, or one inside it, has no place in a checkpoint.
+        """
+        kind = type(value)
+        if value is None or kind in (bool, int, str):
+            return value
+        if kind is float:
+            return value if math.isfinite(value) else {"!float": repr(value)}
+        if kind is bytes:
+            return {"!bytes": base64.b64encode(value).decode("ascii")}
+        if kind is list:
+            return self._each(value, path)
+        if kind in SEQUENCES:
+            return {SEQUENCES[kind]: self._each(value, path)}
+        if kind in MAPPINGS:
+            return self._mapping(value, path)
+        return self._array(value, path)
+
+    def _each(self, values: Any, path: str) -> list[Any]:
+        return [self.encode(value, _join(path, index)) for index, value in enumerate(values)]
+
+    def _mapping(self, value: Mapping[Any, Any], path: str) -> Any:
+        if type(value) is dict and all(type(k) is str and not k.startswith("!") for k in value):
+            return {key: self.encode(item, _join(path, key)) for key, item in value.items()}
+        items = [
+            [self.encode(key, _join(path, "<key>")), self.encode(item, _join(path, key))]
+            for key, item in value.items()
+        ]
+        return {MAPPINGS[type(value)]: items}
+
+    def _array(self, value: Any, path: str) -> Any:
+        if type(value) in (Tensor, torch.nn.Parameter):
+            return {"!tensor": self._put(value, path)}
+        if type(value) is np.ndarray or isinstance(value, np.generic):
+            array = np.array(value, order="C")
+            tag = "!ndarray" if type(value) is np.ndarray else "!scalar"
+            try:
+                return {tag: self._put(torch.from_numpy(array), path)}
+            except TypeError:
+                raise self._refuse(path, f"an array of {array.dtype}") from None
+        raise self._refuse(path, f"a {type(value).__module__}.{type(value).__qualname__}")
+
+    def _put(self, tensor: Tensor, path: str) -> str:
+        if tensor.layout is not torch.strided or tensor.is_meta or tensor.dtype not in DTYPES:
+            raise self._refuse(
+                path, f"a tensor of {tensor.dtype}, {tensor.layout}, {tensor.device}"
+            )
+        name, number = path, 2
+        while name in self.tensors:
+            name, number = f"{path}~{number}", number + 1
+        self.tensors[name] = tensor.detach()
+        return name
+
+    def _refuse(self, path: str, found: str) -> TypeError:
+        return TypeError(
+            f"{_join(self.owner, path)} is {found}, which a checkpoint cannot hold; it takes None, "
+            "bool, int, float, str, bytes, list, tuple, set, dict, and dense tensors and arrays of "
+            "numbers. Give the state_dict() of an object instead of the object"
+        )
+
+
+def decode(encoded: Any, tensors: Mapping[str, Tensor]) -> Any:
+    """The value that `Encoder.encode` was given, with the tensors it collected.
+
+    Raises:
+        ValueError: This is nothing that `encode` makes.
+        KeyError: A tensor is missing.
+    """
+    if isinstance(encoded, list):
+        return [decode(item, tensors) for item in encoded]
+    if not isinstance(encoded, dict):
+        return encoded
+    if len(encoded) == 1:
+        ((tag, content),) = encoded.items()
+        if tag in DECODERS:
+            return DECODERS[tag](content, tensors)
+    if any(key.startswith("!") for key in encoded):
+        raise ValueError(f"{sorted(encoded)} is no tag of a value")
+    return {key: decode(item, tensors) for key, item in encoded.items()}
+
+
+def _join(path: str, key: object) -> str:
+    return f"{path}.{key}" if path else str(key)
+
+
+def _sequence(kind: Callable[[Any], Any]) -> Callable[[Any, Mapping[str, Tensor]], Any]:
+    return lambda items, tensors: kind(decode(item, tensors) for item in items)
+
+
+def _mapping(kind: Callable[[Any], Any]) -> Callable[[Any, Mapping[str, Tensor]], Any]:
+    return lambda items, tensors: kind(
+        {decode(key, tensors): decode(item, tensors) for key, item in items}
+    )
+
+
+DECODERS: dict[str, Callable[[Any, Mapping[str, Tensor]], Any]] = {
+    "!float": lambda text, _: float(text),
+    "!bytes": lambda text, _: base64.b64decode(text, validate=True),
+    "!tensor": lambda name, tensors: tensors[name],
+    "!ndarray": lambda name, tensors: tensors[name].numpy(),
+    "!scalar": lambda name, tensors: tensors[name].numpy()[()],
+    **{tag: _sequence(kind) for kind, tag in SEQUENCES.items()},
+    **{tag: _mapping(kind) for kind, tag in MAPPINGS.items()},
+}

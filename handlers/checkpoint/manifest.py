@@ -1,0 +1,100 @@
+"""What a checkpoint says of itself: when it was written, why, and what its files hold."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from ...engine import ranks
+from ...engine.state import State
+from .codec import Encoder, decode
+
+FORMAT = 1
+"""Rises when a checkpoint of before can no longer be read."""
+
+PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+
+
+@dataclass(frozen=True)
+class Contents:
+    """A file's size in bytes, and the CRC-32 of each 16 MiB of it."""
+
+    size: int
+    crc32: list[int]
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The last file of a checkpoint that is written, and the first one that is read."""
+
+    number: int = 0
+    """Which save of its directory this is: the order of writing, whatever clocks say."""
+    iteration: int = 0
+    step: int = 0
+    epoch: int = 0
+    """Epochs that were over."""
+    reason: str = ""
+    metrics: dict[str, float] = field(default_factory=dict)
+    """The metrics that were numbers."""
+    written: dict[str, int] = field(default_factory=dict)
+    """Which write of the run each of them was: two saves may hold the same measurement."""
+    world_size: int = 1
+    versions: dict[str, str] = field(default_factory=dict)
+    files: dict[str, Contents] = field(default_factory=dict)
+    format: int = FORMAT
+
+    @classmethod
+    def about(cls, state: State[Any, Any], reason: str, metrics: dict[str, float]) -> Manifest:
+        """The manifest of a save of this run, but for what is known when it is written."""
+        return cls(
+            iteration=state.iteration,
+            step=state.step,
+            epoch=state.epoch - state.in_epoch,
+            reason=reason,
+            metrics=metrics,
+            written={name: state.metrics.written(name) for name in metrics},
+            world_size=ranks.world_size(),
+            versions={name: _version(name) for name in ("camshaft", "torch", "safetensors")},
+        )
+
+    def to_json(self) -> str:
+        """The text of the file, which holds its own SHA-256."""
+        body: dict[str, Any] = Encoder("the manifest").encode(asdict(self))
+        return json.dumps(body | {"sha256": _digest(body)}, indent=1)
+
+    @classmethod
+    def of_json(cls, text: str | bytes) -> Manifest:
+        """The manifest of that text.
+
+        Raises:
+            ValueError: It is damaged, of another format, or names a file that is not plain.
+        """
+        try:
+            body = json.loads(text)
+            if body.pop("sha256") != _digest(body):
+                raise ValueError("its checksum does not fit its text")
+            if body["format"] != FORMAT:
+                raise ValueError(f"it is of format {body['format']}, and this reads {FORMAT}")
+            fields = decode(body, {})
+            files = {name: Contents(**each) for name, each in fields.pop("files").items()}
+            manifest = cls(files=files, **fields)
+        except (AttributeError, KeyError, TypeError, RecursionError) as error:
+            raise ValueError(f"it is no manifest ({type(error).__name__}: {error})") from error
+        if odd := [name for name in files if not PLAIN_NAME.fullmatch(name)]:
+            raise ValueError(f"it names files that do not lie beside it: {odd}")
+        return manifest
+
+
+def _digest(body: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+
+
+def _version(distribution: str) -> str:
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,101 @@
+"""What a checkpoint holds of a run, and how it is put back."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+from torch.nn import Module
+
+from ...engine import ranks
+from ...engine.state import State
+from .codec import Encoder, decode
+from .manifest import PLAIN_NAME
+from .mismatch import mismatches
+from .weights import load_weights, weights
+
+logger = logging.getLogger("camshaft")
+
+TRAIN = "train"
+"""The file of all tensors that are not a module's."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A run at a commit point: a tree of plain values, and tensors by file and name.
+
+    Each module among the engine's objects has a file of its own, which is called like the object
+    and holds the plain names of parameters and buffers. Tied weights are there under each of their
+    names, so that the file alone loads into the model.
+    """
+
+    tree: Any
+    tensors: Mapping[str, Mapping[str, Tensor]]
+
+
+def take_part(state: State[Any, Any]) -> tuple[Any, dict[str, Tensor]]:
+    """What this rank alone knows of the run: the state, with this rank's generators.
+
+    Raises:
+        TypeError: It holds something that a checkpoint cannot.
+    """
+    encoder = Encoder()
+    tree = encoder.encode(state.state_dict(), f"run.{ranks.rank()}")
+    return tree, {name: tensor.cpu() for name, tensor in encoder.tensors.items()}
+
+
+def take(objects: Mapping[str, Any], parts: list[tuple[Any, dict[str, Tensor]]]) -> Snapshot:
+    """The snapshot of the engine's objects and of every rank's part; it shares their memory.
+
+    Raises:
+        TypeError: They hold something that a checkpoint cannot.
+    """
+    train = Encoder()
+    for _, own in parts:
+        train.tensors.update(own)
+    files, saved = {TRAIN: train}, {}
+    for name, each in objects.items():
+        if isinstance(each, Module) and name != TRAIN and PLAIN_NAME.fullmatch(name):
+            files[name] = Encoder(name)
+            saved[name] = {"file": name, "content": files[name].encode(weights(each))}
+        else:
+            content = weights(each) if isinstance(each, Module) else each.state_dict()
+            saved[name] = {"file": TRAIN, "content": train.encode(content, name)}
+    tree = {"objects": saved, "run": [own for own, _ in parts]}
+    return Snapshot(tree, {file: encoder.tensors for file, encoder in files.items()})
+
+
+def put_back(snapshot: Snapshot, state: State[Any, Any], objects: Mapping[str, Any]) -> None:
+    """Load all objects and the state, in place, or nothing: a misfit is found beforehand.
+
+    Raises:
+        ValueError: The checkpoint does not fit these objects; the message lists all that differs.
+    """
+    run = decode(_own(snapshot.tree["run"]), snapshot.tensors[TRAIN])
+    saved = {
+        name: decode(each["content"], snapshot.tensors[each["file"]])
+        for name, each in snapshot.tree["objects"].items()
+    }
+    if found := mismatches(objects, saved):
+        raise ValueError("it does not fit the engine's objects:\n  " + "\n  ".join(found))
+    # What was not looked at in every detail comes first: if it refuses, the model is as it was.
+    for name in sorted(saved, key=lambda name: isinstance(objects[name], Module)):
+        if isinstance(objects[name], Module):
+            load_weights(objects[name], saved[name])
+        else:
+            objects[name].load_state_dict(saved[name])
+    state.load_state_dict(run)
+
+
+def _own(parts: list[Any]) -> Any:
+    if len(parts) == ranks.world_size():
+        return parts[ranks.rank()]
+    logger.warning(
+        "the checkpoint was written by %d ranks and is loaded by %d: all of them go on with the "
+        "random numbers of the first one, so this is not exactly the same run",
+        *(len(parts), ranks.world_size()),
+    )
+    return parts[0]

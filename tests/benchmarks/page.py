@@ -1,0 +1,109 @@
+"""Figures of many turns as the tables that stand in the docs."""
+
+import os
+import platform
+from importlib.metadata import version
+from pathlib import Path
+
+from compare import RAW, Turns, each, own, ratio, spread, typical, without_loading
+
+Row = tuple[str, ...]
+
+BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
+OURS = "camshaft_engine"
+NAMES = {
+    RAW: "raw loop",
+    OURS: "**Camshaft**",
+    "ignite_engine": "pytorch-ignite",
+    "lightning_trainer": "Lightning",
+}
+PACKAGES = ("torch", "pytorch-ignite", "lightning", "tensorboardX", "tqdm")
+HANDLERS = (1, 10, 100)
+
+
+def figures(turns: Turns, rounds: int) -> str:
+    """Everything that was measured, as Markdown."""
+    subjects = [name for name in NAMES if name in turns[0]]
+    parts = [how(turns, rounds)]
+    if OURS in subjects:
+        parts.append("### Goals\n\n" + goals(turns))
+    empty = [name for name in subjects if "0 firing" in turns[0][name]]
+    parts.append("### An empty iteration, in µs\n\n" + iterations(turns, empty))
+    parts.append("### What one handler adds to it, in µs\n\n" + handlers(turns, empty))
+    parts.append("### A training step and the import\n\n" + steps(turns, subjects))
+    return "\n\n".join(parts)
+
+
+def insert(path: Path, text: str) -> None:
+    """Put the figures between the page's two markers."""
+    before, _, rest = path.read_text(encoding="utf-8").partition(BEGIN)
+    after = rest.partition(END)[2]
+    path.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}", encoding="utf-8")
+
+
+def how(turns: Turns, rounds: int) -> str:
+    """Where and how the figures were taken."""
+    packages = ", ".join(f"{name} {version(name)}" for name in PACKAGES)
+    plain = typical(turns, RAW, own("plain"))
+    loading, frugal = (typical(turns, RAW, own(key)) / plain for key in ("loading", "frugal"))
+    return (
+        f"{os.cpu_count()} cores ({platform.machine()}, {platform.system()}), one thread, "
+        f"Python {platform.python_version()}, {packages}; {rounds} rounds.\n\n"
+        f"The raw loop's step takes {plain:.0f} µs here, {loading:.0%} "
+        f"of which is loading. One that sets `grad` to None by itself takes {frugal:.2f} of that."
+    )
+
+
+def goals(turns: Turns) -> str:
+    """Each goal, the figure beside it, and whether it is reached."""
+    firing, idle = (each(max(HANDLERS), kind) for kind in ("firing", "idle"))
+    found = [
+        ("empty iteration, µs", 0.5, own("0 firing")),
+        ("a handler that fires, µs", 0.15, firing),
+        ("a handler that does not fire, µs", 0.0, idle),
+        ("training step (raw: 1)", 1.03, ratio("plain")),
+        ("everything on (raw: 1)", 1.05, ratio("everything")),
+        ("`import camshaft`, s", 0.1, own("import camshaft")),
+    ]
+    rows: list[Row] = []
+    for name, most, of in found:
+        figure = round(typical(turns, OURS, of), 2) + 0.0  # no minus before a zero
+        rows.append((name, f"{most:.2f}", f"{figure:.2f}", "yes" if figure <= most else "no"))
+    return table(("", "at most", "figure", "reached"), rows)
+
+
+def iterations(turns: Turns, subjects: list[str]) -> str:
+    """An iteration by number of handlers."""
+    keys = ["0 firing", *(f"{n} {kind}" for kind in ("firing", "idle") for n in HANDLERS)]
+    return table(
+        ("", "no handler", *keys[1:]),
+        [(NAMES[s], *(f"{typical(turns, s, own(key)):.2f}" for key in keys)) for s in subjects],
+    )
+
+
+def handlers(turns: Turns, subjects: list[str]) -> str:
+    """What is more than without handlers, by handler."""
+    cases = [(n, kind) for kind in ("firing", "idle") for n in HANDLERS]
+    return table(
+        ("", *(f"{n} {kind}" for n, kind in cases)),
+        [(NAMES[s], *(f"{typical(turns, s, each(*c)):.3f}" for c in cases)) for s in subjects],
+    )
+
+
+def steps(turns: Turns, subjects: list[str]) -> str:
+    """Training as ratios to the raw loop of the same turn, and CPU seconds of the import."""
+    rows: list[Row] = []
+    for subject in subjects:
+        imports = [key for key in turns[0][subject] if key.startswith("import")]
+        seconds = [f"{typical(turns, subject, own(key)):.2f}" for key in imports]
+        ratios = [spread(turns, subject, of) for of in (ratio("plain"), ratio("everything"))]
+        computing = f"{typical(turns, subject, without_loading):.2f}"
+        rows.append((NAMES[subject], ratios[0], computing, ratios[1], " / ".join(seconds) or "-"))
+    head = ("", "step (raw: 1)", "without loading", "everything on (raw: 1)", "import, s")
+    return table(head, rows)
+
+
+def table(head: Row, rows: list[Row]) -> str:
+    """A Markdown table with numbers to the right."""
+    rule = ("---", *["--:"] * (len(head) - 1))
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *rows))

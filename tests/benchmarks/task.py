@@ -1,0 +1,67 @@
+"""What every subject trains: the same model, the same data, the same settings."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from laps import Laps
+from torch.utils.data import DataLoader, TensorDataset
+
+BATCH = 32
+FEATURES, HIDDEN, CLASSES = 32, 64, 10
+RATE = 0.01
+MAX_NORM = 1.0
+LOG_EVERY = 50
+SAVE_EVERY = 1000
+KEEP = 2
+NEVER = 10**9  # an idle handler is called every so many iterations
+
+loss_fn = torch.nn.functional.cross_entropy
+
+
+def make_model() -> torch.nn.Module:
+    """The small MLP: a step of it is short, so what an engine adds is seen."""
+    torch.manual_seed(0)
+    return torch.nn.Sequential(
+        torch.nn.Linear(FEATURES, HIDDEN), torch.nn.ReLU(), torch.nn.Linear(HIDDEN, CLASSES)
+    )
+
+
+def make_optimizer(model: torch.nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD(model.parameters(), lr=RATE)
+
+
+def make_schedule(
+    optimizer: torch.optim.Optimizer, steps: int
+) -> torch.optim.lr_scheduler.LRScheduler:
+    return torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=steps)
+
+
+class TimedRange:
+    """Batches that cost nothing."""
+
+    def __init__(self, length: int) -> None:
+        self.laps = Laps()
+        self.range = range(length)
+
+    def __len__(self) -> int:
+        return len(self.range)
+
+    def __iter__(self) -> Iterator[int]:
+        self.laps.begin()
+        return iter(self.range)
+
+
+class TimedLoader(DataLoader[Any]):
+    """A plain, shuffling DataLoader over tensors."""
+
+    def __init__(self, steps: int) -> None:
+        generator = torch.Generator().manual_seed(0)
+        inputs = torch.randn(steps * BATCH, FEATURES, generator=generator)
+        targets = torch.randint(0, CLASSES, (steps * BATCH,), generator=generator)
+        super().__init__(TensorDataset(inputs, targets), batch_size=BATCH, shuffle=True)
+        self.laps = Laps()
+
+    def __iter__(self) -> Any:
+        self.laps.begin()
+        return super().__iter__()

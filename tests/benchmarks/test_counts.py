@@ -1,0 +1,114 @@
+"""The counts behind the figures: calls and imports, which are the same on every machine."""
+
+import gc
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from camshaft import Engine, Events, supervised
+
+SUPERVISED_CALLS = 11
+"""Python calls of a supervised step beyond forward, loss, backward and `optimizer.step`."""
+FIRING = 2
+"""Calls by which a moment finds whom to call, however many there are."""
+
+
+def calls(run: Callable[[int], object], kind: str = "call") -> float:
+    """The Python calls of an iteration, or its "c_call"s: what 100 more iterations add, by 100."""
+    *_, shorter, longer = (count(run, length, kind) for length in (100, 100, 100, 200))
+    return (longer - shorter) / 100  # the first runs filled caches
+
+
+def count(run: Callable[[int], object], iterations: int, kind: str) -> int:
+    """All calls of a run."""
+    kinds: list[str] = []
+    previous = sys.getprofile()
+    gc.collect()
+    gc.disable()  # what a collection calls is nobody's doing here
+    sys.setprofile(lambda frame, event, argument: kinds.append(event))
+    try:
+        run(iterations)
+    finally:
+        sys.setprofile(previous)
+        gc.enable()
+    return kinds.count(kind)
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Small tensors gain nothing by a second thread, and a busy machine makes it wait."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def run_empty(handlers: int = 0, when: Any = Events.ITERATION_COMPLETED) -> Callable[[int], object]:
+    engine: Engine[int, None] = Engine(lambda state, batch: None)
+    for _ in range(handlers):
+        engine.on(when)(lambda state: None)
+    return lambda iterations: engine.run(range(iterations), max_epochs=1)
+
+
+def test_an_iteration_without_handlers_is_one_call_of_the_process_function():
+    assert calls(run_empty()) == 1
+    assert calls(run_empty(), "c_call") == 0
+
+
+@pytest.mark.parametrize("event", [Events.ITERATION_STARTED, Events.ITERATION_COMPLETED])
+def test_a_hundred_handlers_that_do_not_fire_add_no_call(event: Events):
+    assert calls(run_empty(100, event(every=10**9))) == 1
+    assert calls(run_empty(100, event(every=10**9)), "c_call") == 0
+
+
+def test_a_handler_that_fires_adds_its_own_call_and_no_other():
+    assert calls(run_empty(1)) == 1 + FIRING + 1
+    assert calls(run_empty(100)) == 1 + FIRING + 100
+    assert calls(run_empty(100), "c_call") == 0
+
+
+def test_every_1_costs_no_more_than_the_event_itself():
+    every = Events.ITERATION_COMPLETED(every=1)
+    assert calls(run_empty(100, every)) == calls(run_empty(100))
+    assert calls(run_empty(100, every), "c_call") == 0
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_a_supervised_step_adds_few_calls_to_those_of_torch():
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    parameters = list(model.parameters())
+    batch = (torch.randn(8, 4), torch.randint(0, 2, (8,)))
+    engine = supervised(model, optimizer, cross_entropy)
+
+    def raw(iterations: int) -> None:
+        inputs, targets = batch
+        for _ in range(iterations):
+            cross_entropy(model(inputs), targets).backward()
+            optimizer.step()
+            for parameter in parameters:
+                parameter.grad = None
+
+    def ours(iterations: int) -> None:
+        engine.run([batch] * iterations, max_epochs=1)
+
+    assert calls(ours) - calls(raw) <= SUPERVISED_CALLS
+
+
+def test_the_import_loads_no_library_that_only_some_handlers_need():
+    script = """if True:
+        import sys, torch
+        before = set(sys.modules)
+        import camshaft, camshaft.handlers
+        print(*{name.partition(".")[0] for name in set(sys.modules) - before})
+    """
+    command = [sys.executable, "-c", script]
+    loaded = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    optional = {"ignite", "safetensors", "tensorboardX", "torchmetrics", "tqdm"}
+    assert "camshaft" in loaded
+    assert optional & set(loaded) == set()

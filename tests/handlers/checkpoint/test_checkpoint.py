@@ -1,0 +1,572 @@
+"""Checkpoints of real runs: the resumed run is the same run, to the last bit."""
+
+import json
+import logging
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from camshaft import Engine, Events, State, supervised
+from camshaft.handlers import EarlyStopping, LRSchedule, Metrics, Validate
+from camshaft.handlers.checkpoint import Checkpoint, best, checkpoints, every, latest
+
+INPUTS = torch.linspace(-1, 1, 44).reshape(11, 4)
+
+
+@dataclass
+class History:
+    losses: list[float] = field(default_factory=list)
+    total: torch.Tensor = field(default_factory=lambda: torch.zeros(()))
+
+
+class Diary:
+    """A handler that remembers each loss, and draws from Python's and NumPy's generators."""
+
+    def attach(self, engine):
+        engine.on(Events.ITERATION_COMPLETED)(self.note)
+
+    def note(self, state):
+        history = state.recall(self, History)
+        loss = state.metrics["loss"].item() + random.random() + np.random.rand()
+        history.losses.append(loss)
+        history.total = history.total + loss
+
+
+class Mean:
+    """A metric like torchmetrics' and pytorch-ignite's, without either."""
+
+    def __init__(self):
+        self.reset()
+
+    def reset(self):
+        self.sum, self.count = 0.0, 0
+
+    def update(self, prediction, target):
+        self.sum += prediction.sum().item()
+        self.count += len(target)
+
+    def compute(self):
+        return self.sum / self.count
+
+    def state_dict(self):
+        return {"sum": self.sum, "count": self.count}
+
+    def load_state_dict(self, saved):
+        self.sum, self.count = saved["sum"], saved["count"]
+
+
+class CrashError(Exception):
+    pass
+
+
+def crash(state):
+    raise CrashError
+
+
+@dataclass
+class Script:
+    """What a training script makes anew whenever it is started."""
+
+    handlers: tuple
+    seed: int = 0
+    accumulate: int = 1
+    generator: bool = False
+
+    def __post_init__(self):
+        torch.manual_seed(self.seed)
+        random.seed(self.seed)
+        np.random.seed(self.seed)
+        self.model = nn.Sequential(
+            *(nn.Linear(4, 8), nn.Dropout(0.3), nn.BatchNorm1d(8), nn.Linear(8, 1))
+        )
+        self.optimizer = torch.optim.SGD(self.model.parameters(), 0.1, momentum=0.9)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(self.optimizer, 12)
+        loss = nn.functional.mse_loss
+        self.engine = supervised(self.model, self.optimizer, loss, accumulate=self.accumulate)
+        self.diary = Diary()
+        self.engine.add(LRSchedule(schedule), self.diary, Metrics({"mean": Mean()}), *self.handlers)
+
+    def run(self, **limits):
+        data = TensorDataset(INPUTS, INPUTS[:, :1])
+        own = torch.Generator().manual_seed(self.seed) if self.generator else None
+        loader = DataLoader(data, 3, shuffle=True, generator=own)
+        self.state = self.engine.run(loader, **(limits or {"max_epochs": 3}))
+        return self.outcome()
+
+    def outcome(self):
+        return {
+            "weights": dict(self.model.state_dict()),
+            "optimizer": self.optimizer.state_dict(),
+            "counts": (self.state.iteration, self.state.step, self.state.epoch),
+            "metrics": dict(self.state.metrics),
+            "memory": self.state.memory.get("Diary"),
+            "next": (torch.rand(3), random.random(), np.random.rand()),
+        }
+
+
+def equal(a, b):
+    if isinstance(a, torch.Tensor):
+        return torch.equal(a, b)
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(equal(a[key], b[key]) for key in a)
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(map(equal, a, b))
+    if isinstance(a, History):
+        return equal(vars(a), vars(b))
+    return a == b
+
+
+def interrupted(directory, when, crash_at, limits=None, **script):
+    """A run that crashes and is resumed by a script that starts with other random numbers."""
+    first = Script((Checkpoint(directory, when=when),), **script)
+    first.engine.on(Events.ITERATION_STARTED(at=crash_at))(crash)
+    with pytest.raises(CrashError):
+        first.run(**limits or {})
+    second = Script((Checkpoint(directory, when=when, resume=True),), seed=7, **script)
+    started = []
+    second.engine.on(Events.STARTED)(lambda state: started.append(state.iteration))
+    outcome = second.run(**limits or {})
+    return outcome, started[0]
+
+
+@pytest.mark.parametrize("saved_at", range(1, 12))
+def test_a_run_resumed_at_any_iteration_is_the_run_that_was_never_interrupted(tmp_path, saved_at):
+    whole = Script(()).run()
+    when = Events.ITERATION_COMPLETED(at=saved_at)
+    resumed, began = interrupted(tmp_path, when, saved_at + 1)
+    assert began == saved_at
+    assert equal(resumed, whole)
+
+
+@pytest.mark.parametrize("crash_at", [5, 8, 9, 12])
+def test_a_run_resumed_at_the_end_of_an_epoch_is_the_run_that_was_never_interrupted(
+    tmp_path, crash_at
+):
+    whole = Script(()).run()
+    resumed, began = interrupted(tmp_path, Events.EPOCH_COMPLETED, crash_at)
+    assert began == (crash_at - 1) // 4 * 4
+    assert equal(resumed, whole)
+
+
+@pytest.mark.parametrize(
+    ("when", "began"),
+    [
+        (Events.STARTED, 0),
+        (Events.EPOCH_STARTED(at=2), 4),
+        (Events.ITERATION_STARTED(at=6), 6),
+        (Events.GRADIENTS_READY(at=3), 6),
+        (Events.STEP_COMPLETED(at=3), 6),
+    ],
+    ids=str,
+)
+def test_a_save_asked_for_anywhere_holds_a_whole_step(tmp_path, when, began):
+    whole = Script((), accumulate=2).run()
+    resumed, found = interrupted(tmp_path, when, began + 2, accumulate=2)
+    assert found == began
+    assert equal(resumed, whole)
+
+
+@pytest.mark.parametrize("limits", [{"max_epochs": 4, "epoch_length": 3}, {"max_iterations": 10}])
+@pytest.mark.parametrize("generator", [False, True], ids=["torch's generator", "own generator"])
+@pytest.mark.parametrize("when", [Events.EPOCH_STARTED, Events.ITERATION_COMPLETED], ids=str)
+def test_virtual_epochs_other_limits_and_own_generators_resume_the_same(
+    tmp_path, limits, generator, when
+):
+    whole = Script((), generator=generator).run(**limits)
+    for crash_at in (1, 2, 5, 7, 10):
+        directory = tmp_path / str(crash_at)
+        if when == Events.ITERATION_COMPLETED and crash_at == 1:
+            continue
+        resumed, _ = interrupted(directory, when, crash_at, limits, generator=generator)
+        assert equal(resumed, whole), crash_at
+
+
+def test_a_run_that_crashes_again_and_again_is_the_same_run(tmp_path):
+    whole = Script(()).run()
+    for seed, crash_at in enumerate([2, 3, 6, 9, 10, 12]):
+        script = Script((Checkpoint(tmp_path, Events.ITERATION_COMPLETED, resume=True),), seed)
+        script.engine.on(Events.ITERATION_STARTED(at=crash_at))(crash)
+        with pytest.raises(CrashError):
+            script.run()
+        assert checkpoints(tmp_path)[-1].manifest.iteration == crash_at - 1
+    script = Script((Checkpoint(tmp_path, Events.ITERATION_COMPLETED, resume=True),), seed=9)
+    assert equal(script.run(), whole)
+
+
+def numbers(directory):
+    return sorted(each.manifest.iteration for each in checkpoints(directory))
+
+
+def scoring(scores, *handlers):
+    """An engine whose only metric is taken from a list, one an epoch."""
+    engine = Engine(lambda state, batch: None, objects={"model": nn.Linear(1, 1)})
+
+    @engine.on(Events.EPOCH_COMPLETED)
+    def score(state):
+        state.metrics["score"] = scores[state.epoch - 1]
+
+    return engine.add(*handlers)
+
+
+def scores_of(directory):
+    return [each.manifest.metrics["score"] for each in checkpoints(directory)]
+
+
+def test_scores_survive_a_resume(tmp_path):
+    keep = best(1, "score", mode="max") | latest(2)
+    scores = [0.5, 0.9, 0.6, 0.7, 0.95]
+    scoring(scores, Checkpoint(tmp_path, keep=keep)).run("ab", max_epochs=3)
+    assert scores_of(tmp_path) == [0.9, 0.6]
+    engine = scoring(scores, Checkpoint(tmp_path, keep=keep, resume=True))
+    engine.run("ab", max_epochs=4)
+    assert scores_of(tmp_path) == [0.9, 0.6, 0.7]
+    engine.run("ab", max_epochs=5)
+    assert scores_of(tmp_path) == [0.7, 0.95]
+
+
+def test_the_best_so_far_outlives_a_resume(tmp_path):
+    keep = best(1, "score", mode="max")
+    scores = [0.9, 0.5, float("nan"), 0.8]
+    scoring(scores, Checkpoint(tmp_path, keep=keep)).run("ab", max_epochs=2)
+    scoring(scores, Checkpoint(tmp_path, keep=keep, resume=True)).run("ab", max_epochs=4)
+    assert scores_of(tmp_path) == [0.9, 0.8]
+    script = scoring(scores, Checkpoint(tmp_path, keep=keep, resume="best"))
+    script.on(Events.STARTED)(lambda state: state.stop(f"at {state.epoch}", resumable=True))
+    assert script.run("ab", max_epochs=9).stop_reason == "at 1"
+
+
+def test_of_each_clock_some_are_kept_for_good(tmp_path):
+    keep = every(2, "epochs") | latest(1)
+    scoring([0.0] * 7, Checkpoint(tmp_path, keep=keep)).run("ab", max_epochs=7)
+    assert numbers(tmp_path) == [4, 8, 12, 14]
+
+
+def test_a_score_that_nothing_produces_is_told_of_once_with_those_there_are(tmp_path, caplog):
+    keep = best(1, "val/score") | latest(1)
+    with caplog.at_level(logging.WARNING, "camshaft"):
+        scoring([0.1, 0.2], Checkpoint(tmp_path, keep=keep)).run("ab", max_epochs=2)
+    (record,) = caplog.records
+    assert "goes by 'val/score', which no handler has produced so far" in record.getMessage()
+    assert "are 'score'" in record.getMessage()
+    assert scores_of(tmp_path) == [0.2]
+
+
+def test_files_that_are_not_ours_stay(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "iteration-0000000001").mkdir()
+    (tmp_path / "iteration-0000000001/mine").touch()
+    scoring([0.1] * 5, Checkpoint(tmp_path, keep=latest(1))).run("ab", max_epochs=5)
+    assert (tmp_path / "notes.txt").exists()
+    assert (tmp_path / "iteration-0000000001/mine").exists()
+    assert numbers(tmp_path) == [10]
+
+
+def test_the_one_that_the_script_names_is_never_dropped(tmp_path):
+    scoring([0.1] * 9, Checkpoint(tmp_path, keep=latest(3))).run("ab", max_epochs=3)
+    named = checkpoints(tmp_path)[0].path
+    for _ in range(2):
+        handler = Checkpoint(tmp_path, keep=latest(2), resume=os.path.relpath(named))
+        state = scoring([0.1] * 9, handler).run("ab", max_epochs=9)
+        assert state.epoch == 9
+    assert numbers(tmp_path) == [2, 16, 18]
+
+
+def test_a_run_set_back_writes_its_iterations_again_and_goes_on_from_there(tmp_path):
+    scoring([0.1] * 9, Checkpoint(tmp_path, keep=latest(9))).run("ab", max_epochs=3)
+    first = checkpoints(tmp_path)[0].path
+    handler = Checkpoint(tmp_path, keep=latest(9), resume=first)
+    scoring([0.2] * 9, handler).run("ab", max_epochs=2)
+    written = [(each.manifest.iteration, each.manifest.number) for each in checkpoints(tmp_path)]
+    assert written == [(2, 1), (6, 3), (4, 4)]
+    handler = Checkpoint(tmp_path, keep=latest(9), resume="latest")
+    state = scoring([0.3] * 9, handler).run("ab", max_epochs=3)
+    assert scores_of(tmp_path) == [0.1, 0.2, 0.3]
+    assert state.iteration == 6
+
+
+def test_saves_of_one_commit_point_are_one_checkpoint_with_all_reasons(tmp_path):
+    engine = Engine(lambda state, batch: None)
+    handler, other = Checkpoint(tmp_path / "a"), Checkpoint(tmp_path / "b", when=Events.STARTED)
+    engine.add(handler, other)
+
+    @engine.on(Events.ITERATION_COMPLETED(at=3))
+    def ask(state):
+        state.save("the user asked")
+        state.save("only the first", by=handler)
+        state.save("the user asked")
+
+    engine.run("abcde", max_iterations=4)
+    reasons = [each.manifest.reason for each in checkpoints(tmp_path / "a")]
+    assert reasons == ["the user asked, only the first", "Events.EPOCH_COMPLETED(last=True)"]
+    reasons = [each.manifest.reason for each in checkpoints(tmp_path / "b")]
+    assert reasons == ["Events.STARTED", "the user asked"]
+    assert numbers(tmp_path / "b") == [0, 3]
+
+
+def test_a_manifest_says_when_why_and_how_well(tmp_path):
+    engine = scoring([0.25], Checkpoint(tmp_path))
+    engine.run("abc", max_epochs=1)
+    (saved,) = checkpoints(tmp_path)
+    manifest = saved.manifest
+    assert (manifest.iteration, manifest.step, manifest.epoch) == (3, 0, 1)
+    assert manifest.metrics == {"score": 0.25}
+    assert manifest.world_size == 1
+    assert manifest.versions["torch"] == torch.__version__
+
+
+def test_an_epoch_that_is_not_over_does_not_count(tmp_path):
+    Engine(lambda state, batch: None, Checkpoint(tmp_path)).run("abc", max_iterations=5)
+    assert [each.manifest.epoch for each in checkpoints(tmp_path)] == [1, 1]
+
+
+def test_a_broken_one_is_passed_over_and_counts_for_nothing_afterwards(tmp_path, caplog):
+    whole = Script(()).run()
+    keep = best(1, "loss", mode="max") | latest(2)
+    Script((Checkpoint(tmp_path, keep=latest(9)),)).run(max_epochs=2)
+    broken = checkpoints(tmp_path)[-1].path
+    with (broken / "train.safetensors").open("r+b") as file:
+        file.seek(-1, os.SEEK_END)
+        file.write(b"\xff")
+    script = Script((Checkpoint(tmp_path, keep=keep, resume=True),), seed=3)
+    with caplog.at_level(logging.WARNING, "camshaft"):
+        assert equal(script.run(), whole)
+    assert f"{broken} is broken and passed over" in caplog.text
+    assert "train.safetensors is damaged" in caplog.text
+    assert broken.exists()
+    assert len([path for path in tmp_path.iterdir() if path.is_dir()]) >= 3
+
+
+def test_where_all_are_broken_the_run_does_not_start(tmp_path):
+    scoring([0.1] * 3, Checkpoint(tmp_path)).run("ab", max_epochs=3)
+    for each in checkpoints(tmp_path):
+        (each.path / "state.json").unlink()
+    engine, started = scoring([0.1] * 3, Checkpoint(tmp_path, resume=True)), []
+    engine.on(Events.STARTED)(started.append)
+    with pytest.raises(ValueError, match=r"no checkpoint in .* is good"):
+        engine.run("ab", max_epochs=3)
+    assert started == []
+
+
+@pytest.mark.parametrize("resume", [True, "latest", "best"])
+def test_where_there_is_none_yet_the_run_starts(tmp_path, resume):
+    handler = Checkpoint(tmp_path / "new", keep=best(1, "score"), resume=resume)
+    assert scoring([0.1], handler).run("ab", max_epochs=1).epoch == 1
+
+
+def test_without_resume_nothing_is_loaded(tmp_path):
+    for resume in (None, False):
+        state = scoring([0.1], Checkpoint(tmp_path, resume=resume)).run("ab", max_epochs=1)
+        assert state.iteration == 2
+
+
+def test_a_path_that_is_not_there_is_an_error(tmp_path):
+    with pytest.raises(FileNotFoundError, match="nowhere' is no whole checkpoint"):
+        scoring([0.1], Checkpoint(tmp_path, resume=tmp_path / "nowhere")).run("ab", max_epochs=1)
+
+
+def test_a_model_that_does_not_fit_is_an_error_and_stays_as_it_was(tmp_path):
+    scoring([0.1], Checkpoint(tmp_path)).run("ab", max_epochs=1)
+    model = nn.Linear(2, 1)
+    before = model.weight.clone()
+    engine = Engine(lambda state, batch: None, objects={"model": model, "ema": nn.Linear(1, 1)})
+    engine.add(Checkpoint(tmp_path, resume=True))
+    with pytest.raises(ValueError, match=r"cannot load .*iteration-0000000002: it does not fit"):
+        engine.run("ab", max_epochs=1)
+    assert torch.equal(model.weight, before)
+
+
+def test_a_finished_run_started_again_does_nothing_and_one_with_higher_limits_goes_on(tmp_path):
+    whole = Script(()).run(max_epochs=3)
+    Script((Checkpoint(tmp_path),)).run(max_epochs=2)
+    script = Script((Checkpoint(tmp_path, resume=True),), seed=5)
+    script.run(max_epochs=2)
+    assert script.state.stop_reason == "max_epochs"
+    assert numbers(tmp_path) == [4, 8]
+    assert equal(Script((Checkpoint(tmp_path, resume=True),), seed=6).run(max_epochs=3), whole)
+
+
+def test_a_run_that_was_stopped_for_good_stays_stopped(tmp_path):
+    handlers = (EarlyStopping("score", patience=1), Checkpoint(tmp_path, resume=True))
+    state = scoring([0.1, 0.2, 0.0, 0.0], *handlers).run("ab", max_epochs=4)
+    assert state.epoch == 2
+    handlers = (EarlyStopping("score", patience=1), Checkpoint(tmp_path, resume=True))
+    again = scoring([0.1, 0.2, 0.0, 0.0], *handlers).run("ab", max_epochs=4)
+    assert (again.epoch, again.iteration) == (2, 4)
+    assert again.stop_reason.startswith("early stopping: score has not improved")
+
+
+def test_a_run_that_carries_on_a_given_state_loads_nothing(tmp_path):
+    scoring([0.1] * 3, Checkpoint(tmp_path)).run("ab", max_epochs=3)
+    engine = scoring([0.1] * 5, Checkpoint(tmp_path / "other"))
+    state = engine.run("ab", max_epochs=1)
+    engine.add(Checkpoint(tmp_path, resume=True))
+    assert engine.run("ab", state=state, max_epochs=2).epoch == 2
+
+
+def test_validation_and_evaluation_neither_save_nor_load(tmp_path):
+    data = [(INPUTS[:3], INPUTS[:3, :1])]
+    script = Script((Validate(data), Checkpoint(tmp_path, keep=best(1, "val/loss"), resume=True)))
+    script.run(max_epochs=1)
+    script.engine.evaluate(data)
+    assert len(checkpoints(tmp_path)) == 1
+    assert "val/loss" in checkpoints(tmp_path)[0].manifest.metrics
+
+
+def test_what_cannot_be_saved_ends_the_run_by_name_and_leaves_the_older_ones(tmp_path):
+    engine = scoring([0.1] * 3, Checkpoint(tmp_path))
+    engine.on(Events.EPOCH_COMPLETED(at=2))(lambda state: state.metrics.update(plot=object()))
+    with pytest.raises(TypeError, match=r"run\.0\.metrics\.values\.plot is a builtins\.object"):
+        engine.run("ab", max_epochs=3)
+    assert numbers(tmp_path) == [2]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["LATEST", "iteration-0000000002"]
+
+
+def test_a_handler_that_is_new_in_the_script_starts_with_an_empty_memory(tmp_path):
+    scoring([0.1] * 3, Checkpoint(tmp_path)).run("ab", max_epochs=1)
+    engine = scoring([0.1] * 3, Checkpoint(tmp_path, resume=True))
+    engine.on(Events.ITERATION_COMPLETED)(lambda state: state.metrics.update(loss=torch.ones(())))
+    engine.add(Diary())
+    state = engine.run("ab", max_epochs=2)
+    assert len(state.memory["Diary"].losses) == 2
+
+
+def test_a_handler_is_a_value_that_knows_no_run(tmp_path):
+    handler = Checkpoint(tmp_path, keep=latest(9))
+    engine = scoring([0.1] * 3, handler)
+    engine.run("ab", max_epochs=1)
+    handler.save(State())
+    engine.run("ab", max_epochs=2)
+    assert numbers(tmp_path) == [2, 4]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "says"),
+    [
+        ({"keep": 2}, TypeError, r"keep=2: needs latest\(\.\.\.\), best"),
+        ({"resume": "best"}, ValueError, r"resume='best' needs one best\(\.\.\.\) in keep"),
+        (
+            {"resume": "best", "keep": best(1, "a") | best(1, "b")},
+            ValueError,
+            "needs one best",
+        ),
+    ],
+    ids=["keep", "best without a claim", "two claims"],
+)
+def test_what_cannot_be_meant_is_refused_when_the_handler_is_made(arguments, error, says):
+    with pytest.raises(error, match=says):
+        Checkpoint("runs", **arguments)
+
+
+SCRIPT = """
+import sys
+import torch
+from torch import nn
+from camshaft import Events, supervised
+from camshaft.handlers.checkpoint import Checkpoint
+
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(4, 256), nn.Dropout(0.5), nn.Linear(256, 1))
+optimizer = torch.optim.Adam(model.parameters())
+engine = supervised(model, optimizer, nn.functional.mse_loss)
+when = Events.ITERATION_COMPLETED
+engine.add(Checkpoint(sys.argv[1], when=when, resume=True))
+engine.on(when)(lambda state: print(state.iteration, flush=True))
+data = [(torch.ones(3, 4), torch.ones(3, 1))] * 10
+engine.run(data, max_iterations=int(sys.argv[2]))
+torch.set_printoptions(precision=20)
+print(model[0].weight.sum(dtype=torch.float64).item(), torch.rand(1).item())
+"""
+
+
+def start(directory, iterations):
+    command = [sys.executable, "-c", SCRIPT, str(directory), str(iterations)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def last_line(directory, iterations):
+    with start(directory, iterations) as process:
+        return process.communicate()[0].splitlines()[-1]
+
+
+def test_a_process_killed_while_it_saves_loses_no_more_than_that_save(tmp_path):
+    killed = tmp_path / "killed"
+    with start(killed, 60) as process:
+        while int(process.stdout.readline()) < 25:
+            pass
+        time.sleep(0.003)  # into the save of that iteration, or of the next
+        process.send_signal(signal.SIGKILL)
+        reached = max([25, *map(int, process.stdout.read().split())])
+    assert checkpoints(killed)[-1].manifest.iteration >= reached - 1
+    assert last_line(killed, 60) == last_line(tmp_path / "whole", 60)
+    assert sorted(path.name for path in killed.iterdir()) == [
+        *("LATEST", "iteration-0000000059", "iteration-0000000060")
+    ]
+
+
+RANKS = """
+import json
+import os
+import sys
+import torch
+import torch.distributed as distributed
+from torch import nn
+from camshaft import Engine, Events
+from camshaft.handlers.checkpoint import Checkpoint
+
+rank, store, directory, stop_at = int(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4])
+distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+torch.manual_seed(rank)
+model, drawn = nn.Linear(1, 1), []
+engine = Engine(lambda state, batch: drawn.append(torch.rand(1).item()), objects={"model": model})
+engine.add(Checkpoint(directory, when=Events.ITERATION_COMPLETED, resume=True))
+
+@engine.on(Events.SAVING)
+def fail(state):
+    if state.iteration == 5 and rank == 1:
+        state.metrics["bad"] = object()
+
+said = None
+try:
+    engine.run([1, 2, 3], max_iterations=stop_at)
+except Exception as error:
+    said = f"{type(error).__name__}: {error}"
+print(json.dumps({"drawn": drawn, "weight": model.weight.item(), "said": said}), flush=True)
+distributed.barrier()
+os._exit(0)  # gloo's threads sometimes abort a process that ends in the usual way
+"""
+
+
+def on_two_ranks(directory, stop_at, store):
+    command = [sys.executable, "-W", "ignore", "-c", RANKS]
+    arguments = [str(store), str(directory), str(stop_at)]
+    with (
+        subprocess.Popen([*command, "0", *arguments], stdout=subprocess.PIPE, text=True) as first,
+        subprocess.Popen([*command, "1", *arguments], stdout=subprocess.PIPE, text=True) as second,
+    ):
+        return [json.loads(process.communicate(timeout=120)[0]) for process in (first, second)]
+
+
+def test_on_two_ranks_one_writes_each_goes_on_with_its_own_numbers_and_errors_are_shared(tmp_path):
+    whole = on_two_ranks(tmp_path / "whole", 4, tmp_path / "store1")
+    on_two_ranks(tmp_path / "parts", 2, tmp_path / "store2")
+    assert [each.manifest.world_size for each in checkpoints(tmp_path / "parts")] == [2, 2]
+    first, second = parts = on_two_ranks(tmp_path / "parts", 6, tmp_path / "store3")
+    for rank in range(2):
+        assert parts[rank]["drawn"][:2] == whole[rank]["drawn"][2:]
+        assert parts[rank]["weight"] == whole[0]["weight"]
+    assert first["drawn"] != second["drawn"]
+    assert first["said"] == (
+        "RuntimeError: another rank could not take part in a checkpoint; its own error says why"
+    )
+    assert second["said"].startswith("TypeError: run.1.metrics.values.bad is a builtins.object")
+    assert numbers(tmp_path / "parts") == [3, 4]

@@ -1,0 +1,85 @@
+"""Which checkpoint is gone on from: the newest good one, the best, or an error; never nothing."""
+
+import logging
+import math
+import os
+
+import pytest
+
+from camshaft.handlers.checkpoint.choice import choose, named
+from camshaft.handlers.checkpoint.manifest import Manifest
+from camshaft.handlers.checkpoint.retention import Best
+from camshaft.handlers.checkpoint.snapshot import Snapshot
+from camshaft.handlers.checkpoint.store import write
+
+EMPTY = Snapshot({}, {"train": {}})
+
+
+def save(directory, iteration, **metrics):
+    return write(directory, EMPTY, Manifest(iteration=iteration, metrics=metrics)).path
+
+
+def damage(path):
+    os.truncate(path / "state.json", 1)
+
+
+def test_the_newest_is_chosen_by_the_order_of_writing(tmp_path):
+    paths = [save(tmp_path, iteration) for iteration in (10, 30, 20)]
+    saved, broken = choose(tmp_path)
+    assert (saved.path, broken) == (paths[2], [])
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_where_there_is_none_at_all_none_is_chosen(tmp_path, exists):
+    if exists:
+        (tmp_path / "run").mkdir()
+    assert choose(tmp_path / "run") == (None, [])
+
+
+def test_broken_ones_are_passed_over_loudly(tmp_path, caplog):
+    paths = [save(tmp_path, iteration) for iteration in (1, 2, 3)]
+    damage(paths[2])
+    (paths[1] / "manifest.json").unlink()
+    with caplog.at_level(logging.WARNING, "camshaft"):
+        saved, broken = choose(tmp_path)
+    assert saved.path == paths[0]
+    assert broken == [paths[1].name, paths[2].name]
+    assert f"{paths[2]} is broken and passed over" in caplog.text
+    assert "state.json has 1 bytes and should have 2" in caplog.text
+    assert "manifest.json" in caplog.text
+
+
+def test_where_none_is_good_the_error_lists_each_reason(tmp_path):
+    for iteration in (1, 2):
+        damage(save(tmp_path, iteration))
+    with pytest.raises(ValueError, match="is good, and a run does not silently start") as caught:
+        choose(tmp_path)
+    assert "iteration-0000000001: state.json" in str(caught.value)
+    assert "iteration-0000000002: state.json" in str(caught.value)
+
+
+def test_the_best_is_chosen_by_its_score_and_after_it_the_next_best(tmp_path):
+    scores = [math.nan, 0.5, 0.9, 0.7]
+    paths = [save(tmp_path, n, accuracy=score) for n, score in enumerate(scores)]
+    by = Best(1, "accuracy", "max")
+    assert choose(tmp_path, by)[0].path == paths[2]
+    damage(paths[2])
+    assert choose(tmp_path, by)[0].path == paths[3]
+
+
+def test_a_score_that_none_has_is_an_error_that_lists_those_there_are(tmp_path):
+    save(tmp_path, 1, loss=0.5)
+    with pytest.raises(ValueError, match="has the metric 'accuracy'; they have: 'loss'"):
+        choose(tmp_path, Best(1, "accuracy", "max"))
+
+
+def test_a_path_means_that_checkpoint_and_no_other(tmp_path):
+    path, other = save(tmp_path, 1), save(tmp_path, 2)
+    assert named(path).path == path
+    damage(other)
+    with pytest.raises(ValueError, match=r"iteration-0000000002 is broken: state\.json has 1"):
+        named(other)
+    with pytest.raises(FileNotFoundError, match="nowhere' is no whole checkpoint"):
+        named(tmp_path / "nowhere")
+    with pytest.raises(ValueError, match=r"is a directory of checkpoints; name one .*0000000002'"):
+        named(tmp_path)

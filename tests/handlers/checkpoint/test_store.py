@@ -1,0 +1,168 @@
+"""The store: what is written is read, what is damaged is named, and a failure leaves nothing."""
+
+import errno
+import logging
+import os
+import resource
+from multiprocessing import get_context
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from camshaft.handlers.checkpoint.manifest import Manifest
+from camshaft.handlers.checkpoint.snapshot import Snapshot
+from camshaft.handlers.checkpoint.store import checkpoints, drop, read, scan, verify, write
+
+TENSORS = {
+    "matrix": torch.arange(6.0).reshape(2, 3),
+    "bfloat16": torch.ones(3, dtype=torch.bfloat16),
+    "bool": torch.tensor([True, False]),
+    "int64": torch.tensor([2**60]),
+    "scalar": torch.tensor(1.5),
+    "empty": torch.empty(0, 4),
+    "transposed": torch.arange(6.0).reshape(2, 3).T,
+    "slice": torch.arange(100.0)[10:20:3],
+    "expanded": torch.ones(1).expand(4),
+    "conjugated": torch.tensor([1 + 2j]).conj(),
+}
+
+
+def a_snapshot(**tensors):
+    return Snapshot({"plain": [1, "two"]}, {"model": tensors or TENSORS, "train": {}})
+
+
+def names(directory):
+    return sorted(path.name for path in directory.iterdir())
+
+
+def test_every_kind_of_tensor_comes_back(tmp_path):
+    saved = write(tmp_path, a_snapshot(), Manifest(iteration=7))
+    verify(saved)
+    back = read(saved)
+    assert back.tree == {"plain": [1, "two"]}
+    assert back.tensors["model"].keys() == TENSORS.keys()
+    for name, tensor in TENSORS.items():
+        found = back.tensors["model"][name]
+        assert (found.dtype, found.shape) == (tensor.dtype, tensor.shape)
+        assert torch.equal(found, tensor), name
+
+
+def test_tied_weights_are_there_under_each_name_and_anybody_can_load_them(tmp_path):
+    model = nn.Sequential(nn.Embedding(5, 3), nn.Linear(3, 5, bias=False), nn.LSTM(3, 3))
+    model[1].weight = model[0].weight
+    saved = write(tmp_path, a_snapshot(**model.state_dict()), Manifest())
+    other = nn.Sequential(nn.Embedding(5, 3), nn.Linear(3, 5, bias=False), nn.LSTM(3, 3))
+    other.load_state_dict(load_file(saved.path / "model.safetensors"))
+    assert all(map(torch.equal, other.state_dict().values(), model.state_dict().values()))
+
+
+def test_what_was_read_does_not_depend_on_the_files(tmp_path):
+    saved = write(tmp_path, a_snapshot(), Manifest())
+    back = read(saved)
+    with (saved.path / "model.safetensors").open("r+b") as file:
+        file.truncate(0)
+    assert torch.equal(back.tensors["model"]["matrix"], TENSORS["matrix"])
+
+
+def test_the_directory_holds_checkpoints_and_the_name_of_the_latest(tmp_path):
+    write(tmp_path / "run", a_snapshot(), Manifest(iteration=9))
+    write(tmp_path / "run", a_snapshot(), Manifest(iteration=10))
+    assert names(tmp_path / "run") == ["LATEST", "iteration-0000000009", "iteration-0000000010"]
+    assert (tmp_path / "run/LATEST").read_text() == "iteration-0000000010\n"
+    files = ["manifest.json", "model.safetensors", "state.json", "train.safetensors"]
+    assert names(tmp_path / "run/iteration-0000000010") == files
+    assert len({path.stat().st_mode for path in (tmp_path / "run").glob("*/*")}) == 1
+
+
+def test_checkpoints_are_listed_in_the_order_of_writing(tmp_path):
+    for iteration in (10, 20, 5, 20):
+        write(tmp_path, a_snapshot(), Manifest(iteration=iteration))
+    listed = [(each.manifest.number, each.path.name[-4:]) for each in checkpoints(tmp_path)]
+    assert listed == [(1, "0010"), (2, "0020"), (3, "0005"), (4, "20.2")]
+    assert checkpoints(tmp_path / "nowhere") == []
+
+
+def test_what_is_not_ours_is_not_listed(tmp_path):
+    for name in ("iteration-5", "iteration-000000000x", "notes", "step-0000000001", "corrupt-x"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "iteration-0000000005.txt").touch()
+    assert scan(tmp_path) == ([], {})
+
+
+def damages():
+    def flip(path):
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+
+    yield "flipped", flip, "damaged"
+    yield "cut", lambda path: os.truncate(path, path.stat().st_size - 1), "bytes|damaged"
+    yield "emptied", lambda path: os.truncate(path, 0), "bytes|damaged"
+    yield "gone", lambda path: path.unlink(), "No such file"
+
+
+@pytest.mark.parametrize(("name", "damage", "says"), list(damages()), ids=str)
+@pytest.mark.parametrize("file", ["manifest.json", "model.safetensors", "state.json"])
+def test_damage_to_any_file_is_found_and_the_file_is_named(tmp_path, file, name, damage, says):
+    saved = write(tmp_path, a_snapshot(), Manifest(iteration=3))
+    damage(saved.path / file)
+    if file == "manifest.json":
+        (reason,) = scan(tmp_path)[1].values()
+        assert file in reason
+    else:
+        with pytest.raises((OSError, ValueError), match=f"{file}.*({says})|({says}).*{file}"):
+            verify(checkpoints(tmp_path)[0])
+
+
+def test_a_manifest_without_the_state_is_no_whole_checkpoint(tmp_path):
+    (tmp_path / "iteration-0000000001").mkdir()
+    (tmp_path / "iteration-0000000001/manifest.json").write_text(Manifest(1).to_json())
+    with pytest.raises(ValueError, match=r"does not list state\.json"):
+        verify(checkpoints(tmp_path)[0])
+
+
+def test_a_directory_that_cannot_be_is_an_error_that_says_so(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match=r"could not write the checkpoint .*file/run/iteration-"):
+        write(tmp_path / "file/run", a_snapshot(), Manifest())
+
+
+def _write_with_little_space(directory, limit, pipe):
+    """A limit on the size of files fails a write in the middle, as a full disk does."""
+    import signal
+
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    try:
+        write(directory, a_snapshot(large=torch.ones(5000)), Manifest(iteration=2))
+        pipe.send(None)
+    except OSError as error:
+        pipe.send((error.errno, str(error)))
+
+
+@pytest.mark.parametrize("limit", [0, 10, 1000, 20_000])
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_write_that_fails_in_the_middle_leaves_the_older_ones_and_no_garbage(tmp_path, limit):
+    first = write(tmp_path, a_snapshot(), Manifest(iteration=1))
+    receive, send = get_context("fork").Pipe(duplex=False)
+    child = get_context("fork").Process(
+        target=_write_with_little_space, args=(tmp_path, limit, send)
+    )
+    child.start()
+    number, message = receive.recv()
+    child.join()
+    assert number in (errno.EFBIG, None)
+    assert message.startswith(f"could not write the checkpoint {tmp_path}/iteration-0000000002")
+    assert names(tmp_path) == ["LATEST", "iteration-0000000001"]
+    verify(first)
+    verify(write(tmp_path, a_snapshot(), Manifest(iteration=2)))
+
+
+def test_a_checkpoint_that_cannot_be_dropped_stays_with_a_warning(tmp_path, caplog):
+    saved = write(tmp_path, a_snapshot(), Manifest())
+    drop(saved)
+    with caplog.at_level(logging.WARNING, "camshaft"):
+        drop(saved)
+    assert "no longer wanted, but stays" in caplog.text
