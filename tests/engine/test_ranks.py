@@ -50,7 +50,7 @@ engine.on(Events.GRADIENTS_READY)(lambda state: gradients.append(weight.grad.ite
 engine.run(range(5), max_epochs=1)
 windows = [(0, 2), (2, 4), (4, 5)]
 expected = [torch.cat([v for own in values for v in own[a:b]]).mean().item() for a, b in windows]
-assert all(abs(x - y) < 1e-6 for x, y in zip(gradients, expected, strict=True)), (gradients, expected)
+assert all(abs(x - y) < 1e-6 for x, y in zip(gradients, expected, strict=True)), gradients
 
 # seconds= fires at the same iterations everywhere, whatever each rank's clock says.
 import time

@@ -402,7 +402,7 @@ def test_a_run_that_was_stopped_for_good_stays_stopped(tmp_path):
     handlers = (EarlyStopping("score", patience=1), Checkpoint(tmp_path, resume=True))
     again = scoring([0.1, 0.2, 0.0, 0.0], *handlers).run("ab", max_epochs=4)
     assert (again.epoch, again.iteration) == (2, 4)
-    assert again.stop_reason.startswith("early stopping: score has not improved")
+    assert str(again.stop_reason).startswith("early stopping: score has not improved")
 
 
 def test_a_run_that_carries_on_a_given_state_loads_nothing(tmp_path):
@@ -501,6 +501,7 @@ def last_line(directory, iterations):
 def test_a_process_killed_while_it_saves_loses_no_more_than_that_save(tmp_path):
     killed = tmp_path / "killed"
     with start(killed, 60) as process:
+        assert process.stdout is not None
         while int(process.stdout.readline()) < 25:
             pass
         time.sleep(0.003)  # into the save of that iteration, or of the next

@@ -19,14 +19,19 @@ def save(directory, iteration, **metrics):
     return write(directory, EMPTY, Manifest(iteration=iteration, metrics=metrics)).path
 
 
+def chosen(directory, by=None):
+    saved, broken = choose(directory, by)
+    assert saved is not None
+    return saved.path, broken
+
+
 def damage(path):
     os.truncate(path / "state.json", 1)
 
 
 def test_the_newest_is_chosen_by_the_order_of_writing(tmp_path):
     paths = [save(tmp_path, iteration) for iteration in (10, 30, 20)]
-    saved, broken = choose(tmp_path)
-    assert (saved.path, broken) == (paths[2], [])
+    assert chosen(tmp_path) == (paths[2], [])
 
 
 @pytest.mark.parametrize("exists", [False, True])
@@ -41,9 +46,7 @@ def test_broken_ones_are_passed_over_loudly(tmp_path, caplog):
     damage(paths[2])
     (paths[1] / "manifest.json").unlink()
     with caplog.at_level(logging.WARNING, "camshaft"):
-        saved, broken = choose(tmp_path)
-    assert saved.path == paths[0]
-    assert broken == [paths[1].name, paths[2].name]
+        assert chosen(tmp_path) == (paths[0], [paths[1].name, paths[2].name])
     assert f"{paths[2]} is broken and passed over" in caplog.text
     assert "state.json has 1 bytes and should have 2" in caplog.text
     assert "manifest.json" in caplog.text
@@ -62,9 +65,9 @@ def test_the_best_is_chosen_by_its_score_and_after_it_the_next_best(tmp_path):
     scores = [math.nan, 0.5, 0.9, 0.7]
     paths = [save(tmp_path, n, accuracy=score) for n, score in enumerate(scores)]
     by = Best(1, "accuracy", "max")
-    assert choose(tmp_path, by)[0].path == paths[2]
+    assert chosen(tmp_path, by) == (paths[2], [])
     damage(paths[2])
-    assert choose(tmp_path, by)[0].path == paths[3]
+    assert chosen(tmp_path, by) == (paths[3], [paths[2].name])
 
 
 def test_a_score_that_none_has_is_an_error_that_lists_those_there_are(tmp_path):

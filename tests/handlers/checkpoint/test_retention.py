@@ -1,6 +1,7 @@
 """Retention: claims against brute force, and their corners."""
 
 import math
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -22,7 +23,7 @@ CLAIMS = st.lists(
     min_size=1,
     max_size=3,
 )
-MAKE = {"latest": latest, "best": best, "every": every}
+MAKE: dict[str, Any] = {"latest": latest, "best": best, "every": every}
 
 
 @st.composite
@@ -146,11 +147,15 @@ def test_claims_are_values():
     ("make", "error", "says"),
     [
         (lambda: latest(0), ValueError, r"latest\(0\): needs a number from 1"),
-        (lambda: every(2.5), TypeError, r"every\(2.5\): needs a whole number"),
+        (lambda: MAKE["every"](2.5), TypeError, r"every\(2.5\): needs a whole number"),
         (lambda: best(True, "loss"), TypeError, "whole number"),
-        (lambda: best(1, 3), TypeError, "needs the name of a metric"),
-        (lambda: best(1, "loss", mode="most"), ValueError, "needs 'min' or 'max'"),
-        (lambda: every(1, "hours"), ValueError, "needs one of 'iterations', 'steps', 'epochs'"),
+        (lambda: MAKE["best"](1, 3), TypeError, "needs the name of a metric"),
+        (lambda: MAKE["best"](1, "loss", mode="most"), ValueError, "needs 'min' or 'max'"),
+        (
+            lambda: MAKE["every"](1, "hours"),
+            ValueError,
+            "needs one of 'iterations', 'steps', 'epochs'",
+        ),
     ],
 )
 def test_a_claim_that_cannot_be_meant_is_refused(make, error, says):
