@@ -174,6 +174,11 @@ class Clause:
         """True if the count alone decides."""
         return self.seconds is None and self.when is None
 
+    @property
+    def is_always(self) -> bool:
+        """True if every occurrence fulfils the clause."""
+        return self in (Clause(self.event), Clause(self.event, every=1))
+
     def next(self, count: int) -> int:
         """The smallest count greater than `count` that fulfils every, at, after, before and once.
 

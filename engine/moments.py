@@ -172,7 +172,7 @@ class Entry:
     @property
     def is_always(self) -> bool:
         """True if the function is called at each occurrence, without a look at anything."""
-        return not self._last and any(clause == Clause(clause.event) for clause in self._clauses)
+        return not self._last and any(clause.is_always for clause in self._clauses)
 
     def next(self, count: int) -> int:
         """The smallest count greater than `count` at which a call is possible."""

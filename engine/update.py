@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -64,8 +65,8 @@ class Update:
         self.accumulate = accumulate
         self.scaler = scaler if scaler is not None and scaler.is_enabled() else None
         self.event = event
-        own = type(optimizer).zero_grad is not Optimizer.zero_grad
-        self._clear = type(optimizer).zero_grad if own else clear_gradients
+        plain = getattr(optimizer.zero_grad, "__func__", None) is Optimizer.zero_grad
+        self._clear = partial(clear_gradients, optimizer) if plain else optimizer.zero_grad
 
     def __call__(
         self, state: State[Any, Any], loss: Tensor, weight: Tensor | float | None = None
@@ -83,7 +84,7 @@ class Update:
         """
         window = state.windows.get(id(self))
         if window is None:
-            self._clear(self.optimizer)  # what another backward pass or a failed run has left
+            self._clear()  # what another backward pass or a failed run has left
             if weight is None and (self.accumulate == 1 or state.is_last_batch):
                 (loss if self.scaler is None else self.scaler.scale(loss)).backward()
                 self.step(state)
@@ -111,7 +112,7 @@ class Update:
             state.fire(self.event)
         else:
             self._step_scaled(state, scaler)
-        self._clear(optimizer)
+        self._clear()
 
     def rehearse(self, state: State[Any, Any]) -> None:
         """Fire the events that a call would fire, without a loss."""

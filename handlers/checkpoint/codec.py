@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import base64
 import math
+import sys
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -82,9 +82,10 @@ class Encoder:
     def _array(self, value: Any, path: str) -> Any:
         if type(value) in (Tensor, torch.nn.Parameter):
             return {"!tensor": self._put(value, path)}
-        if type(value) is np.ndarray or isinstance(value, np.generic):
-            array = np.array(value, order="C")
-            tag = "!ndarray" if type(value) is np.ndarray else "!scalar"
+        numpy: Any = sys.modules.get("numpy")  # where it is not loaded, nothing can be of it
+        if numpy and (type(value) is numpy.ndarray or isinstance(value, numpy.generic)):
+            array = numpy.array(value, order="C")
+            tag = "!ndarray" if type(value) is numpy.ndarray else "!scalar"
             try:
                 return {tag: self._put(torch.from_numpy(array), path)}
             except TypeError:
