@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 from .rng import capture, restore
@@ -26,7 +26,12 @@ def untouched(objects: Mapping[str, Any], data: object) -> Generator[None]:
             module.training = False
         with torch.no_grad() if torch else nullcontext():
             yield
+    except BaseException:
+        with suppress(Exception):  # a device that has failed must not hide how it did
+            restore(rng, data)
+        raise
+    else:
+        restore(rng, data)
     finally:
         for module, training in zip(modules, flags, strict=True):
             module.training = training
-        restore(rng, data)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic
 
 from .data import Feed
@@ -68,9 +69,12 @@ class Loop(Generic[Batch, Output]):
             self.moments.announce(Events.STARTED, self.state)
             while not self._is_over():
                 self._run_epoch(feed)
-        finally:
-            feed.leave(self.state)
-            self.feed = None
+        except BaseException:
+            with suppress(Exception):  # a device that has failed cannot tell its generators' state
+                feed.leave(self.state)
+            raise
+        feed.leave(self.state)
+        self.feed = None
 
     def _run_epoch(self, feed: Feed[Batch]) -> None:
         state = self.state

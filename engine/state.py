@@ -46,7 +46,8 @@ class Counts(dict[EventEnum, int]):
 
     def __missing__(self, event: EventEnum) -> int:
         """Nothing so far, or what was loaded."""
-        return self._loaded.pop(repr(event), 0)
+        self[event] = count = self._loaded.pop(repr(event), 0)
+        return count
 
     def state_dict(self) -> dict[str, int]:
         """The counts, by the events' names."""

@@ -73,6 +73,7 @@ def test_a_state_is_saved_as_plain_values_and_goes_on_from_them():
     state = State()
     state.load_state_dict(saved)
     assert state.stop_reason is None
+    assert (state.counts[Own.PING], state.counts[Own.PING]) == (8, 8)
     assert state.metrics == {"loss": 0.5}
     other.run("abcde", max_epochs=3, state=state)
     assert calls + more == expected
