@@ -521,7 +521,8 @@ def test_a_process_killed_forty_times_at_random_moments_ends_as_the_whole_run(tm
     for _ in range(40):
         with start(killed, 4000) as process:
             assert process.stdout is not None
-            assert (first := int(process.stdout.readline())) >= reached
+            first = int(process.stdout.readline())
+            assert first >= reached
             time.sleep(chance.uniform(0, 0.3))
             process.send_signal(signal.SIGKILL)
             reached = max([first, *map(int, process.stdout.read().split())])
