@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Generic
 
 from .position import Position
 from .rng import capture, generators_of, restore
 from .state import Batch, State
+
+END = object()
 
 
 class Feed(Generic[Batch]):
@@ -24,10 +28,12 @@ class Feed(Generic[Batch]):
         self.data = data
         self.epoch_length = epoch_length
         self._row = None if epoch_length is None else self._passes(state)
+        self._pass: Iterator[Any] = iter(())
         position = state.position
         if position is not None and position.left is not None:
-            same = len(position.left.generators) == len(generators_of(data))
-            restore(position.left, data if same else None)
+            if len(generators_of(data)) != len(position.left.generators) and not state.in_epoch:
+                position.left.generators = [each.get_state() for each in generators_of(data)]
+            restore(position.left, data)  # other data between epochs keeps its own generators
             position.left = None
 
     def length(self) -> int | None:
@@ -36,20 +42,27 @@ class Feed(Generic[Batch]):
             return self.epoch_length
         try:
             return len(self.data)  # type: ignore[arg-type]  # the except clause is for those
-        except TypeError:
+        except (TypeError, NotImplementedError):
             return None
 
     def epoch(self, state: State[Batch, Any]) -> Iterator[Batch]:
         """The batches that are left of this epoch, and of `max_iterations`."""
-        batches = self._row
-        if batches is None:
-            batches = self._reopen(state) if self._is_open(state) else self._begin(state)
+        batches: Iterator[Batch]
+        if self._row is not None and self.epoch_length is not None:
+            batches = islice(self._row, self.epoch_length - state.iteration_in_epoch)
         else:
-            assert self.epoch_length is not None
-            batches = islice(batches, self.epoch_length - state.iteration_in_epoch)
+            batches = self._reopen(state) if self._is_open(state) else self._begin(state)
+            self._pass = batches
         if state.max_iterations is not None:
             batches = islice(batches, max(0, state.max_iterations - state.iteration))
         return batches
+
+    def is_used_up(self) -> bool:
+        """True if no batch follows in this epoch; where its length is the data's, it is asked.
+
+        Asking matters besides: samplers with a generator of their own draw from it at the end.
+        """
+        return self._row is not None or next(self._pass, END) is END
 
     def check(self, state: State[Batch, Any]) -> None:
         """Refuse a pass that is over without having given a batch.
@@ -94,9 +107,10 @@ class Feed(Generic[Batch]):
     def _begin(self, state: State[Batch, Any]) -> Iterator[Batch]:
         number = 1 if state.position is None else state.position.number + 1
         source = self.data if isinstance(self.data, Iterator) else None
-        _set_epoch(self.data, number)
+        if state.training:  # an evaluation may share a data set with the training around it
+            _set_epoch(self.data, number)
         state.position = Position(number, state.iteration, capture(self.data), source=source)
-        return iter(self.data)
+        return iterate(self.data)
 
     def _reopen(self, state: State[Batch, Any]) -> Iterator[Batch]:
         position = state.position
@@ -106,7 +120,7 @@ class Feed(Generic[Batch]):
         now = capture(self.data)
         restore(position.rng, self.data)
         _set_epoch(self.data, position.number)
-        batches = iter(self.data)
+        batches = iterate(self.data)
         consumed = state.iteration - position.began
         if (found := sum(1 for _ in islice(batches, consumed))) < consumed:
             raise ValueError(
@@ -115,6 +129,30 @@ class Feed(Generic[Batch]):
             )
         restore(now, self.data)
         return batches
+
+
+@dataclass(frozen=True)
+class Head(Generic[Batch]):
+    """The first batches of some data, at most `length`."""
+
+    data: Iterable[Batch]
+    length: int
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Begin the data."""
+        return islice(iter(self.data), self.length)
+
+
+def iterate(data: Iterable[Batch]) -> Iterator[Batch]:
+    """Begin a pass; a loader draws as much for it whether its workers are new or persistent.
+
+    A loader draws a seed for new workers before the sampler draws its order, and none for those
+    that are there already; so a resumed process, whose workers are new, would draw another order.
+    """
+    if getattr(data, "_iterator", None) is not None:
+        torch = sys.modules["torch"]
+        torch.empty((), dtype=torch.int64).random_(generator=getattr(data, "generator", None))
+    return iter(data)
 
 
 def _set_epoch(data: object, number: int) -> None:

@@ -8,6 +8,7 @@ from itertools import count
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from . import ranks
+from .data import Head
 from .describe import Call, describe, rehearse
 from .events import EventEnum, Stage, Trigger
 from .isolation import untouched
@@ -100,13 +101,7 @@ class Engine(Generic[Batch, Output]):
             if id(handler) in self._names:
                 raise ValueError(f"{self._names[id(handler)]} is attached already")
             if getattr(handler, "rank", None) in (None, ranks.rank()):
-                name = self._names[id(handler)] = self._free(type(handler).__name__)
-                self.handlers[name] = handler
-                outer, self._local = self._local, self._local or hasattr(handler, "rank")
-                try:
-                    handler.attach(self)
-                finally:
-                    self._local = outer
+                self._attach(handler)
         return self
 
     def on(
@@ -120,6 +115,8 @@ class Engine(Generic[Batch, Output]):
             TypeError: `when` is no event or trigger, or the function does not take one argument.
         """
         trigger = Trigger.of(when)
+        if not isinstance(stage, Stage):
+            raise TypeError(f"stage={stage!r}: needs Stage.MEASURE, Stage.ACT or Stage.REPORT")
 
         def attach(
             function: Callable[[State[Batch, Output]], Result],
@@ -138,6 +135,8 @@ class Engine(Generic[Batch, Output]):
         """Call `function` no longer, whatever it was attached to."""
         for signal in self.signals.values():
             signal.disconnect(function)
+        if "evaluation" in vars(self):
+            self.evaluation.off(function)
 
     def signal(self, event: EventEnum) -> Signal:
         """The blinker signal of an event, for code that speaks blinker; the sender is the state."""
@@ -208,6 +207,11 @@ class Engine(Generic[Batch, Output]):
         """
         if state is None:
             state = State(parent=parent)
+        if state.engine is not None:
+            raise RuntimeError(
+                "this state is of a run under way; leave state= out to run inside it, and say so "
+                "with parent=state"
+            )
         state.carry_on(max_epochs, max_iterations, max_steps)
         return Loop(self, state, data, epoch_length).run()
 
@@ -218,15 +222,16 @@ class Engine(Generic[Batch, Output]):
         epoch_length: int | None = None,
         parent: State[Any, Any] | None = None,
     ) -> State[Batch, Output]:
-        """Run one epoch of evaluation over `data`, or over `epoch_length` batches of it.
+        """Run one epoch of evaluation over `data`, or over at most `epoch_length` batches of it.
 
         The process function sees `state.training` False; the modules in `objects` are in
         evaluation mode and no gradient is recorded. Afterwards everything is as it was, random
         number generators and each module's own mode included; also after an exception.
         """
         state: State[Batch, Output] = State(training=False, max_epochs=1, parent=parent)
+        batches = data if epoch_length is None else Head(data, epoch_length)
         with untouched(self.objects, data):
-            return Loop(self.evaluation, state, data, epoch_length).run()
+            return Loop(self.evaluation, state, batches, None).run()
 
     def describe(self) -> str:
         """A table of every moment: who is called, when, in which order, and where it is written."""
@@ -250,6 +255,21 @@ class Engine(Generic[Batch, Output]):
             process: Stands in for the process function: fires the events that it would fire.
         """
         return rehearse(self, process or self.rehearsal, max_epochs, epoch_length)
+
+    def _attach(self, handler: Handler) -> None:
+        """Name a handler after its class and what it is about, and let it attach itself."""
+        about = getattr(handler, "monitor", None) or getattr(handler, "name", None)
+        kind = type(handler).__name__
+        name = self._free(f"{kind}({about})" if isinstance(about, str) else kind)
+        self.handlers[name], self._names[id(handler)] = handler, name
+        outer, self._local = self._local, self._local or hasattr(handler, "rank")
+        try:
+            handler.attach(self)
+        except BaseException:
+            del self.handlers[name], self._names[id(handler)]
+            raise
+        finally:
+            self._local = outer
 
     def _free(self, name: str) -> str:
         """The name itself, or with the first number that makes it a new one."""

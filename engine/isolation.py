@@ -21,7 +21,10 @@ def untouched(objects: Mapping[str, Any], data: object) -> Generator[None]:
     modules = [m for each in objects.values() if hasattr(each, "modules") for m in each.modules()]
     flags = [module.training for module in modules]
     rng = capture(data)
+    opened = _pass_under_way(data)
     try:
+        if opened is not None:
+            data._iterator = None  # type: ignore[attr-defined]  # persistent workers serve one pass
         for module in modules:
             module.training = False
         with torch.no_grad() if torch else nullcontext():
@@ -35,3 +38,12 @@ def untouched(objects: Mapping[str, Any], data: object) -> Generator[None]:
     finally:
         for module, training in zip(modules, flags, strict=True):
             module.training = training
+        if opened is not None:
+            data._iterator = opened  # type: ignore[attr-defined]
+
+
+def _pass_under_way(data: object) -> Any:
+    """The iterator of a loader with persistent workers, if somebody is in the middle of it."""
+    iterator = getattr(data, "_iterator", None)
+    yielded = getattr(iterator, "_num_yielded", 0)
+    return iterator if 0 < yielded < len(data) else None  # type: ignore[arg-type]

@@ -55,11 +55,12 @@ class Loop(Generic[Batch, Output]):
             explain(error, "in the data", state)
             late += moments.conclude(Events.FAILED, state)
             late += self._close()
-            for other in late:
-                error.add_note(f"then a handler raised {other!r}")
+            for number in range(len(late)):
+                error.add_note(f"then a handler raised {late[number]!r}")
+            late.clear()  # they know of this error, and would keep it and all it saw alive
             raise
         if late := self._close():
-            raise late[0]
+            raise late.pop(0)
         return state
 
     def _run_epochs(self) -> None:
@@ -87,12 +88,16 @@ class Loop(Generic[Batch, Output]):
             feed.check(state)
         for window in list(state.windows.values()):
             window.close(state)
-        cut_off = not all_read or state.iteration == state.max_iterations
-        if cut_off and not state.epoch_stopped and state.iteration_in_epoch != state.epoch_length:
-            return
-        state.in_epoch = state.epoch_stopped = False
-        self.moments.announce(Events.EPOCH_COMPLETED, state)
-        self._commit()
+        if self._epoch_is_over(feed, all_read):
+            state.in_epoch = state.epoch_stopped = False
+            self.moments.announce(Events.EPOCH_COMPLETED, state)
+            self._commit()
+
+    def _epoch_is_over(self, feed: Feed[Batch], all_read: bool) -> bool:
+        state = self.state
+        if state.epoch_stopped or (all_read and state.iteration != state.max_iterations):
+            return True
+        return state.iteration_in_epoch == state.epoch_length and feed.is_used_up()
 
     def _iterate(self, batches: Iterator[Batch]) -> bool:
         """Process the batches; False if a handler ended the run or the epoch before the last."""
@@ -125,9 +130,12 @@ class Loop(Generic[Batch, Output]):
         if state.saves:
             if self.feed is not None:
                 self.feed.leave(state)
+            if not self.moments[Events.SAVING].signal.receivers:
+                logger.warning("a save was asked for (%s), and nothing saves", state.saves[0][0])
+            served = len(state.saves)
             self.moments.announce(Events.SAVING, state)
-            state.saves.clear()
-        state.attention = False
+            del state.saves[:served]
+        state.attention = bool(state.saves)
         return state.stop_reason is not None or state.epoch_stopped
 
     def _is_over(self) -> bool:
@@ -153,9 +161,16 @@ class Loop(Generic[Batch, Output]):
     def _close(self) -> list[BaseException]:
         """Fire CLOSED and let go of everything that only a run under way needs."""
         state: State[Any, Any] = self.state
+        failed = state.error is not None
         errors = self.moments.conclude(Events.CLOSED, state)
+        if state.saves and not failed:
+            logger.warning("a save was asked for (%s) too late to be made", state.saves[0][0])
+        state.saves.clear()
         self.moments.close()
         state.engine = state.moments = state.optimizer = state.error = None
         state.resources.clear()
         state.windows.clear()
-        return errors
+        try:
+            return errors
+        finally:
+            del errors  # their tracebacks hold this frame, which would hold them

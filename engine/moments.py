@@ -100,7 +100,10 @@ class Moment:
             except BaseException as error:
                 error.add_note(f"{self._where(receiver)}, {_place(state)}")
                 errors.append(error)
-        return errors
+        try:
+            return errors
+        finally:
+            del errors  # their tracebacks hold this frame, which would hold them
 
     def _where(self, receiver: Call | None) -> str:
         if receiver is None:

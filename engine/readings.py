@@ -67,6 +67,10 @@ class Readings(dict[str, Any]):
         super().update(saved["values"])
         self._written, self.writes = dict(saved["written"]), saved["writes"]
 
+    def __reduce__(self) -> Any:
+        """Copy and pickle the values; in the copy, they were written in this order."""
+        return type(self), (dict(self),)
+
     def __missing__(self, name: str) -> Any:
         """Say which metrics there are."""
         known = ", ".join(map(repr, self)) or "none yet"

@@ -45,7 +45,16 @@ def capture(data: object = None) -> Rng:
 
 
 def restore(rng: Rng, data: object = None) -> None:
-    """Put every generator back to where `capture` found it."""
+    """Put every generator back to where `capture` found it.
+
+    Raises:
+        ValueError: The data has more or fewer generators than it had.
+    """
+    if len(own := generators_of(data)) != len(rng.generators):
+        raise ValueError(
+            f"the data has {len(own)} generators of its own and had {len(rng.generators)} when the "
+            "run was left; pass the data that the run was left with"
+        )
     random.setstate(rng.python)
     if rng.numpy is not None and (numpy := sys.modules.get("numpy")):
         inner = dict(rng.numpy["state"])
@@ -58,7 +67,7 @@ def restore(rng: Rng, data: object = None) -> None:
             torch.cuda.set_rng_state_all(rng.devices["cuda"])
         if "mps" in rng.devices and torch.backends.mps.is_available():
             torch.mps.set_rng_state(rng.devices["mps"])
-    for generator, state in zip(generators_of(data), rng.generators, strict=True):
+    for generator, state in zip(own, rng.generators, strict=True):
         generator.set_state(state)
 
 

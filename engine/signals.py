@@ -125,8 +125,10 @@ def check_arity(function: object, arguments: int, where: str, needs: str) -> Non
     name = getattr(function, "__qualname__", None) or type(function).__qualname__
     if not callable(function):
         raise TypeError(f"{function!r} for {where} cannot be called; it needs to be a function")
-    if inspect.iscoroutinefunction(function):
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         raise TypeError(f"{name} for {where} is a coroutine function; write it with plain def")
+    if inspect.isgeneratorfunction(function):
+        raise TypeError(f"{name} for {where} has a yield in it, so a call would not run it")
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # some built-ins do not tell

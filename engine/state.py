@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from operator import index
 from typing import TYPE_CHECKING, Any, Generic
 
 from .events import EventEnum, Events
@@ -148,7 +149,8 @@ class State(Generic[Batch, Output]):
 
     def stop_epoch(self) -> None:
         """End this epoch after the current iteration; its EPOCH_COMPLETED follows."""
-        self.epoch_stopped = self.attention = True
+        if self.in_epoch:
+            self.epoch_stopped = self.attention = True
 
     def save(self, reason: str, *, by: object | None = None) -> None:
         """Ask for a checkpoint; it is written at the next commit point.
@@ -213,17 +215,17 @@ class State(Generic[Batch, Output]):
         for name, limit in given.items():
             if limit is None:
                 continue
-            if not isinstance(limit, int) or isinstance(limit, bool):
+            if isinstance(limit, bool) or not hasattr(limit, "__index__"):
                 raise TypeError(f"{name}={limit!r}: needs a whole number")
             if limit < 0:
                 raise ValueError(f"{name}={limit}: needs a number that is not negative")
-            setattr(self, name, limit)
+            setattr(self, name, index(limit))
         if self.max_epochs is None and self.max_iterations is None and self.max_steps is None:
             raise ValueError(
                 "a run needs a limit: pass max_epochs=, max_iterations= or max_steps=, whichever "
                 "is meant; the first one reached ends the run"
             )
-        self.stop_reason, self.resumable, self.attention = None, True, False
+        self.stop_reason, self.resumable, self.attention = None, True, self.epoch_stopped
 
     def state_dict(self) -> dict[str, Any]:
         """What of this run has to be saved besides the engine's objects, as plain values."""
@@ -242,6 +244,7 @@ class State(Generic[Batch, Output]):
             setattr(self, name, saved[name])
         if self.resumable:
             self.stop_reason = None
+        self.attention = self.epoch_stopped
         self.metrics.load_state_dict(saved["metrics"])
         self.counts.load_state_dict(saved["counts"])
         self.position = None if saved["position"] is None else Position.of(saved["position"])

@@ -119,7 +119,7 @@ class Supervised:
         """Look at the model's mode when a run starts; average the loss in evaluation."""
         engine.on(Events.STARTED, stage=Stage.MEASURE)(self.check_mode)
         engine.evaluation.on(Events.ITERATION_COMPLETED, stage=Stage.MEASURE)(self.add_loss)
-        engine.evaluation.on(Events.EPOCH_COMPLETED, stage=Stage.MEASURE)(self.mean_loss)
+        engine.evaluation.on(Events.EPOCH_COMPLETED(last=True), stage=Stage.MEASURE)(self.mean_loss)
 
     def train(self, state: State[Any, Output], batch: Any) -> Output:
         """Forward, loss and update."""

@@ -90,9 +90,13 @@ class Update:
                 self.step(state)
                 return
             window = state.windows[id(self)] = Window(self)
-        window.add(weight)
-        (loss if self.scaler is None else self.scaler.scale(loss)).backward()
-        if window.count == self.accumulate or state.is_last_batch:
+        try:
+            (loss if self.scaler is None else self.scaler.scale(loss)).backward()
+            window.add(weight)
+        except BaseException:  # half a backward pass spoils the window: the next one begins anew
+            del state.windows[id(self)]
+            raise
+        if window.count >= self.accumulate or state.is_last_batch:
             window.close(state)
 
     def step(self, state: State[Any, Any], factor: Tensor | float | None = None) -> None:
@@ -105,7 +109,8 @@ class Update:
             groups = optimizer.param_groups
             gradients = [p.grad for group in groups for p in group["params"] if p.grad is not None]
             # torch's optimizers use it too; there is no other way to scale them all at once.
-            torch._foreach_mul_(gradients, factor)  # pyright: ignore
+            if gradients:
+                torch._foreach_mul_(gradients, factor)  # pyright: ignore
         if scaler is None:
             state.fire(GRADIENTS_READY)
             optimizer.step()
@@ -164,7 +169,8 @@ class Window:
             return None if self.count == 1 else 1 / self.count
         # Gradients are averaged over ranks, so that their sum is this many times as large.
         targets = ranks.total(self.weight)
-        return ranks.world_size() / (targets + (targets == 0))
+        factor = ranks.world_size() / (targets + (targets == 0))
+        return factor.reshape(()) if isinstance(factor, Tensor) else factor
 
 
 def clear_gradients(optimizer: Optimizer) -> None:

@@ -44,6 +44,10 @@ class EarlyStopping:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be meant."""
+        if not isinstance(self.monitor, str):
+            raise TypeError(f"EarlyStopping({self.monitor!r}): needs the name of a metric")
+        if not isinstance(self.patience, int):
+            raise TypeError(f"EarlyStopping(patience={self.patience!r}): needs a whole number")
         if self.mode not in ("min", "max"):
             raise ValueError(f"EarlyStopping(mode={self.mode!r}): needs 'min' or 'max'")
         if self.patience < 1:

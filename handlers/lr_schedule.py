@@ -7,6 +7,7 @@ from typing import Any
 
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
+from ..engine import ranks
 from ..engine.engine import Engine
 from ..engine.events import EventEnum, Events, Trigger
 from ..engine.state import State
@@ -37,7 +38,9 @@ class LRSchedule:
     name: str = "scheduler"
 
     def __post_init__(self) -> None:
-        """Refuse a plateau without a metric, and a metric without a plateau."""
+        """Refuse what is no scheduler, a plateau without a metric, and a metric without one."""
+        if not isinstance(self.scheduler, LRScheduler):  # pyright: ignore
+            raise TypeError(f"LRSchedule got {self.scheduler!r}; it needs a torch scheduler")
         if self.is_plateau and self.monitor is None:
             raise ValueError(
                 "ReduceLROnPlateau needs a metric to look at: LRSchedule(..., monitor='val/loss')"
@@ -72,7 +75,17 @@ class LRSchedule:
         else:
             for number, group in enumerate(groups):
                 state.metrics[f"lr/{group.get('name', number)}"] = group["lr"]
-        if isinstance(self.scheduler, ReduceLROnPlateau):
-            self.scheduler.step(float(state.metrics[self.monitor or ""]))
-        else:
+        if not isinstance(self.scheduler, ReduceLROnPlateau):
             self.scheduler.step()
+        elif self.monitor is not None:
+            look, written = state.recall(self, Look), state.metrics.written(self.monitor)
+            if written != look.at:
+                look.at = written
+                self.scheduler.step(ranks.agreed(float(state.metrics[self.monitor])))
+
+
+@dataclass
+class Look:
+    """Which write of its metric a plateau schedule has looked at: no value counts twice."""
+
+    at: int = 0

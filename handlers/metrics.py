@@ -61,7 +61,8 @@ class Metrics:
         for each in (engine, engine.evaluation) if self.training else (engine.evaluation,):
             each.on(Events.EPOCH_STARTED, stage=Stage.MEASURE)(self.reset)
             each.on(Events.ITERATION_COMPLETED, stage=Stage.MEASURE)(self.update)
-            each.on(Events.EPOCH_COMPLETED, stage=Stage.MEASURE)(self.compute)
+            ended = Events.EPOCH_COMPLETED(last=each is engine.evaluation)  # also if it was stopped
+            each.on(ended, stage=Stage.MEASURE)(self.compute)
 
     def reset(self, state: State[Any, Any]) -> None:
         """Begin a new epoch."""
@@ -120,6 +121,11 @@ class Running:
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Go on accumulating from there."""
+        if saved.keys() != self.metrics.keys():
+            raise ValueError(
+                f"Metrics has {sorted(self.metrics)} and the saved run had {sorted(saved)}; resume "
+                "in the middle of an epoch with the metrics that it began with"
+            )
         for name, metric in self.metrics.items():
             _put_back(metric, saved[name])
 
@@ -146,7 +152,7 @@ def _takes(update: Callable[..., Any], arguments: int) -> bool:
 def _accumulated(metric: Any) -> Any:
     """Like a state_dict; torchmetrics' own leaves out what a metric has accumulated."""
     if not isinstance(metric, Module):
-        return metric.state_dict()
+        return metric.state_dict() if hasattr(type(metric), "state_dict") else dict(vars(metric))
     if isinstance(metric, ModuleDict):
         list(metric.items())  # lets the members of a collection's compute groups share again
     inside: list[tuple[str, Any]] = list(metric.named_modules())
@@ -159,7 +165,10 @@ def _accumulated(metric: Any) -> Any:
 
 def _put_back(metric: Any, saved: Any) -> None:
     if not isinstance(metric, Module):
-        metric.load_state_dict(saved)
+        if hasattr(type(metric), "load_state_dict"):
+            metric.load_state_dict(saved)
+        else:
+            vars(metric).update(saved)
         return
     modules = dict(metric.named_modules())
     for name, accumulated in saved.items():

@@ -69,13 +69,16 @@ class Checkpoint:
                 f"keep={self.keep!r}: needs latest(...), best(...), every(...), or some of them "
                 "combined with |"
             )
+        if Path(self.directory).is_file():
+            raise NotADirectoryError(
+                f"Checkpoint({str(self.directory)!r}) is a file; name a directory for checkpoints"
+            )
         if self.resume == "best" and len(self.keep.bests) != 1:
             raise ValueError(f"resume='best' needs one best(...) in keep; it is {self.keep!r}")
 
     def attach(self, engine: Engine[Any, Any]) -> None:
         """Load before the run, ask for saves by the trigger, and save when asked."""
-        if self.resume:
-            engine.on(Events.LOADING)(self.load)
+        engine.on(Events.LOADING)(self.load if self.resume else self.refuse_to_mix)
         engine.on(self.when, stage=Stage.REPORT)(self.ask)
         engine.on(Events.SAVING, stage=Stage.REPORT)(self.save)
 
@@ -100,6 +103,20 @@ class Checkpoint:
                 saved = write(Path(self.directory), snapshot, manifest)
                 logger.info("saved %s (%s)", saved.path, manifest.reason)
                 self._prune(state, saved)
+
+    def refuse_to_mix(self, state: State[Any, Any]) -> None:
+        """Begin no new run over the checkpoints of another: they would be dropped one by one.
+
+        Raises:
+            FileExistsError: There are some.
+        """
+        fresh = state.iteration == 0 and state.position is None
+        if fresh and (found := checkpoints(self.directory)):
+            raise FileExistsError(
+                f"{self.directory} holds checkpoints of an earlier run, such as "
+                f"{found[-1].path.name}; pass resume=True to go on with it, or choose another "
+                "directory for a new run"
+            )
 
     def load(self, state: State[Any, Any]) -> None:
         """Put the engine's objects and the state to where a checkpoint has them."""

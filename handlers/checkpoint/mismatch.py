@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 from torch.nn import Module
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
@@ -42,6 +43,8 @@ def _of_module(name: str, module: Module, saved: Mapping[str, Any]) -> Iterator[
     own = weights(module)
     yield from _names(f"weights of {name!r}", "the module", own, saved)
     for key in own.keys() & saved.keys():
+        if is_lazy(own[key]):
+            continue
         here, there = _kind(own[key]), _kind(saved[key])
         if here != there:
             yield f"weight {key!r} of {name!r}: {there} in the checkpoint, {here} in the module"

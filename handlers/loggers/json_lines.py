@@ -53,7 +53,16 @@ class JSONLines:
     rank: ClassVar[int] = 0
 
     def attach(self, engine: Engine[Any, Any]) -> None:
-        """Write rows by the trigger; have them on the disk before a checkpoint counts on them."""
+        """Write rows by the trigger; have them on the disk before a checkpoint counts on them.
+
+        Raises:
+            IsADirectoryError: The path is a directory.
+        """
+        if Path(self.path).is_dir():
+            raise IsADirectoryError(
+                f"JSONLines({str(self.path)!r}) is a directory; name a file in it: "
+                f"JSONLines({str(Path(self.path) / 'rows.jsonl')!r})"
+            )
         engine.on(Events.STARTED, stage=Stage.REPORT)(self.open)
         engine.on(self.when, stage=Stage.REPORT)(self.write)
         engine.on(Events.SAVING, stage=Stage.MEASURE)(self.sync)

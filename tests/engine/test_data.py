@@ -133,3 +133,91 @@ def test_the_engine_never_seeds_anything():
     torch.manual_seed(3)
     Engine(lambda state, batch: None).run([1, 2], max_epochs=2)
     assert torch.equal(torch.rand(2), expected)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.parametrize("stop_at", [2, 5, 6])
+@pytest.mark.parametrize("again", ["same loader", "new loader"])
+def test_persistent_workers_draw_the_same_order_after_a_resume(stop_at, again):
+    def loader():
+        data = TensorDataset(torch.arange(11.0))
+        return DataLoader(data, 3, shuffle=True, num_workers=1, persistent_workers=True)
+
+    def run(stops):
+        torch.manual_seed(0)
+        seen, mine = [], loader()
+        engine = Engine(lambda state, batch: seen.append(noted(batch)))
+        for iteration in stops:
+            stop = Events.ITERATION_COMPLETED(at=iteration, once=True)
+            engine.on(stop)(lambda state: state.stop("pause"))
+        state = engine.run(mine, max_epochs=3)
+        for _ in stops:
+            engine.run(mine if again == "same loader" else loader(), state=state)
+        return seen
+
+    assert run([stop_at]) == run([])
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_evaluating_over_the_training_data_leaves_persistent_workers_at_their_pass():
+    data = TensorDataset(torch.arange(12.0))
+    loader = DataLoader(data, 2, num_workers=1, persistent_workers=True)
+    engine = Engine(lambda state, batch: None)
+    engine.on(Events.ITERATION_COMPLETED(at=2))(lambda state: engine.evaluate(loader))
+    assert engine.run(loader, max_epochs=1).iteration == 6
+
+
+@pytest.mark.parametrize("limit", [{"max_iterations": 4}, {"max_steps": 4}, {}])
+def test_a_limit_at_the_end_of_an_epoch_leaves_the_samplers_generator_where_it_would_be(limit):
+    def process(state, batch):
+        seen.append(noted(batch))
+        state.fire(Events.STEP_COMPLETED)
+
+    def loader():
+        own = torch.Generator().manual_seed(5)
+        return DataLoader(TensorDataset(torch.arange(11.0)), 3, shuffle=True, generator=own)
+
+    seen = []
+    Engine(process).run(loader(), max_iterations=12)
+    whole, seen = seen, []
+    engine, mine = Engine(process), loader()
+    if not limit:
+        engine.on(Events.ITERATION_COMPLETED(at=4))(lambda state: state.stop("x", resumable=True))
+    state = engine.run(mine, **limit or {"max_epochs": 9})
+    engine.run(mine, state=state, max_iterations=12, max_steps=99)
+    assert seen == whole
+
+
+def test_an_evaluation_does_not_tell_shared_data_that_another_epoch_begins():
+    class Data(Dataset):
+        epoch = None
+
+        def set_epoch(self, epoch):
+            self.epoch = epoch
+
+        def __len__(self):
+            return 3
+
+        def __getitem__(self, index):
+            return self.epoch
+
+    data, epochs = Data(), []
+    engine = Engine(lambda state, batch: epochs.append(batch.item()) if state.training else None)
+    engine.on(Events.ITERATION_COMPLETED)(lambda state: engine.evaluate(DataLoader(data)))
+    engine.run(DataLoader(data), max_epochs=2)
+    assert epochs == [0, 0, 0, 1, 1, 1]
+
+
+def test_carrying_on_in_mid_epoch_with_data_of_other_generators_is_an_error():
+    engine = Engine(lambda state, batch: None)
+    engine.on(Events.ITERATION_COMPLETED(at=2))(lambda state: state.stop("pause"))
+    state = engine.run(DataLoader(range(6)), max_epochs=1)
+    with pytest.raises(ValueError, match="pass the data that the run was left with"):
+        engine.run(DataLoader(range(6), generator=torch.Generator()), state=state)
+
+
+def test_between_epochs_other_data_may_follow():
+    engine = Engine(lambda state, batch: None)
+    state = engine.run(DataLoader(range(6)), max_epochs=1)
+    engine.run(DataLoader(range(4), generator=torch.Generator()), state=state, max_epochs=2)
+    assert state.iteration == 10

@@ -26,19 +26,19 @@ def test_describe_lists_every_moment_with_handlers_stages_triggers_and_sources()
     }
     assert engine.describe() == (
         "Events.EPOCH_COMPLETED\n"
-        "  MEASURE  Validate.evaluate   Events.EPOCH_COMPLETED(last=True)  "
+        "  MEASURE  Validate(val).evaluate        Events.EPOCH_COMPLETED(last=True)  "
         f"validate.py:{lines['v']}\n"
-        "  ACT      EarlyStopping.look  Events.EPOCH_COMPLETED             "
+        "  ACT      EarlyStopping(val/loss).look  Events.EPOCH_COMPLETED             "
         f"early_stopping.py:{lines['e']}\n"
-        "  REPORT   report              Events.EPOCH_COMPLETED(last=True)  "
+        "  REPORT   report                        Events.EPOCH_COMPLETED(last=True)  "
         f"test_describe.py:{line}\n"
         "Events.COMPLETED\n"
-        "  MEASURE  Validate.evaluate   Events.EPOCH_COMPLETED(last=True)  "
+        "  MEASURE  Validate(val).evaluate        Events.EPOCH_COMPLETED(last=True)  "
         f"validate.py:{lines['v']}\n"
-        "  REPORT   report              Events.EPOCH_COMPLETED(last=True)  "
+        "  REPORT   report                        Events.EPOCH_COMPLETED(last=True)  "
         f"test_describe.py:{line}\n"
         "Own.PING\n"
-        "  ACT      report.2            Own.PING(every=2)                  "
+        "  ACT      report.2                      Own.PING(every=2)                  "
         f"test_describe.py:{line}"
     )
 

@@ -286,3 +286,51 @@ def test_a_handler_that_is_not_attached_has_no_memory_in_a_run():
     engine = Engine(lambda state, batch: state.recall(object(), dict))
     with pytest.raises(ValueError, match="is not attached to this engine"):
         engine.run([1], max_epochs=1)
+
+
+def test_a_handler_that_could_not_attach_can_be_added_again():
+    class Picky:
+        ready = False
+
+        def attach(self, engine):
+            if not self.ready:
+                raise ValueError("not yet")
+
+    picky, engine = Picky(), Engine(idle)
+    with pytest.raises(ValueError, match="not yet"):
+        engine.add(picky)
+    picky.ready = True
+    assert picky in engine.add(picky).handlers.values()
+
+
+def test_a_handler_is_named_after_what_it_is_about_whatever_the_order():
+    from camshaft.handlers import EarlyStopping
+
+    loss, accuracy = EarlyStopping("loss"), EarlyStopping("accuracy")
+    names = {Engine(idle, *pair).name_of(loss) for pair in ((loss, accuracy), (accuracy, loss))}
+    assert names == {"EarlyStopping(loss)"}
+
+
+def test_a_stage_that_is_none_and_a_handler_with_a_yield_are_refused():
+    with pytest.raises(TypeError, match=r"needs Stage.MEASURE, Stage.ACT or Stage.REPORT"):
+        Engine(idle).on(Events.STARTED, stage="report")
+
+    def generate(state):
+        yield
+
+    with pytest.raises(TypeError, match="has a yield in it"):
+        Engine(idle).on(Events.STARTED)(generate)
+
+
+def test_off_takes_a_function_off_the_evaluation_too():
+    engine, calls = Engine(idle), []
+
+    def report(state):
+        calls.append(state.training)
+
+    engine.on(Events.EPOCH_COMPLETED)(report)
+    engine.evaluation.on(Events.EPOCH_COMPLETED)(report)
+    engine.off(report)
+    engine.evaluate("a")
+    engine.run("a", max_epochs=1)
+    assert calls == []

@@ -1,6 +1,8 @@
 """Runs: limits, epochs, stopping, carrying on, failing, the commit point."""
 
+import gc
 import logging
+import weakref
 
 import pytest
 
@@ -357,3 +359,75 @@ def test_a_run_can_be_carried_on_after_an_exception():
     engine.off(fail)
     engine.run("abcd", state=state)
     assert "".join(batches) == "abcd"
+
+
+def test_stopping_an_epoch_where_none_is_under_way_does_nothing():
+    engine, ends = Engine(idle), []
+    engine.on(Events.EPOCH_COMPLETED(at=1))(lambda state: state.stop_epoch())
+    engine.on(Events.ITERATION_COMPLETED(at=5))(lambda state: state.save("unrelated"))
+    engine.on(Events.SAVING)(lambda state: None)
+    engine.on(Events.EPOCH_COMPLETED)(lambda state: ends.append(state.iteration))
+    engine.run("abcd", max_epochs=3)
+    assert ends == [4, 8, 12]
+
+
+@pytest.mark.parametrize("event", [Events.ITERATION_COMPLETED, Events.CLOSED])
+def test_a_save_that_nobody_makes_is_told(event, caplog):
+    engine = Engine(idle)
+    engine.on(event)(lambda state: state.save("please"))
+    engine.run("a", max_epochs=1)
+    assert "a save was asked for (please)" in caplog.text
+
+
+def test_a_save_asked_for_while_saving_is_made_at_the_next_commit_point():
+    engine, saved = Engine(idle), []
+    engine.on(Events.ITERATION_COMPLETED(at=1))(lambda state: state.save("first"))
+
+    @engine.on(Events.SAVING)
+    def save(state):
+        saved.append((state.iteration, state.saves[0][0]))
+        if state.iteration == 1:
+            state.save("second")
+
+    engine.run("abc", max_epochs=1)
+    assert saved == [(1, "first"), (2, "second")]
+
+
+def test_a_run_cannot_be_carried_on_inside_itself():
+    engine = Engine(idle)
+    engine.on(Events.ITERATION_COMPLETED(at=1))(lambda state: engine.run("x", state=state))
+    with pytest.raises(RuntimeError, match="of a run under way; leave state= out"):
+        engine.run("ab", max_epochs=1)
+
+
+def test_limits_may_be_numpys_numbers():
+    numpy = pytest.importorskip("numpy")
+    assert Engine(idle).run("ab", max_epochs=numpy.int64(2)).epoch == 2
+
+
+def test_an_error_that_is_gone_keeps_nothing_alive():
+    class Thing:
+        pass
+
+    def run():
+        thing = Thing()
+        engine = Engine(lambda state, batch: thing and 1 / 0)
+
+        @engine.on(Events.FAILED | Events.CLOSED)
+        def observe(state):
+            raise OSError("disk")
+
+        failed = False
+        try:
+            engine.run("a", max_epochs=1)
+        except ZeroDivisionError:
+            failed = True
+        assert failed
+        return weakref.ref(thing)
+
+    gc.collect()
+    gc.disable()
+    try:
+        assert run()() is None
+    finally:
+        gc.enable()

@@ -1,5 +1,7 @@
 """The latest value of every metric."""
 
+import pickle
+
 import pytest
 
 from camshaft.engine.readings import Readings
@@ -31,3 +33,9 @@ def test_a_metric_that_is_taken_out_is_gone():
     readings = Readings(loss=1.0)
     assert readings.pop("loss") == 1.0
     assert readings.since(0) == {}
+
+
+def test_readings_can_be_sent_to_another_process():
+    readings = pickle.loads(pickle.dumps(Readings(loss=1.0)))
+    assert readings == {"loss": 1.0}
+    assert readings.since(0) == {"loss": 1.0}

@@ -241,3 +241,45 @@ def test_an_optimizer_with_a_zero_grad_of_its_own_is_asked_to_use_it():
     engine.run(range(3), max_epochs=1)
     assert optimizer.asked == 6  # before each window and after it
     assert weight.grad is None
+
+
+def test_a_backward_pass_that_failed_spoils_its_window_and_no_other():
+    weight, optimizer = one_weight(lr=0.0)
+    update, gradients = Update(optimizer, accumulate=2), []
+
+    class Failing(torch.autograd.Function):
+        @staticmethod
+        def forward(context, value):
+            return value.clone()
+
+        @staticmethod
+        def backward(context, gradient):
+            raise MemoryError
+
+    def process(state, batch):
+        loss = weight * batch
+        try:
+            update(state, Failing.apply(loss) if batch == 100.0 else loss, weight=1)
+        except MemoryError:
+            state.metrics["failed"] = state.iteration
+
+    engine = Engine(process)
+    engine.on(Events.GRADIENTS_READY)(lambda state: gradients.append(weight.grad.item()))
+    state = engine.run([1.0, 100.0, 3.0, 5.0, 7.0, 9.0], max_epochs=1)
+    assert state.metrics["failed"] == 2
+    assert gradients == [4.0, 8.0]
+
+
+def test_a_window_in_which_nothing_needs_gradients_is_stepped_without_any():
+    weight, optimizer = one_weight()
+    other = torch.nn.Parameter(torch.zeros(()))
+    engine = Engine(lambda state, batch: Update(optimizer, accumulate=2)(state, other * 1.0))
+    assert engine.run([1], max_epochs=1).step == 1
+    assert weight.item() == 0.0
+
+
+def test_a_weight_may_be_a_tensor_of_one_element():
+    weight, optimizer = one_weight(lr=0.0)
+    engine, gradients = run(Update(optimizer), lambda batch: (weight * 8.0, torch.tensor([4])))
+    engine.run([1], max_epochs=1)
+    assert gradients == [2.0]

@@ -73,7 +73,7 @@ def test_a_stopped_run_is_not_resumable():
 def test_a_metric_that_nothing_produces_is_an_error_at_the_first_look():
     with pytest.raises(KeyError, match="no metric 'score' has been produced so far") as caught:
         run([None], patience=1)
-    assert "EarlyStopping.look" in caught.value.__notes__[0]
+    assert "EarlyStopping(score).look" in caught.value.__notes__[0]
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def test_a_metric_that_nothing_produces_is_an_error_that_lists_those_there_are()
     engine, _, _ = build(ReduceLROnPlateau, monitor="val/loss")
     with pytest.raises(KeyError, match="no metric 'val/loss'") as caught:
         engine.run([1.0], max_epochs=1)
-    assert "handler LRSchedule.step" in caught.value.__notes__[0]
+    assert "handler LRSchedule(val/loss).step" in caught.value.__notes__[0]
 
 
 def test_several_groups_have_a_rate_each():
@@ -92,7 +92,7 @@ def test_several_groups_have_a_rate_each():
 
 def test_the_scheduler_is_saved_with_the_run_and_names_do_not_clash():
     engine, _, _ = build(lambda optimizer: StepLR(optimizer, 1))
-    schedule = engine.handlers["LRSchedule"]
+    schedule = engine.handlers["LRSchedule(scheduler)"]
     assert engine.objects["scheduler"] is schedule.scheduler
     with pytest.raises(ValueError, match="give this schedule another name"):
         engine.add(LRSchedule(schedule.scheduler))
@@ -117,3 +117,21 @@ def test_the_rates_are_the_same_whether_a_run_is_interrupted_or_not(stop_at):
     state.load_state_dict(saved)
     second.run([1.0] * 20, max_epochs=1, state=state)
     assert used + more == expected
+
+
+def test_a_plateau_does_not_count_a_value_twice():
+    engine, used, _ = build(
+        lambda optimizer: ReduceLROnPlateau(optimizer, factor=0.5, patience=1), monitor="val/loss"
+    )
+
+    @engine.on(Events.EPOCH_STARTED(when=lambda state: state.epoch % 3 == 1))
+    def score(state):
+        state.metrics["val/loss"] = 1 / state.epoch
+
+    engine.run([1.0], max_epochs=9)
+    assert used == [0.1] * 9
+
+
+def test_what_is_no_scheduler_is_refused():
+    with pytest.raises(TypeError, match="needs a torch scheduler"):
+        LRSchedule(torch.optim.SGD([torch.nn.Parameter(torch.zeros(()))], lr=0.1))

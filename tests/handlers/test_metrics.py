@@ -154,3 +154,31 @@ def test_accumulations_in_the_middle_of_an_epoch_are_saved_with_the_run(make, st
     assert state.metrics.keys() == expected.keys()
     for name, value in expected.items():
         assert torch.equal(torch.as_tensor(value), torch.as_tensor(state.metrics[name])), name
+
+
+def test_a_metric_of_ones_own_is_saved_with_the_run_and_another_set_is_refused():
+    class Count:
+        samples = 0
+
+        def reset(self):
+            self.samples = 0
+
+        def update(self, prediction, target):
+            self.samples += len(target)
+
+        def compute(self):
+            return self.samples
+
+    first = build(Metrics({"n": Count()}))
+    first.on(Events.ITERATION_COMPLETED(at=2))(lambda state: state.stop("pause"))
+    saved = first.run(batches(5, 3, 8), max_epochs=1).state_dict()
+
+    state = State()
+    state.load_state_dict(saved)
+    build(Metrics({"n": Count()})).run(batches(5, 3, 8), max_epochs=1, state=state)
+    assert state.metrics["n"] == 16
+
+    state = State()
+    state.load_state_dict(saved)
+    with pytest.raises(ValueError, match=r"Metrics has \['m', 'n'\] and the saved run had \['n'\]"):
+        build(Metrics({"n": Count(), "m": Count()})).run(batches(5, 3, 8), max_epochs=1, state=state)

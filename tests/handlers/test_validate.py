@@ -68,3 +68,22 @@ def test_it_validates_a_hand_written_engine():
 
     engine = Engine(process, Validate([7]))
     assert engine.run([1], max_epochs=1).metrics == {"training": 1, "val/evaluating": 7}
+
+
+def test_a_cap_larger_than_the_data_counts_no_batch_twice():
+    seen = []
+    engine = build().add(Validate(batches(3), epoch_length=7))
+    engine.evaluation.on(Events.COMPLETED)(lambda state: seen.append(state.iteration))
+    engine.run(batches(1), max_epochs=1)
+    assert seen == [3]
+
+
+def test_an_evaluation_that_is_stopped_reports_the_mean_of_what_it_saw():
+    engine, losses = build(), []
+    engine.evaluation.on(Events.ITERATION_COMPLETED)(
+        lambda state: losses.append(state.output.loss.item())
+    )
+    engine.evaluation.on(Events.ITERATION_COMPLETED(at=3))(lambda state: state.stop("enough"))
+    mean = engine.evaluate(batches(5)).metrics["loss"].item()
+    assert len(losses) == 3
+    assert abs(mean - sum(losses) / 3) < 1e-6

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -363,10 +364,37 @@ def test_where_there_is_none_yet_the_run_starts(tmp_path, resume):
     assert scoring([0.1], handler).run("ab", max_epochs=1).epoch == 1
 
 
-def test_without_resume_nothing_is_loaded(tmp_path):
-    for resume in (None, False):
-        state = scoring([0.1], Checkpoint(tmp_path, resume=resume)).run("ab", max_epochs=1)
-        assert state.iteration == 2
+@pytest.mark.parametrize("resume", [None, False])
+def test_without_resume_a_new_run_does_not_touch_the_checkpoints_of_another(tmp_path, resume):
+    scoring([0.1] * 3, Checkpoint(tmp_path)).run("ab", max_epochs=3)
+    before = numbers(tmp_path)
+    with pytest.raises(FileExistsError, match="pass resume=True to go on with it, or choose"):
+        scoring([0.1], Checkpoint(tmp_path, resume=resume)).run("ab", max_epochs=1)
+    assert numbers(tmp_path) == before == [4, 6]
+
+
+def test_a_state_that_is_carried_on_needs_no_resume(tmp_path):
+    engine = scoring([0.1] * 3, Checkpoint(tmp_path))
+    state = engine.run("ab", max_epochs=1)
+    engine.run("ab", max_epochs=2, state=state)
+    assert numbers(tmp_path) == [2, 4]
+
+
+def test_an_epoch_that_is_stopped_is_stopped_after_a_resume_too(tmp_path):
+    def run(directory, max_iterations):
+        ends = []
+        at_4 = Events.ITERATION_COMPLETED(at=4)
+        engine = Engine(lambda state, batch: None, Checkpoint(directory, when=at_4, resume=True))
+        engine.on(at_4)(lambda state: state.stop_epoch())
+        engine.on(Events.EPOCH_COMPLETED)(lambda state: ends.append(state.iteration))
+        if max_iterations == 4:
+            engine.on(Events.EPOCH_COMPLETED)(lambda state: 1 / 0)  # dies right after the save
+        with suppress(ZeroDivisionError):
+            engine.run(range(10), max_iterations=max_iterations)
+        return ends
+
+    assert run(tmp_path / "parts", 4) == [4]
+    assert run(tmp_path / "parts", 24) == run(tmp_path / "whole", 24) == [4, 14, 24]
 
 
 def test_a_path_that_is_not_there_is_an_error(tmp_path):
@@ -443,9 +471,9 @@ def test_a_handler_that_is_new_in_the_script_starts_with_an_empty_memory(tmp_pat
 def test_a_handler_is_a_value_that_knows_no_run(tmp_path):
     handler = Checkpoint(tmp_path, keep=latest(9))
     engine = scoring([0.1] * 3, handler)
-    engine.run("ab", max_epochs=1)
+    state = engine.run("ab", max_epochs=1)
     handler.save(State())
-    engine.run("ab", max_epochs=2)
+    engine.run("ab", max_epochs=2, state=state)
     assert numbers(tmp_path) == [2, 4]
 
 

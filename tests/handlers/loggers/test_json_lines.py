@@ -160,3 +160,9 @@ def test_a_row_may_be_written_when_the_run_fails(tmp_path, caplog):
     with pytest.raises(ZeroDivisionError):
         engine.run([1, 2, 0], max_epochs=1)
     assert [(row["iteration"], row["loss"]) for row in rows(tmp_path / "rows")] == [(3, 0.5)]
+
+
+def test_a_directory_is_no_path_of_a_file_and_stays_where_it_is(tmp_path):
+    with pytest.raises(IsADirectoryError, match="name a file in it"):
+        Engine(lambda state, batch: None, JSONLines(tmp_path))
+    assert tmp_path.is_dir()
