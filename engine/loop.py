@@ -155,7 +155,9 @@ class Loop(Generic[Batch, Output]):
         logger.warning(
             "nothing to run: the run is over (%s) after %d epochs, %d iterations and %d steps; %s",
             *(state.stop_reason, state.epoch, state.iteration, state.step),
-            "give a higher limit to carry on" if state.resumable else "start a new one to train",
+            "give a higher limit to carry on"
+            if state.resumable
+            else "to train, start one in another directory",
         )
 
     def _close(self) -> list[BaseException]:

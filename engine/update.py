@@ -80,8 +80,14 @@ class Update:
                 targets of the window, on all ranks.
 
         Raises:
+            RuntimeError: This is an evaluation.
             ValueError: Some micro-batches of a window have a weight and some have none.
         """
+        if not state.training:
+            raise RuntimeError(
+                "an update was asked for in an evaluation; write `if state.training:` before it, "
+                "or give the engine a step of its own for that: Engine(..., evaluate=...)"
+            )
         window = state.windows.get(id(self))
         if window is None:
             self._clear()  # what another backward pass or a failed run has left

@@ -47,6 +47,8 @@ class Metrics:
 
     def __post_init__(self) -> None:
         """Refuse what does not measure."""
+        if not isinstance(self.metrics, Mapping) and not hasattr(self.metrics, "compute"):
+            raise TypeError(f"Metrics({self.metrics!r}): needs a dict of metrics by their names")
         for name, metric in self._by_name().items():
             if isinstance(metric, type) or not all(
                 callable(getattr(metric, method, None)) for method in ("reset", "update", "compute")

@@ -115,7 +115,7 @@ class Checkpoint:
             raise FileExistsError(
                 f"{self.directory} holds checkpoints of an earlier run, such as "
                 f"{found[-1].path.name}; pass resume=True to go on with it, or choose another "
-                "directory for a new run"
+                "directory for a new run; run(state=...) carries on a state at hand"
             )
 
     def load(self, state: State[Any, Any]) -> None:

@@ -283,3 +283,10 @@ def test_a_weight_may_be_a_tensor_of_one_element():
     engine, gradients = run(Update(optimizer), lambda batch: (weight * 8.0, torch.tensor([4])))
     engine.run([1], max_epochs=1)
     assert gradients == [2.0]
+
+
+def test_an_update_in_an_evaluation_is_an_error_that_names_the_remedy():
+    weight, optimizer = one_weight()
+    engine, _ = run(Update(optimizer), lambda batch: (weight * 1.0,))
+    with pytest.raises(RuntimeError, match=r"write `if state.training:` before it"):
+        engine.evaluate([1])

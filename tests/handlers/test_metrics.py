@@ -118,6 +118,8 @@ def test_an_output_of_another_kind_needs_a_selection():
 def test_what_does_not_measure_is_refused(wrong):
     with pytest.raises(TypeError, match=r"needs the methods reset\(\), update\(\) and compute\(\)"):
         Metrics({"accuracy": wrong})
+    with pytest.raises(TypeError, match="needs a dict of metrics by their names"):
+        Metrics(["accuracy"])
 
 
 @pytest.mark.parametrize(
