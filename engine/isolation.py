@@ -46,4 +46,8 @@ def _pass_under_way(data: object) -> Any:
     """The iterator of a loader with persistent workers, if somebody is in the middle of it."""
     iterator = getattr(data, "_iterator", None)
     yielded = getattr(iterator, "_num_yielded", 0)
-    return iterator if 0 < yielded < len(data) else None  # type: ignore[arg-type]
+    try:
+        over = yielded >= len(data)  # type: ignore[arg-type]
+    except (TypeError, NotImplementedError):  # of unknown length, so nobody can tell
+        over = False
+    return iterator if yielded and not over else None

@@ -34,12 +34,6 @@ def world_size() -> int:
     return int(_ignite().get_world_size()) if is_distributed() else 1
 
 
-def barrier() -> None:
-    """Wait until every rank is here."""
-    if is_distributed():
-        _ignite().barrier()
-
-
 def agreed(value: float) -> float:
     """Rank 0's value, on every rank."""
     return float(_ignite().broadcast(value, src=0)) if is_distributed() else value

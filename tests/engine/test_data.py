@@ -221,3 +221,13 @@ def test_between_epochs_other_data_may_follow():
     state = engine.run(DataLoader(range(6)), max_epochs=1)
     engine.run(DataLoader(range(4), generator=torch.Generator()), state=state, max_epochs=2)
     assert state.iteration == 10
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_persistent_workers_of_unknown_length_can_be_evaluated_again_and_again():
+    loader = DataLoader(Stream(), 3, num_workers=1, persistent_workers=True)
+
+    with pytest.raises(TypeError):
+        len(loader)
+    engine = Engine(lambda state, batch: None)
+    assert [engine.evaluate(data).iteration for data in (loader, loader)] == [3, 3]
