@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import sys
+import logging
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Generic
 
 from .position import Position
-from .rng import capture, generators_of, restore
+from .rng import Rng, capture, generators_of, restore, seed_from
+from .sources import length_of, source_of
 from .state import Batch, State
+
+logger = logging.getLogger("camshaft")
 
 END = object()
 
@@ -22,28 +24,36 @@ class Feed(Generic[Batch]):
     """
 
     def __init__(
-        self, data: Iterable[Batch], state: State[Batch, Any], epoch_length: int | None
+        self,
+        data: Iterable[Batch],
+        state: State[Batch, Any],
+        epoch_length: int | None,
+        most: int | None = None,
     ) -> None:
-        """Put the generators back to where the run was left, if this state carries one on."""
+        """Put the generators back to where the run was left, if this state carries one on.
+
+        `most` caps each pass, which then begins anew; `epoch_length` cuts a row of passes.
+        """
         self.data = data
+        self.most = most
+        self.source = source_of(data)
         self.epoch_length = epoch_length
         self._row = None if epoch_length is None else self._passes(state)
         self._pass: Iterator[Any] = iter(())
+        self._doubted = False
         position = state.position
         if position is not None and position.left is not None:
-            if len(generators_of(data)) != len(position.left.generators) and not state.in_epoch:
-                position.left.generators = [each.get_state() for each in generators_of(data)]
-            restore(position.left, data)  # other data between epochs keeps its own generators
+            if not state.in_epoch:
+                self._settle(position, position.left)
+            restore(position.left, data)
             position.left = None
 
     def length(self) -> int | None:
         """The batches of an epoch, if that is known."""
         if self.epoch_length is not None:
             return self.epoch_length
-        try:
-            return len(self.data)  # type: ignore[arg-type]  # the except clause is for those
-        except (TypeError, NotImplementedError):
-            return None
+        length = length_of(self.data)
+        return length if self.most is None or length is None else min(length, self.most)
 
     def epoch(self, state: State[Batch, Any]) -> Iterator[Batch]:
         """The batches that are left of this epoch, and of `max_iterations`."""
@@ -52,7 +62,7 @@ class Feed(Generic[Batch]):
             batches = islice(self._row, self.epoch_length - state.iteration_in_epoch)
         else:
             batches = self._reopen(state) if self._is_open(state) else self._begin(state)
-            self._pass = batches
+            self._pass = batches = batches if self.most is None else islice(batches, self.most)
         if state.max_iterations is not None:
             batches = islice(batches, max(0, state.max_iterations - state.iteration))
         return batches
@@ -88,8 +98,22 @@ class Feed(Generic[Batch]):
         """Remember the generators as they are, so that the run can be carried on exactly."""
         now = capture(self.data)
         if state.position is None:
-            state.position = Position(0, state.iteration, now)
+            state.position = Position(0, state.iteration, now, seed_from(now))
+        elif state.position.number:
+            state.position.told = self.source.state()
         state.position.left = now
+
+    def warn_of_doubts(self) -> None:
+        """Say, once a run, why a resumed run may not be the same to the last bit."""
+        if not self._doubted:
+            self._doubted = True
+            for doubt in self.source.doubts():
+                logger.warning("a resumed run may not be the same to the last bit: %s", doubt)
+
+    def close(self) -> None:
+        """Let go of the data, so that its workers end with the run."""
+        self._row, self._pass = None, iter(())  # the row knows the feed: a cycle
+        self.source.close()
 
     def _is_open(self, state: State[Batch, Any]) -> bool:
         """True if this epoch's pass has begun, even if the run was left before its first batch."""
@@ -106,11 +130,14 @@ class Feed(Generic[Batch]):
 
     def _begin(self, state: State[Batch, Any]) -> Iterator[Batch]:
         number = 1 if state.position is None else state.position.number + 1
-        source = self.data if isinstance(self.data, Iterator) else None
         if state.training:  # an evaluation may share a data set with the training around it
             _set_epoch(self.data, number)
-        state.position = Position(number, state.iteration, capture(self.data), source=source)
-        return iterate(self.data)
+        rng = capture(self.data)
+        seed = seed_from(rng) if state.position is None else state.position.seed
+        position = state.position = Position(number, state.iteration, rng, seed)
+        position.sizes = self.source.sizes()
+        position.source = self.data if isinstance(self.data, Iterator) else None
+        return self.source.open(position, 0)
 
     def _reopen(self, state: State[Batch, Any]) -> Iterator[Batch]:
         position = state.position
@@ -120,39 +147,31 @@ class Feed(Generic[Batch]):
         now = capture(self.data)
         restore(position.rng, self.data)
         _set_epoch(self.data, position.number)
-        batches = iterate(self.data)
-        consumed = state.iteration - position.began
-        if (found := sum(1 for _ in islice(batches, consumed))) < consumed:
-            raise ValueError(
-                f"cannot carry on at batch {consumed + 1} of epoch {state.epoch}: the data ended "
-                f"after {found} batches. Pass the data that the run was left with"
-            )
+        self._check_sizes(position, state.epoch)
+        batches = self.source.open(position, state.iteration - position.began)
         restore(now, self.data)
         return batches
 
+    def _settle(self, position: Position, left: Rng) -> None:
+        """Between epochs: other data may follow, which keeps its own generators and place."""
+        if len(generators_of(self.data)) != len(left.generators):
+            left.generators = capture(self.data).generators
+        if position.told is not None:
+            self.source.settle(position.told)
 
-@dataclass(frozen=True)
-class Head(Generic[Batch]):
-    """The first batches of some data, at most `length`."""
-
-    data: Iterable[Batch]
-    length: int
-
-    def __iter__(self) -> Iterator[Batch]:
-        """Begin the data."""
-        return islice(iter(self.data), self.length)
-
-
-def iterate(data: Iterable[Batch]) -> Iterator[Batch]:
-    """Begin a pass; a loader draws as much for it whether its workers are new or persistent.
-
-    A loader draws a seed for new workers before the sampler draws its order, and none for those
-    that are there already; so a resumed process, whose workers are new, would draw another order.
-    """
-    if getattr(data, "_iterator", None) is not None:
-        torch = sys.modules["torch"]
-        torch.empty((), dtype=torch.int64).random_(generator=getattr(data, "generator", None))
-    return iter(data)
+    def _check_sizes(self, position: Position, epoch: int) -> None:
+        now = self.source.sizes()
+        changed = [
+            f"{name} {was} -> {now.get(name)}"
+            for name, was in position.sizes.items()
+            if now.get(name) != was
+        ]
+        if changed:
+            raise ValueError(
+                f"cannot carry on in the middle of epoch {epoch} with other data: "
+                f"{', '.join(changed)}. Pass the data that the run was left with; between two "
+                "epochs it may change"
+            )
 
 
 def _set_epoch(data: object, number: int) -> None:

@@ -68,5 +68,5 @@ def rehearse(
 
     stand_in: Engine[int, Any] = Engine(process or (lambda state, batch: None))
     state: State[int, Any] = State(max_epochs=max_epochs)
-    Loop(stand_in, state, range(epoch_length), None, Moments(engine, hear)).run()
+    Loop(stand_in, state, range(epoch_length), None, moments=Moments(engine, hear)).run()
     return calls

@@ -8,7 +8,6 @@ from itertools import count
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from . import ranks
-from .data import Head
 from .describe import Call, describe, rehearse
 from .events import EventEnum, Stage, Trigger
 from .isolation import untouched
@@ -229,9 +228,8 @@ class Engine(Generic[Batch, Output]):
         number generators and each module's own mode included; also after an exception.
         """
         state: State[Batch, Output] = State(training=False, max_epochs=1, parent=parent)
-        batches = data if epoch_length is None else Head(data, epoch_length)
         with untouched(self.objects, data):
-            return Loop(self.evaluation, state, batches, None).run()
+            return Loop(self.evaluation, state, data, None, most=epoch_length).run()
 
     def describe(self) -> str:
         """A table of every moment: who is called, when, in which order, and where it is written."""

@@ -28,13 +28,19 @@ class Loop(Generic[Batch, Output]):
         state: State[Batch, Output],
         data: Iterable[Batch],
         epoch_length: int | None,
+        *,
+        most: int | None = None,
         moments: Moments | None = None,
     ) -> None:
-        """Get ready to take `state` through the data; `moments` are given by a rehearsal."""
+        """Get ready to take `state` through the data, or through `most` batches of each pass.
+
+        `moments` are given by a rehearsal.
+        """
         self.process = engine.process
         self.state = state
         self.data = data
         self.epoch_length = epoch_length
+        self.most = most
         self.feed: Feed[Batch] | None = None
         self.moments = Moments(engine) if moments is None else moments
         state.engine, state.moments = engine, self.moments
@@ -64,7 +70,7 @@ class Loop(Generic[Batch, Output]):
         return state
 
     def _run_epochs(self) -> None:
-        feed = self.feed = Feed(self.data, self.state, self.epoch_length)
+        feed = self.feed = Feed(self.data, self.state, self.epoch_length, self.most)
         self.state.epoch_length = feed.length()
         try:
             self.moments.announce(Events.STARTED, self.state)
@@ -74,7 +80,10 @@ class Loop(Generic[Batch, Output]):
             with suppress(Exception):  # a device that has failed cannot tell its generators' state
                 feed.leave(self.state)
             raise
-        feed.leave(self.state)
+        else:
+            feed.leave(self.state)
+        finally:
+            feed.close()
         self.feed = None
 
     def _run_epoch(self, feed: Feed[Batch]) -> None:
@@ -130,6 +139,7 @@ class Loop(Generic[Batch, Output]):
         if state.saves:
             if self.feed is not None:
                 self.feed.leave(state)
+                self.feed.warn_of_doubts()
             if not self.moments[Events.SAVING].signal.receivers:
                 logger.warning("a save was asked for (%s), and nothing saves", state.saves[0][0])
             served = len(state.saves)

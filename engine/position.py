@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from .rng import Rng
@@ -18,23 +18,31 @@ class Position:
     """The run's iteration before the first batch of this pass."""
     rng: Rng
     """The generators just before the pass began: they draw its order."""
+    seed: int
+    """The run's seed for what workers draw, the same in all passes."""
     left: Rng | None = None
     """The generators when the run was left or saved; None before."""
+    sizes: dict[str, int] = field(default_factory=dict)
+    """The batches, samples, ... of this pass, as far as they are known."""
+    told: Any = None
+    """What the data said of its place when the run was left, if it does so."""
     source: object = None
     """The data, if it is an iterator: it cannot begin again and is taken where it stands."""
 
     def state_dict(self) -> dict[str, Any]:
         """The position as plain values and tensors; of an iterator, how far it was read."""
-        left = None if self.left is None else self.left.state_dict()
         return {
             "number": self.number,
             "began": self.began,
             "rng": self.rng.state_dict(),
-            "left": left,
+            "seed": self.seed,
+            "left": None if self.left is None else self.left.state_dict(),
+            "sizes": self.sizes,
+            "told": self.told,
         }
 
     @classmethod
     def of(cls, saved: dict[str, Any]) -> Position:
         """The position that `state_dict` gave."""
         left = None if saved["left"] is None else Rng(**saved["left"])
-        return cls(saved["number"], saved["began"], Rng(**saved["rng"]), left)
+        return cls(**saved | {"rng": Rng(**saved["rng"]), "left": left})

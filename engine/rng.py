@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import sys
 from dataclasses import dataclass, field, fields
+from hashlib import blake2b
 from typing import Any
 
 
@@ -12,7 +13,7 @@ from typing import Any
 class Rng:
     """A copy of the generators' states, of those libraries that the program has loaded.
 
-    The engine never seeds anything; it only puts back what was.
+    The engine never seeds anything in this process; it only puts back what was.
     """
 
     python: Any
@@ -20,7 +21,7 @@ class Rng:
     torch: Any = None
     devices: dict[str, Any] = field(default_factory=dict)
     generators: list[Any] = field(default_factory=list)
-    """The states of the data's own `torch.Generator`s, in the order of `generators_of`."""
+    """The states of the data's own generators, in the order of `generators_of`."""
 
     def state_dict(self) -> dict[str, Any]:
         """The states as plain values and tensors; `Rng(**saved)` makes it again."""
@@ -31,16 +32,14 @@ def capture(data: object = None) -> Rng:
     """Copy the state of Python's, NumPy's and torch's generators, and of those inside `data`."""
     rng = Rng(random.getstate())
     if numpy := sys.modules.get("numpy"):
-        rng.numpy = numpy.random.get_state(legacy=False)
-        if "key" in rng.numpy["state"]:  # as bytes: not every checkpoint or message takes uint32
-            rng.numpy["state"]["key"] = rng.numpy["state"]["key"].tobytes()
+        rng.numpy = _plain(numpy.random.get_state(legacy=False))
     if torch := sys.modules.get("torch"):
         rng.torch = torch.get_rng_state()
         if torch.cuda.is_available() and torch.cuda.is_initialized():
             rng.devices["cuda"] = torch.cuda.get_rng_state_all()
         if torch.backends.mps.is_available():
             rng.devices["mps"] = torch.mps.get_rng_state()
-    rng.generators = [generator.get_state() for generator in generators_of(data)]
+    rng.generators = [_read(generator) for generator in generators_of(data)]
     return rng
 
 
@@ -57,10 +56,7 @@ def restore(rng: Rng, data: object = None) -> None:
         )
     random.setstate(rng.python)
     if rng.numpy is not None and (numpy := sys.modules.get("numpy")):
-        inner = dict(rng.numpy["state"])
-        if "key" in inner:
-            inner["key"] = numpy.frombuffer(inner["key"], dtype=numpy.uint32)
-        numpy.random.set_state(rng.numpy | {"state": inner})
+        numpy.random.set_state(_array(rng.numpy))
     if rng.torch is not None and (torch := sys.modules.get("torch")):
         torch.set_rng_state(rng.torch)
         if "cuda" in rng.devices and torch.cuda.is_available():
@@ -68,13 +64,69 @@ def restore(rng: Rng, data: object = None) -> None:
         if "mps" in rng.devices and torch.backends.mps.is_available():
             torch.mps.set_rng_state(rng.devices["mps"])
     for generator, state in zip(own, rng.generators, strict=True):
-        generator.set_state(state)
+        _write(generator, state)
+
+
+def seed_from(rng: Rng) -> int:
+    """A seed that belongs to this state of torch's generator; nothing is drawn for it."""
+    state = b"" if rng.torch is None else rng.torch.numpy().tobytes()
+    return int.from_bytes(blake2b(state, digest_size=8).digest(), "little") >> 1
 
 
 def generators_of(data: object) -> list[Any]:
-    """The generators that a loader, its sampler or its batch sampler were given, each once."""
+    """The generators inside a loader, its samplers and, if this process reads it, its data set."""
     batch_sampler = getattr(data, "batch_sampler", None)
     parts = [data, getattr(data, "sampler", None), getattr(batch_sampler, "sampler", None)]
     parts.append(batch_sampler)
-    found = {id(g): g for part in parts if (g := getattr(part, "generator", None)) is not None}
-    return [generator for generator in found.values() if hasattr(generator, "get_state")]
+    if not getattr(data, "num_workers", 0):
+        parts.append(getattr(data, "dataset", None))
+    found = {id(each): each for part in parts for each in own_generators(part)}
+    return list(found.values())
+
+
+def own_generators(thing: object) -> list[Any]:
+    """The generators of torch, NumPy or Python that are attributes of a thing."""
+    kinds: list[type] = [random.Random]
+    if numpy := sys.modules.get("numpy"):
+        kinds += [numpy.random.Generator, numpy.random.RandomState]
+    if torch := sys.modules.get("torch"):
+        kinds.append(torch.Generator)
+    values = getattr(thing, "__dict__", {}).values()
+    return [
+        each
+        for each in values
+        if isinstance(each, tuple(kinds)) and not isinstance(each, random.SystemRandom)
+    ]
+
+
+def _read(generator: Any) -> Any:
+    if isinstance(generator, random.Random):
+        return generator.getstate()
+    if hasattr(generator, "bit_generator"):
+        return _plain(generator.bit_generator.state)
+    state = generator.get_state()
+    return state if hasattr(state, "device") else _plain(generator.get_state(legacy=False))
+
+
+def _write(generator: Any, state: Any) -> None:
+    if isinstance(generator, random.Random):
+        generator.setstate(state)
+    elif hasattr(generator, "bit_generator"):
+        generator.bit_generator.state = _array(state)
+    else:
+        generator.set_state(_array(state))
+
+
+def _plain(state: Any) -> Any:
+    """A NumPy state with each array as its type and bytes, which every message can hold."""
+    if isinstance(state, dict):
+        return {name: _plain(value) for name, value in state.items()}
+    return (state.dtype.str, state.tobytes()) if hasattr(state, "tobytes") else state
+
+
+def _array(state: Any) -> Any:
+    if isinstance(state, dict):
+        return {name: _array(value) for name, value in state.items()}
+    if isinstance(state, tuple):
+        return sys.modules["numpy"].frombuffer(state[1], dtype=state[0])
+    return state

@@ -189,9 +189,19 @@ def test_a_run_over_an_iterator_goes_on_where_the_iterator_stands():
 def test_carrying_on_with_shorter_data_is_an_error():
     engine = Engine(idle)
     engine.on(Events.ITERATION_COMPLETED(at=3))(lambda state: state.stop("pause"))
+    letters = type("Letters", (), {"__iter__": lambda self: iter("abcde")})
+    state = engine.run(letters(), max_epochs=1)
+    letters.__iter__ = lambda self: iter("ab")
+    with pytest.raises(ValueError, match="cannot carry on at batch 4 of the epoch: the data ended"):
+        engine.run(letters(), state=state)
+
+
+def test_carrying_on_in_mid_epoch_with_data_of_another_length_is_an_error_that_says_both():
+    engine = Engine(idle)
+    engine.on(Events.ITERATION_COMPLETED(at=3))(lambda state: state.stop("pause"))
     state = engine.run("abcde", max_epochs=1)
-    with pytest.raises(ValueError, match="cannot carry on at batch 4 of epoch 1: the data ended"):
-        engine.run("ab", state=state)
+    with pytest.raises(ValueError, match=r"in the middle of epoch 1 with other data: batches 5 ->"):
+        engine.run("abcdef", state=state)
 
 
 def test_a_finished_run_carried_on_does_nothing_and_says_why(caplog):
