@@ -157,13 +157,14 @@ class Checkpoint:
             return
         with _on_all_ranks(f"read {path}"):
             resumption = self._resumption(read(look_at(path)), state)
-        names = set[str]().union(*ranks.gathered(resumption.names()))
+            own = resumption.names()
+        names = set[str]().union(*ranks.gathered(own))
         with _on_all_ranks(f"load {path}"), _naming(path):
             resumption.check(names)
         with _on_all_ranks(f"load {path}"), _naming(path):
             resumption.carry_out(state)
         notes = state.recall(self, Notes)
-        notes.dropped = resumption.dropped_so_far
+        notes.override = list(self.override)
         notes.broken = sorted({*notes.broken, *broken})
         logger.info("goes on from %s (epoch %d, iteration %d)", path, state.epoch, state.iteration)
 
@@ -178,7 +179,7 @@ class Checkpoint:
         saved = content(snapshot)
         notes = saved.run["memory"].get(state.engine.name_of(self), {})
         return Resumption(
-            saved, state.engine, state.settings, self.override, notes.get("dropped", ())
+            saved, state.engine, state.settings, self.override, notes.get("override", ())
         )
 
     def _choose(self) -> tuple[Path | None, list[str]]:
@@ -223,8 +224,8 @@ class Notes:
     """Those that were passed over: they count for nothing and are left alone."""
     warned: bool = False
     """True once it was said that a metric is missing."""
-    dropped: list[str] = field(default_factory=list)
-    """The handlers that `override` let begin anew already: once is enough."""
+    override: list[str] = field(default_factory=list)
+    """What was accepted when the run last went on: a handler begins anew once, not each time."""
 
 
 @contextmanager

@@ -36,8 +36,8 @@ class Resumption:
     settings: Mapping[str, Any]
     """The script's, before anything was loaded."""
     override: Sequence[str] = ()
-    dropped: Sequence[str] = ()
-    """The handlers that began anew by this override in an earlier resumption already."""
+    earlier: Sequence[str] = ()
+    """The override of the resumption before: by it, handlers began anew already."""
 
     @cached_property
     def changes(self) -> list[Change]:
@@ -57,7 +57,7 @@ class Resumption:
     @cached_property
     def forgotten(self) -> list[str]:
         """Whose memory is not put back."""
-        once = {name for name in self.override if name not in self.dropped}
+        once = {name for name in self.override if name not in self.earlier}
         # Of another rank's memory, what is about that rank's own handlers is nobody's here.
         lost = self.override if self.content.is_own else self.unclaimed
         return [
@@ -65,11 +65,6 @@ class Resumption:
             for name in self.content.run["memory"]
             if name in once or (name in self.unclaimed and name in lost)
         ]
-
-    @property
-    def dropped_so_far(self) -> list[str]:
-        """What the next resumption is to know as dropped."""
-        return [n for n in self.override if n in self.dropped or n in self.forgotten]
 
     @cached_property
     def replayed(self) -> list[str]:
@@ -82,7 +77,8 @@ class Resumption:
         """What `override` can name."""
         settings = {*self.content.run["settings"], *self.settings}
         objects = {*self.content.objects, *self.engine.objects}
-        return settings | objects | {*self.content.run["memory"], *self.engine.attached}
+        handlers = {*self.content.run["memory"], *self.engine.attached}
+        return settings | objects | handlers | {*self.earlier}
 
     def check(self, names: Iterable[str]) -> None:
         """Compare all that can be compared; `names` are those of all ranks.
@@ -101,12 +97,12 @@ class Resumption:
             return
         accept = [*self.lonely, *(n for n in self.unclaimed if n not in self.forgotten)]
         accept = [*accept, *(each.name for each in refused)]
-        accept = list(dict.fromkeys(n for n in accept if n not in self.override))
-        raise ValueError(
-            "it does not fit this script:\n  " + "\n  ".join(lines) + "\nPut the script back to "
-            "what it was"
-            + (f", or accept it as it is by Checkpoint(..., override={accept})" if accept else "")
-        )
+        new = [name for name in accept if name not in self.override]
+        advice = "Put the script back to what it was"
+        if new:
+            names = [*self.override, *new]
+            advice += f", or accept that it is not by Checkpoint(..., override={names})"
+        raise ValueError("it does not fit this script:\n  " + "\n  ".join(lines) + f"\n{advice}")
 
     def carry_out(self, state: State[Any, Any]) -> None:
         """Put everything back.

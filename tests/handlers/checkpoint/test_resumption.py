@@ -6,12 +6,19 @@ import logging
 import math
 import subprocess
 import sys
+from dataclasses import dataclass, field
 
 import pytest
 import torch
 from torch import nn
 from torch.optim import SGD, Adam
-from torch.optim.lr_scheduler import CosineAnnealingLR, ExponentialLR, OneCycleLR, StepLR
+from torch.optim.lr_scheduler import (
+    CosineAnnealingLR,
+    ExponentialLR,
+    OneCycleLR,
+    ReduceLROnPlateau,
+    StepLR,
+)
 from torch.utils._pytree import tree_flatten
 
 from camshaft import Engine, Events, supervised
@@ -179,7 +186,7 @@ def test_an_override_accepts_what_it_names_and_nothing_else(tmp_path):
     options = {"schedule": cosine(50), "lr": 0.2, "momentum": 0.9}
     said = refusal(resumed(tmp_path, override=["optimizer.lr", "scheduler"], **options))
     assert said.count("->") == 1
-    assert "override=['optimizer.momentum'])" in said
+    assert "override=['optimizer.lr', 'scheduler', 'optimizer.momentum'])" in said
     assert resumed(tmp_path, override=["optimizer", "scheduler"], **options).run(7).state.step == 7
 
 
@@ -212,6 +219,31 @@ def test_a_schedule_of_another_class_is_replayed(tmp_path):
     assert "scheduler.class: 'ExponentialLR' in the checkpoint -> 'StepLR' in the script" in said
     script = resumed(tmp_path, override=["scheduler"], **options).run(20)
     assert script.rates == Script(None, **options).run(20).rates[8:]
+
+
+def test_the_peak_of_a_cycle_is_a_setting_of_the_optimizer(tmp_path):
+    Script(tmp_path, schedule=lambda o: OneCycleLR(o, 1.0, total_steps=60)).run(45)
+    options = {"schedule": lambda o: OneCycleLR(o, 2.0, total_steps=60)}
+    said = refusal(resumed(tmp_path, **options))
+    assert "override=['optimizer.lr', 'optimizer.max_lr', 'optimizer.min_lr'])" in said
+    script = resumed(tmp_path, override=["optimizer"], **options).run(60)
+    assert script.rates == Script(None, **options).run(60).rates[45:]
+
+
+def test_a_plateau_takes_other_settings_and_keeps_its_progress(tmp_path):
+    def plateau(script, patience):
+        script.scheduler = ReduceLROnPlateau(script.optimizer, patience=patience)
+        when = Events.ITERATION_COMPLETED
+        script.engine.on(when)(lambda state: state.metrics.update(score=1.0))
+        script.engine.add(LRSchedule(script.scheduler, when=when, monitor="score"))
+        return script
+
+    first = plateau(Script(tmp_path), 100).run(8)
+    assert first.scheduler.num_bad_epochs == 7
+    said = refusal(plateau(resumed(tmp_path), 9))
+    assert "scheduler.patience: 100 in the checkpoint -> 9 in the script" in said
+    script = plateau(resumed(tmp_path, override=["scheduler.patience"]), 9).run(13)
+    assert script.rates == pytest.approx([0.1, 0.1, 0.1, 0.01, 0.01])
 
 
 def test_a_schedule_can_come_and_go(tmp_path):
@@ -313,6 +345,7 @@ def test_a_handler_that_is_gone_can_be_left_out_and_stays_out(tmp_path):
     gone = {"resume": True, "override": ["EarlyStopping(worse)"]}
     state = scoring(tmp_path, SCORES, stop_at=5, **gone).run("ab", max_epochs=9)
     assert "EarlyStopping(worse)" not in state.loaded
+    assert scoring(tmp_path, SCORES, **gone).run("ab", max_epochs=7).epoch == 7  # the line stays
     assert scoring(tmp_path, SCORES, resume=True).run("ab", max_epochs=9).epoch == 9
 
 
@@ -348,19 +381,42 @@ def test_handlers_that_are_new_or_remembered_nothing_are_no_error_and_the_new_ar
     assert not math.isnan(script.state.metrics["val/loss"])
 
 
+class Diary:
+    """A handler whose memory the test makes."""
+
+    def __init__(self, make):
+        self.make = make
+
+    def attach(self, engine):
+        engine.on(Events.EPOCH_COMPLETED)(self.note)
+
+    def note(self, state):
+        state.recall(self, lambda: self.make(state))
+
+
+@dataclass
+class Seen:
+    losses: list = field(default_factory=list)
+
+
+@dataclass
+class Looked:
+    scores: list = field(default_factory=list)
+
+
 def test_what_a_handler_remembers_with_other_fields_is_an_error_by_name(tmp_path):
-    def engine(memory, resume=None):
-        class Diary:
-            def attach(self, engine):
-                engine.on(Events.EPOCH_COMPLETED)(self.note)
+    Script(tmp_path, Diary(lambda state: Seen())).run(5)
+    with pytest.raises(ValueError, match="what Diary remembered does not fit") as caught:
+        resumed(tmp_path, Diary(lambda state: Looked())).run(10)
+    assert "only in the checkpoint: 'losses'; fields only in Looked: 'scores'" in str(caught.value)
+    script = resumed(tmp_path, Diary(lambda state: Looked()), override=["Diary"]).run(10)
+    assert script.state.memory["Diary"] == Looked()
 
-            def note(self, state):
-                state.recall(self, dict)["loss"] = memory(state)
 
-        return Engine(lambda state, batch: None, Diary(), Checkpoint(tmp_path, resume=resume))
-
+def test_a_memory_that_holds_the_state_is_told_of_by_the_handler(tmp_path):
+    script = Script(tmp_path, Diary(lambda state: {"last": state}))
     with pytest.raises(TypeError, match=r"what Diary remembers cannot be saved: it holds the St"):
-        engine(lambda state: state).run("ab", max_epochs=1)
+        script.run(5)
     assert checkpoints(tmp_path) == []
 
 
@@ -417,7 +473,6 @@ def on_ranks(directory, epochs, count=2, **options):
 def test_on_two_ranks_errors_are_shared_and_what_one_rank_alone_remembers_is_no_misfit(tmp_path):
     directory = tmp_path / "run"
     assert [each["epoch"] for each in on_ranks(directory, 1)] == [1, 1]
-    assert [each["epoch"] for each in on_ranks(directory, 2)] == [2, 2]
     first, second = on_ranks(directory, 3, lr=[0.1, 0.2])
     assert first["said"].startswith("RuntimeError: another rank could not load")
     assert "optimizer.lr: 0.1 in the checkpoint -> 0.2 in the script" in second["said"]
