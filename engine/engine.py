@@ -80,7 +80,7 @@ class Engine(Generic[Batch, Output]):
         self._evaluate = evaluate
         self.signals: dict[EventEnum, Signal] = {}
         self._names: dict[int, str] = {}
-        self._taken: set[str] = set()
+        self._taken: dict[str, bool] = {}
         self._local = False
         self.add(*handlers)
 
@@ -123,7 +123,8 @@ class Engine(Generic[Batch, Output]):
             check_arity(function, 1, repr(trigger), "the state")
             owner = self._names.get(id(getattr(function, "__self__", None)))
             name = f"{owner}.{function.__name__}" if owner else label(function)
-            subscription = Subscription(function, trigger, stage, self._free(name), self._local)
+            name = self._free(name, of_a_handler=owner is not None)
+            subscription = Subscription(function, trigger, stage, name, self._local)
             for event in trigger.events:
                 self.signal(event).connect(subscription)
             return function
@@ -154,6 +155,15 @@ class Engine(Generic[Batch, Output]):
         if id(handler) not in self._names:
             raise ValueError(f"{handler!r} is not attached to this engine: engine.add(...) it")
         return self._names[id(handler)]
+
+    @property
+    def attached(self) -> list[str]:
+        """The names of all handlers, and of the functions attached by `on` that belong to none."""
+        return [name for name, of_a_handler in self._taken.items() if not of_a_handler]
+
+    def has_name(self, name: str) -> bool:
+        """True if something attached is called so: a handler, a function, a handler's method."""
+        return name in self._taken
 
     @cached_property
     def evaluation(self) -> Engine[Batch, Output]:
@@ -269,9 +279,9 @@ class Engine(Generic[Batch, Output]):
         finally:
             self._local = outer
 
-    def _free(self, name: str) -> str:
+    def _free(self, name: str, *, of_a_handler: bool = False) -> str:
         """The name itself, or with the first number that makes it a new one."""
         names = (name if number == 1 else f"{name}.{number}" for number in count(1))
         free = next(each for each in names if each not in self._taken)
-        self._taken.add(free)
+        self._taken[free] = of_a_handler
         return free

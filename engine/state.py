@@ -109,6 +109,8 @@ class State(Generic[Batch, Output]):
     """What handlers hold that has no place in a checkpoint, such as open files."""
     loaded: dict[str, Any] = field(default_factory=dict, repr=False)
     """What a saved run's handlers remembered and nobody has recalled so far."""
+    settings: dict[str, Any] = field(default_factory=dict, repr=False)
+    """What the script that began this run had set in its optimizers and schedules, by name."""
     position: Position | None = field(default=None, repr=False)
     """Where in the data the run is."""
     engine: Engine[Batch, Output] | None = field(default=None, repr=False)
@@ -192,13 +194,17 @@ class State(Generic[Batch, Output]):
             make: Makes an empty memory: a dataclass or dict of plain values and tensors, or an
                 object with `state_dict` and `load_state_dict`.
             saved: False for what has no place in a checkpoint, such as an open file.
+
+        Raises:
+            ValueError: What was saved under this name does not fit into what `make` makes.
         """
         name = type(handler).__name__ if self.engine is None else self.engine.name_of(handler)
         memories = self.memory if saved else self.resources
         if name not in memories:
-            memories[name] = make()
+            made = make()
             if saved and name in self.loaded:
-                restore(memories[name], self.loaded.pop(name))
+                self._restore(name, made)
+            memories[name] = made
         memory: Memory = memories[name]
         return memory
 
@@ -233,8 +239,10 @@ class State(Generic[Batch, Output]):
         saved["metrics"] = self.metrics.state_dict()
         saved["counts"] = self.counts.state_dict()
         saved["position"] = None if self.position is None else self.position.state_dict()
+        saved["settings"] = dict(self.settings)
+        saved["handlers"] = [] if self.engine is None else self.engine.attached
         saved["memory"] = self.loaded | {
-            name: snapshot(memory) for name, memory in self.memory.items()
+            name: self._remembered(name, memory) for name, memory in self.memory.items()
         }
         return saved
 
@@ -248,5 +256,23 @@ class State(Generic[Batch, Output]):
         self.metrics.load_state_dict(saved["metrics"])
         self.counts.load_state_dict(saved["counts"])
         self.position = None if saved["position"] is None else Position.of(saved["position"])
+        self.settings = dict(saved["settings"])
         self.memory.clear()
         self.loaded = dict(saved["memory"])
+
+    def _remembered(self, name: str, memory: Any) -> Any:
+        try:
+            return snapshot(memory)
+        except TypeError as error:
+            raise TypeError(f"what {name} remembers cannot be saved: {error}") from error
+
+    def _restore(self, name: str, memory: Any) -> None:
+        try:
+            restore(memory, self.loaded[name])
+        except ValueError as error:
+            raise ValueError(
+                f"what {name} remembered does not fit what it remembers now: {error}. Resume "
+                "with the code that saved it, or let it begin anew: "
+                f"Checkpoint(..., override=[{name!r}])"
+            ) from error
+        del self.loaded[name]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,8 +16,10 @@ from ...engine.state import State
 from ..scalars import scalars
 from .choice import choose, named
 from .manifest import Manifest
+from .resumption import Resumption
 from .retention import Keep, latest
-from .snapshot import put_back, take, take_part
+from .settings import settings
+from .snapshot import Snapshot, content, take, take_part
 from .store import Saved, checkpoints, drop, look_at, read, write
 
 logger = logging.getLogger("camshaft")
@@ -46,10 +48,16 @@ class Checkpoint:
         resume: True or `"latest"` to go on from the newest good checkpoint, or to start if there
             is none yet; `"best"` for the best one by the claim in `keep`; the path of one
             checkpoint to go on from no other. A run that carries on a given state loads nothing.
+        override: What may differ from the checkpoint, where it otherwise is an error that lists
+            it: settings such as `"optimizer.lr"`, `"scheduler.T_max"` or all of `"scheduler"`,
+            which are then the script's, a schedule being replayed to where the run is; objects
+            that only one side has, such as `"ema"`; handlers, such as `"EarlyStopping(val/loss)"`,
+            that begin anew, once. It may stay in the script.
 
     Raises:
-        TypeError: `keep` is not made of `latest`, `best` and `every`.
+        TypeError: `keep` is not made of `latest`, `best` and `every`, or `override` is no list.
         ValueError: `resume="best"` without exactly one `best(...)` in `keep`.
+        FileNotFoundError: `resume` is a path where there is nothing.
 
     >>> Checkpoint("runs/digits", resume="best")
     Traceback (most recent call last):
@@ -61,6 +69,7 @@ class Checkpoint:
     when: EventEnum | Trigger = Events.EPOCH_COMPLETED(last=True)
     keep: Keep = latest(2)
     resume: bool | str | Path | None = None
+    override: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         """Refuse what cannot be meant."""
@@ -75,12 +84,32 @@ class Checkpoint:
             )
         if self.resume == "best" and len(self.keep.bests) != 1:
             raise ValueError(f"resume='best' needs one best(...) in keep; it is {self.keep!r}")
+        if self._path is not None and not self._path.exists():
+            raise FileNotFoundError(
+                f"resume={str(self.resume)!r}: there is nothing at this path; it needs to be True, "
+                "'latest', 'best', or the path of one checkpoint"
+            )
+        if isinstance(self.override, str) or not all(isinstance(n, str) for n in self.override):
+            raise TypeError(
+                f"override={self.override!r}: needs a list of names, such as ['optimizer.lr']"
+            )
 
     def attach(self, engine: Engine[Any, Any]) -> None:
         """Load before the run, ask for saves by the trigger, and save when asked."""
-        engine.on(Events.LOADING)(self.load if self.resume else self.refuse_to_mix)
+        engine.on(Events.LOADING)(self.begin)
         engine.on(self.when, stage=Stage.REPORT)(self.ask)
         engine.on(Events.SAVING, stage=Stage.REPORT)(self.save)
+
+    def begin(self, state: State[Any, Any]) -> None:
+        """Note what the script has set, then go on from a checkpoint, or see that none is there."""
+        assert state.engine is not None
+        if state.iteration > 0 or state.position is not None:
+            return
+        state.settings = state.settings or settings(state.engine.objects)
+        if self.resume:
+            self.load(state)
+        else:
+            self.refuse_to_mix()
 
     def ask(self, state: State[Any, Any]) -> None:
         """Ask for a save at the next commit point."""
@@ -104,14 +133,13 @@ class Checkpoint:
                 logger.info("saved %s (%s)", saved.path, manifest.reason)
                 self._prune(state, saved)
 
-    def refuse_to_mix(self, state: State[Any, Any]) -> None:
+    def refuse_to_mix(self) -> None:
         """Begin no new run over the checkpoints of another: they would be dropped one by one.
 
         Raises:
             FileExistsError: There are some.
         """
-        fresh = state.iteration == 0 and state.position is None
-        if fresh and (found := checkpoints(self.directory)):
+        if found := checkpoints(self.directory):
             raise FileExistsError(
                 f"{self.directory} holds checkpoints of an earlier run, such as "
                 f"{found[-1].path.name}; pass resume=True to go on with it, or choose another "
@@ -120,9 +148,6 @@ class Checkpoint:
 
     def load(self, state: State[Any, Any]) -> None:
         """Put the engine's objects and the state to where a checkpoint has them."""
-        assert state.engine is not None
-        if state.iteration > 0 or state.position is not None:
-            return
         choice: tuple[Path | None, list[str]] = (None, [])
         with _on_all_ranks("find a checkpoint"):
             if ranks.rank() == 0:
@@ -130,19 +155,36 @@ class Checkpoint:
         path, broken = ranks.gathered(choice)[0]
         if path is None:
             return
-        with _on_all_ranks(f"load {path}"):
-            snapshot = read(look_at(path))
-            try:
-                put_back(snapshot, state, state.engine.objects)
-            except ValueError as error:
-                raise ValueError(f"cannot load {path}: {error}") from error
+        with _on_all_ranks(f"read {path}"):
+            resumption = self._resumption(read(look_at(path)), state)
+            own = resumption.names()
+        names = set[str]().union(*ranks.gathered(own))
+        with _on_all_ranks(f"load {path}"), _naming(path):
+            resumption.check(names)
+        with _on_all_ranks(f"load {path}"), _naming(path):
+            resumption.carry_out(state)
         notes = state.recall(self, Notes)
+        notes.override = list(self.override)
         notes.broken = sorted({*notes.broken, *broken})
         logger.info("goes on from %s (epoch %d, iteration %d)", path, state.epoch, state.iteration)
 
+    @property
+    def _path(self) -> Path | None:
+        """The one checkpoint to go on from, if it is named by its path."""
+        known = (True, False, None, "latest", "best")
+        return None if self.resume in known else Path(str(self.resume))
+
+    def _resumption(self, snapshot: Snapshot, state: State[Any, Any]) -> Resumption:
+        assert state.engine is not None
+        saved = content(snapshot)
+        notes = saved.run["memory"].get(state.engine.name_of(self), {})
+        return Resumption(
+            saved, state.engine, state.settings, self.override, notes.get("override", ())
+        )
+
     def _choose(self) -> tuple[Path | None, list[str]]:
-        if self.resume not in (True, "latest", "best"):
-            return named(Path(str(self.resume))).path, []
+        if self._path is not None:
+            return named(self._path).path, []
         by = self.keep.bests[0] if self.resume == "best" else None
         saved, broken = choose(Path(self.directory), by)
         return None if saved is None else saved.path, broken
@@ -182,6 +224,17 @@ class Notes:
     """Those that were passed over: they count for nothing and are left alone."""
     warned: bool = False
     """True once it was said that a metric is missing."""
+    override: list[str] = field(default_factory=list)
+    """What was accepted when the run last went on: a handler begins anew once, not each time."""
+
+
+@contextmanager
+def _naming(path: Path) -> Generator[None, None, None]:
+    """Say of what does not fit which checkpoint it does not fit."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"cannot load {path}: {error}") from error
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -12,6 +12,11 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from .weights import weights
+
+FROM_SCHEDULES = frozenset(
+    {"initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum", "swa_lr"}
+)
+"""What schedules note in the groups of an optimizer; one without a schedule does not have it."""
 
 
 def mismatches(objects: Mapping[str, Any], saved: Mapping[str, Any]) -> list[str]:
@@ -31,10 +36,18 @@ def mismatches(objects: Mapping[str, Any], saved: Mapping[str, Any]) -> list[str
     return found
 
 
-def _names(
-    what: str, place: str, own: Mapping[str, Any], saved: Mapping[str, Any]
-) -> Iterator[str]:
-    for where, names in ((place, own.keys() - saved), ("the checkpoint", saved.keys() - own)):
+def memory_mismatches(unclaimed: Sequence[str], new: Sequence[str]) -> list[str]:
+    """What handlers remembered and nobody can claim, beside those who might.
+
+    >>> memory_mismatches([], ["ProgressBar"])
+    []
+    """
+    return list(_names("handlers", "the script", new, unclaimed)) if unclaimed else []
+
+
+def _names(what: str, place: str, own: Collection[str], saved: Collection[str]) -> Iterator[str]:
+    sides = ((place, set(own).difference(saved)), ("the checkpoint", set(saved).difference(own)))
+    for where, names in sides:
         if names:
             yield f"{what} only in {where}: {', '.join(map(repr, sorted(names)))}"
 
@@ -66,7 +79,7 @@ def _of_optimizer(name: str, optimizer: Optimizer, saved: Mapping[str, Any]) -> 
 
 def _unknown(name: str, own: Mapping[str, Any], saved: Mapping[str, Any]) -> Iterator[str]:
     # The other way round is no misfit: newer versions of torch know more settings.
-    if names := saved.keys() - own.keys():
+    if names := saved.keys() - own.keys() - FROM_SCHEDULES:
         listed = ", ".join(map(repr, sorted(names)))
         yield f"{name!r} is of another class: it has no {listed}, which the checkpoint has"
 

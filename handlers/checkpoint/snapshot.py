@@ -1,4 +1,4 @@
-"""What a checkpoint holds of a run, and how it is put back."""
+"""What a checkpoint holds of a run."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from ...engine import ranks
 from ...engine.state import State
 from .codec import Encoder, decode
 from .manifest import PLAIN_NAME
-from .mismatch import mismatches
-from .weights import load_weights, weights
+from .weights import weights
 
 logger = logging.getLogger("camshaft")
 
@@ -68,34 +67,32 @@ def take(objects: Mapping[str, Any], parts: list[tuple[Any, dict[str, Tensor]]])
     return Snapshot(tree, {file: encoder.tensors for file, encoder in files.items()})
 
 
-def put_back(snapshot: Snapshot, state: State[Any, Any], objects: Mapping[str, Any]) -> None:
-    """Load all objects and the state, in place, or nothing: a misfit is found beforehand.
+@dataclass(frozen=True)
+class Content:
+    """A snapshot as this rank sees it, with plain values and tensors where they belong."""
+
+    objects: Mapping[str, Any]
+    run: Mapping[str, Any]
+    is_own: bool = True
+    """False if this is another rank's part, for want of an own one."""
+
+
+def content(snapshot: Snapshot) -> Content:
+    """What a snapshot holds for this rank.
 
     Raises:
-        ValueError: The checkpoint does not fit these objects; the message lists all that differs.
+        ValueError: It holds nothing that `take` makes.
     """
-    run = decode(_own(snapshot.tree["run"]), snapshot.tensors[TRAIN])
+    parts, own, count = snapshot.tree["run"], ranks.rank(), ranks.world_size()
+    if len(parts) != count:
+        own = 0
+        logger.warning(
+            "the checkpoint was written by %d ranks and is loaded by %d: all of them go on with "
+            "the random numbers of the first one, so this is not exactly the same run",
+            *(len(parts), count),
+        )
     saved = {
         name: decode(each["content"], snapshot.tensors[each["file"]])
         for name, each in snapshot.tree["objects"].items()
     }
-    if found := mismatches(objects, saved):
-        raise ValueError("it does not fit the engine's objects:\n  " + "\n  ".join(found))
-    # What was not looked at in every detail comes first: if it refuses, the model is as it was.
-    for name in sorted(saved, key=lambda name: isinstance(objects[name], Module)):
-        if isinstance(objects[name], Module):
-            load_weights(objects[name], saved[name])
-        else:
-            objects[name].load_state_dict(saved[name])
-    state.load_state_dict(run)
-
-
-def _own(parts: list[Any]) -> Any:
-    if len(parts) == ranks.world_size():
-        return parts[ranks.rank()]
-    logger.warning(
-        "the checkpoint was written by %d ranks and is loaded by %d: all of them go on with the "
-        "random numbers of the first one, so this is not exactly the same run",
-        *(len(parts), ranks.world_size()),
-    )
-    return parts[0]
+    return Content(saved, decode(parts[own], snapshot.tensors[TRAIN]), own == ranks.rank())

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import pytest
 import torch
 
+from camshaft import State
 from camshaft.engine.memory import restore, snapshot
 
 
@@ -38,6 +39,33 @@ def test_what_has_a_state_dict_is_loaded_in_place():
     assert other.average is average
     assert torch.equal(average.weight, memory.average.weight)
     assert other.steps == 3
+
+
+def test_a_dict_may_gain_and_lose_names_and_a_dataclass_may_not():
+    with pytest.raises(
+        ValueError,
+        match=r"fields only in the checkpoint: 'when'; fields only in Best: 'seen'$",
+    ):
+        restore(Best(), {"value": 0.1, "when": 3})
+    with pytest.raises(ValueError, match="only in the checkpoint: none; fields only in Best: 's"):
+        restore(Best(), {"value": 0.1})
+    with pytest.raises(ValueError, match="it was saved as a list, not by fields"):
+        restore(Best(), [1])
+
+
+def test_a_memory_that_does_not_fit_is_as_it_was():
+    best = Best()
+    with pytest.raises(ValueError, match="only in Best"):
+        restore(best, {"value": 0.1})
+    assert best == Best()
+
+
+@pytest.mark.parametrize("kind", ["a field", "an entry", "all"])
+def test_a_memory_that_holds_the_state_is_refused(kind):
+    state = State()
+    memory = {"a field": Best(state), "an entry": {"run": state}, "all": state}[kind]
+    with pytest.raises(TypeError, match="it holds the State of a run, which holds all memories"):
+        snapshot(memory)
 
 
 def test_what_cannot_be_saved_is_an_error_that_says_what_can():

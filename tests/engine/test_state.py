@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+import pytest
+
 from camshaft import Engine, EventEnum, Events, State
 
 
@@ -24,6 +26,10 @@ class Counter:
 
 def idle(state, batch):
     return batch
+
+
+def idle_at_start(state):
+    return None
 
 
 def test_what_a_handler_remembers_belongs_to_the_run():
@@ -50,6 +56,33 @@ def test_what_has_no_place_in_a_checkpoint_is_kept_apart_and_dropped_at_the_end(
     state = engine.run("a", max_epochs=1)
     assert during == [{"Opener": []}]
     assert (state.memory, state.resources) == ({}, {})
+
+
+def test_what_a_handler_remembered_with_other_fields_is_an_error_that_names_it():
+    state = State(engine=Engine(idle, counter := Counter()))
+    state.loaded = {"Counter": {"looks": 2}}
+    with pytest.raises(ValueError, match="^what Counter remembered does not fit") as caught:
+        state.recall(counter, Tally)
+    assert "'looks'; fields only in Tally: 'calls'" in str(caught.value)
+    assert "Checkpoint(..., override=['Counter'])" in str(caught.value)
+    assert (state.memory, state.loaded) == ({}, {"Counter": {"looks": 2}})
+
+
+def test_a_handler_that_remembers_the_state_itself_is_named():
+    state = State(engine=Engine(idle, counter := Counter()))
+    state.recall(counter, lambda: {"last": state})
+    with pytest.raises(TypeError, match="^what Counter remembers cannot be saved: it holds the S"):
+        state.state_dict()
+
+
+def test_a_state_says_who_is_attached():
+    engine = Engine(idle, Counter(), Counter())
+    engine.on(Events.STARTED)(idle_at_start)
+    assert State(engine=engine).state_dict()["handlers"] == [
+        *("Counter", "Counter.2", "idle_at_start")
+    ]
+    assert engine.has_name("Counter.2.count")
+    assert not engine.has_name("Counter.3")
 
 
 def test_a_state_is_saved_as_plain_values_and_goes_on_from_them():

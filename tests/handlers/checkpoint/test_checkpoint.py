@@ -10,6 +10,7 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -398,7 +399,7 @@ def test_an_epoch_that_is_stopped_is_stopped_after_a_resume_too(tmp_path):
 
 
 def test_a_path_that_is_not_there_is_an_error(tmp_path):
-    with pytest.raises(FileNotFoundError, match="nowhere' is no whole checkpoint"):
+    with pytest.raises(FileNotFoundError, match="nowhere': there is nothing at this path"):
         scoring([0.1], Checkpoint(tmp_path, resume=tmp_path / "nowhere")).run("ab", max_epochs=1)
 
 
@@ -482,13 +483,16 @@ def test_a_handler_is_a_value_that_knows_no_run(tmp_path):
     [
         ({"keep": 2}, TypeError, r"keep=2: needs latest\(\.\.\.\), best"),
         ({"resume": "best"}, ValueError, r"resume='best' needs one best\(\.\.\.\) in keep"),
+        ({"resume": "latst"}, FileNotFoundError, "to be True, 'latest', 'best', or the path"),
+        ({"override": "optimizer.lr"}, TypeError, r"needs a list of names, such as \['optimizer"),
+        ({"override": [Path("lr")]}, TypeError, "needs a list of names"),
         (
             {"resume": "best", "keep": best(1, "a") | best(1, "b")},
             ValueError,
             "needs one best",
         ),
     ],
-    ids=["keep", "best without a claim", "two claims"],
+    ids=["keep", "best without a claim", "typo", "a string", "no strings", "two claims"],
 )
 def test_what_cannot_be_meant_is_refused_when_the_handler_is_made(arguments, error, says):
     with pytest.raises(error, match=says):

@@ -6,7 +6,7 @@ from torch.nn import Linear, Sequential
 from torch.optim import SGD, Adam
 from torch.optim.lr_scheduler import CosineAnnealingLR, StepLR
 
-from camshaft.handlers.checkpoint.mismatch import mismatches
+from camshaft.handlers.checkpoint.mismatch import memory_mismatches, mismatches
 from camshaft.handlers.checkpoint.weights import weights
 
 
@@ -66,3 +66,17 @@ def test_an_optimizer_or_a_schedule_of_another_class_is_told_by_what_it_remember
     own, other = pairs[kind]
     (line,) = mismatches({kind: own}, {kind: other.state_dict()})
     assert line.startswith(f"'{kind}' is of another class: it has no ")
+
+
+def test_a_handler_that_is_missed_is_listed_with_those_that_may_be_its_new_name():
+    assert memory_mismatches(["old"], ["new", "bar"]) == [
+        "handlers only in the script: 'bar', 'new'",
+        "handlers only in the checkpoint: 'old'",
+    ]
+    assert memory_mismatches([], ["new", "bar"]) == []
+
+
+def test_what_a_schedule_noted_in_an_optimizer_is_no_misfit():
+    own, scheduled = SGD(Linear(2, 1).parameters(), 0.1), SGD(Linear(2, 1).parameters(), 0.1)
+    StepLR(scheduled, 1)
+    assert mismatches({"optimizer": own}, {"optimizer": scheduled.state_dict()}) == []

@@ -1,0 +1,491 @@
+"""Going on with a script that is not what it was: an error that lists it, or an override."""
+
+import copy
+import json
+import logging
+import math
+import subprocess
+import sys
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+from torch import nn
+from torch.optim import SGD, Adam
+from torch.optim.lr_scheduler import (
+    CosineAnnealingLR,
+    ExponentialLR,
+    OneCycleLR,
+    ReduceLROnPlateau,
+    StepLR,
+)
+from torch.utils._pytree import tree_flatten
+
+from camshaft import Engine, Events, supervised
+from camshaft.handlers import EarlyStopping, LRSchedule, ProgressBar, Validate
+from camshaft.handlers.checkpoint import Checkpoint, checkpoints, latest
+
+DATA = [(torch.full((2, 3), step / 5), torch.ones(2, 1)) for step in range(5)]
+
+
+def cosine(horizon):
+    return lambda optimizer: CosineAnnealingLR(optimizer, horizon)
+
+
+class Average:
+    """An object of a user's own."""
+
+    def __init__(self, value=0.0):
+        self.value = value
+
+    def state_dict(self):
+        return {"value": self.value}
+
+    def load_state_dict(self, saved):
+        self.value = saved["value"]
+
+
+class Script:
+    """What a training script makes anew whenever it is started."""
+
+    def __init__(self, directory, *handlers, schedule=None, resume=None, override=(), **options):
+        torch.manual_seed(0)
+        self.model = nn.Linear(3, 1)
+        kind = options.pop("optimizer", SGD)
+        self.optimizer = kind(self.model.parameters(), **{"lr": 0.1, **options})
+        self.engine = supervised(self.model, self.optimizer, nn.functional.mse_loss)
+        self.rates = []
+        if schedule is not None:
+            self.scheduler = schedule(self.optimizer)
+            self.engine.add(LRSchedule(self.scheduler))
+        if directory is not None:
+            handler = Checkpoint(directory, keep=latest(9), resume=resume, override=override)
+            self.engine.add(handler)
+        self.engine.add(*handlers)
+
+        @self.engine.on(Events.GRADIENTS_READY)
+        def note(state):
+            self.rates.append(self.optimizer.param_groups[0]["lr"])
+
+    def run(self, steps):
+        self.state = self.engine.run(DATA, max_steps=steps)
+        return self
+
+
+def resumed(directory, *handlers, **options):
+    return Script(directory, *handlers, resume=True, **options)
+
+
+def everything(script):
+    """All that a load could change, as one comparable list."""
+    objects = {name: each.state_dict() for name, each in script.engine.objects.items()}
+    leaves, shape = tree_flatten(copy.deepcopy(objects))
+    return [str(shape), *(x.tolist() if isinstance(x, torch.Tensor) else x for x in leaves)]
+
+
+def refusal(script):
+    """The message of the error, which leaves everything as it was."""
+    before = everything(script)
+    began = []
+    script.engine.on(Events.STARTED)(began.append)
+    with pytest.raises(ValueError, match=r"^cannot load .*iteration-\d+: ") as caught:
+        script.run(1000)
+    assert everything(script) == before
+    assert began == []
+    return str(caught.value)
+
+
+def test_loading_is_in_place(tmp_path):
+    Script(tmp_path, schedule=cosine(100), momentum=0.9).run(3)
+    script = resumed(tmp_path, schedule=cosine(100), momentum=0.9)
+    seen = [script.model, script.optimizer, script.scheduler, *script.model.parameters()]
+    tensors = [parameter.data_ptr() for parameter in script.model.parameters()]
+    script.run(3)
+    assert script.state.step == 3
+    objects = script.engine.objects
+    found = [objects["model"], objects["optimizer"], objects["scheduler"]]
+    parameters = script.optimizer.param_groups[0]["params"]
+    assert list(map(id, [*found, *parameters])) == list(map(id, seen))
+    assert [parameter.data_ptr() for parameter in script.model.parameters()] == tensors
+    assert list(map(id, script.model.parameters())) == list(map(id, parameters))
+    assert script.scheduler.optimizer is script.optimizer
+
+
+def test_the_rates_of_a_resumed_schedule_are_those_of_the_whole(tmp_path):
+    whole = Script(None, schedule=cosine(100)).run(100).rates
+    first = Script(tmp_path, schedule=cosine(100)).run(45).rates
+    assert first + resumed(tmp_path, schedule=cosine(100)).run(100).rates == whole
+
+
+def test_a_longer_horizon_is_an_error_that_says_what_to_do_and_an_override_goes_on(
+    tmp_path, caplog
+):
+    Script(tmp_path, schedule=cosine(100)).run(45)
+    said = refusal(resumed(tmp_path, schedule=cosine(200)))
+    assert "\n  scheduler.T_max: 100 in the checkpoint -> 200 in the script\n" in said
+    assert "Checkpoint(..., override=['scheduler.T_max'])" in said
+    script = resumed(tmp_path, schedule=cosine(200), override=["scheduler.T_max"])
+    with caplog.at_level(logging.WARNING, "camshaft"):
+        script.run(200)
+    assert script.rates == Script(None, schedule=cosine(200)).run(200).rates[45:]
+    assert "scheduler.T_max: 100 in the checkpoint -> 200 in the script" in caplog.text
+
+
+def test_what_was_overridden_is_in_force_from_then_on(tmp_path):
+    Script(tmp_path, schedule=cosine(100)).run(45)
+    resumed(tmp_path, schedule=cosine(200), override=["scheduler"]).run(60)
+    again = resumed(tmp_path, schedule=cosine(200)).run(70)
+    assert again.state.step == 70
+    script = resumed(tmp_path, schedule=cosine(200), override=["scheduler"])  # the line stays
+    script.run(200)
+    assert script.rates == Script(None, schedule=cosine(200)).run(200).rates[70:]
+    said = refusal(resumed(tmp_path, schedule=cosine(100)))
+    assert "scheduler.T_max: 200 in the checkpoint -> 100 in the script" in said
+
+
+def test_another_rate_is_an_error_and_an_override_replays_the_schedule(tmp_path):
+    Script(tmp_path, schedule=cosine(100)).run(45)
+    said = refusal(resumed(tmp_path, schedule=cosine(100), lr=0.05))
+    assert said.count("->") == 1
+    assert "optimizer.lr: 0.1 in the checkpoint -> 0.05 in the script" in said
+    script = resumed(tmp_path, schedule=cosine(100), lr=0.05, override=["optimizer.lr"]).run(100)
+    assert script.rates == Script(None, schedule=cosine(100), lr=0.05).run(100).rates[45:]
+    assert script.optimizer.param_groups[0]["initial_lr"] == 0.05
+
+
+@pytest.mark.parametrize("new", [0.05, torch.tensor(0.05)], ids=["number", "tensor"])
+def test_without_a_schedule_the_scripts_values_are_set_and_the_momentum_goes_on(tmp_path, new):
+    first = Script(tmp_path, momentum=0.9).run(7)
+    override = ["optimizer.lr", "optimizer.weight_decay"]
+    script = resumed(tmp_path, momentum=0.9, lr=new, weight_decay=0.1, override=override)
+
+    @script.engine.on(Events.STARTED)
+    def look(state):
+        (group,) = script.optimizer.param_groups
+        assert (group["lr"], group["weight_decay"], group["momentum"]) == (new, 0.1, 0.9)
+        for own, other in zip(group["params"], first.model.parameters(), strict=True):
+            momentum = script.optimizer.state[own]["momentum_buffer"]
+            assert torch.equal(momentum, first.optimizer.state[other]["momentum_buffer"])
+
+    assert script.run(8).rates == [new]
+
+
+def test_all_changes_are_listed_at_once(tmp_path):
+    early = EarlyStopping("loss", patience=100)
+    Script(tmp_path, early, schedule=cosine(100)).run(5)
+    script = resumed(tmp_path, schedule=cosine(50), lr=0.2, momentum=0.9)
+    script.engine.objects["ema"] = Average()
+    said = refusal(script)
+    names = [*("'ema'", "'EarlyStopping(loss)'", "'optimizer.lr'", "'optimizer.momentum'")]
+    assert f"override=[{', '.join(names)}, 'scheduler.T_max'])" in said
+    assert "objects only in the engine: 'ema'" in said
+
+
+def test_an_override_accepts_what_it_names_and_nothing_else(tmp_path):
+    Script(tmp_path, schedule=cosine(100)).run(5)
+    options = {"schedule": cosine(50), "lr": 0.2, "momentum": 0.9}
+    said = refusal(resumed(tmp_path, override=["optimizer.lr", "scheduler"], **options))
+    assert said.count("->") == 1
+    assert "override=['optimizer.lr', 'scheduler', 'optimizer.momentum'])" in said
+    assert resumed(tmp_path, override=["optimizer", "scheduler"], **options).run(7).state.step == 7
+
+
+def test_an_override_of_a_name_that_nothing_has_is_an_error_that_lists_what_there_is(tmp_path):
+    Script(tmp_path).run(5)
+    said = refusal(resumed(tmp_path, override=["optimizer.lr", "optimiser.lr"]))
+    assert "override=['optimiser.lr']: nothing is called so; there are Checkpoint, " in said
+    assert "optimizer.lr, optimizer.maximize" in said
+
+
+def test_where_there_is_no_checkpoint_yet_an_override_waits(tmp_path):
+    assert resumed(tmp_path, override=["scheduler"]).run(3).state.step == 3
+
+
+def test_a_schedule_that_the_new_horizon_ends_before_is_an_error(tmp_path):
+    Script(tmp_path, schedule=lambda o: OneCycleLR(o, 1.0, total_steps=60)).run(45)
+    script = resumed(
+        tmp_path, schedule=lambda o: OneCycleLR(o, 1.0, total_steps=40), override=["scheduler"]
+    )
+    weight = script.model.weight.clone()
+    with pytest.raises(ValueError, match="the changed schedule 'scheduler' cannot go on: Tried"):
+        script.run(50)
+    assert torch.equal(script.model.weight, weight)
+
+
+def test_a_schedule_of_another_class_is_replayed(tmp_path):
+    Script(tmp_path, schedule=lambda o: ExponentialLR(o, 0.9)).run(8)
+    options = {"schedule": lambda o: StepLR(o, 5, 0.5)}
+    said = refusal(resumed(tmp_path, **options))
+    assert "scheduler.class: 'ExponentialLR' in the checkpoint -> 'StepLR' in the script" in said
+    script = resumed(tmp_path, override=["scheduler"], **options).run(20)
+    assert script.rates == Script(None, **options).run(20).rates[8:]
+
+
+def test_the_peak_of_a_cycle_is_a_setting_of_the_optimizer(tmp_path):
+    Script(tmp_path, schedule=lambda o: OneCycleLR(o, 1.0, total_steps=60)).run(45)
+    options = {"schedule": lambda o: OneCycleLR(o, 2.0, total_steps=60)}
+    said = refusal(resumed(tmp_path, **options))
+    assert "override=['optimizer.lr', 'optimizer.max_lr', 'optimizer.min_lr'])" in said
+    script = resumed(tmp_path, override=["optimizer"], **options).run(60)
+    assert script.rates == Script(None, **options).run(60).rates[45:]
+
+
+def test_a_plateau_takes_other_settings_and_keeps_its_progress(tmp_path):
+    def plateau(script, patience):
+        script.scheduler = ReduceLROnPlateau(script.optimizer, patience=patience)
+        when = Events.ITERATION_COMPLETED
+        script.engine.on(when)(lambda state: state.metrics.update(score=1.0))
+        script.engine.add(LRSchedule(script.scheduler, when=when, monitor="score"))
+        return script
+
+    first = plateau(Script(tmp_path), 100).run(8)
+    assert first.scheduler.num_bad_epochs == 7
+    said = refusal(plateau(resumed(tmp_path), 9))
+    assert "scheduler.patience: 100 in the checkpoint -> 9 in the script" in said
+    script = plateau(resumed(tmp_path, override=["scheduler.patience"]), 9).run(13)
+    assert script.rates == pytest.approx([0.1, 0.1, 0.1, 0.01, 0.01])
+
+
+def test_a_schedule_can_come_and_go(tmp_path):
+    Script(tmp_path).run(5)
+    options = {"schedule": lambda o: ExponentialLR(o, 0.5)}
+    assert "objects only in the engine: 'scheduler'" in refusal(resumed(tmp_path, **options))
+    assert resumed(tmp_path, override=["scheduler"], **options).run(7).rates == [0.1, 0.05]
+    assert "objects only in the checkpoint: 'scheduler'" in refusal(resumed(tmp_path))
+    assert resumed(tmp_path, override=["scheduler"]).run(9).rates == [0.025, 0.025]
+
+
+def test_an_optimizer_of_another_class_is_told_of_by_its_class(tmp_path):
+    Script(tmp_path, optimizer=Adam).run(3)
+    said = refusal(resumed(tmp_path, optimizer=torch.optim.AdamW))
+    assert "optimizer.class: 'Adam' in the checkpoint -> 'AdamW' in the script" in said
+
+
+def test_objects_that_only_one_side_has_are_left_alone_if_that_is_said(tmp_path, caplog):
+    script = Script(tmp_path)
+    script.engine.objects["ema"] = Average(3.0)
+    script.run(5)
+    script = resumed(tmp_path)
+    script.engine.objects["mean"] = mean = Average(7.0)
+    said = refusal(script)
+    assert "objects only in the engine: 'mean'" in said
+    assert "objects only in the checkpoint: 'ema'" in said
+    assert "override=['ema', 'mean']" in said
+    script = resumed(tmp_path, override=["ema", "mean"])
+    script.engine.objects["mean"] = mean
+    with caplog.at_level(logging.WARNING, "camshaft"):
+        assert script.run(7).state.step == 7
+    assert mean.value == 7.0
+    assert "ema: not in the script, left out" in caplog.text
+    assert "mean: not in the checkpoint, stays as the script made it" in caplog.text
+
+
+def test_an_object_that_refuses_leaves_the_model_as_it_was(tmp_path):
+    class Stubborn(Average):
+        def load_state_dict(self, saved):
+            raise RuntimeError("no")
+
+    script = Script(tmp_path)
+    script.engine.objects["a"] = Average()
+    script.run(5)
+    script = resumed(tmp_path)
+    script.engine.objects["a"] = Stubborn()
+    weight = script.model.weight.clone()
+    with pytest.raises(RuntimeError, match="no"):
+        script.run(9)
+    assert torch.equal(script.model.weight, weight)
+
+
+def scoring(directory, scores, *monitors, resume=None, override=(), stop_at=None):
+    """An engine with two scores an epoch, one that improves and one that does not."""
+    engine = Engine(lambda state, batch: None)
+
+    @engine.on(Events.EPOCH_COMPLETED)
+    def score(state):
+        state.metrics.update(better=-float(state.epoch), worse=scores[state.epoch - 1])
+        if state.epoch == stop_at:
+            state.stop("pause", resumable=True)
+
+    engine.add(*(EarlyStopping(monitor) for monitor in monitors))
+    return engine.add(Checkpoint(directory, resume=resume, override=override))
+
+
+SCORES = [0.5, *(0.6 for _ in range(20))]
+
+
+def test_patience_goes_on_and_a_renamed_handler_is_told_of_with_both_names(tmp_path):
+    monitors = ("better", "worse")
+    scoring(tmp_path, SCORES, *monitors, stop_at=3).run("ab", max_epochs=9)  # two bad looks
+    engine = scoring(tmp_path, SCORES, "better", "score", resume=True)
+    with pytest.raises(ValueError, match="it does not fit this script") as caught:
+        engine.run("ab", max_epochs=9)
+    assert "handlers only in the script: 'EarlyStopping(score)'" in str(caught.value)
+    assert "handlers only in the checkpoint: 'EarlyStopping(worse)'" in str(caught.value)
+    assert "override=['EarlyStopping(worse)']" in str(caught.value)
+    state = scoring(tmp_path, SCORES, *monitors, resume=True).run("ab", max_epochs=9)
+    assert state.epoch == 4
+    assert "worse has not improved on 0.5 in 3 looks" in str(state.stop_reason)
+
+
+def test_an_override_lets_a_handler_begin_anew_once(tmp_path, caplog):
+    scoring(tmp_path, SCORES, "worse", stop_at=3).run("ab", max_epochs=9)
+    again = {"resume": True, "override": ["EarlyStopping(worse)"]}
+    with caplog.at_level(logging.WARNING, "camshaft"):
+        scoring(tmp_path, SCORES, "worse", stop_at=5, **again).run("ab", max_epochs=9)
+    assert "EarlyStopping(worse): what it remembered is dropped" in caplog.text
+    caplog.clear()
+    # From its best of 0.6 in the fourth epoch, it has waited once; the line stays in the script.
+    state = scoring(tmp_path, SCORES, "worse", **again).run("ab", max_epochs=20)
+    assert state.epoch == 7
+    assert "dropped" not in caplog.text
+
+
+def test_a_handler_that_is_gone_can_be_left_out_and_stays_out(tmp_path):
+    scoring(tmp_path, SCORES, "worse", stop_at=3).run("ab", max_epochs=9)
+    gone = {"resume": True, "override": ["EarlyStopping(worse)"]}
+    state = scoring(tmp_path, SCORES, stop_at=5, **gone).run("ab", max_epochs=9)
+    assert "EarlyStopping(worse)" not in state.loaded
+    assert scoring(tmp_path, SCORES, **gone).run("ab", max_epochs=7).epoch == 7  # the line stays
+    assert scoring(tmp_path, SCORES, resume=True).run("ab", max_epochs=9).epoch == 9
+
+
+def test_a_function_whose_trigger_remembers_is_missed_too(tmp_path):
+    def engine(resume=None, *functions):
+        made = Engine(lambda state, batch: None, Checkpoint(tmp_path, resume=resume))
+        for function in functions:
+            made.on(Events.ITERATION_COMPLETED(seconds=1000))(function)
+        return made
+
+    def report(state):
+        return None
+
+    def tell(state):
+        return None
+
+    engine(None, report).run("abcd", max_epochs=1)
+    with pytest.raises(ValueError, match="only in the checkpoint: 'report'") as caught:
+        engine(True, tell).run("abcd", max_epochs=2)
+    assert "handlers only in the script: 'tell'" in str(caught.value)
+    assert engine(True, report, tell).run("abcd", max_epochs=2).epoch == 2
+
+
+def test_handlers_that_are_new_or_remembered_nothing_are_no_error_and_the_new_are_told_of(
+    tmp_path, caplog
+):
+    Script(tmp_path, ProgressBar()).run(5)
+    script = resumed(tmp_path, EarlyStopping("loss"), Validate(DATA))
+    with caplog.at_level(logging.INFO, "camshaft"):
+        assert script.run(10).state.step == 10
+    new = "new since the checkpoint, and begin with nothing: EarlyStopping(loss), Validate(val)"
+    assert new in caplog.messages
+    assert not math.isnan(script.state.metrics["val/loss"])
+
+
+class Diary:
+    """A handler whose memory the test makes."""
+
+    def __init__(self, make):
+        self.make = make
+
+    def attach(self, engine):
+        engine.on(Events.EPOCH_COMPLETED)(self.note)
+
+    def note(self, state):
+        state.recall(self, lambda: self.make(state))
+
+
+@dataclass
+class Seen:
+    losses: list = field(default_factory=list)
+
+
+@dataclass
+class Looked:
+    scores: list = field(default_factory=list)
+
+
+def test_what_a_handler_remembers_with_other_fields_is_an_error_by_name(tmp_path):
+    Script(tmp_path, Diary(lambda state: Seen())).run(5)
+    with pytest.raises(ValueError, match="what Diary remembered does not fit") as caught:
+        resumed(tmp_path, Diary(lambda state: Looked())).run(10)
+    assert "only in the checkpoint: 'losses'; fields only in Looked: 'scores'" in str(caught.value)
+    script = resumed(tmp_path, Diary(lambda state: Looked()), override=["Diary"]).run(10)
+    assert script.state.memory["Diary"] == Looked()
+
+
+def test_a_memory_that_holds_the_state_is_told_of_by_the_handler(tmp_path):
+    script = Script(tmp_path, Diary(lambda state: {"last": state}))
+    with pytest.raises(TypeError, match=r"what Diary remembers cannot be saved: it holds the St"):
+        script.run(5)
+    assert checkpoints(tmp_path) == []
+
+
+RANKS = """
+import json
+import os
+import sys
+import torch
+import torch.distributed as distributed
+from torch import nn
+from camshaft import Engine, Events
+from camshaft.engine.ranks import on_rank
+from camshaft.handlers import EarlyStopping, JSONLines
+from camshaft.handlers.checkpoint import Checkpoint
+
+rank, ranks, store, directory = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
+epochs, options = int(sys.argv[5]), json.loads(sys.argv[6])
+if ranks > 1:
+    distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+optimizer = torch.optim.SGD(nn.Linear(1, 1).parameters(), options.get("lr", [0.1, 0.1])[rank])
+engine = Engine(lambda state, batch: None, objects={"optimizer": optimizer})
+if options.get("rows", True):
+    engine.add(JSONLines(directory + "/rows.jsonl"))
+override = options.get("override", [])
+engine.add(Checkpoint(directory, resume=True, override=override))
+engine.on(Events.EPOCH_COMPLETED)(lambda state: state.metrics.update(score=1.0 * state.epoch))
+said, epoch = None, None
+try:
+    epoch = engine.run([1, 2], max_epochs=epochs).epoch
+except Exception as error:
+    said = f"{type(error).__name__}: {error}"
+print(json.dumps({"said": said, "epoch": epoch, "lr": optimizer.param_groups[0]["lr"]}), flush=True)
+if ranks > 1:
+    distributed.barrier()
+os._exit(0)  # gloo's threads sometimes abort a process that ends in the usual way
+"""
+
+
+def on_ranks(directory, epochs, count=2, **options):
+    store = directory.parent / f"store-{epochs}-{len(list(directory.parent.iterdir()))}"
+    directory.mkdir(exist_ok=True)
+    arguments = [str(count), str(store), str(directory), str(epochs), json.dumps(options)]
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", RANKS, str(rank), *arguments],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(count)
+    ]
+    return [json.loads(process.communicate(timeout=100)[0]) for process in processes]
+
+
+def test_on_two_ranks_errors_are_shared_and_what_one_rank_alone_remembers_is_no_misfit(tmp_path):
+    directory = tmp_path / "run"
+    assert [each["epoch"] for each in on_ranks(directory, 1)] == [1, 1]
+    first, second = on_ranks(directory, 3, lr=[0.1, 0.2])
+    assert first["said"].startswith("RuntimeError: another rank could not load")
+    assert "optimizer.lr: 0.1 in the checkpoint -> 0.2 in the script" in second["said"]
+    first, second = on_ranks(directory, 3, rows=False)
+    assert "handlers only in the checkpoint: 'JSONLines'" in first["said"]
+    assert second["said"].startswith("RuntimeError: another rank could not load")
+    options = {"rows": False, "override": ["JSONLines", "optimizer.lr"], "lr": [0.2, 0.2]}
+    for each in on_ranks(directory, 3, **options):
+        assert each == {"said": None, "epoch": 3, "lr": 0.2}
+
+
+def test_on_more_ranks_than_wrote_it_only_the_first_one_misses_its_handlers(tmp_path):
+    directory = tmp_path / "run"
+    assert on_ranks(directory, 1, count=1)[0]["epoch"] == 1
+    assert [each["epoch"] for each in on_ranks(directory, 2)] == [2, 2]
+    assert on_ranks(directory, 3, count=1)[0]["epoch"] == 3
