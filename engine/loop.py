@@ -145,7 +145,9 @@ class Loop(Generic[Batch, Output]):
             served = len(state.saves)
             self.moments.announce(Events.SAVING, state)
             del state.saves[:served]
-        state.attention = bool(state.saves)
+        state.attention = False  # before the look, since other threads may ask for a save
+        if state.saves:
+            state.attention = True
         return state.stop_reason is not None or state.epoch_stopped
 
     def _is_over(self) -> bool:

@@ -7,6 +7,8 @@ group is up.
 from __future__ import annotations
 
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -59,6 +61,18 @@ def gathered(value: Value) -> list[Value]:
     if not is_distributed():
         return [value]
     return [each for (each,) in _ignite().all_gather((value,))]  # a tuple stays what it is
+
+
+@contextmanager
+def on_all_ranks(task: str) -> Generator[None, None, None]:
+    """What one rank raises inside is raised on all, so that none waits for it."""
+    raised: Exception | None = None
+    try:
+        yield
+    except Exception as error:
+        raised = error
+    if any_rank(raised is not None):
+        raise raised or RuntimeError(f"another rank could not {task}; its own error says why")
 
 
 def _ignite() -> Any:

@@ -158,7 +158,8 @@ class State(Generic[Batch, Output]):
         """Ask for a checkpoint; it is written at the next commit point.
 
         That is between two iterations or epochs, when all handlers of the moment have run and no
-        accumulation window is open, so a checkpoint never holds half a step.
+        accumulation window is open, so a checkpoint never holds half a step. Other threads may ask
+        too.
 
         Args:
             reason: What the checkpoint says of why it is there.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +13,14 @@ from ...engine import ranks
 from ...engine.engine import Engine
 from ...engine.events import EventEnum, Events, Stage, Trigger
 from ...engine.state import State
-from ..scalars import scalars
 from .choice import choose, named
-from .manifest import Manifest
+from .recorder import Notes, asked, check, recorder, warn_of_missing
 from .resumption import Resumption
 from .retention import Keep, latest
 from .settings import settings
 from .snapshot import Snapshot, content, take, take_part
-from .store import Saved, checkpoints, drop, look_at, read, write
+from .store import checkpoints, look_at, read
+from .writer import Failure
 
 logger = logging.getLogger("camshaft")
 
@@ -33,15 +33,19 @@ class Checkpoint:
     directory without any pickle: `<name>.safetensors` for each module, such as
     `model.safetensors`, under the plain names of its weights; `train.safetensors` and
     `state.json` for everything else; and `manifest.json`, with checksums of them all. It appears
-    at once, when it is really on the disk, and only then are older ones dropped. If writing fails,
-    the error ends the run, and the older checkpoints are as they were.
+    at once, when it is really on the disk, and only then are older ones dropped.
+
+    The run only waits for a copy in memory; a thread writes it, while the next save waits for it
+    and so does the end of the run. Writing that fails is tried again after 1, 2 and 4 seconds,
+    then `failure` decides; the older checkpoints are as they were.
 
     A run that goes on from a checkpoint is the same run to the last bit, at the end of an epoch or
     in the middle. A broken checkpoint is passed over, loudly, for the newest good one. On several
     ranks, the first one writes and all of them load.
 
     Args:
-        directory: Where this run's checkpoints lie; one run writes to it at a time.
+        directory: Where this run's checkpoints lie, on a disk or a mounted file system; one run
+            writes to it at a time.
         when: When to save. `state.save("why")` saves too.
         keep: Which to keep: `latest(2) | best(1, "val/loss") | every(10_000)`. The newest one
             always stays, and so does the one that `resume` names by its path.
@@ -53,10 +57,16 @@ class Checkpoint:
             which are then the script's, a schedule being replayed to where the run is; objects
             that only one side has, such as `"ema"`; handlers, such as `"EarlyStopping(val/loss)"`,
             that begin anew, once. It may stay in the script.
+        background: False to write on the thread that trains: it waits for the disk, and needs no
+            memory for a copy.
+        retries: How often writing that failed is tried again.
+        failure: `"raise"` to end the run by an OSError at the next commit point, at the latest
+            when it is closed; `"warn"` to go on, and write the next save as usual.
 
     Raises:
         TypeError: `keep` is not made of `latest`, `best` and `every`, or `override` is no list.
-        ValueError: `resume="best"` without exactly one `best(...)` in `keep`.
+        ValueError: `resume="best"` without exactly one `best(...)` in `keep`, or a directory that
+            is the address of an object store.
         FileNotFoundError: `resume` is a path where there is nothing.
 
     >>> Checkpoint("runs/digits", resume="best")
@@ -70,18 +80,13 @@ class Checkpoint:
     keep: Keep = latest(2)
     resume: bool | str | Path | None = None
     override: Sequence[str] = ()
+    background: bool = True
+    retries: int = 3
+    failure: Failure = "raise"
 
     def __post_init__(self) -> None:
         """Refuse what cannot be meant."""
-        if not isinstance(self.keep, Keep):
-            raise TypeError(
-                f"keep={self.keep!r}: needs latest(...), best(...), every(...), or some of them "
-                "combined with |"
-            )
-        if Path(self.directory).is_file():
-            raise NotADirectoryError(
-                f"Checkpoint({str(self.directory)!r}) is a file; name a directory for checkpoints"
-            )
+        check(self)
         if self.resume == "best" and len(self.keep.bests) != 1:
             raise ValueError(f"resume='best' needs one best(...) in keep; it is {self.keep!r}")
         if self._path is not None and not self._path.exists():
@@ -95,10 +100,21 @@ class Checkpoint:
             )
 
     def attach(self, engine: Engine[Any, Any]) -> None:
-        """Load before the run, ask for saves by the trigger, and save when asked."""
+        """Lock and load before the run, ask for saves by the trigger, and save when asked."""
+        engine.on(Events.LOADING)(self.open)
         engine.on(Events.LOADING)(self.begin)
         engine.on(self.when, stage=Stage.REPORT)(self.ask)
         engine.on(Events.SAVING, stage=Stage.REPORT)(self.save)
+        # First of all, so that whoever else is called at the end can read what was written.
+        engine.on(Events.CLOSED, stage=Stage.MEASURE)(self.close)
+
+    def open(self, state: State[Any, Any]) -> None:
+        """Keep the directory for this run.
+
+        Raises:
+            BlockingIOError: Another run writes to it.
+        """
+        recorder(self, state).open()
 
     def begin(self, state: State[Any, Any]) -> None:
         """Note what the script has set, then go on from a checkpoint, or see that none is there."""
@@ -116,22 +132,42 @@ class Checkpoint:
         state.save(repr(Trigger.of(self.when)), by=self)
 
     def save(self, state: State[Any, Any]) -> None:
-        """Write a checkpoint if anybody asked for one here; then drop what nobody claims."""
-        reasons = dict.fromkeys(reason for reason, by in state.saves if by is None or by is self)
-        if not reasons:
+        """Copy the run if anybody asked for that here; the copy is written in the background.
+
+        Raises:
+            OSError: The save before could not be written.
+        """
+        if not (reason := asked(self, state, of_all=True)):
             return
         assert state.engine is not None
-        self._warn_of_missing(state)
-        with _on_all_ranks("take part in a checkpoint"):
+        own = recorder(self, state)
+        own.open()
+        warn_of_missing(self, state)
+        with ranks.on_all_ranks("take part in a checkpoint"):
+            own.wait()
             part = take_part(state)
         parts = ranks.gathered(part)
-        with _on_all_ranks("write a checkpoint"):
+        with ranks.on_all_ranks("write a checkpoint"):
             if ranks.rank() == 0:
                 snapshot = take(state.engine.objects, parts)
-                manifest = Manifest.about(state, ", ".join(reasons), scalars(state.metrics))
-                saved = write(Path(self.directory), snapshot, manifest)
-                logger.info("saved %s (%s)", saved.path, manifest.reason)
-                self._prune(state, saved)
+                spared = Path(str(self.resume)).resolve()  # the script will ask for it again
+                own.record(state, snapshot, reason, broken=self._broken(state), spared=spared)
+
+    def wait(self, state: State[Any, Any]) -> None:
+        """Wait until the last save is on the disk: for handlers that read it during the run.
+
+        Raises:
+            OSError: It could not be written.
+        """
+        recorder(self, state).wait()
+
+    def close(self, state: State[Any, Any]) -> None:
+        """Wait until the last save is on the disk, and let others have the directory.
+
+        Raises:
+            OSError: It could not be written.
+        """
+        recorder(self, state).close(state)
 
     def refuse_to_mix(self) -> None:
         """Begin no new run over the checkpoints of another: they would be dropped one by one.
@@ -149,19 +185,19 @@ class Checkpoint:
     def load(self, state: State[Any, Any]) -> None:
         """Put the engine's objects and the state to where a checkpoint has them."""
         choice: tuple[Path | None, list[str]] = (None, [])
-        with _on_all_ranks("find a checkpoint"):
+        with ranks.on_all_ranks("find a checkpoint"):
             if ranks.rank() == 0:
                 choice = self._choose()
         path, broken = ranks.gathered(choice)[0]
         if path is None:
             return
-        with _on_all_ranks(f"read {path}"):
+        with ranks.on_all_ranks(f"read {path}"):
             resumption = self._resumption(read(look_at(path)), state)
             own = resumption.names()
         names = set[str]().union(*ranks.gathered(own))
-        with _on_all_ranks(f"load {path}"), _naming(path):
+        with ranks.on_all_ranks(f"load {path}"), _naming(path):
             resumption.check(names)
-        with _on_all_ranks(f"load {path}"), _naming(path):
+        with ranks.on_all_ranks(f"load {path}"), _naming(path):
             resumption.carry_out(state)
         notes = state.recall(self, Notes)
         notes.override = list(self.override)
@@ -189,43 +225,10 @@ class Checkpoint:
         saved, broken = choose(Path(self.directory), by)
         return None if saved is None else saved.path, broken
 
-    def _prune(self, state: State[Any, Any], newest: Saved) -> None:
+    def _broken(self, state: State[Any, Any]) -> list[str]:
         notes = state.recall(self, Notes)
-        notes.broken = [name for name in notes.broken if name != newest.path.name]
-        found = [each for each in checkpoints(self.directory) if each.path.name not in notes.broken]
-        kept = self.keep.kept(each.manifest for each in found)
-        spared = Path(str(self.resume)).resolve()  # the script will ask for it again
-        for each in found:
-            if each.manifest.number not in kept and each.path.resolve() != spared:
-                drop(each)
-
-    def _warn_of_missing(self, state: State[Any, Any]) -> None:
-        notes = state.recall(self, Notes)
-        numbers = scalars(state.metrics)
-        missing = sorted({best.metric for best in self.keep.bests} - numbers.keys())
-        if missing and not notes.warned:
-            notes.warned = True
-            logger.warning(
-                "%r goes by %s, which no handler has produced so far; the metrics that are numbers "
-                "are %s. A checkpoint without it is never best",
-                *(
-                    self.keep,
-                    ", ".join(map(repr, missing)),
-                    ", ".join(map(repr, numbers)) or "none",
-                ),
-            )
-
-
-@dataclass
-class Notes:
-    """What a run remembers of its checkpoints."""
-
-    broken: list[str] = field(default_factory=list)
-    """Those that were passed over: they count for nothing and are left alone."""
-    warned: bool = False
-    """True once it was said that a metric is missing."""
-    override: list[str] = field(default_factory=list)
-    """What was accepted when the run last went on: a handler begins anew once, not each time."""
+        notes.broken = [name for name in notes.broken if (Path(self.directory) / name).exists()]
+        return notes.broken.copy()
 
 
 @contextmanager
@@ -235,15 +238,3 @@ def _naming(path: Path) -> Generator[None, None, None]:
         yield
     except ValueError as error:
         raise ValueError(f"cannot load {path}: {error}") from error
-
-
-@contextmanager
-def _on_all_ranks(task: str) -> Generator[None, None, None]:
-    """What one rank raises inside is raised on all, so that none waits for it."""
-    raised: Exception | None = None
-    try:
-        yield
-    except Exception as error:
-        raised = error
-    if ranks.any_rank(raised is not None):
-        raise raised or RuntimeError(f"another rank could not {task}; its own error says why")

@@ -2,20 +2,96 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
 import zlib
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import Executor
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from shutil import rmtree
+from shutil import disk_usage, rmtree
 from uuid import uuid4
 
 from .manifest import Contents
 
 CHUNK = 16 * 2**20
 LEFTOVER = re.compile(r"\.(tmp|del)-(iteration-\d+(\.\d+)?|LATEST)-[0-9a-f]{32}")
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a file is to hold: so many bytes, in pieces that can be asked for again."""
+
+    size: int
+    pieces: Callable[[], Iterable[memoryview]]
+
+    @classmethod
+    def of(cls, content: bytes | memoryview) -> Source:
+        """All of it in one piece."""
+        return cls(len(content), lambda: [memoryview(content)])
+
+
+class Sums:
+    """The size and the CRC-32 of each 16 MiB of what is added piece by piece."""
+
+    def __init__(self) -> None:
+        """Start with nothing."""
+        self.size = 0
+        self._sums: list[int] = []
+
+    def add(self, piece: memoryview) -> None:
+        """Go on with these bytes."""
+        while piece:
+            filled = self.size % CHUNK
+            part, piece = piece[: CHUNK - filled], piece[CHUNK - filled :]
+            before = self._sums.pop() if filled else 0
+            self._sums.append(zlib.crc32(part, before))
+            self.size += len(part)
+
+    def contents(self) -> Contents:
+        """What was added so far."""
+        return Contents(self.size, list(self._sums))
+
+
+def write_file(path: Path, source: Source, helper: Executor) -> Contents:
+    """Write a new file and wait until it is on the disk; return its size and checksums.
+
+    The checksums are taken by the helper, of the same memory, while it is written.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    sums = Sums()
+    with path.open("xb") as file:
+        for piece in source.pieces():
+            for begin in range(0, len(piece), CHUNK):
+                chunk = piece[begin : begin + CHUNK]
+                added = helper.submit(sums.add, chunk)
+                try:
+                    file.write(chunk)
+                finally:
+                    added.result()
+        file.flush()
+        os.fsync(file.fileno())
+    return sums.contents()
+
+
+def need_space(directory: Path, size: int) -> None:
+    """Refuse to begin what the disk cannot take.
+
+    Raises:
+        OSError: ENOSPC: the directory's file system has less free space than `size` bytes.
+    """
+    usage = disk_usage(directory)
+    if usage.total and usage.free < size:  # some network file systems do not tell
+        raise OSError(
+            errno.ENOSPC,
+            f"{os.strerror(errno.ENOSPC)}: {size:,} bytes are needed in {directory}, and "
+            f"{usage.free:,} are free",
+        )
 
 
 def contents_of(path: Path) -> Contents:
@@ -26,12 +102,11 @@ def contents_of(path: Path) -> Contents:
     """
     if not stat.S_ISREG(path.lstat().st_mode):
         raise OSError(f"{path.name} is no regular file")
-    size, sums = 0, list[int]()
+    sums = Sums()
     with path.open("rb") as file:
         while chunk := file.read(CHUNK):
-            size += len(chunk)
-            sums.append(zlib.crc32(chunk))
-    return Contents(size, sums)
+            sums.add(memoryview(chunk))
+    return sums.contents()
 
 
 def synchronise(path: Path) -> None:

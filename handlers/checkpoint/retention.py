@@ -87,16 +87,19 @@ class Keep:
         return [claim for claim in self.claims if isinstance(claim, Best)]
 
     def kept(self, saved: Iterable[Manifest]) -> set[int]:
-        """The numbers of those that are kept.
+        """The numbers of those that are kept: what is claimed, and always the newest one."""
+        return (self | latest(1)).claimed(saved)
 
-        The newest one always is. Of several of one iteration, only the last one written counts.
+    def claimed(self, saved: Iterable[Manifest]) -> set[int]:
+        """The numbers of those that are claimed.
+
+        Of several of one iteration, only the last one written counts.
         """
         by_iteration: dict[int, Manifest] = {}
         for each in sorted(saved, key=lambda each: each.number):
             by_iteration[each.iteration] = each
         current = sorted(by_iteration.values(), key=lambda each: each.number)
-        claims = (Latest(1), *self.claims)
-        return {each.number for claim in claims for each in claim.chosen(current)}
+        return {each.number for claim in self.claims for each in claim.chosen(current)}
 
     def __repr__(self) -> str:
         """The claims as one writes them."""

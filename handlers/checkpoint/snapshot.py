@@ -64,6 +64,8 @@ def take(objects: Mapping[str, Any], parts: list[tuple[Any, dict[str, Tensor]]])
             content = weights(each) if isinstance(each, Module) else each.state_dict()
             saved[name] = {"file": TRAIN, "content": train.encode(content, name)}
     tree = {"objects": saved, "run": [own for own, _ in parts]}
+    if not parts and not train.tensors:  # an export of modules
+        del files[TRAIN]
     return Snapshot(tree, {file: encoder.tensors for file, encoder in files.items()})
 
 
@@ -84,6 +86,8 @@ def content(snapshot: Snapshot) -> Content:
         ValueError: It holds nothing that `take` makes.
     """
     parts, own, count = snapshot.tree["run"], ranks.rank(), ranks.world_size()
+    if not parts:
+        raise ValueError("it holds exported weights alone, and no run can go on from these")
     if len(parts) != count:
         own = 0
         logger.warning(

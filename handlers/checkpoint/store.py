@@ -5,23 +5,35 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
+from shutil import disk_usage
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
-from torch import Tensor
+from safetensors.torch import load_file
 
-from .files import appearing, contents_of, make_directory, sweep, synchronise, vanish
-from .manifest import Contents, Manifest
+from .files import (
+    Source,
+    appearing,
+    contents_of,
+    make_directory,
+    need_space,
+    synchronise,
+    vanish,
+    write_file,
+)
+from .manifest import Manifest
+from .retention import Keep
 from .snapshot import Snapshot
+from .staging import TENSORS, TREE, uncopied
 
 logger = logging.getLogger("camshaft")
 
 NAME = re.compile(r"iteration-\d{10,}(\.\d+)?")
-MANIFEST, TREE, LATEST, TENSORS = "manifest.json", "state.json", "LATEST", ".safetensors"
+MANIFEST, LATEST = "manifest.json", "LATEST"
 
 
 @dataclass(frozen=True)
@@ -96,6 +108,11 @@ def read(saved: Saved) -> Snapshot:
 
 
 def write(directory: Path, snapshot: Snapshot, manifest: Manifest) -> Saved:
+    """Write a snapshot that nobody changes meanwhile: see `write_files`."""
+    return write_files(directory, uncopied(snapshot), manifest)
+
+
+def write_files(directory: Path, sources: Mapping[str, Source], manifest: Manifest) -> Saved:
     """Write a checkpoint that is complete, or not there at all; tell when it is on the disk.
 
     Raises:
@@ -104,23 +121,41 @@ def write(directory: Path, snapshot: Snapshot, manifest: Manifest) -> Saved:
     place = _free(directory, manifest.iteration)
     try:
         make_directory(directory)
-        sweep(directory)
+        need_space(directory, sum(source.size for source in sources.values()))
         with appearing(place) as temporary:
             temporary.mkdir()
-            number = 1 + max((each.manifest.number for each in checkpoints(directory)), default=0)
-            whole = replace(manifest, number=number, files=_write_files(temporary, snapshot))
+            number = _next_number(each.manifest for each in checkpoints(directory))
+            with ThreadPoolExecutor(1, "camshaft-checksums") as helper:
+                files = {
+                    name: write_file(temporary / name, source, helper)
+                    for name, source in sorted(sources.items())
+                }
+            whole = replace(manifest, number=number, files=files)
             (temporary / MANIFEST).write_text(whole.to_json())
             synchronise(temporary / MANIFEST)
         with appearing(directory / LATEST) as temporary:
             temporary.write_text(f"{place.name}\n")
-    except (OSError, SafetensorError) as error:
-        failure = OSError(
-            f"could not write the checkpoint {place}: {error}. Nothing of it is left, and older "
-            "ones are as they were"
-        )
-        failure.errno = getattr(error, "errno", None)
-        raise failure from error
+    except OSError as error:
+        raise _failure(place, error) from error
     return Saved(place, whole)
+
+
+def is_claimed(directory: Path, keep: Keep, manifest: Manifest) -> bool:
+    """True if a claim would keep this one, were it written now."""
+    found = [each.manifest for each in checkpoints(directory)]
+    new = replace(manifest, number=_next_number(found))
+    return new.number in keep.claimed([*found, new])
+
+
+def prune(
+    directory: Path, keep: Keep, broken: Collection[str] = (), spared: Path | None = None
+) -> None:
+    """Drop the checkpoints that nobody claims, but not those to be spared, nor broken ones."""
+    found = [each for each in checkpoints(directory) if each.path.name not in broken]
+    kept = keep.kept(each.manifest for each in found)
+    for each in found:
+        if each.manifest.number not in kept and each.path.resolve() != spared:
+            drop(each)
 
 
 def drop(saved: Saved) -> None:
@@ -131,29 +166,24 @@ def drop(saved: Saved) -> None:
         logger.warning("the checkpoint %s is no longer wanted, but stays: %s", saved.path, error)
 
 
-def _write_files(directory: Path, snapshot: Snapshot) -> dict[str, Contents]:
-    for name, tensors in snapshot.tensors.items():
-        save_file(_separate(tensors), directory / f"{name}{TENSORS}")
-    (directory / TREE).write_text(json.dumps(snapshot.tree))
-    usual = (directory / TREE).stat().st_mode  # safetensors' are for the owner's eyes only
-    files = {}
-    for path in sorted(directory.iterdir()):
-        path.chmod(usual)
-        synchronise(path)
-        files[path.name] = contents_of(path)
-    return files
+def _next_number(found: Iterable[Manifest]) -> int:
+    return 1 + max((manifest.number for manifest in found), default=0)
 
 
-def _separate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors, contiguous and each with memory of its own, which safetensors asks for."""
-    seen: set[int] = set()
-    separate: dict[str, Tensor] = {}
-    for name, tensor in tensors.items():
-        plain = tensor.resolve_conj().resolve_neg().contiguous()
-        memory = plain.untyped_storage().data_ptr()
-        separate[name] = plain.clone() if memory in seen else plain
-        seen.add(memory)
-    return separate
+def _failure(place: Path, error: OSError) -> OSError:
+    """The error of a checkpoint that could not be written, of which nothing is left."""
+    free = "unknown"
+    with suppress(OSError):
+        if place.exists():  # only its name, or LATEST, did not get to the disk
+            vanish(place)
+    with suppress(OSError):
+        free = f"{disk_usage(place.parent).free:,}"
+    failure = OSError(
+        f"could not write the checkpoint {place}: {error} (bytes free there: {free}). Nothing of "
+        "it is left, and older ones are as they were"
+    )
+    failure.errno = error.errno
+    return failure
 
 
 def _free(directory: Path, iteration: int) -> Path:

@@ -539,7 +539,8 @@ def test_a_process_killed_while_it_saves_loses_no_more_than_that_save(tmp_path):
         time.sleep(0.003)  # into the save of that iteration, or of the next
         process.send_signal(signal.SIGKILL)
         reached = max([25, *map(int, process.stdout.read().split())])
-    assert checkpoints(killed)[-1].manifest.iteration >= reached - 1
+    # The last one asked for waits for the one before it, and was being written.
+    assert checkpoints(killed)[-1].manifest.iteration >= reached - 2
     assert last_line(killed, 60) == last_line(tmp_path / "whole", 60)
     assert sorted(path.name for path in killed.iterdir()) == [
         *("LATEST", "iteration-0000000059", "iteration-0000000060")
@@ -554,11 +555,11 @@ def test_a_process_killed_forty_times_at_random_moments_ends_as_the_whole_run(tm
         with start(killed, 4000) as process:
             assert process.stdout is not None
             first = int(process.stdout.readline())
-            assert first >= reached
+            assert first >= reached - 1
             time.sleep(chance.uniform(0, 0.3))
             process.send_signal(signal.SIGKILL)
             reached = max([first, *map(int, process.stdout.read().split())])
-        assert checkpoints(killed)[-1].manifest.iteration >= reached - 1
+        assert checkpoints(killed)[-1].manifest.iteration >= reached - 2
     assert last_line(killed, 4000) == last_line(tmp_path / "whole", 4000)
 
 

@@ -1,0 +1,112 @@
+"""One writer to a directory at a time."""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+import socket
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+try:
+    import fcntl
+except ImportError:  # where there are no such locks, only this process's own runs are told apart
+    fcntl = None  # type: ignore[assignment]
+
+logger = logging.getLogger("camshaft")
+
+LOCK = "LOCK"
+HELD_BY_ANOTHER = (errno.EACCES, errno.EAGAIN)
+
+_held: dict[tuple[int, int], dict[str, Any]] = {}
+"""What this process holds: its locks do not hold against itself."""
+_guard = Lock()
+
+
+@contextmanager
+def locked(directory: Path) -> Generator[None, None, None]:
+    """Keep a directory that exists for oneself, in this process and against all others.
+
+    The system lets go of the lock when the process ends, however it ends, and processes forked
+    meanwhile do not have it. Files in the directory can be read at any time; only `LOCK` is not
+    to be opened by the process that holds it, since closing it would give the lock away.
+
+    Raises:
+        BlockingIOError: Somebody else has it; the message says which process, where, since when.
+    """
+    owner = {
+        "process": os.getpid(),
+        "host": socket.gethostname(),
+        "since": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    status = directory.stat()
+    key = (status.st_dev, status.st_ino)
+    with _guard:
+        if key in _held and _held[key]["process"] == owner["process"]:
+            raise _refusal(directory, _held[key], "a run in this very process")
+        descriptor = _acquire(directory, owner)
+        _held[key] = owner
+    try:
+        yield
+    finally:
+        if os.getpid() == owner["process"]:  # not in a fork, which has not got the lock
+            with _guard:
+                del _held[key]
+                _release(directory, descriptor)
+
+
+def _acquire(directory: Path, owner: dict[str, Any]) -> int | None:
+    if fcntl is None:
+        return None
+    while True:
+        descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            found = os.read(descriptor, 1000)
+            os.close(descriptor)
+            if error.errno in HELD_BY_ANOTHER:
+                raise _refusal(directory, _told(found), "another run") from error
+            logger.warning("%s cannot be locked, so nothing keeps others out: %s", directory, error)
+            return None
+        if _is_at(directory / LOCK, descriptor):
+            os.truncate(descriptor, 0)
+            os.write(descriptor, json.dumps(owner).encode())
+            return descriptor
+        os.close(descriptor)  # its holder has removed it in between
+
+
+def _release(directory: Path, descriptor: int | None) -> None:
+    if descriptor is not None:
+        with suppress(OSError):
+            (directory / LOCK).unlink()
+        os.close(descriptor)
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
+def _told(content: bytes) -> dict[str, Any]:
+    try:
+        told = json.loads(content)
+    except ValueError:
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def _refusal(directory: Path, owner: dict[str, Any], who: str) -> BlockingIOError:
+    process, host, since = (owner.get(key, "unknown") for key in ("process", "host", "since"))
+    return BlockingIOError(
+        f"{who} writes to {directory} (process {process} on {host}, since {since}); wait for its "
+        "end, or choose another directory"
+    )

@@ -1,0 +1,89 @@
+"""Writing beside the run: one thing at a time, again if it fails, and the error told."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Literal
+
+logger = logging.getLogger("camshaft")
+
+FIRST_WAIT = 1.0
+"""Seconds before the first new attempt; before each further one it is twice as long."""
+
+Failure = Literal["raise", "warn"]
+
+
+@dataclass(eq=False)
+class Writer:
+    """Does one task at a time, in a thread of its own or, without `background`, at once.
+
+    What fails with an OSError is tried again up to `retries` times. If it fails for good,
+    `failure` decides: `"raise"` it in who waits next, or `"warn"` and go on.
+    """
+
+    background: bool
+    retries: int
+    failure: Failure
+    _pool: ThreadPoolExecutor | None = field(default=None, init=False)
+    _pending: Future[None] | None = field(default=None, init=False)
+
+    def start(self, task: Callable[[], None], failed: Callable[[], object]) -> None:
+        """Begin a task, when the one before is done; call `failed` if it raises."""
+        self.wait()
+        if not self.background:
+            self._attempt(task)
+            return
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(1, "camshaft-checkpoints")
+        self._pending = self._pool.submit(self._carry_out, task, failed)
+
+    def wait(self) -> None:
+        """Wait for the task under way, if there is one.
+
+        Raises:
+            OSError: It failed for good; each failure is raised once.
+        """
+        if self._pending is not None:
+            try:
+                self._pending.result()
+            finally:
+                if self._pending.done():  # an interrupt may come first
+                    self._pending = None
+
+    def close(self, last: Callable[[], None]) -> None:
+        """Wait for the task under way; do one thing after it, even if waiting is interrupted."""
+        try:
+            self.wait()
+        finally:
+            if self._pool is None:
+                last()
+            else:
+                self._pool.submit(last)
+                self._pool.shutdown()
+                self._pool = None
+
+    def _carry_out(self, task: Callable[[], None], failed: Callable[[], object]) -> None:
+        try:
+            self._attempt(task)
+        except BaseException:
+            failed()
+            raise
+
+    def _attempt(self, task: Callable[[], None]) -> None:
+        for attempt in range(self.retries + 1):
+            try:
+                return task()
+            except OSError as error:
+                if attempt == self.retries and self.failure == "raise":
+                    raise
+                if attempt == self.retries:
+                    logger.error("%s; the run goes on without it", error)
+                    return
+                wait = FIRST_WAIT * 2**attempt
+                again = f"{attempt + 1} of {self.retries}"
+                logger.warning("%s; trying again in %g s (%s)", error, wait, again)
+                time.sleep(wait)

@@ -1,0 +1,127 @@
+"""Exports: one object's weights, with a policy of their own."""
+
+import logging
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from camshaft import Engine, Events
+from camshaft.handlers import Checkpoint, Export, best, latest
+from camshaft.handlers.checkpoint import checkpoints
+from camshaft.handlers.checkpoint.store import verify
+
+
+def scoring(scores, *handlers):
+    """An engine whose weight is the number of the epoch, and whose score is taken from a list."""
+    model = nn.Linear(1, 1, bias=False)
+    objects = {"model": model, "optimizer": torch.optim.SGD(model.parameters(), 0.1)}
+    engine = Engine(lambda state, batch: None, objects=objects)
+
+    @engine.on(Events.EPOCH_COMPLETED)
+    def score(state):
+        model.weight.data.fill_(float(state.epoch))
+        state.metrics["score"] = scores[state.epoch - 1]
+
+    return engine.add(*handlers)
+
+
+def weights(directory):
+    found = [load_file(each.path / "model.safetensors") for each in checkpoints(directory)]
+    return [each["weight"].item() for each in found]
+
+
+def test_the_weights_alone_are_written_and_load_into_the_model(tmp_path):
+    scoring([0.1], Export(tmp_path)).run("ab", max_epochs=1)
+    (saved,) = checkpoints(tmp_path)
+    verify(saved)
+    names = sorted(path.name for path in saved.path.iterdir())
+    assert names == ["manifest.json", "model.safetensors", "state.json"]
+    model = nn.Linear(1, 1, bias=False)
+    model.load_state_dict(load_file(saved.path / "model.safetensors"))
+    assert model.weight.item() == 1.0
+    assert saved.manifest.metrics == {"score": 0.1}
+
+
+def test_the_best_stands_beside_the_checkpoints_and_nothing_else_does(tmp_path):
+    scores = [0.5, 0.9, 0.6, 0.95, 0.1]
+    handlers = (
+        Export(tmp_path / "best", keep=best(1, "score", mode="max")),
+        Checkpoint(tmp_path / "run"),
+    )
+    scoring(scores, *handlers).run("ab", max_epochs=5)
+    assert weights(tmp_path / "best") == [4.0]
+    assert weights(tmp_path / "run") == [4.0, 5.0]
+
+
+def test_scores_survive_a_resume(tmp_path, caplog):
+    def run(scores, epochs):
+        export = Export(tmp_path / "best", keep=best(1, "score", mode="max"))
+        engine = scoring(scores, export, Checkpoint(tmp_path / "run", resume=True))
+        engine.run("ab", max_epochs=epochs)
+
+    run([0.5, 0.9, 0.6], 3)
+    assert weights(tmp_path / "best") == [2.0]
+    run([0, 0, 0, 0.7], 4)
+    assert weights(tmp_path / "best") == [2.0]
+    run([0, 0, 0, 0, 0.95], 5)
+    assert weights(tmp_path / "best") == [5.0]
+    assert caplog.records == []
+
+
+def test_claims_combine_and_another_trigger_can_be_given(tmp_path):
+    export = Export(tmp_path, when=Events.ITERATION_COMPLETED(every=3), keep=latest(2))
+    scoring([0.1] * 5, export).run("ab", max_epochs=5)
+    assert [each.manifest.iteration for each in checkpoints(tmp_path)] == [6, 9]
+
+
+def test_an_export_is_asked_for_by_its_own_trigger_alone(tmp_path):
+    engine = scoring([0.1], Export(tmp_path / "model"), Checkpoint(tmp_path / "run"))
+    engine.on(Events.ITERATION_COMPLETED(at=1))(lambda state: state.save("the user asked"))
+    engine.run("ab", max_epochs=1)
+    assert [each.manifest.iteration for each in checkpoints(tmp_path / "run")] == [1, 2]
+    assert [each.manifest.iteration for each in checkpoints(tmp_path / "model")] == [2]
+
+
+def test_no_run_goes_on_from_an_export(tmp_path):
+    scoring([0.1], Export(tmp_path)).run("ab", max_epochs=1)
+    engine = scoring([0.1], Checkpoint(tmp_path, resume=True))
+    with pytest.raises(ValueError, match="it holds exported weights alone"):
+        engine.run("ab", max_epochs=1)
+
+
+def test_an_object_that_is_not_there_is_refused_before_the_run(tmp_path):
+    engine = scoring([0.1], Export(tmp_path, name="ema"))
+    with pytest.raises(ValueError, match=r"Export\(name='ema'\).*: 'model', 'optimizer'"):
+        engine.run("ab", max_epochs=1)
+
+
+def test_another_object_can_be_named(tmp_path):
+    scoring([0.1], Export(tmp_path, name="optimizer")).run("ab", max_epochs=1)
+    verify(checkpoints(tmp_path)[0])
+
+
+def test_one_directory_cannot_be_for_exports_and_checkpoints(tmp_path):
+    with pytest.raises(BlockingIOError, match="choose another directory"):
+        scoring([0.1], Checkpoint(tmp_path), Export(tmp_path)).run("ab", max_epochs=1)
+
+
+def test_exports_of_an_earlier_run_are_told_of(tmp_path, caplog):
+    scoring([0.1], Export(tmp_path)).run("ab", max_epochs=1)
+    with caplog.at_level(logging.WARNING, "camshaft"):
+        scoring([0.1], Export(tmp_path)).run("ab", max_epochs=1)
+    assert "holds exports of an earlier run, such as iteration-0000000002" in caplog.text
+
+
+def test_handlers_can_wait_for_an_export(tmp_path):
+    export = Export(tmp_path, when=Events.ITERATION_COMPLETED(at=1))
+    engine, seen = scoring([0.1], export), []
+
+    @engine.on(Events.EPOCH_COMPLETED)
+    def look(state):
+        export.wait(state)
+        seen.extend(checkpoints(tmp_path))
+
+    engine.run("ab", max_epochs=1)
+    assert len(seen) == 1

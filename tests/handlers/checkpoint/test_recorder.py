@@ -1,0 +1,353 @@
+"""The recorder: what was asked for is on the disk at the end, or the run says why not."""
+
+import logging
+import os
+import re
+import resource
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from camshaft import Engine, Events
+from camshaft.handlers import Checkpoint, Export, best, latest
+from camshaft.handlers.checkpoint import checkpoints, recorder, writer
+from camshaft.handlers.checkpoint.store import LATEST, verify, write_files
+
+EACH = Events.ITERATION_COMPLETED
+
+
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch):
+    monkeypatch.setattr(writer, "FIRST_WAIT", 0.001)
+
+
+def counting(*handlers):
+    """An engine whose model's weight is the number of the iteration, changed in place."""
+    model = nn.Linear(1, 1, bias=False)
+
+    def process(state, batch):
+        with torch.no_grad():
+            model.weight.fill_(float(state.iteration))
+
+    return Engine(process, *handlers, objects={"model": model})
+
+
+def weight(saved):
+    return load_file(saved.path / "model.safetensors")["weight"].item()
+
+
+def files(directory):
+    return sorted(path.name for path in Path(directory).iterdir())
+
+
+@pytest.fixture
+def held_up(monkeypatch):
+    """Holds up whatever is written until the event is set."""
+    go_on = threading.Event()
+
+    def write(*arguments):
+        go_on.wait(60)
+        return write_files(*arguments)
+
+    monkeypatch.setattr(recorder, "write_files", write)
+    yield go_on
+    go_on.set()
+
+
+def test_the_file_holds_what_was_when_the_save_was_asked_for(tmp_path, held_up):
+    handler = Checkpoint(tmp_path, when=EACH(at=2))
+    engine = counting(handler)
+
+    @engine.on(Events.ITERATION_STARTED(at=5))
+    def look(state):
+        assert checkpoints(tmp_path) == []  # the run went on meanwhile
+        state.metrics["loss"] = 1.0
+        held_up.set()
+        handler.wait(state)
+        (saved,) = checkpoints(tmp_path)
+        assert (weight(saved), saved.manifest.iteration, saved.manifest.metrics) == (2.0, 2, {})
+
+    assert engine.run(range(9), max_epochs=1).iteration == 9
+
+
+def test_without_a_background_a_save_is_on_the_disk_when_the_next_iteration_begins(tmp_path):
+    engine = counting(Checkpoint(tmp_path, when=EACH, background=False))
+    engine.on(Events.ITERATION_STARTED(after=1))(
+        lambda state: seen.append(weight(checkpoints(tmp_path)[-1]) - state.iteration)
+    )
+    seen = []
+    engine.run(range(4), max_epochs=1)
+    assert seen == [-1, -1, -1]
+
+
+@pytest.mark.parametrize("background", [True, False])
+def test_nothing_that_was_asked_for_is_dropped(tmp_path, background):
+    handler = Checkpoint(tmp_path, when=EACH, keep=latest(99), background=background)
+    counting(handler).run(range(25), max_epochs=1)
+    assert [weight(each) for each in checkpoints(tmp_path)] == [float(n) for n in range(1, 26)]
+    for each in checkpoints(tmp_path):
+        verify(each)
+
+
+@pytest.mark.parametrize("ends", ["well", "with an error"])
+def test_when_the_run_returns_or_raises_all_is_on_the_disk_and_others_may_write(
+    tmp_path, held_up, ends
+):
+    engine, seen = counting(Checkpoint(tmp_path, when=EACH(at=3))), []
+    threading.Timer(0.1, held_up.set).start()
+
+    @engine.on(Events.ITERATION_STARTED(at=4))
+    def fail(state):
+        if ends != "well":
+            raise KeyError
+
+    engine.on(Events.CLOSED)(lambda state: seen.extend(map(weight, checkpoints(tmp_path))))
+    with suppress(KeyError):
+        engine.run(range(4), max_epochs=1)
+    assert seen == [3.0]  # those who are called at the end can read it, too
+    assert files(tmp_path) == [LATEST, "iteration-0000000003"]
+
+
+SCRIPT = """
+import sys
+from torch import nn
+from camshaft import Engine, Events
+from camshaft.handlers import Checkpoint
+
+engine = Engine(lambda state, batch: None, objects={"model": nn.Linear(1000, 1000)})
+engine.add(Checkpoint(sys.argv[1], when=Events.ITERATION_COMPLETED))
+engine.run(range(3), max_epochs=1)
+"""
+
+
+def test_a_process_that_ends_right_after_the_run_has_all_on_the_disk(tmp_path):
+    subprocess.run([sys.executable, "-c", SCRIPT, str(tmp_path)], check=True)
+    assert [each.manifest.iteration for each in checkpoints(tmp_path)] == [2, 3]
+    verify(checkpoints(tmp_path)[-1])
+    assert files(tmp_path) == [LATEST, "iteration-0000000002", "iteration-0000000003"]
+
+
+def failing(monkeypatch, *iterations, times=99):
+    """The disk fails in the saves of these iterations, so many times each."""
+    left = dict.fromkeys(iterations, times)
+
+    def write(directory, sources, manifest):
+        if left.get(manifest.iteration, 0):
+            left[manifest.iteration] -= 1
+            raise OSError(28, "No space left on device")
+        return write_files(directory, sources, manifest)
+
+    monkeypatch.setattr(recorder, "write_files", write)
+
+
+@pytest.mark.parametrize("background", [True, False])
+def test_a_disk_that_recovers_costs_nothing(tmp_path, monkeypatch, caplog, background):
+    failing(monkeypatch, 2, times=2)
+    handler = Checkpoint(tmp_path, when=EACH, keep=latest(9), background=background)
+    counting(handler).run(range(3), max_epochs=1)
+    assert [weight(each) for each in checkpoints(tmp_path)] == [1, 2, 3]
+    assert [record.levelno for record in caplog.records] == [logging.WARNING] * 2
+
+
+def test_a_failure_ends_the_run_soon_although_no_other_save_was_asked_for(tmp_path, monkeypatch):
+    failing(monkeypatch, 2)
+    engine = counting(Checkpoint(tmp_path, when=EACH(at=(1, 2)), retries=1))
+    state_seen = []
+    engine.on(Events.FAILED)(state_seen.append)
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        engine.run(range(1_000_000), max_epochs=1)
+    assert any("in Events.SAVING, handler Checkpoint.save" in n for n in caught.value.__notes__)
+    assert state_seen[0].iteration < 1_000_000
+    assert files(tmp_path) == [LATEST, "iteration-0000000001"]
+
+
+def test_a_failure_of_the_last_save_is_raised_too(tmp_path, monkeypatch, caplog):
+    failing(monkeypatch, 3)
+    engine = counting(Checkpoint(tmp_path, when=EACH(every=2, last=True), retries=0))
+    with pytest.raises(OSError, match="No space left"):
+        engine.run(range(3), max_epochs=1)
+    assert "too late" not in caplog.text
+    assert files(tmp_path) == [LATEST, "iteration-0000000002"]
+    with recorder.locked(tmp_path):
+        pass
+
+
+def test_a_run_can_go_on_without_a_save(tmp_path, monkeypatch, caplog):
+    failing(monkeypatch, 2, 5)
+    handler = Checkpoint(tmp_path, when=EACH, keep=latest(9), retries=0, failure="warn")
+    assert counting(handler).run(range(5), max_epochs=1).iteration == 5
+    assert [weight(each) for each in checkpoints(tmp_path)] == [1, 3, 4]
+    errors = [each.getMessage() for each in caplog.records if each.levelno == logging.ERROR]
+    assert len(errors) == 2
+    assert all(each.endswith("the run goes on without it") for each in errors)
+
+
+def test_two_handlers_of_one_directory_are_refused_before_anything_is_loaded(tmp_path):
+    seen = []
+    engine = counting(Checkpoint(tmp_path), Checkpoint(tmp_path, resume=True))
+    engine.on(Events.STARTED)(seen.append)
+    with pytest.raises(BlockingIOError, match="a run in this very process"):
+        engine.run("ab", max_epochs=1)
+    assert seen == []
+    assert files(tmp_path) == []
+
+
+def test_a_run_inside_a_run_cannot_write_to_the_same_directory(tmp_path):
+    inner = counting(Checkpoint(tmp_path))
+    outer = counting(Checkpoint(tmp_path))
+    outer.on(Events.EPOCH_COMPLETED)(lambda state: inner.run("ab", max_epochs=1))
+    with pytest.raises(BlockingIOError, match=f"process {os.getpid()} on "):
+        outer.run("ab", max_epochs=1)
+
+
+def test_what_a_killed_process_left_is_swept_as_the_run_starts(tmp_path):
+    left = tmp_path / f".tmp-iteration-0000000003-{'0' * 32}"
+    left.mkdir()
+    engine = counting(Checkpoint(tmp_path))
+    engine.on(Events.STARTED)(lambda state: seen.append(left.exists()))
+    seen = []
+    engine.run("a", max_epochs=1)
+    assert seen == [False]
+
+
+@pytest.mark.parametrize("make", [Checkpoint, Export])
+@pytest.mark.parametrize(
+    "address", ["s3://bucket/run", Path("gs://bucket/run"), "hdfs://host/run", "abfss://a@b/c"]
+)
+def test_an_object_store_is_refused_with_what_to_do(make, address):
+    with pytest.raises(ValueError, match=r"rests on fsync .* copy the checkpoints"):
+        make(address)
+
+
+@pytest.mark.parametrize("directory", ["runs/a:b", "C:/runs", "./s3", "/tmp/x"])
+def test_a_directory_with_a_colon_is_one(directory):
+    Checkpoint(directory)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "says"),
+    [
+        ({"retries": -1}, ValueError, "retries=-1: needs a number that is not negative"),
+        ({"retries": 1.5}, TypeError, r"retries=1\.5: needs a whole number"),
+        ({"failure": "ignore"}, ValueError, "failure='ignore': needs 'raise' or 'warn'"),
+        ({"keep": 3}, TypeError, "keep=3: needs latest"),
+    ],
+)
+@pytest.mark.parametrize("make", [Checkpoint, Export])
+def test_settings_that_cannot_be_meant_are_refused(make, arguments, error, says):
+    with pytest.raises(error, match=says):
+        make("runs", **arguments)
+
+
+LIMITED = """
+import resource
+import sys
+import torch
+from torch import nn
+from camshaft import Engine, Events
+from camshaft.handlers import Checkpoint
+from camshaft.handlers.checkpoint import writer
+
+writer.FIRST_WAIT = 0.001
+engine = Engine(lambda state, batch: None, objects={"model": nn.Linear(1000, 1000)})
+engine.add(Checkpoint(sys.argv[1], when=Events.ITERATION_COMPLETED, failure=sys.argv[2]))
+
+@engine.on(Events.ITERATION_STARTED(at=2))
+def fill(state):
+    engine.handlers["Checkpoint"].wait(state)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
+
+@engine.on(Events.ITERATION_STARTED(at=4))
+def empty(state):
+    engine.handlers["Checkpoint"].wait(state)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (-1, resource.RLIM_INFINITY))
+
+engine.run(range(5), max_epochs=1)
+"""
+
+
+def limited(directory, failure):
+    command = [sys.executable, "-c", LIMITED, str(directory), failure]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def test_where_files_cannot_grow_the_run_ends_and_the_older_ones_are_whole(tmp_path):
+    ended = limited(tmp_path, "raise")
+    assert ended.returncode == 1
+    said = r"OSError: could not write the checkpoint .*iteration-0000000002: \[Errno 27\] File too"
+    assert re.search(said, ended.stderr)
+    assert "bytes free there: " in ended.stderr
+    assert files(tmp_path) == [LATEST, "iteration-0000000001"]
+    verify(checkpoints(tmp_path)[0])
+
+
+def test_where_files_cannot_grow_for_a_while_the_run_goes_on_if_told_so(tmp_path):
+    assert limited(tmp_path, "warn").returncode == 0
+    assert files(tmp_path) == [LATEST, "iteration-0000000004", "iteration-0000000005"]
+    assert (tmp_path / LATEST).read_text() == "iteration-0000000005\n"
+
+
+@pytest.fixture
+def small(tmp_path):
+    """A file system of 4 MB."""
+    place = tmp_path / "small"
+    place.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(place)]
+    mounted = subprocess.run(command, capture_output=True, text=True)
+    if mounted.returncode:
+        pytest.skip(f"no file system can be mounted here: {mounted.stderr.strip()}")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["told beforehand", "in the middle"])
+def test_a_full_disk_is_named_with_the_bytes_and_the_older_ones_are_whole(small, monkeypatch, told):
+    if not told:
+        monkeypatch.setattr("camshaft.handlers.checkpoint.store.need_space", lambda *_: None)
+    wide = nn.Linear(1000, 700)  # 2.8 MB
+    engine = Engine(lambda state, batch: None, objects={"model": wide})
+    engine.add(Checkpoint(small / "run", when=EACH, retries=1, keep=latest(1)))
+    with pytest.raises(OSError, match=r"\[Errno 28\] No space left on device") as caught:
+        engine.run(range(3), max_epochs=1)
+    if told:
+        assert re.search(r"2,8\d\d,\d{3} bytes are needed in .*run, and 1,", str(caught.value))
+    assert f"could not write the checkpoint {small}/run/iteration-0000000002" in str(caught.value)
+    assert files(small / "run") == [LATEST, "iteration-0000000001"]
+    assert (small / "run" / LATEST).read_text() == "iteration-0000000001\n"
+    verify(checkpoints(small / "run")[0])
+
+
+def test_a_disk_that_is_emptied_meanwhile_takes_the_save_from_the_same_memory(small, monkeypatch):
+    monkeypatch.setattr(writer, "FIRST_WAIT", 0.1)
+    small.joinpath("other").write_bytes(bytes(3_500_000))
+    threading.Timer(0.25, small.joinpath("other").unlink).start()
+    engine = counting(Checkpoint(small / "run", when=EACH(at=1), retries=5))
+    engine.objects["wide"] = nn.Linear(1000, 700)
+    engine.run(range(3), max_epochs=1)
+    (saved,) = checkpoints(small / "run")
+    assert weight(saved) == 1.0
+    verify(saved)
+
+
+def test_the_memory_of_a_copy_is_taken_once(tmp_path):
+    rose = []
+    wide = nn.Linear(2000, 2000)
+    engine = Engine(lambda state, batch: None, objects={"model": wide})
+    engine.add(Checkpoint(tmp_path, when=EACH))
+    engine.on(EACH)(lambda state: rose.append(resource.getrusage(0).ru_maxrss))
+    engine.run(range(6), max_epochs=1)
+    assert rose[-1] - rose[2] < 4_000
+
+
+def test_a_missing_metric_is_told_of_by_an_export_too(tmp_path, caplog):
+    engine = counting(Export(tmp_path, keep=best(1, "val/loss")))
+    engine.run("ab", max_epochs=2)
+    assert caplog.text.count("which no handler has produced so far") == 1
+    assert checkpoints(tmp_path) == []
