@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,6 +70,23 @@ def take(objects: Mapping[str, Any], parts: list[tuple[Any, dict[str, Tensor]]])
 
 
 @dataclass(frozen=True)
+class Decoded(Mapping[str, Any]):
+    """The values of a mapping, each decoded when it is asked for: a model's, one by one."""
+
+    encoded: Mapping[str, Any]
+    tensors: Mapping[str, Tensor]
+
+    def __getitem__(self, name: str) -> Any:
+        return decode(self.encoded[name], self.tensors)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.encoded)
+
+    def __len__(self) -> int:
+        return len(self.encoded)
+
+
+@dataclass(frozen=True)
 class Content:
     """A snapshot as this rank sees it, with plain values and tensors where they belong."""
 
@@ -95,8 +112,9 @@ def content(snapshot: Snapshot) -> Content:
             "the random numbers of the first one, so this is not exactly the same run",
             *(len(parts), count),
         )
-    saved = {
-        name: decode(each["content"], snapshot.tensors[each["file"]])
-        for name, each in snapshot.tree["objects"].items()
-    }
+    saved = {}
+    for name, each in snapshot.tree["objects"].items():
+        of_a_module = each["file"] != TRAIN  # which may be large, and is loaded weight by weight
+        read = Decoded if of_a_module else decode
+        saved[name] = read(each["content"], snapshot.tensors[each["file"]])
     return Content(saved, decode(parts[own], snapshot.tensors[TRAIN]), own == ranks.rank())

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from shutil import disk_usage
+from typing import Any
 
-from safetensors.torch import load_file
+from safetensors import safe_open
+from torch import Tensor
 
 from .files import (
     Source,
@@ -30,6 +32,9 @@ from .retention import Keep
 from .snapshot import Snapshot
 from .staging import TENSORS, TREE, uncopied
 
+WINDOW = 4 * 2**20
+"""Bytes of a file that are read before it is opened anew."""
+
 logger = logging.getLogger("camshaft")
 
 NAME = re.compile(r"iteration-\d{10,}(\.\d+)?")
@@ -42,6 +47,38 @@ class Saved:
 
     path: Path
     manifest: Manifest
+
+
+class Stored(Mapping[str, Tensor]):
+    """The tensors of a file, each of which is read when it is asked for, and not kept.
+
+    So a model can be loaded weight by weight, and no second one is ever in memory.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open a file; its tensors can be read until it is dropped."""
+        self._path = path
+        self._open()
+        self._names = list(self._file.keys())
+
+    def __getitem__(self, name: str) -> Tensor:
+        """A new tensor with what the file holds."""
+        if self._seen > WINDOW:
+            self._open()
+        tensor: Tensor = self._file.get_tensor(name)
+        self._seen += tensor.nbytes
+        return tensor.clone()  # what was given is a window on the file
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def _open(self) -> None:
+        # What was looked at through a window counts as this process's memory until it is closed.
+        self._file: Any = safe_open(self._path, "pt")
+        self._seen = 0
 
 
 def checkpoints(directory: str | Path) -> list[Saved]:
@@ -99,11 +136,7 @@ def verify(saved: Saved) -> None:
 def read(saved: Saved) -> Snapshot:
     """What a checkpoint that was verified holds."""
     files = [Path(name) for name in saved.manifest.files]
-    tensors = {
-        file.stem: {name: each.clone() for name, each in load_file(saved.path / file).items()}
-        for file in files
-        if file.suffix == TENSORS
-    }  # cloned, or they would be windows on a file that may soon be dropped
+    tensors = {file.stem: Stored(saved.path / file) for file in files if file.suffix == TENSORS}
     return Snapshot(json.loads((saved.path / TREE).read_bytes()), tensors)
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from torch import Tensor
 from torch.nn import Module
+from torch.nn.parameter import is_lazy
 
 from ...engine.supervised import unwrap
 
@@ -23,7 +25,15 @@ def weights(module: Module) -> dict[str, Any]:
 def load_weights(module: Module, saved: Mapping[str, Any]) -> None:
     """Load what `weights` gave, be the module wrapped now or not."""
     inner = unwrap(module)
-    inner.load_state_dict({name: saved[_plain(name)] for name in inner.state_dict()})
+    own = inner.state_dict()
+    inner.load_state_dict({name: _put(own[name], saved[_plain(name)]) for name in own})
+
+
+def _put(own: Any, saved: Any) -> Any:
+    """Copy a weight to where it belongs at once, so that its source can go before the next one."""
+    if not isinstance(own, Tensor) or is_lazy(own) or own.shape != saved.shape:
+        return saved
+    return own.copy_(saved)
 
 
 def _plain(name: str) -> str:

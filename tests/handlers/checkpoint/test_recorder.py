@@ -1,5 +1,6 @@
 """The recorder: what was asked for is on the disk at the end, or the run says why not."""
 
+import json
 import logging
 import os
 import re
@@ -351,3 +352,58 @@ def test_a_missing_metric_is_told_of_by_an_export_too(tmp_path, caplog):
     engine.run("ab", max_epochs=2)
     assert caplog.text.count("which no handler has produced so far") == 1
     assert checkpoints(tmp_path) == []
+
+
+RANKS = """
+import json
+import os
+import resource
+import sys
+import torch.distributed as distributed
+from torch import nn
+from camshaft import Engine, Events
+from camshaft.handlers import Checkpoint, Export
+
+rank, store, directory, kind, end = int(sys.argv[1]), *sys.argv[2:5], int(sys.argv[5])
+distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+make = {"checkpoint": Checkpoint, "export": Export}[kind]
+handler = make(directory, when=Events.ITERATION_COMPLETED(at=(1, 2, 4)), retries=0)
+engine = Engine(lambda state, batch: None, handler, objects={"model": nn.Linear(1000, 100)})
+
+@engine.on(Events.ITERATION_STARTED(at=2))
+def fill(state):
+    handler.wait(state)
+    if rank == 0:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, resource.RLIM_INFINITY))
+
+said, reached = None, []
+engine.on(Events.ITERATION_COMPLETED)(lambda state: reached.append(state.iteration))
+try:
+    engine.run(range(end), max_epochs=1)
+except Exception as error:
+    said = f"{type(error).__name__}: {error}"
+print(json.dumps([reached[-1], said]), flush=True)
+distributed.barrier()
+os._exit(0)  # gloo's threads sometimes abort a process that ends in the usual way
+"""
+
+
+@pytest.mark.parametrize("kind", ["checkpoint", "export"])
+@pytest.mark.parametrize(("end", "task"), [(6, ""), (3, "write its last checkpoint")])
+def test_of_several_ranks_all_are_told_at_the_next_save_or_at_the_end(tmp_path, end, task, kind):
+    store, directory = tmp_path / "store", tmp_path / "run"
+    command = [sys.executable, "-W", "ignore", "-c", RANKS]
+    processes = [
+        subprocess.Popen(
+            [*command, str(rank), str(store), str(directory), kind, str(end)],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    said = [json.loads(process.communicate(timeout=100)[0]) for process in processes]
+    assert [reached for reached, _ in said] == [min(end, 4)] * 2
+    assert said[0][1].startswith("OSError: could not write the checkpoint")
+    assert said[1][1].startswith("RuntimeError: another rank could not")
+    assert task in said[1][1]
+    assert files(directory) == [LATEST, "iteration-0000000001"]

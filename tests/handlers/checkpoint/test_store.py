@@ -4,6 +4,8 @@ import errno
 import logging
 import os
 import resource
+import subprocess
+import sys
 from multiprocessing import get_context
 
 import pytest
@@ -60,10 +62,11 @@ def test_tied_weights_are_there_under_each_name_and_anybody_can_load_them(tmp_pa
 
 def test_what_was_read_does_not_depend_on_the_files(tmp_path):
     saved = write(tmp_path, a_snapshot(), Manifest())
-    back = read(saved)
+    matrix = read(saved).tensors["model"]["matrix"]
     with (saved.path / "model.safetensors").open("r+b") as file:
+        file.write(bytes(2000))
         file.truncate(0)
-    assert torch.equal(back.tensors["model"]["matrix"], TENSORS["matrix"])
+    assert torch.equal(matrix, TENSORS["matrix"])
 
 
 def test_the_directory_holds_checkpoints_and_the_name_of_the_latest(tmp_path):
@@ -166,3 +169,46 @@ def test_a_checkpoint_that_cannot_be_dropped_stays_with_a_warning(tmp_path, capl
     with caplog.at_level(logging.WARNING, "camshaft"):
         drop(saved)
     assert "no longer wanted, but stays" in caplog.text
+
+
+HUNGRY = """
+import sys
+import torch
+from pathlib import Path
+from torch import nn
+from camshaft import Events, supervised
+from camshaft.handlers import Checkpoint
+
+torch.set_num_threads(1)
+model = nn.Sequential(*(nn.Linear(1000, 1000) for _ in range(8)))
+optimizer = torch.optim.Adam(model.parameters())
+engine = supervised(model, optimizer, nn.functional.mse_loss)
+engine.add(Checkpoint(sys.argv[1], resume=True, background=sys.argv[2] == "True"))
+engine.on(Events.STARTED)(lambda state: print(state.epoch))
+engine.run([(torch.ones(2, 1000), torch.ones(2, 1000))] * 2, max_epochs=int(sys.argv[3]))
+lines = dict(line.split(":") for line in Path("/proc/self/status").read_text().splitlines())
+print(lines["VmHWM"].split()[0])
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="Linux tells the peak there")
+@pytest.mark.parametrize("background", [True, False])
+def test_a_resumed_run_never_needs_more_memory_than_a_fresh_one(tmp_path, background):
+    def peak(directory, epochs, goes_on_from):
+        command = [sys.executable, "-c", HUNGRY, str(directory), str(background), str(epochs)]
+        output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        assert int(output.split()[0]) == goes_on_from
+        return int(output.split()[1])
+
+    peak(tmp_path / "run", 2, 0)
+    resumed = peak(tmp_path / "run", 4, 2)
+    assert resumed <= 1.02 * peak(tmp_path / "fresh", 4, 0)
+
+
+def test_a_file_is_read_tensor_by_tensor_however_often_it_is_opened(tmp_path, monkeypatch):
+    monkeypatch.setattr("camshaft.handlers.checkpoint.store.WINDOW", 10)
+    saved = write(tmp_path, a_snapshot(), Manifest())
+    stored = read(saved).tensors["model"]
+    assert len(stored) == len(TENSORS)
+    for name in [*TENSORS, *TENSORS]:
+        assert torch.equal(stored[name], TENSORS[name])

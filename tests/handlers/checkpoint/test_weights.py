@@ -1,9 +1,10 @@
 """Weights: plain names, with and without wrappers."""
 
+import weakref
 from typing import Any
 
 import torch
-from torch.nn import DataParallel, Linear, Sequential
+from torch.nn import DataParallel, LazyLinear, Linear, Sequential
 
 from camshaft.handlers.checkpoint.weights import load_weights, weights
 
@@ -31,3 +32,44 @@ def test_what_was_saved_unwrapped_is_loaded_into_a_wrapped_module_and_back():
     other = Linear(2, 1)
     load_weights(other, weights(wrapped))
     assert torch.equal(other.weight, plain.weight)
+
+
+class Fleeting(dict):
+    """Weights that are made when they are asked for, and counted while anybody has them."""
+
+    def __init__(self, saved):
+        super().__init__(saved)
+        self.given, self.most = [], 0
+
+    def __getitem__(self, name):
+        made = super().__getitem__(name).clone()
+        self.given = [given for given in self.given if given() is not None]
+        self.most = max(self.most, len(self.given) + 1)
+        self.given.append(weakref.ref(made))
+        return made
+
+
+def test_weights_are_loaded_one_by_one_and_in_place():
+    saved = Fleeting(weights(Sequential(*(Linear(3, 3) for _ in range(5)))))
+    module = Sequential(*(Linear(3, 3) for _ in range(5)))
+    places = [weight.data_ptr() for weight in module.parameters()]
+    load_weights(module, saved)
+    assert saved.most <= 2  # one, and the one before it while it is replaced
+    assert [weight.data_ptr() for weight in module.parameters()] == places
+    assert all(torch.equal(saved[name], weight) for name, weight in weights(module).items())
+
+
+def test_a_module_that_changes_what_it_loads_is_given_what_was_saved():
+    module, saved = Linear(2, 2), weights(Linear(2, 2))
+    module.register_load_state_dict_pre_hook(
+        lambda _module, state, prefix, *_: state.update({"bias": state["bias"] + 1})
+    )
+    load_weights(module, saved)
+    assert torch.equal(module.weight, saved["weight"])
+    assert torch.equal(module.bias, saved["bias"] + 1)
+
+
+def test_a_lazy_module_takes_the_shapes_that_were_saved():
+    module, saved = LazyLinear(2), weights(Linear(3, 2))
+    load_weights(module, saved)
+    assert torch.equal(module.weight, saved["weight"])
