@@ -27,8 +27,9 @@ lint: .venv/dev-$(KEY)  ## check style, format and types
 	$(BIN)/mypy examples
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
-bench: .venv/bench-$(KEY)  ## measure the overhead against other engines
+bench: .venv/bench-$(KEY)  ## measure the overhead and the saves against others
 	$(BIN)/python tests/benchmarks/run.py
+	$(BIN)/python tests/benchmarks/checkpoints.py
 
 soak: .venv/dev-$(KEY)  ## run the tests that take long
 	$(BIN)/pytest -m soak

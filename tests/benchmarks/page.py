@@ -9,7 +9,6 @@ from compare import RAW, Turns, each, own, ratio, spread, typical, without_loadi
 
 Row = tuple[str, ...]
 
-BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 OURS = "camshaft_engine"
 NAMES = {
     RAW: "raw loop",
@@ -34,21 +33,26 @@ def figures(turns: Turns, rounds: int) -> str:
     return "\n\n".join(parts)
 
 
-def insert(path: Path, text: str) -> None:
-    """Put the figures between the page's two markers."""
-    before, _, rest = path.read_text(encoding="utf-8").partition(BEGIN)
-    after = rest.partition(END)[2]
-    path.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}", encoding="utf-8")
+def insert(path: Path, text: str, name: str = "figures") -> None:
+    """Put figures between the two markers that the page has for them."""
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    before, _, rest = path.read_text(encoding="utf-8").partition(begin)
+    after = rest.partition(end)[2]
+    path.write_text(f"{before}{begin}\n\n{text}\n\n{end}{after}", encoding="utf-8")
+
+
+def versions(*packages: str) -> str:
+    """The packages that were measured, with their versions."""
+    return ", ".join(f"{name} {version(name)}" for name in packages)
 
 
 def how(turns: Turns, rounds: int) -> str:
     """Where and how the figures were taken."""
-    packages = ", ".join(f"{name} {version(name)}" for name in PACKAGES)
     plain = typical(turns, RAW, own("plain"))
     loading, frugal = (typical(turns, RAW, own(key)) / plain for key in ("loading", "frugal"))
     return (
         f"{os.cpu_count()} cores ({platform.machine()}, {platform.system()}), one thread, "
-        f"Python {platform.python_version()}, {packages}; {rounds} rounds.\n\n"
+        f"Python {platform.python_version()}, {versions(*PACKAGES)}; {rounds} rounds.\n\n"
         f"The raw loop's step takes {plain:.0f} µs here, {loading:.0%} "
         f"of which is loading. One that sets `grad` to None by itself takes {frugal:.2f} of that."
     )

@@ -1,0 +1,281 @@
+"""What a save of about 400 MB costs: seconds the training waits, and seconds until it is durable.
+
+Each round starts a fresh process for every subject, one after the other in random order. It saves
+several times, always to a new place; the first save does not count, since it makes the memory that
+later ones use again. Times are wall time, because the disk's is what is asked for.
+"""
+
+import argparse
+import gc
+import json
+import logging
+import os
+import platform
+import random
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from time import perf_counter
+from typing import Any
+
+import page
+
+HERE = Path(__file__).parent
+PAGE = HERE.parents[1] / "docs" / "benchmarks.md"
+NAMES = {
+    "copy": "a plain copy into reused memory",
+    "write": "a plain write and fsync",
+    "camshaft": "**Camshaft**",
+    "camshaft_foreground": "**Camshaft**, `background=False`",
+    "torch_save": "`torch.save`",
+    "ignite": "pytorch-ignite, `Checkpoint` and `DiskSaver`",
+    "lightning": "Lightning, `save_checkpoint`",
+    "dcp": "`torch.distributed.checkpoint.save`",
+    "dcp_async": "`async_save`, cached staging",
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--saves", type=int, default=5)
+    parser.add_argument("--quick", action="store_true", help="one short round, nothing written")
+    parser.add_argument("--directory", help="on the disk to measure; a temporary one otherwise")
+    parser.add_argument("--subject", choices=NAMES, help="measure one, in this process")
+    options = parser.parse_args()
+    if options.subject:
+        with TemporaryDirectory(dir=options.directory) as directory:
+            print(json.dumps(measured(options.subject, Path(directory), options.saves)))
+        return
+    taken: dict[str, list[tuple[float, float]]] = {name: [] for name in NAMES}
+    rounds, saves = (1, 2) if options.quick else (options.rounds, options.saves)
+    for number in range(rounds):
+        print(f"checkpoints, round {number + 1} of {rounds}", file=sys.stderr)
+        for subject in random.sample(list(NAMES), len(NAMES)):
+            command = [sys.executable, __file__, "--subject", subject, "--saves", str(saves)]
+            command += ["--directory", options.directory] if options.directory else []
+            environment = os.environ | {"PYTHONWARNINGS": "ignore"}
+            output = subprocess.run(command, stdout=subprocess.PIPE, env=environment, check=True)
+            taken[subject] += json.loads(output.stdout.splitlines()[-1])
+    text = figures(taken, rounds, saves)
+    print(text)
+    if not options.quick:
+        page.insert(PAGE, text, "checkpoints")
+
+
+def figures(taken: dict[str, list[tuple[float, float]]], rounds: int, saves: int) -> str:
+    """The table, and under which circumstances it was taken."""
+    typical = {name: [median(times) for times in zip(*taken[name], strict=True)] for name in taken}
+    rows = [
+        (
+            NAMES[name],
+            "-" if name == "write" else f"{blocked:.3f}",
+            "-" if name == "write" else f"{blocked / typical['copy'][0]:.2f}",
+            "-" if name == "copy" else f"{durable:.2f}",
+            "-" if name == "copy" else f"{typical['write'][1] / durable:.0%}",
+        )
+        for name, (blocked, durable) in typical.items()
+    ]
+    head = ("", "training waits, s", "copy: 1", "until durable, s", "speed of a plain write")
+    how = (
+        f"{os.cpu_count()} cores ({platform.machine()}, {platform.system()}), Python "
+        f"{platform.python_version()}, {page.versions('torch', 'pytorch-ignite', 'lightning')}; "
+        f"medians of {rounds} rounds of {saves} saves, of which the first does not count."
+    )
+    return f"{how}\n\n{page.table(head, rows)}"
+
+
+def measured(subject: str, directory: Path, saves: int) -> list[tuple[float, float]]:
+    """Seconds blocked and seconds until durable of each save but the first."""
+    import torch
+
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    model = torch.nn.Sequential(*(torch.nn.Linear(1024, 1024) for _ in range(32)))
+    optimizer = torch.optim.Adam(model.parameters())
+    for parameter in model.parameters():
+        parameter.grad = torch.randn_like(parameter)
+    optimizer.step()
+    optimizer.zero_grad()
+    gc.collect()
+    os.sync()
+    return list(globals()[subject](model, optimizer, directory, saves))[1:]
+
+
+def tensors_of(model: Any, optimizer: Any) -> list[Any]:
+    moments = [each for state in optimizer.state.values() for each in state.values()]
+    return [*(each.detach() for each in model.state_dict().values()), *moments]
+
+
+def copy(model: Any, optimizer: Any, directory: Path, saves: int) -> Iterator[tuple[float, float]]:
+    tensors = tensors_of(model, optimizer)
+    buffers = [each.clone() for each in tensors]
+    for _ in range(saves):
+        began = perf_counter()
+        for buffer, tensor in zip(buffers, tensors, strict=True):
+            buffer.copy_(tensor)
+        yield perf_counter() - began, 0.0
+
+
+def write(model: Any, optimizer: Any, directory: Path, saves: int) -> Iterator[tuple[float, float]]:
+    import torch
+
+    parts = [each.reshape(-1).view(torch.uint8) for each in tensors_of(model, optimizer)]
+    content = memoryview(torch.cat(parts).numpy())
+    for number in range(saves):
+        began = perf_counter()
+        with (directory / str(number)).open("wb", buffering=0) as file:
+            for begin in range(0, len(content), 2**24):
+                file.write(content[begin : begin + 2**24])
+            os.fsync(file.fileno())
+        yield 0.0, perf_counter() - began
+
+
+def camshaft(
+    model: Any, optimizer: Any, directory: Path, saves: int, background: bool = True
+) -> Iterator[tuple[float, float]]:
+    from camshaft import Engine, Events
+    from camshaft.engine.events import Stage
+    from camshaft.handlers import Checkpoint, latest
+
+    handler = Checkpoint(
+        directory / "run",
+        when=Events.ITERATION_COMPLETED,
+        keep=latest(saves),
+        background=background,
+    )
+    began, blocked, durable = [], [], []
+
+    class Note(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if record.getMessage().startswith("saved"):
+                durable.append(perf_counter() - began[-1])
+
+    logging.getLogger("camshaft").setLevel(logging.INFO)
+    logging.getLogger("camshaft").addHandler(Note())
+    engine = Engine(lambda state, batch: None, objects={"model": model, "optimizer": optimizer})
+    engine.on(Events.SAVING, stage=Stage.MEASURE)(lambda state: began.append(perf_counter()))
+    engine.add(handler)
+    engine.on(Events.SAVING, stage=Stage.REPORT)(
+        lambda state: blocked.append(perf_counter() - began[-1])
+    )
+    engine.on(Events.ITERATION_STARTED)(handler.wait)
+    engine.run(range(saves), max_epochs=1)
+    yield from zip(blocked, durable, strict=True)
+
+
+def camshaft_foreground(*arguments: Any) -> Iterator[tuple[float, float]]:
+    return camshaft(*arguments, background=False)
+
+
+def saved_by(save: Callable[[Path], object], place: Path) -> tuple[float, float]:
+    """Call a function that writes to `place`, then do what makes it durable."""
+    began = perf_counter()
+    save(place)
+    blocked = perf_counter() - began
+    paths = [place, *place.rglob("*")] if place.is_dir() else [place]
+    for path in [*paths, place.parent]:
+        descriptor = os.open(path, os.O_RDONLY)
+        os.fsync(descriptor)
+        os.close(descriptor)
+    return blocked, perf_counter() - began
+
+
+def states(model: Any, optimizer: Any) -> dict[str, Any]:
+    return {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+
+
+def torch_save(
+    model: Any, optimizer: Any, directory: Path, saves: int
+) -> Iterator[tuple[float, float]]:
+    import torch
+
+    for number in range(saves):
+        yield saved_by(
+            lambda place: torch.save(states(model, optimizer), place), directory / f"{number}.pt"
+        )
+
+
+def ignite(
+    model: Any, optimizer: Any, directory: Path, saves: int
+) -> Iterator[tuple[float, float]]:
+    from ignite.engine import Engine
+    from ignite.handlers import Checkpoint, DiskSaver
+
+    engine = Engine(lambda engine, batch: None)
+    for number in range(saves):
+        saver = DiskSaver(str(directory / str(number)), create_dir=True)
+        handler = Checkpoint({"model": model, "optimizer": optimizer}, saver, n_saved=1)
+        yield saved_by(lambda place, handler=handler: handler(engine), directory / str(number))
+
+
+def lightning(
+    model: Any, optimizer: Any, directory: Path, saves: int
+) -> Iterator[tuple[float, float]]:
+    import torch
+    from lightning.pytorch import LightningModule, Trainer
+
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+
+    class Module(LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def training_step(self, batch: Any, index: int) -> Any:
+            return self.model(batch).sum()
+
+        def configure_optimizers(self) -> Any:
+            return optimizer
+
+    trainer = Trainer(
+        max_steps=1,
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    trainer.fit(Module(), torch.utils.data.DataLoader(torch.ones(1, 1024), num_workers=0))
+    for number in range(saves):
+        yield saved_by(trainer.save_checkpoint, directory / f"{number}.ckpt")
+
+
+def dcp(model: Any, optimizer: Any, directory: Path, saves: int) -> Iterator[tuple[float, float]]:
+    from torch.distributed.checkpoint import save
+
+    for number in range(saves):
+        yield saved_by(
+            lambda place: save(states(model, optimizer), checkpoint_id=place),
+            directory / str(number),
+        )
+
+
+def dcp_async(
+    model: Any, optimizer: Any, directory: Path, saves: int
+) -> Iterator[tuple[float, float]]:
+    import torch.distributed as distributed
+    from torch.distributed.checkpoint import async_save
+    from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
+
+    # Without a GPU there is no pinned memory; the stager keeps its memory from save to save.
+    stager = DefaultStager(StagingOptions(False, False, False, False))
+    store = f"file://{directory}/store"
+    distributed.init_process_group("gloo", init_method=store, rank=0, world_size=1)
+    for number in range(saves):
+        place, began = directory / str(number), perf_counter()
+        writing: Any = async_save(
+            states(model, optimizer), checkpoint_id=place, async_stager=stager
+        )
+        blocked = perf_counter() - began
+        writing.result()
+        yield blocked, perf_counter() - began
+    distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
