@@ -141,13 +141,25 @@ class State(Generic[Batch, Output]):
         """End the run after the current iteration, or as soon as no accumulation window is open.
 
         Args:
-            reason: What `stop_reason` will say. The first reason stays.
+            reason: What `stop_reason` will say. The first reason stays, but a run that was only
+                interrupted can still be stopped for good.
             resumable: True if the run is only interrupted: a script that resumes from its
-                checkpoint then goes on, where it otherwise says that the run is over.
+                checkpoint then goes on, where it otherwise says that the run is over. What is due
+                at the end of the epoch or of the run is left to that run.
         """
-        if self.stop_reason is None:
+        if self.stop_reason is None or (self.resumable and not resumable):
             self.stop_reason, self.resumable = reason, resumable
         self.attention = True
+
+    def interrupt(self, reason: str) -> None:
+        """Save, if anything can, and end the run, so that its script goes on when started again.
+
+        Args:
+            reason: What `stop_reason` and the checkpoint will say.
+        """
+        self.stop(reason, resumable=True)
+        if self.engine is not None and self.engine.signal(Events.SAVING).receivers:
+            self.save(reason)
 
     def stop_epoch(self) -> None:
         """End this epoch after the current iteration; its EPOCH_COMPLETED follows."""

@@ -1,0 +1,38 @@
+"""Run as one of two ranks: only rank 1 gets a signal, only rank 0's clock moves on."""
+
+import json
+import signal
+import sys
+import time
+from pathlib import Path
+
+import torch.distributed
+
+from camshaft import Engine, Events
+from camshaft.handlers import Checkpoint, StopAfter, StopOnSignal
+
+rank, directory = int(sys.argv[1]), Path(sys.argv[2])
+torch.distributed.init_process_group(
+    "gloo", init_method=f"file://{directory}/meeting", rank=rank, world_size=2
+)
+
+
+def process(state, batch):
+    if rank == 0:
+        time.monotonic = lambda: began + 10 * state.iteration
+    if rank == 1 and state.iteration == 9:
+        signal.raise_signal(signal.SIGTERM)
+
+
+began = time.monotonic()
+engine = Engine(process, Checkpoint(directory / "run", resume=True), StopAfter(seconds=65))
+stopped = engine.run(range(20), max_epochs=3).iteration
+engine = Engine(process, Checkpoint(directory / "run", resume=True), StopOnSignal())
+seen = []
+engine.on(Events.CLOSED)(seen.append)
+try:
+    engine.run(range(20), max_epochs=3)
+finally:
+    result = {"by the clock": stopped, "by the signal": seen[0].iteration}
+    (directory / f"rank-{rank}.json").write_text(json.dumps(result))
+    torch.distributed.destroy_process_group()
