@@ -55,7 +55,7 @@ class Loop(Generic[Batch, Output]):
                 self._say_why()
             else:
                 self._run_epochs()
-                if not self._is_interrupted():
+                if not state.is_interrupted:
                     moments.announce(Events.COMPLETED, state)
                 self._commit()
         except BaseException as error:
@@ -106,7 +106,7 @@ class Loop(Generic[Batch, Output]):
 
     def _epoch_is_over(self, feed: Feed[Batch], all_read: bool) -> bool:
         state = self.state
-        if self._is_interrupted():  # what is due now is due in the run that goes on from here
+        if state.is_interrupted:  # what is due now is due in the run that goes on from here
             return False
         if state.epoch_stopped or (all_read and state.iteration != state.max_iterations):
             return True
@@ -153,26 +153,9 @@ class Loop(Generic[Batch, Output]):
         return state.stop_reason is not None or state.epoch_stopped
 
     def _is_over(self) -> bool:
-        if (limit := self._limit()) is not None:
+        if (limit := self.state.limit_reached) is not None:
             self.state.stop(limit, resumable=True)
         return self.state.stop_reason is not None
-
-    def _is_interrupted(self) -> bool:
-        state = self.state
-        return state.stop_reason is not None and state.resumable and self._limit() is None
-
-    def _limit(self) -> str | None:
-        """The first of the limits that is reached."""
-        state = self.state
-        reached = {
-            "max_epochs": state.epoch - state.in_epoch,
-            "max_iterations": state.iteration,
-            "max_steps": state.step,
-        }
-        for limit, count in reached.items():
-            if (most := getattr(state, limit)) is not None and count >= most:
-                return limit
-        return None
 
     def _say_why(self) -> None:
         state = self.state

@@ -137,6 +137,24 @@ class State(Generic[Batch, Output]):
         """True if no batch is known to follow in this epoch or in this run."""
         return self.iteration_in_epoch == self.epoch_length or self.iteration == self.max_iterations
 
+    @property
+    def limit_reached(self) -> str | None:
+        """The name of the first limit that the run has reached, such as `"max_epochs"`."""
+        counts = {
+            "max_epochs": self.epoch - self.in_epoch,
+            "max_iterations": self.iteration,
+            "max_steps": self.step,
+        }
+        for limit, count in counts.items():
+            if (most := getattr(self, limit)) is not None and count >= most:
+                return limit
+        return None
+
+    @property
+    def is_interrupted(self) -> bool:
+        """True if the run was stopped before its end, to be carried on later."""
+        return self.stop_reason is not None and self.resumable and self.limit_reached is None
+
     def stop(self, reason: str, *, resumable: bool = False) -> None:
         """End the run after the current iteration, or as soon as no accumulation window is open.
 
