@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -21,7 +22,7 @@ class StopAfter:
     or evaluation in progress, and for the save. Rank 0's clock decides for all ranks.
 
     Args:
-        seconds: The time; after it, `state.interrupt` is called and `run` returns.
+        seconds: The time; after it, `state.interrupt` is called and `run` returns. `math.inf` for no limit.
 
     Raises:
         ValueError: It is not positive.
@@ -39,7 +40,8 @@ class StopAfter:
 
     def attach(self, engine: Engine[Any, Any]) -> None:
         """Look after each iteration whether it is time to look at the clock."""
-        engine.on(Events.ITERATION_COMPLETED)(self.look)
+        if self.seconds < math.inf:
+            engine.on(Events.ITERATION_COMPLETED)(self.look)
 
     def look(self, state: State[Any, Any]) -> None:
         """Interrupt the run if the time is over."""

@@ -1,5 +1,6 @@
 """Stops by the clock."""
 
+import math
 import time
 
 import pytest
@@ -43,6 +44,12 @@ def test_a_run_is_over_when_the_time_is(clock):
 def test_one_that_is_faster_never_notices(clock):
     state = engine(clock, StopAfter(seconds=9001)).run(range(9), max_epochs=100)
     assert (state.iteration, state.stop_reason) == (900, "max_epochs")
+
+
+def test_there_may_be_no_limit(clock):
+    trainer = engine(clock, StopAfter(seconds=math.inf))
+    assert trainer.run(range(9), max_epochs=1).iteration == 9
+    assert not trainer.signals
 
 
 def test_the_run_is_saved_once_and_goes_on_when_started_again_with_all_of_its_time(clock, tmp_path):
