@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cache, partial
 from threading import Thread
+from typing import NoReturn
 
 
 class Watchdog:
@@ -55,7 +56,7 @@ class Watchdog:
             if not first and number in self._signals:
                 first, end = number, time.monotonic() + self._deadline
 
-    def _end(self, number: int) -> None:
+    def _end(self, number: int) -> NoReturn:
         try:
             kill_children()
             text = f"StopOnSignal: {self._deadline:g} s after the signal, the process is ended\n"

@@ -19,12 +19,11 @@ torch.distributed.init_process_group(
 
 def process(state, batch):
     if rank == 0:
-        time.monotonic = lambda: began + 10 * state.iteration
+        time.monotonic = lambda: state.moments.began + 10 * state.iteration
     if rank == 1 and state.iteration == 9:
         signal.raise_signal(signal.SIGTERM)
 
 
-began = time.monotonic()
 engine = Engine(process, Checkpoint(directory / "run", resume=True), StopAfter(seconds=65))
 stopped = engine.run(range(20), max_epochs=3).iteration
 engine = Engine(process, Checkpoint(directory / "run", resume=True), StopOnSignal())
@@ -35,4 +34,3 @@ try:
 finally:
     result = {"by the clock": stopped, "by the signal": seen[0].iteration}
     (directory / f"rank-{rank}.json").write_text(json.dumps(result))
-    torch.distributed.destroy_process_group()

@@ -49,7 +49,7 @@ def test_one_that_is_faster_never_notices(clock):
 def test_there_may_be_no_limit(clock):
     trainer = engine(clock, StopAfter(seconds=math.inf))
     assert trainer.run(range(9), max_epochs=1).iteration == 9
-    assert not trainer.signals
+    assert not trainer.signal(Events.ITERATION_COMPLETED).receivers
 
 
 def test_the_run_is_saved_once_and_goes_on_when_started_again_with_all_of_its_time(clock, tmp_path):
