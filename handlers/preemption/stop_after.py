@@ -22,7 +22,8 @@ class StopAfter:
     or evaluation in progress, and for the save. Rank 0's clock decides for all ranks.
 
     Args:
-        seconds: The time; after it, `state.interrupt` is called and `run` returns. `math.inf` for no limit.
+        seconds: After this time `state.interrupt` is called, and `run` returns; `math.inf` for no
+            limit.
 
     Raises:
         ValueError: It is not positive.
