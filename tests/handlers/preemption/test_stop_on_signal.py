@@ -196,8 +196,9 @@ def test_a_run_that_fails_after_the_signal_raises_its_own_error():
         kill()
         raise ZeroDivisionError("of its own")
 
-    with pytest.raises(ZeroDivisionError, match="of its own"):
+    with pytest.raises(ZeroDivisionError, match="of its own") as caught:
         Engine(process, StopOnSignal()).run("abc", max_epochs=1)
+    assert "SystemExit" not in str(caught.value.__notes__)
     assert signal.getsignal(SIGTERM) is signal.SIG_DFL
 
 
@@ -264,9 +265,11 @@ def test_a_run_inside_a_run_stops_and_so_does_the_one_around_it():
             inner = state.engine.run("xyz", max_epochs=1, parent=state)
             assert inner.iteration == 1
 
-    engine = Engine(process, StopOnSignal())
+    engine, failed = Engine(process, StopOnSignal()), []
+    engine.on(Events.FAILED)(failed.append)
     with pytest.raises(SystemExit):
         engine.run("abc", max_epochs=1)
+    assert failed == []
     assert signal.getsignal(SIGTERM) is signal.SIG_DFL
 
 
