@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch.distributed
 
-from camshaft import Engine, Events
+from camshaft import Engine, Events, Stage
 from camshaft.handlers import Checkpoint, StopAfter, StopOnSignal
 
 rank, directory = int(sys.argv[1]), Path(sys.argv[2])
@@ -22,13 +22,18 @@ def process(state, batch):
     if rank == 0:
         now = state.moments.began + 10 * state.iteration
         time.monotonic = lambda: now
-    if rank == 1 and state.iteration == 9:
-        signal.raise_signal(signal.SIGTERM)
 
 
 engine = Engine(process, Checkpoint(directory / "run", resume=True), StopAfter(seconds=65))
 stopped = engine.run(range(20), max_epochs=3).iteration
 engine = Engine(process, Checkpoint(directory / "run", resume=True), StopOnSignal())
+if rank == 1:  # when the ranks have asked each other, so that iteration 9 is to be the last
+
+    @engine.on(Events.ITERATION_COMPLETED(at=8), stage=Stage.REPORT)
+    def kill(state):
+        signal.raise_signal(signal.SIGTERM)
+
+
 seen = []
 engine.on(Events.CLOSED)(seen.append)
 try:
