@@ -198,7 +198,8 @@ class Engine(Generic[Batch, Output]):
                 commit point                      SAVING, if asked for
             EPOCH_COMPLETED
             commit point
-        COMPLETED                                 or FAILED, and the exception is re-raised
+        COMPLETED                                 or FAILED, and the exception is re-raised;
+                                                  neither, if a resumable stop interrupted the run
         CLOSED
         ```
 

@@ -115,7 +115,7 @@ class Events(EventEnum):
     ITERATION_COMPLETED = "iteration_completed", "iterations"
     EPOCH_COMPLETED = "epoch_completed", "epochs"
     COMPLETED = "completed"
-    """The run ended by its limits or by `state.stop()`; never after an error."""
+    """The run ended by its limits or by `state.stop()`; not if it failed or was interrupted."""
     SAVING = "saving"
     """At a commit point, if a save was asked for: what writes checkpoints does it here."""
     FAILED = "failed"

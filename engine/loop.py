@@ -55,7 +55,8 @@ class Loop(Generic[Batch, Output]):
                 self._say_why()
             else:
                 self._run_epochs()
-                moments.announce(Events.COMPLETED, state)
+                if not state.is_interrupted:
+                    moments.announce(Events.COMPLETED, state)
                 self._commit()
         except BaseException as error:
             explain(error, "in the data", state)
@@ -66,6 +67,7 @@ class Loop(Generic[Batch, Output]):
             late.clear()  # they know of this error, and would keep it and all it saw alive
             raise
         if late := self._close():
+            late.sort(key=_is_exit)  # a process that is about to exit must not hide what failed
             raise late.pop(0)
         return state
 
@@ -104,6 +106,8 @@ class Loop(Generic[Batch, Output]):
 
     def _epoch_is_over(self, feed: Feed[Batch], all_read: bool) -> bool:
         state = self.state
+        if state.is_interrupted:  # what is due now is due in the run that goes on from here
+            return False
         if state.epoch_stopped or (all_read and state.iteration != state.max_iterations):
             return True
         return state.iteration_in_epoch == state.epoch_length and feed.is_used_up()
@@ -151,16 +155,9 @@ class Loop(Generic[Batch, Output]):
         return state.stop_reason is not None or state.epoch_stopped
 
     def _is_over(self) -> bool:
-        state = self.state
-        reached = {
-            "max_epochs": state.epoch - state.in_epoch,
-            "max_iterations": state.iteration,
-            "max_steps": state.step,
-        }
-        for limit, count in reached.items():
-            if (most := getattr(state, limit)) is not None and count >= most:
-                state.stop(limit, resumable=True)
-        return state.stop_reason is not None
+        if (limit := self.state.limit_reached) is not None:
+            self.state.stop(limit, resumable=True)
+        return self.state.stop_reason is not None
 
     def _say_why(self) -> None:
         state = self.state
@@ -188,3 +185,7 @@ class Loop(Generic[Batch, Output]):
             return errors
         finally:
             del errors  # their tracebacks hold this frame, which would hold them
+
+
+def _is_exit(error: BaseException) -> bool:
+    return isinstance(error, SystemExit)

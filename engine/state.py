@@ -137,17 +137,47 @@ class State(Generic[Batch, Output]):
         """True if no batch is known to follow in this epoch or in this run."""
         return self.iteration_in_epoch == self.epoch_length or self.iteration == self.max_iterations
 
+    @property
+    def limit_reached(self) -> str | None:
+        """The name of the first limit that the run has reached, such as `"max_epochs"`."""
+        counts = {
+            "max_epochs": self.epoch - self.in_epoch,
+            "max_iterations": self.iteration,
+            "max_steps": self.step,
+        }
+        for limit, count in counts.items():
+            if (most := getattr(self, limit)) is not None and count >= most:
+                return limit
+        return None
+
+    @property
+    def is_interrupted(self) -> bool:
+        """True if the run was stopped before its end, to be carried on later."""
+        return self.stop_reason is not None and self.resumable and self.limit_reached is None
+
     def stop(self, reason: str, *, resumable: bool = False) -> None:
         """End the run after the current iteration, or as soon as no accumulation window is open.
 
         Args:
-            reason: What `stop_reason` will say. The first reason stays.
+            reason: What `stop_reason` will say. The first reason stays, but a run that was only
+                interrupted can still be stopped for good.
             resumable: True if the run is only interrupted: a script that resumes from its
-                checkpoint then goes on, where it otherwise says that the run is over.
+                checkpoint then goes on, where it otherwise says that the run is over. What is due
+                at the end of the epoch or of the run is left to that run.
         """
-        if self.stop_reason is None:
+        if self.stop_reason is None or (self.resumable and not resumable):
             self.stop_reason, self.resumable = reason, resumable
         self.attention = True
+
+    def interrupt(self, reason: str) -> None:
+        """Save, if anything can, and end the run, so that its script goes on when started again.
+
+        Args:
+            reason: What `stop_reason` and the checkpoint will say.
+        """
+        self.stop(reason, resumable=True)
+        if self.engine is not None and self.engine.signal(Events.SAVING).receivers:
+            self.save(reason)
 
     def stop_epoch(self) -> None:
         """End this epoch after the current iteration; its EPOCH_COMPLETED follows."""

@@ -6,6 +6,7 @@ from .early_stopping import EarlyStopping
 from .loggers import JSONLines, TensorBoard
 from .lr_schedule import LRSchedule
 from .metrics import Metrics
+from .preemption import StopAfter, StopOnSignal
 from .progress_bar import ProgressBar
 from .terminate_on_nan import TerminateOnNaN
 from .validate import Validate
@@ -20,6 +21,8 @@ __all__ = [
     "LRSchedule",
     "Metrics",
     "ProgressBar",
+    "StopAfter",
+    "StopOnSignal",
     "TensorBoard",
     "TerminateOnNaN",
     "Validate",
