@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -17,12 +16,18 @@ from typing import Any
 from safetensors import safe_open
 from torch import Tensor
 
+from .broken import BrokenCheckpoint, reading
+from .codec import DTYPES
+from .document import LARGEST, tree_of
 from .files import (
+    CHUNK,
     Source,
     appearing,
     contents_of,
     make_directory,
     need_space,
+    regular,
+    size_of,
     synchronise,
     vanish,
     write_file,
@@ -39,6 +44,8 @@ logger = logging.getLogger("camshaft")
 
 NAME = re.compile(r"iteration-\d{10,}(\.\d+)?")
 MANIFEST, LATEST = "manifest.json", "LATEST"
+LARGEST_HEADER = 16 * 2**20
+"""Bytes that say what tensors a file has: a hundred or two for each of them."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +64,12 @@ class Stored(Mapping[str, Tensor]):
 
     def __init__(self, path: Path) -> None:
         """Open a file; its tensors can be read until it is dropped."""
+        with regular(path) as file:
+            size = int.from_bytes(file.read(8), "little")
+        if size > LARGEST_HEADER:
+            raise ValueError(
+                f"has a header of {size} bytes, and at most {LARGEST_HEADER} are taken"
+            )
         self._path = path
         self._open()
         self._names = list(self._file.keys())
@@ -66,6 +79,8 @@ class Stored(Mapping[str, Tensor]):
         if self._seen > WINDOW:
             self._open()
         tensor: Tensor = self._file.get_tensor(name)
+        if tensor.dtype not in DTYPES:
+            raise ValueError(f"has a tensor of {tensor.dtype}: {name!r}")
         self._seen += tensor.nbytes
         return tensor.clone()  # what was given is a window on the file
 
@@ -98,8 +113,8 @@ def scan(directory: Path) -> tuple[list[Saved], dict[str, str]]:
     for name in filter(NAME.fullmatch, names):
         try:
             found.append(look_at(directory / name))
-        except (OSError, ValueError) as error:
-            broken[name] = str(error)
+        except BrokenCheckpoint as error:
+            broken[name] = error.reason
     return sorted(found, key=lambda each: each.manifest.number), broken
 
 
@@ -107,37 +122,65 @@ def look_at(path: Path) -> Saved:
     """The checkpoint at `path`, by its manifest alone.
 
     Raises:
-        OSError: There is no manifest, or it cannot be read.
-        ValueError: The manifest is damaged.
+        BrokenCheckpoint: There is no manifest, or it is damaged, or that of another checkpoint.
     """
-    try:
-        return Saved(path, Manifest.of_json((path / MANIFEST).read_bytes()))
-    except ValueError as error:
-        raise ValueError(f"{MANIFEST} is damaged: {error}") from error
+    with reading(path, MANIFEST):
+        if path.is_symlink():
+            raise BrokenCheckpoint("it is a link to a directory; name the directory itself", path)
+        with regular(path / MANIFEST) as file:
+            text = file.read(LARGEST + 1)
+        try:
+            manifest = Manifest.of_json(text)
+        except ValueError as error:
+            raise ValueError(f"cannot be used: {error}") from error
+        if NAME.fullmatch(path.name) and int(path.name[10:].split(".")[0]) != manifest.iteration:
+            raise ValueError(f"is of iteration {manifest.iteration}: the directory was renamed")
+    return Saved(path, manifest)
 
 
 def verify(saved: Saved) -> None:
     """Read every file and compare sizes and checksums.
 
     Raises:
-        OSError: A file is missing or cannot be read.
-        ValueError: A file is not what was written.
+        BrokenCheckpoint: A file is missing, cannot be read, or is not what was written.
     """
-    if TREE not in saved.manifest.files:
-        raise ValueError(f"{MANIFEST} does not list {TREE}")
+    _compare_sizes(saved)
     for name, expected in saved.manifest.files.items():
-        found = contents_of(saved.path / name)
-        if found.size != expected.size:
-            raise ValueError(f"{name} has {found.size} bytes and should have {expected.size}")
-        if found != expected:
-            raise ValueError(f"{name} is damaged: its checksum is not the one in {MANIFEST}")
+        with reading(saved.path, name):
+            if contents_of(saved.path / name) != expected:
+                raise ValueError(f"is damaged: its checksum is not the one in {MANIFEST}")
+    known = {MANIFEST, *saved.manifest.files}
+    if foreign := sorted(path.name for path in saved.path.iterdir() if path.name not in known):
+        logger.warning("%s holds files that no checkpoint has: %s", saved.path, foreign)
 
 
 def read(saved: Saved) -> Snapshot:
-    """What a checkpoint that was verified holds."""
-    files = [Path(name) for name in saved.manifest.files]
-    tensors = {file.stem: Stored(saved.path / file) for file in files if file.suffix == TENSORS}
-    return Snapshot(json.loads((saved.path / TREE).read_bytes()), tensors)
+    """What a checkpoint that was verified holds.
+
+    Raises:
+        BrokenCheckpoint: It holds what no checkpoint holds, though its checksums are right.
+    """
+    _compare_sizes(saved)
+    with reading(saved.path, TREE), regular(saved.path / TREE) as file:
+        tree = tree_of(file.read(LARGEST + 1))
+    tensors = {}
+    for file_name in map(Path, saved.manifest.files):
+        if file_name.suffix == TENSORS:
+            with reading(saved.path, file_name.name):
+                tensors[file_name.stem] = Stored(saved.path / file_name)
+    return Snapshot(tree, tensors)
+
+
+def _compare_sizes(saved: Saved) -> None:
+    if TREE not in saved.manifest.files:
+        raise BrokenCheckpoint(f"{MANIFEST} does not list {TREE}", saved.path)
+    for name, expected in saved.manifest.files.items():
+        with reading(saved.path, name):
+            size = size_of(saved.path / name)
+            if size != expected.size:
+                raise ValueError(f"has {size} bytes and should have {expected.size}")
+            if len(expected.crc32) != -(-size // CHUNK):
+                raise ValueError(f"has {len(expected.crc32)} checksums, which do not fit its size")
 
 
 def write(directory: Path, snapshot: Snapshot, manifest: Manifest) -> Saved:
