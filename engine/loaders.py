@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import copy
+import os
 import random
 import signal
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import count, islice
-from types import FrameType
+from threading import Thread
 from typing import Any, TypeGuard
 from weakref import WeakKeyDictionary
 
@@ -57,15 +59,17 @@ class Loader(Replayed[Any]):
 
     def open(self, position: Position, consumed: int) -> Iterator[Any]:
         """Begin a pass, at its first batch or a later one."""
-        self._renew()
+        caught = self._renew()
         if not self.is_indexed:
-            batches = iterate(self.copy)
+            with _blocked(caught):
+                batches = iterate(self.copy)
             check_length(sum(1 for _ in islice(batches, consumed)), consumed)
             return batches
         indices = _indices(self.copy)
         key = (position.seed, ranks.rank(), position.number)
         indices.begin(consumed, key if self.data.num_workers else None)
-        batches = iterate(self.copy)
+        with _blocked(caught):
+            batches = iterate(self.copy)
         indices.skip()  # workers have been given their first indices by now, or there are none
         check_length(indices.number, consumed)
         return batches
@@ -99,12 +103,13 @@ class Loader(Replayed[Any]):
         if has_persistent_workers(self.data):
             IDLE[self.data] = self.copy
 
-    def _renew(self) -> None:
-        """Take over what was changed on the loader since; new workers leave signals to us."""
+    def _renew(self) -> frozenset[int]:
+        """Take over what was changed on the loader since; new workers leave these signals to us."""
         kept = {name: vars(self.copy)[name] for name in OWN}
         vars(self.copy).update(vars(self.data), **kept)
-        caught = tuple(filter(_is_caught, STOPPING))
+        caught = _caught() if self.data.num_workers else frozenset[int]()
         self.copy.worker_init_fn = Preparation(self.data.worker_init_fn, caught)
+        return caught
 
 
 IDLE: WeakKeyDictionary[DataLoader[Any], DataLoader[Any]] = WeakKeyDictionary()
@@ -223,12 +228,16 @@ class Preparation:
 
     own: Callable[[int], object] | None
     """The loader's `worker_init_fn`, which sees the data set that it knows."""
-    caught: tuple[int, ...]
+    caught: frozenset[int]
+    """Blocked already: a worker is born with its parent's handlers."""
 
     def __call__(self, worker: int) -> None:
         """Leave the signals alone, then do what the loader's owner wants."""
-        for number in self.caught:
-            signal.signal(number, _ignore_once if number == signal.SIGTERM else signal.SIG_IGN)
+        for number in self.caught - {signal.SIGTERM}:
+            signal.signal(number, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, self.caught - {signal.SIGTERM})
+        if signal.SIGTERM in self.caught:
+            Thread(target=_end_with_parent, daemon=True).start()
         info = get_worker_info()
         if info is not None and isinstance(info.dataset, Seeded):
             object.__setattr__(info, "dataset", info.dataset.dataset)  # it refuses by itself
@@ -236,11 +245,30 @@ class Preparation:
             self.own(worker)
 
 
-def _ignore_once(number: int, frame: FrameType | None) -> None:
-    # The second one may come from a main process that has waited long enough for this worker.
-    signal.signal(number, signal.SIG_DFL)
+def _end_with_parent() -> None:
+    """End this worker when its parent asks, as one that gives up on it does; nobody else may."""
+    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != os.getppid():
+        pass
+    os._exit(0)
 
 
-def _is_caught(number: int) -> bool:
-    handler = signal.getsignal(number)
-    return callable(handler) and handler is not signal.default_int_handler
+@contextmanager
+def _blocked(signals: frozenset[int]) -> Generator[None]:
+    """Hold signals back: what is born meanwhile is never without a plan for them."""
+    if not signals:
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _caught() -> frozenset[int]:
+    """Those of the signals for which this process has a handler of its own."""
+    if not hasattr(signal, "sigwaitinfo"):  # nobody could tell there who has sent a signal
+        return frozenset()
+    handlers = {number: signal.getsignal(number) for number in STOPPING}
+    usual = signal.default_int_handler
+    return frozenset(n for n, each in handlers.items() if callable(each) and each is not usual)

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import random
 import signal
+import subprocess
 import time
 from contextlib import contextmanager
 
@@ -235,15 +236,16 @@ def test_workers_are_prepared_by_the_users_function_which_sees_the_users_data_se
 
 
 class Handlers(Dataset):
-    """What a worker does about two signals."""
+    """Whether a worker is safe from two signals."""
 
     def __len__(self):
         return 1
 
     def __getitem__(self, index):
-        usual = (signal.SIG_DFL, signal.default_int_handler)
-        found = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
-        return torch.tensor([float(handler not in usual) for handler in found])
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+        ignored = {n for n in signal.valid_signals() if signal.getsignal(n) == signal.SIG_IGN}
+        safe = blocked | ignored
+        return torch.tensor([float(each in safe) for each in (signal.SIGTERM, signal.SIGINT)])
 
 
 @contextmanager
@@ -272,13 +274,39 @@ def test_a_signal_to_the_workers_costs_no_batch_where_the_main_process_deals_wit
     def process(state, batch):
         seen.extend(batch.tolist())
         if state.iteration == 2:
-            for child in multiprocessing.active_children():
-                os.kill(child.pid, signal.SIGTERM)
+            pids = [str(child.pid) for child in multiprocessing.active_children()]
+            subprocess.run(["kill", "-TERM", *pids], check=True)
             time.sleep(0.2)  # so that a worker that would die is dead
 
     with handling(signal.SIGTERM):
         Engine(process).run(DataLoader(range(40), 2, num_workers=2), max_epochs=1)
     assert seen == list(range(40))
+
+
+class Stuck(Dataset):
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        time.sleep(1000 if index else 0)
+        return index
+
+
+def test_a_worker_still_ends_when_its_parent_wants_it_to():
+    with handling(signal.SIGTERM):
+        engine = Engine(lambda state, batch: None)
+        engine.run(DataLoader([1, 2], 1, num_workers=1, persistent_workers=True), max_epochs=1)
+        loader = DataLoader(Stuck(), 1, num_workers=1)
+
+        @engine.on(Events.ITERATION_COMPLETED)
+        def end(state):
+            for child in multiprocessing.active_children():
+                child.terminate()
+                child.join()
+                assert child.exitcode == 0
+            state.stop("enough")
+
+        engine.run(loader, max_epochs=1)
 
 
 class Stream(IterableDataset):

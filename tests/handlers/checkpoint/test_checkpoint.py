@@ -547,22 +547,6 @@ def test_a_process_killed_while_it_saves_loses_no_more_than_that_save(tmp_path):
     ]
 
 
-@pytest.mark.soak
-@pytest.mark.timeout(1800)
-def test_a_process_killed_forty_times_at_random_moments_ends_as_the_whole_run(tmp_path):
-    killed, chance, reached = tmp_path / "killed", random.Random(0), 0
-    for _ in range(40):
-        with start(killed, 4000) as process:
-            assert process.stdout is not None
-            first = int(process.stdout.readline())
-            assert first >= reached - 1
-            time.sleep(chance.uniform(0, 0.3))
-            process.send_signal(signal.SIGKILL)
-            reached = max([first, *map(int, process.stdout.read().split())])
-        assert checkpoints(killed)[-1].manifest.iteration >= reached - 2
-    assert last_line(killed, 4000) == last_line(tmp_path / "whole", 4000)
-
-
 RANKS = """
 import json
 import os
