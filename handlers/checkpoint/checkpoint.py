@@ -99,7 +99,8 @@ class Checkpoint:
         with _on_all_ranks("write a checkpoint"):
             if ranks.rank() == 0:
                 snapshot = take(state.engine.objects, parts)
-                manifest = Manifest.about(state, ", ".join(reasons), scalars(state.metrics))
+                reason, keep = ", ".join(reasons), repr(self.keep)
+                manifest = Manifest.about(state, reason, scalars(state.metrics), keep)
                 saved = write(Path(self.directory), snapshot, manifest)
                 logger.info("saved %s (%s)", saved.path, manifest.reason)
                 self._prune(state, saved)

@@ -91,12 +91,19 @@ class Keep:
 
         The newest one always is. Of several of one iteration, only the last one written counts.
         """
+        return set(self.claimed(saved))
+
+    def claimed(self, saved: Iterable[Manifest]) -> dict[int, list[str]]:
+        """The numbers of those that are kept, and the claims of each; the newest needs none."""
         by_iteration: dict[int, Manifest] = {}
         for each in sorted(saved, key=lambda each: each.number):
             by_iteration[each.iteration] = each
         current = sorted(by_iteration.values(), key=lambda each: each.number)
-        claims = (Latest(1), *self.claims)
-        return {each.number for claim in claims for each in claim.chosen(current)}
+        claimed: dict[int, list[str]] = {each.number: [] for each in current[-1:]}
+        for claim in sorted(self.claims, key=_written):
+            for each in claim.chosen(current):
+                claimed.setdefault(each.number, []).append(_written(claim))
+        return claimed
 
     def __repr__(self) -> str:
         """The claims as one writes them."""

@@ -161,3 +161,15 @@ def test_claims_are_values():
 def test_a_claim_that_cannot_be_meant_is_refused(make, error, says):
     with pytest.raises(error, match=says):
         make()
+
+
+def test_each_that_is_kept_knows_the_claims_that_keep_it():
+    scores = [0.1, 0.5, 0.9, 0.7]
+    saved = [Manifest(n, n, metrics={"score": score}) for n, score in enumerate(scores, 1)]
+    claims = latest(2) | best(1, "score") | every(3)
+    assert claims.claimed(saved) == {
+        1: ["best(1, 'score', mode='min')"],
+        3: ["every(3, 'iterations')", "latest(2)"],
+        4: ["latest(2)"],
+    }
+    assert best(1, "score").claimed(saved)[4] == []  # the newest needs no claim
