@@ -1,6 +1,6 @@
 """Handlers: what people attach to an engine. None imports another; each is a plain value."""
 
-from .checkpoint import Checkpoint, best, every, latest
+from .checkpoint import Checkpoint, best, checkpoints, every, latest
 from .clip_grad import ClipGradNorm, ClipGradValue
 from .early_stopping import EarlyStopping
 from .loggers import JSONLines, TensorBoard
@@ -23,6 +23,7 @@ __all__ = [
     "TerminateOnNaN",
     "Validate",
     "best",
+    "checkpoints",
     "every",
     "latest",
 ]

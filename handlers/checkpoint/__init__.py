@@ -1,7 +1,8 @@
 """Checkpoints that outlive the process: saving, keeping and resuming runs."""
 
 from .checkpoint import Checkpoint
+from .lookup import Checkpoints, checkpoints
 from .retention import best, every, latest
-from .store import Saved, checkpoints
+from .store import Saved
 
-__all__ = ["Checkpoint", "Saved", "best", "checkpoints", "every", "latest"]
+__all__ = ["Checkpoint", "Checkpoints", "Saved", "best", "checkpoints", "every", "latest"]

@@ -14,11 +14,11 @@ from ...engine.engine import Engine
 from ...engine.events import EventEnum, Events, Stage, Trigger
 from ...engine.state import State
 from ..scalars import scalars
-from .choice import choose, named
+from .lookup import checkpoints, named
 from .manifest import Manifest
 from .retention import Keep, latest
 from .snapshot import put_back, take, take_part
-from .store import Saved, checkpoints, drop, look_at, read, write
+from .store import Saved, drop, look_at, read, write
 
 logger = logging.getLogger("camshaft")
 
@@ -144,9 +144,9 @@ class Checkpoint:
     def _choose(self) -> tuple[Path | None, list[str]]:
         if self.resume not in (True, "latest", "best"):
             return named(Path(str(self.resume))).path, []
-        by = self.keep.bests[0] if self.resume == "best" else None
-        saved, broken = choose(Path(self.directory), by)
-        return None if saved is None else saved.path, broken
+        found = checkpoints(self.directory)
+        saved = found.best_by(self.keep.bests[0]) if self.resume == "best" else found.latest()
+        return None if saved is None else saved.path, sorted(found.broken)
 
     def _prune(self, state: State[Any, Any], newest: Saved) -> None:
         notes = state.recall(self, Notes)

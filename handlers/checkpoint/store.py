@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from .codec import decode
 from .files import appearing, contents_of, make_directory, sweep, synchronise, vanish
 from .manifest import Contents, Manifest
 from .snapshot import Snapshot
@@ -26,19 +28,48 @@ MANIFEST, TREE, LATEST, TENSORS = "manifest.json", "state.json", "LATEST", ".saf
 
 @dataclass(frozen=True)
 class Saved:
-    """A checkpoint on the disk; whether its files are whole is another question: `verify`."""
+    """A checkpoint on the disk, as `checkpoints(directory)` finds it."""
 
     path: Path
-    manifest: Manifest
+    manifest: Manifest = field(repr=False)
+    """When it was written, why, how well the run did, and what its files should hold."""
 
+    def state_dict(self, name: str) -> Any:
+        """The state of one of the run's objects, such as `"model"`, on the CPU.
 
-def checkpoints(directory: str | Path) -> list[Saved]:
-    """The checkpoints in a directory, in the order of writing.
+        A model's is under the plain names of its weights, however it was wrapped:
+        `model.load_state_dict(saved.state_dict("model"))`. The files it lies in are verified.
 
-    >>> checkpoints("there/is/no/such/directory")
-    []
-    """
-    return scan(Path(directory))[0]
+        Args:
+            name: Its name among the engine's objects.
+
+        Raises:
+            OSError: A file is missing or cannot be read.
+            ValueError: There was no object of that name, or a file is not what was written.
+        """
+        return read_objects(self, name)[name]
+
+    def export(self, file: str | Path, only: str | None = None) -> Path:
+        """Write one file that plain torch reads, with `torch.load(file, weights_only=True)`.
+
+        It holds a dict: the state of each of the run's objects by its name, `"iteration"`,
+        `"step"`, `"epoch"` and `"metrics"`. With `only="model"` it holds that state alone, so
+        that `model.load_state_dict(torch.load(file, weights_only=True))` works. NumPy's arrays
+        become tensors and its numbers Python's.
+
+        Args:
+            file: Where to write it; what is there is replaced, at once.
+            only: The name of the one object that is meant.
+
+        Raises:
+            OSError: A file cannot be read or written.
+            TypeError: It holds something that such a file cannot.
+            ValueError: There was no object of that name, or it cannot be told from a number, or a
+                file is not what was written.
+        """
+        from .portable import export
+
+        return export(self, Path(file), only)
 
 
 def scan(directory: Path) -> tuple[list[Saved], dict[str, str]]:
@@ -67,16 +98,16 @@ def look_at(path: Path) -> Saved:
         raise ValueError(f"{MANIFEST} is damaged: {error}") from error
 
 
-def verify(saved: Saved) -> None:
-    """Read every file and compare sizes and checksums.
+def verify(saved: Saved, files: Iterable[str] | None = None) -> None:
+    """Read every file, or only those named, and compare sizes and checksums.
 
     Raises:
         OSError: A file is missing or cannot be read.
         ValueError: A file is not what was written.
     """
-    if TREE not in saved.manifest.files:
-        raise ValueError(f"{MANIFEST} does not list {TREE}")
-    for name, expected in saved.manifest.files.items():
+    for name in dict.fromkeys((TREE, *(saved.manifest.files if files is None else files))):
+        if (expected := saved.manifest.files.get(name)) is None:
+            raise ValueError(f"{MANIFEST} does not list {name}")
         found = contents_of(saved.path / name)
         if found.size != expected.size:
             raise ValueError(f"{name} has {found.size} bytes and should have {expected.size}")
@@ -87,12 +118,27 @@ def verify(saved: Saved) -> None:
 def read(saved: Saved) -> Snapshot:
     """What a checkpoint that was verified holds."""
     files = [Path(name) for name in saved.manifest.files]
-    tensors = {
-        file.stem: {name: each.clone() for name, each in load_file(saved.path / file).items()}
-        for file in files
-        if file.suffix == TENSORS
-    }  # cloned, or they would be windows on a file that may soon be dropped
+    tensors = {file.stem: _tensors(saved.path / file) for file in files if file.suffix == TENSORS}
     return Snapshot(json.loads((saved.path / TREE).read_bytes()), tensors)
+
+
+def read_objects(saved: Saved, only: str | None = None) -> dict[str, Any]:
+    """The state of each object of the run, or of one, by name; the files they lie in are verified.
+
+    Raises:
+        OSError: A file is missing or cannot be read.
+        ValueError: There was no object of that name, or a file is not what was written.
+    """
+    verify(saved, [])
+    objects = json.loads((saved.path / TREE).read_bytes())["objects"]
+    if only is not None and only not in objects:
+        listed = ", ".join(map(repr, objects)) or "none"
+        raise ValueError(f"{saved.path} holds no object {only!r}; its objects are: {listed}")
+    chosen = objects if only is None else {only: objects[only]}
+    files = {each["file"]: f"{each['file']}{TENSORS}" for each in chosen.values()}
+    verify(saved, files.values())
+    tensors = {name: _tensors(saved.path / file) for name, file in files.items()}
+    return {name: decode(each["content"], tensors[each["file"]]) for name, each in chosen.items()}
 
 
 def write(directory: Path, snapshot: Snapshot, manifest: Manifest) -> Saved:
@@ -107,7 +153,7 @@ def write(directory: Path, snapshot: Snapshot, manifest: Manifest) -> Saved:
         sweep(directory)
         with appearing(place) as temporary:
             temporary.mkdir()
-            number = 1 + max((each.manifest.number for each in checkpoints(directory)), default=0)
+            number = 1 + max((each.manifest.number for each in scan(directory)[0]), default=0)
             whole = replace(manifest, number=number, files=_write_files(temporary, snapshot))
             (temporary / MANIFEST).write_text(whole.to_json())
             synchronise(temporary / MANIFEST)
@@ -142,6 +188,11 @@ def _write_files(directory: Path, snapshot: Snapshot) -> dict[str, Contents]:
         synchronise(path)
         files[path.name] = contents_of(path)
     return files
+
+
+def _tensors(file: Path) -> dict[str, Tensor]:
+    # Cloned, or they would be windows on a file that may soon be dropped.
+    return {name: each.clone() for name, each in load_file(file).items()}
 
 
 def _separate(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -11,9 +11,10 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
+from camshaft.handlers.checkpoint.lookup import checkpoints
 from camshaft.handlers.checkpoint.manifest import Manifest
 from camshaft.handlers.checkpoint.snapshot import Snapshot
-from camshaft.handlers.checkpoint.store import checkpoints, drop, read, scan, verify, write
+from camshaft.handlers.checkpoint.store import drop, read, scan, verify, write
 
 TENSORS = {
     "matrix": torch.arange(6.0).reshape(2, 3),
