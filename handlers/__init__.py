@@ -1,14 +1,40 @@
 """Handlers: what people attach to an engine. None imports another; each is a plain value."""
 
-from .checkpoint import Checkpoint, best, checkpoints, every, latest
-from .clip_grad import ClipGradNorm, ClipGradValue
-from .early_stopping import EarlyStopping
-from .loggers import JSONLines, TensorBoard
-from .lr_schedule import LRSchedule
-from .metrics import Metrics
-from .progress_bar import ProgressBar
-from .terminate_on_nan import TerminateOnNaN
-from .validate import Validate
+from typing import TYPE_CHECKING
+
+from ..engine.late import late
+
+if TYPE_CHECKING:
+    from .checkpoint import Checkpoint, best, checkpoints, every, latest
+    from .clip_grad import ClipGradNorm, ClipGradValue
+    from .early_stopping import EarlyStopping
+    from .loggers import JSONLines, TensorBoard
+    from .lr_schedule import LRSchedule
+    from .metrics import Metrics
+    from .progress_bar import ProgressBar
+    from .terminate_on_nan import TerminateOnNaN
+    from .validate import Validate
+else:
+    __getattr__ = late(
+        __name__,
+        {
+            "Checkpoint": ".checkpoint",
+            "ClipGradNorm": ".clip_grad",
+            "ClipGradValue": ".clip_grad",
+            "EarlyStopping": ".early_stopping",
+            "JSONLines": ".loggers",
+            "LRSchedule": ".lr_schedule",
+            "Metrics": ".metrics",
+            "ProgressBar": ".progress_bar",
+            "TensorBoard": ".loggers",
+            "TerminateOnNaN": ".terminate_on_nan",
+            "Validate": ".validate",
+            "best": ".checkpoint",
+            "checkpoints": ".checkpoint",
+            "every": ".checkpoint",
+            "latest": ".checkpoint",
+        },
+    )
 
 __all__ = [
     "Checkpoint",
@@ -27,3 +53,7 @@ __all__ = [
     "every",
     "latest",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-import camshaft
-
 ROOT = Path(__file__).parents[1]
 MODULES = sorted([*ROOT.glob("engine/**/*.py"), *ROOT.glob("handlers/**/*.py")])
 ONE_FILE_KNOWS = {
@@ -82,11 +80,10 @@ def test_the_loop_knows_nothing_of_torch(name):
 
 def test_an_engine_runs_where_torch_is_not_even_imported():
     script = (
-        "import sys, types\n"
-        "package = types.ModuleType('camshaft')\n"
-        f"package.__path__ = [{str(Path(camshaft.__file__).parent)!r}]\n"
-        "sys.modules['camshaft'] = package\n"
-        "from camshaft.engine.engine import Engine\n"
+        "import sys\n"
+        "from camshaft import Engine\n"
+        "from camshaft.handlers import checkpoints\n"
+        "assert checkpoints('nowhere') == []\n"
         "engine = Engine(lambda state, batch: batch)\n"
         "assert engine.run([1, 2], max_epochs=2).iteration == 4\n"
         "assert engine.evaluate([1]).output == 1\n"

@@ -1,8 +1,19 @@
 """Checkpoints that outlive the process: saving, keeping and resuming runs."""
 
-from .checkpoint import Checkpoint
+from typing import TYPE_CHECKING
+
+from ...engine.late import late
 from .lookup import Checkpoints, checkpoints
 from .retention import best, every, latest
-from .store import Saved
+from .saved import Saved
+
+if TYPE_CHECKING:
+    from .checkpoint import Checkpoint
+else:
+    __getattr__ = late(__name__, {"Checkpoint": ".checkpoint"})
 
 __all__ = ["Checkpoint", "Checkpoints", "Saved", "best", "checkpoints", "every", "latest"]
+
+
+def __dir__() -> list[str]:
+    return __all__

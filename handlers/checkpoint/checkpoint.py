@@ -17,8 +17,9 @@ from ..scalars import scalars
 from .lookup import checkpoints, named
 from .manifest import Manifest
 from .retention import Keep, latest
+from .saved import Saved, drop, look_at
 from .snapshot import put_back, take, take_part
-from .store import Saved, drop, look_at, read, write
+from .store import read, write
 
 logger = logging.getLogger("camshaft")
 

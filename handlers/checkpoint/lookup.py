@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from .retention import Best, best
-from .store import Saved, look_at, scan, verify
+from .saved import Saved, look_at, scan, verify
 
 logger = logging.getLogger("camshaft")
 

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 
 from .files import appearing, make_directory
-from .store import Saved, read_objects
+from .saved import Saved
+from .store import read_objects
 
 NUMBERS = ("iteration", "step", "epoch", "metrics")
 LARGEST = 2**2000
