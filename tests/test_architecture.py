@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-MODULES = sorted([*ROOT.glob("engine/**/*.py"), *ROOT.glob("handlers/**/*.py")])
+ROOMS = ("commands", "engine", "handlers")
+MODULES = sorted(path for room in ROOMS for path in ROOT.glob(f"{room}/**/*.py"))
 ONE_FILE_KNOWS = {
     "blinker": ["engine/signals.py"],
     "ignite": ["engine/ranks.py"],
     "tensorboardX": ["handlers/loggers/tensorboard.py"],
     "tqdm": ["handlers/progress_bar.py"],
-    "safetensors": ["handlers/checkpoint/store.py"],
+    "safetensors": ["handlers/checkpoint/header.py", "handlers/checkpoint/store.py"],
     "torchmetrics": [],  # metrics are known by what they do
 }
 LOOP_WITHOUT_TORCH = ["events", "state", "signals", "engine", "loop", "moments", "readings"]
@@ -61,6 +62,12 @@ def test_handlers_do_not_import_each_other(path):
     allowed = ("engine", "handlers.scalars", own)
     inside = [name for name in imports(path) if name.split(".")[0] in ("engine", "handlers")]
     assert [name for name in inside if not name.startswith(allowed)] == []
+
+
+@pytest.mark.parametrize("path", [ROOT / "__init__.py", *MODULES], ids=name_of)
+def test_nothing_but_the_command_line_knows_the_commands(path):
+    if path.parent != ROOT / "commands":
+        assert not [name for name in imports(path) if name.startswith("commands")]
 
 
 @pytest.mark.parametrize(("library", "files"), list(ONE_FILE_KNOWS.items()))
@@ -120,7 +127,7 @@ def test_nothing_in_the_source_can_run_what_it_reads(path):
 
 def modules_with_examples():
     names = ["camshaft"]
-    for package in ("engine", "handlers"):
+    for package in ROOMS:
         found = importlib.import_module(f"camshaft.{package}")
         walked = pkgutil.walk_packages(found.__path__, f"camshaft.{package}.")
         names += [module.name for module in walked]
