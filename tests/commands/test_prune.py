@@ -73,3 +73,11 @@ def test_files_that_are_not_ours_stay(save, camshaft, tmp_path):
     assert camshaft("prune", tmp_path / "run", "--keep", "latest()")[0] == 0
     left = sorted(path.name for path in (tmp_path / "run").iterdir())
     assert left == ["LATEST", "iteration-0000000002", "iteration-0000000009.bak", "notes.txt"]
+
+
+def test_while_a_run_writes_there_nothing_is_dropped(save, camshaft, tmp_path):
+    lock = pytest.importorskip("camshaft.handlers.checkpoint.lock")  # on its way
+    save(1), save(2)
+    with lock.locked(tmp_path / "run"):
+        code, _, errors = camshaft("prune", tmp_path / "run", "--keep", "latest()")
+    assert (code, names(tmp_path / "run"), len(errors)) == (1, ["01", "02"], 1)
