@@ -1,8 +1,29 @@
 """Checkpoints that outlive the process: saving, keeping and resuming runs."""
 
-from .checkpoint import Checkpoint
-from .export import Export
-from .retention import best, every, latest
-from .store import Saved, checkpoints
+from typing import TYPE_CHECKING
 
-__all__ = ["Checkpoint", "Export", "Saved", "best", "checkpoints", "every", "latest"]
+from ...engine.late import late
+from .lookup import Checkpoints, checkpoints
+from .retention import best, every, latest
+from .saved import Saved
+
+if TYPE_CHECKING:
+    from .checkpoint import Checkpoint
+    from .export import Export
+else:
+    __getattr__ = late(__name__, {"Checkpoint": ".checkpoint", "Export": ".export"})
+
+__all__ = [
+    "Checkpoint",
+    "Checkpoints",
+    "Export",
+    "Saved",
+    "best",
+    "checkpoints",
+    "every",
+    "latest",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__

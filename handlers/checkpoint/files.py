@@ -100,13 +100,24 @@ def contents_of(path: Path) -> Contents:
     Raises:
         OSError: It cannot be read, or is no regular file.
     """
-    if not stat.S_ISREG(path.lstat().st_mode):
-        raise OSError(f"{path.name} is no regular file")
+    size_of(path)
     sums = Sums()
     with path.open("rb") as file:
         while chunk := file.read(CHUNK):
             sums.add(memoryview(chunk))
     return sums.contents()
+
+
+def size_of(path: Path) -> int:
+    """The size of a file, which is not read.
+
+    Raises:
+        OSError: It is not there, or is no regular file.
+    """
+    status = path.lstat()
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(f"{path.name} is no regular file")
+    return status.st_size
 
 
 def synchronise(path: Path) -> None:

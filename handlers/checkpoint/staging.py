@@ -6,9 +6,8 @@ import json
 
 from .files import Source
 from .image import Image, streamed
+from .saved import TENSORS, TREE
 from .snapshot import Snapshot
-
-TREE, TENSORS = "state.json", ".safetensors"
 
 
 class Staging:

@@ -1,14 +1,12 @@
-"""A directory of checkpoints: writing them so that they last, finding and reading them."""
+"""A directory of checkpoints: writing them so that they last, and reading them."""
 
 from __future__ import annotations
 
 import json
-import logging
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from shutil import disk_usage
@@ -17,36 +15,16 @@ from typing import Any
 from safetensors import safe_open
 from torch import Tensor
 
-from .files import (
-    Source,
-    appearing,
-    contents_of,
-    make_directory,
-    need_space,
-    synchronise,
-    vanish,
-    write_file,
-)
+from .codec import decode
+from .files import Source, appearing, make_directory, need_space, synchronise, vanish, write_file
 from .manifest import Manifest
 from .retention import Keep
+from .saved import LATEST, MANIFEST, TENSORS, TREE, Saved, drop, scan, verify
 from .snapshot import Snapshot
-from .staging import TENSORS, TREE, uncopied
+from .staging import uncopied
 
 WINDOW = 4 * 2**20
 """Bytes of a file that are read before it is opened anew."""
-
-logger = logging.getLogger("camshaft")
-
-NAME = re.compile(r"iteration-\d{10,}(\.\d+)?")
-MANIFEST, LATEST = "manifest.json", "LATEST"
-
-
-@dataclass(frozen=True)
-class Saved:
-    """A checkpoint on the disk; whether its files are whole is another question: `verify`."""
-
-    path: Path
-    manifest: Manifest
 
 
 class Stored(Mapping[str, Tensor]):
@@ -81,63 +59,30 @@ class Stored(Mapping[str, Tensor]):
         self._seen = 0
 
 
-def checkpoints(directory: str | Path) -> list[Saved]:
-    """The checkpoints in a directory, in the order of writing.
-
-    >>> checkpoints("there/is/no/such/directory")
-    []
-    """
-    return scan(Path(directory))[0]
-
-
-def scan(directory: Path) -> tuple[list[Saved], dict[str, str]]:
-    """The checkpoints in order of writing; and what looks like one but is not, and why."""
-    found: list[Saved] = []
-    broken: dict[str, str] = {}
-    names = sorted(path.name for path in directory.iterdir()) if directory.is_dir() else []
-    for name in filter(NAME.fullmatch, names):
-        try:
-            found.append(look_at(directory / name))
-        except (OSError, ValueError) as error:
-            broken[name] = str(error)
-    return sorted(found, key=lambda each: each.manifest.number), broken
-
-
-def look_at(path: Path) -> Saved:
-    """The checkpoint at `path`, by its manifest alone.
-
-    Raises:
-        OSError: There is no manifest, or it cannot be read.
-        ValueError: The manifest is damaged.
-    """
-    try:
-        return Saved(path, Manifest.of_json((path / MANIFEST).read_bytes()))
-    except ValueError as error:
-        raise ValueError(f"{MANIFEST} is damaged: {error}") from error
-
-
-def verify(saved: Saved) -> None:
-    """Read every file and compare sizes and checksums.
-
-    Raises:
-        OSError: A file is missing or cannot be read.
-        ValueError: A file is not what was written.
-    """
-    if TREE not in saved.manifest.files:
-        raise ValueError(f"{MANIFEST} does not list {TREE}")
-    for name, expected in saved.manifest.files.items():
-        found = contents_of(saved.path / name)
-        if found.size != expected.size:
-            raise ValueError(f"{name} has {found.size} bytes and should have {expected.size}")
-        if found != expected:
-            raise ValueError(f"{name} is damaged: its checksum is not the one in {MANIFEST}")
-
-
 def read(saved: Saved) -> Snapshot:
     """What a checkpoint that was verified holds."""
     files = [Path(name) for name in saved.manifest.files]
     tensors = {file.stem: Stored(saved.path / file) for file in files if file.suffix == TENSORS}
     return Snapshot(json.loads((saved.path / TREE).read_bytes()), tensors)
+
+
+def read_objects(saved: Saved, only: str | None = None) -> dict[str, Any]:
+    """The state of each object of the run, or of one, by name; the files they lie in are verified.
+
+    Raises:
+        OSError: A file is missing or cannot be read.
+        ValueError: There was no object of that name, or a file is not what was written.
+    """
+    verify(saved, [])
+    objects = json.loads((saved.path / TREE).read_bytes())["objects"]
+    if only is not None and only not in objects:
+        listed = ", ".join(map(repr, objects)) or "none"
+        raise ValueError(f"{saved.path} holds no object {only!r}; its objects are: {listed}")
+    chosen = objects if only is None else {only: objects[only]}
+    files = {each["file"]: f"{each['file']}{TENSORS}" for each in chosen.values()}
+    verify(saved, files.values())
+    tensors = {name: Stored(saved.path / file) for name, file in files.items()}
+    return {name: decode(each["content"], tensors[each["file"]]) for name, each in chosen.items()}
 
 
 def write(directory: Path, snapshot: Snapshot, manifest: Manifest) -> Saved:
@@ -157,7 +102,7 @@ def write_files(directory: Path, sources: Mapping[str, Source], manifest: Manife
         need_space(directory, sum(source.size for source in sources.values()))
         with appearing(place) as temporary:
             temporary.mkdir()
-            number = _next_number(each.manifest for each in checkpoints(directory))
+            number = _next_number(each.manifest for each in scan(directory)[0])
             with ThreadPoolExecutor(1, "camshaft-checksums") as helper:
                 files = {
                     name: write_file(temporary / name, source, helper)
@@ -175,7 +120,7 @@ def write_files(directory: Path, sources: Mapping[str, Source], manifest: Manife
 
 def is_claimed(directory: Path, keep: Keep, manifest: Manifest) -> bool:
     """True if a claim would keep this one, were it written now."""
-    found = [each.manifest for each in checkpoints(directory)]
+    found = [each.manifest for each in scan(directory)[0]]
     new = replace(manifest, number=_next_number(found))
     return new.number in keep.claimed([*found, new])
 
@@ -184,19 +129,11 @@ def prune(
     directory: Path, keep: Keep, broken: Collection[str] = (), spared: Path | None = None
 ) -> None:
     """Drop the checkpoints that nobody claims, but not those to be spared, nor broken ones."""
-    found = [each for each in checkpoints(directory) if each.path.name not in broken]
+    found = [each for each in scan(directory)[0] if each.path.name not in broken]
     kept = keep.kept(each.manifest for each in found)
     for each in found:
         if each.manifest.number not in kept and each.path.resolve() != spared:
             drop(each)
-
-
-def drop(saved: Saved) -> None:
-    """Remove a checkpoint; if that fails it stays, which is no reason to end a run."""
-    try:
-        vanish(saved.path)
-    except OSError as error:
-        logger.warning("the checkpoint %s is no longer wanted, but stays: %s", saved.path, error)
 
 
 def _next_number(found: Iterable[Manifest]) -> int:
