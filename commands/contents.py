@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ..handlers.checkpoint.broken import reading
+from ..handlers.checkpoint.document import LARGEST, tree_of
+from ..handlers.checkpoint.files import regular
 from ..handlers.checkpoint.header import Description, tensors_in
 from ..handlers.checkpoint.manifest import Manifest
 from ..handlers.checkpoint.saved import TENSORS, TREE
@@ -18,13 +20,14 @@ def describe(found: Found) -> list[str]:
     """The lines that say what is in it; for a broken one, what is wrong with it.
 
     Raises:
-        ValueError: Its files are whole, but are not what a run writes.
+        BrokenCheckpoint: Its files are whole, but are not what a run writes.
     """
     if found.saved is None or found.problem is not None:
         return [f"{found.path} is broken: {found.problem}"]
     manifest = found.saved.manifest
-    try:
-        tree = json.loads((found.path / TREE).read_bytes())
+    with reading(found.path, TREE):
+        with regular(found.path / TREE) as file:
+            tree = tree_of(file.read(LARGEST + 1))
         facts = _facts(manifest, tree["run"])
         tensors = {
             Path(name).stem: tensors_in(found.path / name)
@@ -32,8 +35,6 @@ def describe(found: Found) -> list[str]:
             if name.endswith(TENSORS)
         }
         objects = aligned([("object", *HEAD), *_objects(tree["objects"], tensors)])
-    except (AttributeError, KeyError, TypeError, RecursionError) as error:
-        raise ValueError(f"{found.path / TREE} is not what a run writes: {error!r}") from error
     files = aligned([("file", "bytes"), *((n, each.size) for n, each in manifest.files.items())])
     return [str(found.path), *facts, "", *objects, "", *files]
 

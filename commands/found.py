@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..handlers.checkpoint.saved import MANIFEST, NAME, Saved, look_at, scan, verify
+from ..handlers.checkpoint.broken import BrokenCheckpoint
+from ..handlers.checkpoint.saved import MANIFEST, NAME, Saved, compare_sizes, look_at, scan, verify
 
 
 class NoCheckpointError(FileNotFoundError):
@@ -55,13 +56,13 @@ def look(path: Path, *, thoroughly: bool) -> list[Found]:
 def _look_at_one(path: Path, thoroughly: bool) -> Found:
     try:
         return _examine(look_at(path), thoroughly)
-    except (OSError, ValueError) as error:
-        return Found(path, None, str(error))
+    except BrokenCheckpoint as error:
+        return Found(path, None, error.reason)
 
 
 def _examine(saved: Saved, thoroughly: bool) -> Found:
     try:
-        verify(saved, quickly=not thoroughly)
-    except (OSError, ValueError) as error:
-        return Found(saved.path, saved, str(error))
+        (verify if thoroughly else compare_sizes)(saved)
+    except BrokenCheckpoint as error:
+        return Found(saved.path, saved, error.reason)
     return Found(saved.path, saved, None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from pathlib import Path
 
+from ..handlers.checkpoint.broken import BrokenCheckpoint
 from ..handlers.checkpoint.lock import locked
 from ..handlers.checkpoint.retention import Keep
 from ..handlers.checkpoint.saved import Saved, drop, verify
@@ -60,9 +61,9 @@ def _claimed_and_whole(
             if saved.manifest.number in claimed:
                 try:
                     verify(saved)
-                except (OSError, ValueError) as error:
+                except BrokenCheckpoint as error:
                     good.remove(saved)
-                    broken[saved.path.name] = str(error)
+                    broken[saved.path.name] = error.reason
                     break
         else:
             return claimed

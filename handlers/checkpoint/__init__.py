@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from ...engine.late import late
+from .broken import BrokenCheckpoint
 from .lookup import Checkpoints, checkpoints
 from .retention import best, every, latest
 from .saved import Saved
@@ -14,6 +15,7 @@ else:
     __getattr__ = late(__name__, {"Checkpoint": ".checkpoint", "Export": ".export"})
 
 __all__ = [
+    "BrokenCheckpoint",
     "Checkpoint",
     "Checkpoints",
     "Export",

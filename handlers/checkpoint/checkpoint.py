@@ -13,6 +13,7 @@ from ...engine import ranks
 from ...engine.engine import Engine
 from ...engine.events import EventEnum, Events, Stage, Trigger
 from ...engine.state import State
+from .broken import reading
 from .lookup import checkpoints, named
 from .recorder import Notes, asked, check, recorder, warn_of_missing
 from .resumption import Resumption
@@ -192,7 +193,7 @@ class Checkpoint:
         path, broken = ranks.gathered(choice)[0]
         if path is None:
             return
-        with ranks.on_all_ranks(f"read {path}"):
+        with ranks.on_all_ranks(f"read {path}"), reading(path):
             resumption = self._resumption(read(look_at(path)), state)
             own = resumption.names()
         names = set[str]().union(*ranks.gathered(own))

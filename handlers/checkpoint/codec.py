@@ -117,8 +117,7 @@ def decode(encoded: Any, tensors: Mapping[str, Tensor]) -> Any:
     """The value that `Encoder.encode` was given, with the tensors it collected.
 
     Raises:
-        ValueError: This is nothing that `encode` makes.
-        KeyError: A tensor is missing.
+        ValueError: This is nothing that `encode` makes, or a tensor is missing.
     """
     if isinstance(encoded, list):
         return [decode(item, tensors) for item in encoded]
@@ -127,7 +126,11 @@ def decode(encoded: Any, tensors: Mapping[str, Tensor]) -> Any:
     if len(encoded) == 1:
         ((tag, content),) = encoded.items()
         if tag in DECODERS:
-            return DECODERS[tag](content, tensors)
+            try:
+                return DECODERS[tag](content, tensors)
+            except (AttributeError, KeyError, TypeError, RuntimeError) as error:
+                said = f"{type(error).__name__}: {error}"
+                raise ValueError(f"has a {tag} that is none ({said})") from error
     if any(key.startswith("!") for key in encoded):
         raise ValueError(f"{sorted(encoded)} is no tag of a value")
     return {key: decode(item, tensors) for key, item in encoded.items()}
@@ -138,21 +141,27 @@ def _join(path: str, key: object) -> str:
 
 
 def _sequence(kind: Callable[[Any], Any]) -> Callable[[Any, Mapping[str, Tensor]], Any]:
-    return lambda items, tensors: kind(decode(item, tensors) for item in items)
+    return lambda items, tensors: kind(decode(item, tensors) for item in _list(items))
 
 
 def _mapping(kind: Callable[[Any], Any]) -> Callable[[Any, Mapping[str, Tensor]], Any]:
     return lambda items, tensors: kind(
-        {decode(key, tensors): decode(item, tensors) for key, item in items}
+        {decode(key, tensors): decode(item, tensors) for key, item in map(_list, _list(items))}
     )
 
 
+def _list(items: Any) -> list[Any]:
+    if not isinstance(items, list):
+        raise TypeError(f"{type(items).__name__} where a list should be")
+    return items
+
+
 DECODERS: dict[str, Callable[[Any, Mapping[str, Tensor]], Any]] = {
-    "!float": lambda text, _: float(text),
+    "!float": lambda text, _: {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}[text],
     "!bytes": lambda text, _: base64.b64decode(text, validate=True),
     "!tensor": lambda name, tensors: tensors[name],
     "!ndarray": lambda name, tensors: tensors[name].numpy(),
-    "!scalar": lambda name, tensors: tensors[name].numpy()[()],
+    "!scalar": lambda name, tensors: tensors[name].reshape(()).numpy()[()],
     **{tag: _sequence(kind) for kind, tag in SEQUENCES.items()},
     **{tag: _mapping(kind) for kind, tag in MAPPINGS.items()},
 }

@@ -13,11 +13,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import disk_usage, rmtree
+from typing import BinaryIO
 from uuid import uuid4
 
 from .manifest import Contents
 
 CHUNK = 16 * 2**20
+NO_DETOURS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 LEFTOVER = re.compile(r"\.(tmp|del)-(iteration-\d+(\.\d+)?|LATEST)-[0-9a-f]{32}")
 
 
@@ -100,19 +102,30 @@ def contents_of(path: Path) -> Contents:
     Raises:
         OSError: It cannot be read, or is no regular file.
     """
-    size_of(path)
-    sums = Sums()
-    with path.open("rb") as file:
+    with regular(path) as file:
+        sums = Sums()
         while chunk := file.read(CHUNK):
             sums.add(memoryview(chunk))
     return sums.contents()
 
 
-def size_of(path: Path) -> int:
-    """The size of a file, which is not read.
+@contextmanager
+def regular(path: Path) -> Generator[BinaryIO, None, None]:
+    """A regular file, opened to be read; no link, and nothing that makes its reader wait.
 
     Raises:
-        OSError: It is not there, or is no regular file.
+        OSError: It is something else, or cannot be opened.
+    """
+    size_of(path)
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | NO_DETOURS)) as file:
+        yield file
+
+
+def size_of(path: Path) -> int:
+    """The size of a regular file, which is not opened.
+
+    Raises:
+        OSError: It is something else, or is not there.
     """
     status = path.lstat()
     if not stat.S_ISREG(status.st_mode):

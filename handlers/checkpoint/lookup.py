@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
+from .broken import BrokenCheckpoint
 from .retention import Best, best
 from .saved import Saved, look_at, scan, verify
 
@@ -67,8 +68,8 @@ class Checkpoints(list[Saved]):
         for saved in order:
             try:
                 verify(saved)
-            except (OSError, ValueError) as error:
-                self.broken[saved.path.name] = str(error)
+            except BrokenCheckpoint as error:
+                self.broken[saved.path.name] = error.reason
                 continue
             for name, reason in self.broken.items():
                 logger.warning(
@@ -100,19 +101,17 @@ def named(path: Path) -> Saved:
     """The checkpoint at that path, verified; nothing else will do.
 
     Raises:
-        FileNotFoundError: There is none.
-        ValueError: It is damaged, or a whole directory of checkpoints.
+        FileNotFoundError: There is nothing.
+        BrokenCheckpoint: It is damaged, or no checkpoint.
+        ValueError: It is a whole directory of checkpoints.
     """
     if inside := scan(path)[0]:
         raise ValueError(
             f"resume={str(path)!r} is a directory of checkpoints; name one of them, such as "
             f"{str(inside[-1].path)!r}"
         )
-    try:
-        saved = look_at(path)
-        verify(saved)
-    except FileNotFoundError as error:
-        raise FileNotFoundError(f"resume={str(path)!r} is no whole checkpoint: {error}") from error
-    except (OSError, ValueError) as error:
-        raise ValueError(f"the checkpoint {path} is broken: {error}") from error
+    if not path.is_symlink() and not path.exists():
+        raise FileNotFoundError(f"resume={str(path)!r} is no whole checkpoint: nothing is there")
+    saved = look_at(path)
+    verify(saved)
     return saved

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, fields
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 from ...engine import ranks
 from ...engine.state import State
 from .codec import Encoder, decode
+from .document import tree_of
 
 FORMAT = 1
 """Rises when a checkpoint of before can no longer be read."""
@@ -85,19 +87,57 @@ class Manifest:
             ValueError: It is damaged, of another format, or names a file that is not plain.
         """
         try:
-            body = json.loads(text)
+            body = tree_of(text.encode() if isinstance(text, str) else text)
             if body.pop("sha256") != _digest(body):
                 raise ValueError("its checksum does not fit its text")
             if body["format"] != FORMAT:
-                raise ValueError(f"it is of format {body['format']}, and this reads {FORMAT}")
-            fields = decode(body, {})
-            files = {name: Contents(**each) for name, each in fields.pop("files").items()}
-            manifest = cls(files=files, **fields)
-        except (AttributeError, KeyError, TypeError, RecursionError) as error:
+                raise ValueError(
+                    f"it is of format {body['format']!r}, and this reads {FORMAT}; read it with "
+                    f"the version that wrote it: {body.get('versions')}"
+                )
+            content = decode(body, {})
+            files = {name: Contents(**each) for name, each in content.pop("files").items()}
+            manifest = cls(files=files, **content)
+        except (AttributeError, KeyError, TypeError) as error:
             raise ValueError(f"it is no manifest ({type(error).__name__}: {error})") from error
+        for item in fields(cls):
+            if not KINDS[item.type](getattr(manifest, item.name)):
+                found = repr(getattr(manifest, item.name))[:50]
+                raise ValueError(f"it is no manifest: {item.name} is {found}, not {item.type}")
         if odd := [name for name in files if not PLAIN_NAME.fullmatch(name)]:
             raise ValueError(f"it names files that do not lie beside it: {odd}")
         return manifest
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value < 2**63
+
+
+def _is_contents(value: object) -> bool:
+    return (
+        isinstance(value, Contents)
+        and _is_count(value.size)
+        and type(value.crc32) is list
+        and all(_is_count(each) for each in value.crc32)
+    )
+
+
+def _dict_of(is_one: Callable[[object], bool]) -> Callable[[object], bool]:
+    return lambda value: (
+        type(value) is dict
+        and all(type(key) is str and is_one(each) for key, each in value.items())
+    )
+
+
+KINDS: dict[Any, Callable[[object], bool]] = {
+    "int": _is_count,
+    "str": lambda value: type(value) is str,
+    "dict[str, int]": _dict_of(_is_count),
+    "dict[str, str]": _dict_of(lambda value: type(value) is str),
+    "dict[str, float]": _dict_of(lambda value: type(value) in (int, float)),
+    "dict[str, Contents]": _dict_of(_is_contents),
+}
+"""Whether a value is what the annotation of its field says."""
 
 
 def _digest(body: dict[str, Any]) -> str:

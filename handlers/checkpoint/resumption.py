@@ -15,6 +15,7 @@ from ...engine import ranks
 from ...engine.engine import Engine
 from ...engine.state import State
 from .mismatch import memory_mismatches, mismatches
+from .rehearsal import refusing, rehearse_objects
 from .replay import put_settings, replay, schedules_to_replay
 from .settings import Change, changes, is_of
 from .snapshot import Content
@@ -91,8 +92,11 @@ class Resumption:
             raise ValueError(
                 f"override={unknown!r}: nothing is called so; there are {', '.join(names)}"
             )
-        refused = [each for each in self.changes if not self._accepts(each.name)]
-        lines = [*self._mismatches(), *map(str, refused)]
+        with refusing("these objects"):
+            refused = [each for each in self.changes if not self._accepts(each.name)]
+            lines = [*self._mismatches(), *map(str, refused)]
+            if not lines and (odd := rehearse_objects(*self._compared())):
+                raise ValueError("it holds what cannot be loaded:\n  " + "\n  ".join(odd))
         if not lines:
             return
         accept = [*self.lonely, *(n for n in self.unclaimed if n not in self.forgotten)]
@@ -131,17 +135,21 @@ class Resumption:
     def _accepts(self, name: str) -> bool:
         return any(is_of(each, name) for each in self.override)
 
-    def _mismatches(self) -> list[str]:
+    def _compared(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The objects that are loaded, and their saved states."""
         waived = {*self.replayed, *(n for n in self.lonely if n in self.override)}
         waived |= {n for n in self.engine.objects if self._is_of_another_class(n)}  # a change
         own, saved = (
             {name: each[name] for name in each if name not in waived}
             for each in (self.engine.objects, self.content.objects)
         )
+        return own, saved
+
+    def _mismatches(self) -> list[str]:
         run = self.content.run
         unclaimed = [name for name in self.unclaimed if name not in self.forgotten]
         new = [name for name in self.engine.attached if name not in run["handlers"]]
-        return [*mismatches(own, saved), *memory_mismatches(unclaimed, new)]
+        return [*mismatches(*self._compared()), *memory_mismatches(unclaimed, new)]
 
     def _is_of_another_class(self, name: str) -> bool:
         """True of a schedule that can take nothing over of the one that was saved."""

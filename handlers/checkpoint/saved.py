@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .files import contents_of, size_of, vanish
+from .broken import BrokenCheckpoint, reading
+from .document import LARGEST
+from .files import CHUNK, contents_of, regular, size_of, vanish
 from .manifest import Manifest
 
 logger = logging.getLogger("camshaft")
@@ -39,8 +41,8 @@ class Saved:
             name: Its name among the engine's objects.
 
         Raises:
-            OSError: A file is missing or cannot be read.
-            ValueError: There was no object of that name, or a file is not what was written.
+            BrokenCheckpoint: A file is missing, or not what was written.
+            ValueError: There was no object of that name.
         """
         from .store import read_objects
 
@@ -59,10 +61,10 @@ class Saved:
             only: The name of the one object that is meant.
 
         Raises:
-            OSError: A file cannot be read or written.
+            BrokenCheckpoint: A file is missing, or not what was written.
+            OSError: The file cannot be written.
             TypeError: It holds something that such a file cannot.
-            ValueError: There was no object of that name, or it cannot be told from a number, or a
-                file is not what was written.
+            ValueError: There was no object of that name, or it cannot be told from a number.
         """
         from .portable import export
 
@@ -77,8 +79,8 @@ def scan(directory: Path) -> tuple[list[Saved], dict[str, str]]:
     for name in filter(NAME.fullmatch, names):
         try:
             found.append(look_at(directory / name))
-        except (OSError, ValueError) as error:
-            broken[name] = str(error)
+        except BrokenCheckpoint as error:
+            broken[name] = error.reason
     return sorted(found, key=lambda each: each.manifest.number), broken
 
 
@@ -86,31 +88,53 @@ def look_at(path: Path) -> Saved:
     """The checkpoint at `path`, by its manifest alone.
 
     Raises:
-        OSError: There is no manifest, or it cannot be read.
-        ValueError: The manifest is damaged.
+        BrokenCheckpoint: There is no manifest, or it is damaged, or that of another checkpoint.
     """
-    try:
-        return Saved(path, Manifest.of_json((path / MANIFEST).read_bytes()))
-    except ValueError as error:
-        raise ValueError(f"{MANIFEST} is damaged: {error}") from error
+    with reading(path, MANIFEST):
+        if path.is_symlink():
+            raise BrokenCheckpoint("it is a link to a directory; name the directory itself", path)
+        with regular(path / MANIFEST) as file:
+            text = file.read(LARGEST + 1)
+        try:
+            manifest = Manifest.of_json(text)
+        except ValueError as error:
+            raise ValueError(f"cannot be used: {error}") from error
+        if NAME.fullmatch(path.name) and int(path.name[10:].split(".")[0]) != manifest.iteration:
+            raise ValueError(f"is of iteration {manifest.iteration}: the directory was renamed")
+    return Saved(path, manifest)
 
 
-def verify(saved: Saved, files: Iterable[str] | None = None, *, quickly: bool = False) -> None:
-    """Read every file, or only those named, and compare sizes and checksums; or the sizes alone.
+def verify(saved: Saved, files: Iterable[str] | None = None) -> None:
+    """Read every file, or only those named, and compare sizes and checksums.
 
     Raises:
-        OSError: A file is missing or cannot be read.
-        ValueError: A file is not what was written.
+        BrokenCheckpoint: A file is missing, cannot be read, or is not what was written.
     """
-    for name in dict.fromkeys((TREE, *(saved.manifest.files if files is None else files))):
-        if (expected := saved.manifest.files.get(name)) is None:
-            raise ValueError(f"{MANIFEST} does not list {name}")
-        path = saved.path / name
-        size = size_of(path)
-        if size != expected.size:
-            raise ValueError(f"{name} has {size} bytes and should have {expected.size}")
-        if not quickly and contents_of(path) != expected:
-            raise ValueError(f"{name} is damaged: its checksum is not the one in {MANIFEST}")
+    compare_sizes(saved)
+    for name in saved.manifest.files if files is None else files:
+        with reading(saved.path, name):
+            if contents_of(saved.path / name) != saved.manifest.files[name]:
+                raise ValueError(f"is damaged: its checksum is not the one in {MANIFEST}")
+    known = {MANIFEST, *saved.manifest.files}
+    if foreign := sorted(path.name for path in saved.path.iterdir() if path.name not in known):
+        logger.warning("%s holds files that no checkpoint has: %s", saved.path, foreign)
+
+
+def compare_sizes(saved: Saved) -> None:
+    """Look whether every file is there and has its size, which takes no time.
+
+    Raises:
+        BrokenCheckpoint: One is missing, or has another size.
+    """
+    if TREE not in saved.manifest.files:
+        raise BrokenCheckpoint(f"{MANIFEST} does not list {TREE}", saved.path)
+    for name, expected in saved.manifest.files.items():
+        with reading(saved.path, name):
+            size = size_of(saved.path / name)
+            if size != expected.size:
+                raise ValueError(f"has {size} bytes and should have {expected.size}")
+            if len(expected.crc32) != -(-size // CHUNK):
+                raise ValueError(f"has {len(expected.crc32)} checksums, which do not fit its size")
 
 
 def drop(saved: Saved) -> None:

@@ -12,8 +12,10 @@ from torch.nn import Module
 
 from ...engine import ranks
 from ...engine.state import State
+from .broken import reading
 from .codec import Encoder, decode
 from .manifest import PLAIN_NAME
+from .rehearsal import rehearse_run
 from .weights import weights
 
 logger = logging.getLogger("camshaft")
@@ -100,11 +102,23 @@ def content(snapshot: Snapshot) -> Content:
     """What a snapshot holds for this rank.
 
     Raises:
-        ValueError: It holds nothing that `take` makes.
+        BrokenCheckpoint: It holds nothing that `take` makes.
+        ValueError: It holds exported weights alone.
     """
-    parts, own, count = snapshot.tree["run"], ranks.rank(), ranks.world_size()
+    with reading(file="state.json"):
+        parts, saved = snapshot.tree["run"], dict[str, Any]()
+        for name, each in snapshot.tree["objects"].items():
+            of_a_module = each["file"] != TRAIN  # may be large, and is loaded weight by weight
+            read = Decoded if of_a_module and isinstance(each["content"], dict) else decode
+            saved[name] = read(each["content"], snapshot.tensors[each["file"]])
+        if odd := [name for name, each in saved.items() if not isinstance(each, Mapping)]:
+            raise ValueError(f"has objects without a state: {odd}")
+        runs = [decode(part, snapshot.tensors[TRAIN]) for part in parts[: ranks.world_size()]]
+        for run in runs:
+            rehearse_run(run)
     if not parts:
         raise ValueError("it holds exported weights alone, and no run can go on from these")
+    own, count = ranks.rank(), ranks.world_size()
     if len(parts) != count:
         own = 0
         logger.warning(
@@ -112,9 +126,4 @@ def content(snapshot: Snapshot) -> Content:
             "the random numbers of the first one, so this is not exactly the same run",
             *(len(parts), count),
         )
-    saved = {}
-    for name, each in snapshot.tree["objects"].items():
-        of_a_module = each["file"] != TRAIN  # which may be large, and is loaded weight by weight
-        read = Decoded if of_a_module else decode
-        saved[name] = read(each["content"], snapshot.tensors[each["file"]])
-    return Content(saved, decode(parts[own], snapshot.tensors[TRAIN]), own == ranks.rank())
+    return Content(saved, runs[own], own == ranks.rank())

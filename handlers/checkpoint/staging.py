@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-
+from .document import text_of
 from .files import Source
 from .image import Image, streamed
 from .saved import TENSORS, TREE
@@ -40,4 +39,4 @@ def uncopied(snapshot: Snapshot) -> dict[str, Source]:
 
 
 def _tree(snapshot: Snapshot) -> Source:
-    return Source.of(json.dumps(snapshot.tree).encode())
+    return Source.of(text_of(snapshot.tree).encode())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -15,16 +14,29 @@ from typing import Any
 from safetensors import safe_open
 from torch import Tensor
 
-from .codec import decode
-from .files import Source, appearing, make_directory, need_space, synchronise, vanish, write_file
+from .broken import reading
+from .codec import DTYPES, decode
+from .document import LARGEST, tree_of
+from .files import (
+    Source,
+    appearing,
+    make_directory,
+    need_space,
+    regular,
+    synchronise,
+    vanish,
+    write_file,
+)
 from .manifest import Manifest
 from .retention import Keep
-from .saved import LATEST, MANIFEST, TENSORS, TREE, Saved, drop, scan, verify
+from .saved import LATEST, MANIFEST, TENSORS, TREE, Saved, compare_sizes, drop, scan, verify
 from .snapshot import Snapshot
 from .staging import uncopied
 
 WINDOW = 4 * 2**20
 """Bytes of a file that are read before it is opened anew."""
+LARGEST_HEADER = 16 * 2**20
+"""Bytes that say what tensors a file has: a hundred or two for each of them."""
 
 
 class Stored(Mapping[str, Tensor]):
@@ -35,6 +47,12 @@ class Stored(Mapping[str, Tensor]):
 
     def __init__(self, path: Path) -> None:
         """Open a file; its tensors can be read until it is dropped."""
+        with regular(path) as file:
+            size = int.from_bytes(file.read(8), "little")
+        if size > LARGEST_HEADER:
+            raise ValueError(
+                f"has a header of {size} bytes, and at most {LARGEST_HEADER} are taken"
+            )
         self._path = path
         self._open()
         self._names = list(self._file.keys())
@@ -44,6 +62,8 @@ class Stored(Mapping[str, Tensor]):
         if self._seen > WINDOW:
             self._open()
         tensor: Tensor = self._file.get_tensor(name)
+        if str(tensor.dtype) not in DTYPES:
+            raise ValueError(f"has a tensor of {tensor.dtype}: {name!r}")
         self._seen += tensor.nbytes
         return tensor.clone()  # what was given is a window on the file
 
@@ -60,29 +80,40 @@ class Stored(Mapping[str, Tensor]):
 
 
 def read(saved: Saved) -> Snapshot:
-    """What a checkpoint that was verified holds."""
-    files = [Path(name) for name in saved.manifest.files]
-    tensors = {file.stem: Stored(saved.path / file) for file in files if file.suffix == TENSORS}
-    return Snapshot(json.loads((saved.path / TREE).read_bytes()), tensors)
+    """What a checkpoint that was verified holds.
+
+    Raises:
+        BrokenCheckpoint: It holds what no checkpoint holds, though its checksums are right.
+    """
+    compare_sizes(saved)
+    tree = _tree(saved)
+    tensors = {}
+    for file_name in map(Path, saved.manifest.files):
+        if file_name.suffix == TENSORS:
+            with reading(saved.path, file_name.name):
+                tensors[file_name.stem] = Stored(saved.path / file_name)
+    return Snapshot(tree, tensors)
 
 
 def read_objects(saved: Saved, only: str | None = None) -> dict[str, Any]:
     """The state of each object of the run, or of one, by name; the files they lie in are verified.
 
     Raises:
-        OSError: A file is missing or cannot be read.
-        ValueError: There was no object of that name, or a file is not what was written.
+        BrokenCheckpoint: A file is missing, or not what was written.
+        ValueError: There was no object of that name.
     """
-    verify(saved, [])
-    objects = json.loads((saved.path / TREE).read_bytes())["objects"]
+    verify(saved, [TREE])
+    with reading(saved.path, TREE):
+        objects = dict(_tree(saved)["objects"])
     if only is not None and only not in objects:
         listed = ", ".join(map(repr, objects)) or "none"
         raise ValueError(f"{saved.path} holds no object {only!r}; its objects are: {listed}")
     chosen = objects if only is None else {only: objects[only]}
-    files = {each["file"]: f"{each['file']}{TENSORS}" for each in chosen.values()}
-    verify(saved, files.values())
-    tensors = {name: Stored(saved.path / file) for name, file in files.items()}
-    return {name: decode(each["content"], tensors[each["file"]]) for name, each in chosen.items()}
+    with reading(saved.path, TREE):
+        files = {each["file"]: f"{each['file']}{TENSORS}" for each in chosen.values()}
+        verify(saved, files.values())
+        tensors = {name: Stored(saved.path / file) for name, file in files.items()}
+        return {n: decode(each["content"], tensors[each["file"]]) for n, each in chosen.items()}
 
 
 def write(directory: Path, snapshot: Snapshot, manifest: Manifest) -> Saved:
@@ -134,6 +165,11 @@ def prune(
     for each in found:
         if each.manifest.number not in kept and each.path.resolve() != spared:
             drop(each)
+
+
+def _tree(saved: Saved) -> Any:
+    with reading(saved.path, TREE), regular(saved.path / TREE) as file:
+        return tree_of(file.read(LARGEST + 1))
 
 
 def _next_number(found: Iterable[Manifest]) -> int:

@@ -37,7 +37,7 @@ def test_a_broken_one_is_told_with_why(save, camshaft, tmp_path):
     (cut,) = (line for line in lines if line.startswith(paths[1].name))
     assert cut.endswith("broken: state.json has 1 bytes and should have 15")
     (unreadable,) = (line for line in lines if line.startswith(paths[2].name))
-    assert "broken: manifest.json is damaged" in unreadable
+    assert "broken: manifest.json cannot be used" in unreadable
     (first,) = (line for line in lines if line.startswith(paths[0].name))
     assert " best, latest " in first  # a broken one is neither best nor one of the latest
 

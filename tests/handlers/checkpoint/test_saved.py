@@ -59,7 +59,7 @@ def test_damage_to_any_file_is_found_and_the_file_is_named(tmp_path, file, name,
 
 def test_a_manifest_without_the_state_is_no_whole_checkpoint(tmp_path):
     (tmp_path / "iteration-0000000001").mkdir()
-    (tmp_path / "iteration-0000000001/manifest.json").write_text(Manifest(1).to_json())
+    (tmp_path / "iteration-0000000001/manifest.json").write_text(Manifest(1, 1).to_json())
     with pytest.raises(ValueError, match=r"does not list state\.json"):
         verify(checkpoints(tmp_path)[0])
 

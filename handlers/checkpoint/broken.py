@@ -1,0 +1,50 @@
+"""A checkpoint that cannot be trusted: damaged, incomplete, hostile or not ours."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+class BrokenCheckpoint(ValueError):  # noqa: N818  # reads as what it is
+    """A checkpoint is damaged, incomplete, hostile or not ours, and none of it was loaded.
+
+    >>> print(BrokenCheckpoint("state.json is no regular file", Path("runs/iteration-0000000001")))
+    the checkpoint runs/iteration-0000000001 is broken: state.json is no regular file
+    """
+
+    def __init__(self, reason: str, path: Path | None = None) -> None:
+        super().__init__(reason, path)
+        self.reason = reason
+        self.path = path
+
+    def __str__(self) -> str:
+        return f"the checkpoint {self.path or ''} is broken: {self.reason}".replace("  ", " ")
+
+
+@contextmanager
+def reading(path: Path | None = None, file: str = "") -> Generator[None, None, None]:
+    """Whatever goes wrong inside means that this file of the checkpoint at `path` is broken.
+
+    Raises:
+        BrokenCheckpoint: Something was raised inside. Who is hostile has all of Python's errors to
+            choose from, so all of them are meant; `KeyboardInterrupt` and the like pass.
+    """
+    try:
+        yield
+    except BrokenCheckpoint as error:
+        if error.path is not None or path is None:
+            raise
+        raise BrokenCheckpoint(error.reason, path) from error
+    except Exception as error:
+        said = _said(error)[:1000]  # an attacker may be long-winded
+        raise BrokenCheckpoint(said if file in said else f"{file} {said}", path) from error
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"cannot be read: {error.strerror}"
+    if type(error) in (ValueError, OSError):
+        return str(error)
+    return f"holds what no checkpoint holds ({type(error).__name__}: {error})"

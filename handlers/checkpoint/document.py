@@ -1,0 +1,103 @@
+"""JSON within limits, so that reading what somebody else has written costs little."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from typing import Any, NoReturn
+
+LARGEST = 64 * 2**20
+"""Bytes of a text."""
+MOST = 2_000_000
+"""Values in a text: even small ones take a hundred bytes each once they are read."""
+DEEPEST = 200
+"""Lists and objects inside each other."""
+LONGEST = 4300
+"""Digits of a number; Python itself turns no more into one."""
+
+
+def text_of(tree: Any) -> str:
+    """A tree of plain values as JSON.
+
+    Raises:
+        ValueError: It is beyond a limit, so `tree_of` would not read it.
+    """
+    try:
+        text = json.dumps(tree, allow_nan=False)
+        _refuse_much(text.encode("ascii"))
+        _refuse_deep(tree)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(
+            f"the plain values of this run cannot be saved as JSON: it {error}; large memories, "
+            "such as histories, belong into tensors"
+        ) from error
+    return text
+
+
+def tree_of(text: bytes) -> Any:
+    """The tree that `text_of` was given.
+
+    Raises:
+        ValueError: This is no JSON, is beyond a limit, or says what `text_of` never says.
+    """
+    _refuse_much(text)
+    try:
+        tree = json.loads(
+            text.decode("ascii"),
+            object_pairs_hook=_object,
+            parse_constant=_refuse_constant,
+            parse_float=_float,
+            parse_int=_int,
+        )
+        _refuse_deep(tree)
+    except RecursionError:
+        raise ValueError(f"nests more than {DEEPEST} values") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"is no text ({error})") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"is no JSON ({error})") from None
+    return tree
+
+
+def _refuse_much(text: bytes) -> None:
+    if len(text) > LARGEST:
+        raise ValueError(f"has {len(text)} bytes, and at most {LARGEST} are taken")
+    count = sum(map(text.count, (b",", b"[", b"{")))
+    if count > MOST:
+        raise ValueError(f"has about {count} values, and at most {MOST} are taken")
+
+
+def _refuse_deep(tree: Any) -> None:
+    level = [tree]
+    for _ in range(DEEPEST):
+        lists = [each for each in level if isinstance(each, list)]
+        objects = [each.values() for each in level if isinstance(each, dict)]
+        level = [item for each in (*lists, *objects) for item in each]
+        if not level:
+            return
+    raise ValueError(f"nests more than {DEEPEST} values")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        ((twice, _),) = Counter(name for name, _ in pairs).most_common(1)
+        raise ValueError(f"has the key {twice!r} twice in one object")
+    return made
+
+
+def _refuse_constant(text: str) -> NoReturn:
+    raise ValueError(f"has the number {text}, which is no JSON")
+
+
+def _float(text: str) -> float:
+    if len(text) > LONGEST or not math.isfinite(number := float(text)):
+        raise ValueError(f"has the number {text[:20]}..., which is out of range")
+    return number
+
+
+def _int(text: str) -> int:
+    if len(text) > LONGEST:
+        raise ValueError(f"has the number {text[:20]}..., which is out of range")
+    return int(text)

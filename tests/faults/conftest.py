@@ -1,0 +1,155 @@
+"""What the fault tests share: a small run that is exactly reproducible, and processes that fail.
+
+The faults are injected below Python's file functions: by an audit hook, which hears of each
+operation before it happens, and by the kernel's limit on the size of files. So they do not depend
+on how checkpoints are written.
+"""
+
+import json
+import os
+import signal
+import sys
+from dataclasses import fields
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from camshaft import Events, supervised
+from camshaft.handlers.checkpoint import Checkpoint, latest
+
+INPUTS = torch.linspace(-1, 1, 36).reshape(9, 4)
+CHANGES = {"os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate", "os.link", "os.symlink"}
+PROMPTLY = {"retries": 0} if "retries" in {each.name for each in fields(Checkpoint)} else {}
+
+
+def train(directory=None, until=3, *, seed=0, before=None, **options):
+    """A run that saves after each iteration and resumes what is there; its weights and losses."""
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.3), nn.Linear(8, 1))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    engine = supervised(model, optimizer, nn.functional.mse_loss)
+    if directory is not None:
+        options = {"when": Events.ITERATION_COMPLETED, "keep": latest(2), "resume": True} | options
+        engine.add(Checkpoint(directory, **PROMPTLY, **options))
+    if before is not None:
+        engine.on(Events.STARTED)(lambda state: before())
+    loader = DataLoader(TensorDataset(INPUTS, INPUTS[:, :1]), 3, shuffle=True)
+    began = []
+    engine.on(Events.STARTED)(lambda state: began.append(state.iteration))
+    weights = [each.clone() for each in model.state_dict().values()]
+    try:
+        engine.run(loader, max_iterations=until)
+    except BaseException:
+        same = all(map(torch.equal, weights, model.state_dict().values()))
+        print("weights", "unchanged" if same else "changed")
+        raise
+    drawn = torch.rand(3).tolist()
+    momentum = [
+        each["momentum_buffer"].tolist() for each in optimizer.state_dict()["state"].values()
+    ]
+    return SimpleNamespace(
+        began=began[0],
+        outcome=([each.tolist() for each in model.state_dict().values()], momentum, drawn),
+    )
+
+
+def load(path):
+    """Load one checkpoint into an engine that then does nothing."""
+    model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.3), nn.Linear(8, 1))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    engine = supervised(model, optimizer, nn.functional.mse_loss)
+    engine.add(Checkpoint(Path(path).parent, resume=path))
+    engine.run([], max_iterations=0)
+
+
+def in_child(task):
+    """What a forked process returns as JSON, or None if it was killed; and its exit status."""
+    reading, writing = os.pipe()
+    if (process := os.fork()) == 0:
+        os.close(reading)
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # what is captured may be a file
+        status = 1
+        try:
+            os.write(writing, json.dumps(task()).encode())
+            status = 0
+        except BaseException as error:
+            sys.stderr.write(f"{type(error).__name__}: {error}\n")
+        finally:
+            os._exit(status)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as file:
+        said = file.read()
+    status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+    return json.loads(said) if said else None, status
+
+
+def listen(act, directory):
+    """Call `act(name, arguments)` before each operation that changes files; for a child's life."""
+    place = str(directory)
+
+    def hear(event, arguments):
+        if event in CHANGES:
+            act(event, arguments)
+        elif event == "open" and isinstance(arguments[2], int):
+            path, writes = arguments[0], arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+            if writes and isinstance(path, str | bytes) and os.fsdecode(path).startswith(place):
+                act(event, arguments)
+
+    def wrapped(name):
+        original = getattr(os, name)
+
+        def call(descriptor, *rest):
+            act(f"os.{name}", (descriptor,))
+            return original(descriptor, *rest)
+
+        setattr(os, name, call)
+
+    for name in ("fsync", "fdatasync", "write", "writev", "pwrite", "ftruncate"):
+        if hasattr(os, name):
+            wrapped(name)
+    sys.addaudithook(hear)
+
+
+def at_operation(number, directory, act):
+    """What a run's `before` may be: call `act(name)` at one operation that follows."""
+    seen = 0
+
+    def count(name, arguments):
+        nonlocal seen
+        seen += 1
+        if seen == number:
+            act(name)
+
+    return lambda: listen(count, directory)
+
+
+def kill(name=None):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def leftovers(directory):
+    return sorted(path.name for path in Path(directory).iterdir() if path.name.startswith("."))
+
+
+@pytest.fixture(scope="session")
+def faults():
+    """The functions above, since tests cannot import them."""
+    return SimpleNamespace(
+        train=train,
+        load=load,
+        in_child=in_child,
+        listen=listen,
+        at_operation=at_operation,
+        kill=kill,
+        leftovers=leftovers,
+    )
+
+
+@pytest.fixture(scope="session")
+def whole():
+    """The outcome of the run that nothing happened to."""
+    return train(until=5).outcome

@@ -1,0 +1,182 @@
+"""A save that is killed or fails at any of its operations: the one before is whole, nothing more.
+
+Each operation of the third save of a run, and of the retention after it, is the last one once.
+"""
+
+import errno
+import os
+import resource
+import shutil
+import signal
+import stat
+
+import pytest
+
+from camshaft.handlers.checkpoint import checkpoints
+from camshaft.handlers.checkpoint.saved import verify
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+OLDER = "iteration-0000000002"
+ERRORS = [errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EACCES]
+
+
+@pytest.fixture(scope="module")
+def honest(faults, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("honest")
+    faults.train(directory, until=2)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def operations(faults, honest, tmp_path_factory):
+    """The names of all operations of one save, in order."""
+    run = shutil.copytree(honest, tmp_path_factory.mktemp("counted") / "run")
+    names = []
+
+    def task():
+        faults.train(run, until=3, before=lambda: faults.listen(lambda n, _: names.append(n), run))
+        return names
+
+    found, status = faults.in_child(task)
+    assert status == 0
+    assert len(found) > 15
+    return found
+
+
+def each_operation(honest, operations, tmp_path):
+    for number, name in enumerate(operations, 1):
+        yield number, name, shutil.copytree(honest, tmp_path / str(number))
+
+
+def test_killed_at_any_operation_it_resumes_exactly(faults, honest, operations, whole, tmp_path):
+    began = set()
+    for number, name, run in each_operation(honest, operations, tmp_path):
+        before = faults.at_operation(number, run, faults.kill)
+        _, status = faults.in_child(
+            lambda r=run, b=before: faults.train(r, until=3, before=b).began
+        )
+        assert status == -signal.SIGKILL
+        saved = checkpoints(run).latest()
+        assert saved is not None, (number, name)
+        resumed = faults.train(run, until=5, seed=number)
+        assert resumed.outcome == whole, (number, name)
+        assert faults.leftovers(run) == [], (number, name)
+        began.add(resumed.began)
+    assert began == {2, 3}
+
+
+def sizes(honest):
+    largest = max(path.stat().st_size for path in (honest / OLDER).iterdir())
+    return [0, 1, 7, 8, 100, 459, 460, 461, 1000, 5000, largest - 4096, largest - 1]
+
+
+def limit(size, action):
+    """Files may get no larger: the kernel kills who goes on writing, or the write fails."""
+
+    def before():
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        signal.signal(signal.SIGXFSZ, action)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+    return before
+
+
+def test_killed_in_the_middle_of_a_file_it_resumes_exactly(faults, honest, whole, tmp_path):
+    for number, size in enumerate(sizes(honest)):
+        run, before = shutil.copytree(honest, tmp_path / str(number)), limit(size, signal.SIG_DFL)
+        _, status = faults.in_child(
+            lambda r=run, b=before: faults.train(r, until=3, before=b).began
+        )
+        assert status == -signal.SIGXFSZ, size
+        resumed = faults.train(run, until=5, seed=1)
+        assert (resumed.began, resumed.outcome) == (2, whole)
+        assert faults.leftovers(run) == []
+
+
+def failure_of(faults, run, before):
+    """What a run in a process of its own ended with, or None: number and text of the error."""
+
+    def task():
+        try:
+            faults.train(run, until=3, before=before)
+        except OSError as error:
+            return [error.errno, str(error)]
+        return None
+
+    failed, status = faults.in_child(task)
+    assert status == 0
+    return failed
+
+
+def failing(number, code, run, faults):
+    def fail(name):
+        raise OSError(code, os.strerror(code))
+
+    return faults.at_operation(number, run, fail)
+
+
+def of_the_save(operations):
+    """How many operations there are before the retention begins."""
+    return max(number for number, name in enumerate(operations, 1) if name.endswith("sync"))
+
+
+@pytest.mark.parametrize(
+    "shift", [0, *(pytest.param(n, marks=pytest.mark.soak) for n in (1, 2, 3))]
+)
+def test_an_operation_that_fails_is_an_error_with_path_and_reason_and_leaves_no_garbage(
+    faults, honest, operations, whole, tmp_path, shift
+):
+    before_retention = of_the_save(operations)
+    for number, name, run in each_operation(honest, operations, tmp_path):
+        code = ERRORS[(number + shift) % len(ERRORS)]
+        failed = failure_of(faults, run, failing(number, code, run, faults))
+        if number <= before_retention:
+            assert failed is not None, (number, name)
+            assert failed[0] == code, (number, name)
+            assert str(run / "iteration-0000000003") in failed[1]
+            assert os.strerror(code) in failed[1]
+            assert faults.leftovers(run) == [], (number, name)
+        else:
+            assert failed is None, (number, name)
+        verify(checkpoints(run).latest())
+        assert (run / OLDER).exists()
+        resumed = faults.train(run, until=5, seed=1)
+        assert resumed.outcome == whole, (number, name)
+        assert faults.leftovers(run) == [], (number, name)
+
+
+def test_a_write_that_fails_in_the_middle_leaves_no_garbage(faults, honest, whole, tmp_path):
+    for number, size in enumerate(sizes(honest)):
+        run = shutil.copytree(honest, tmp_path / str(number))
+        failed = failure_of(faults, run, limit(size, signal.SIG_IGN))
+        assert failed is not None
+        assert str(run / "iteration-0000000003") in failed[1]
+        assert faults.leftovers(run) == []
+        resumed = faults.train(run, until=5, seed=1)
+        assert (resumed.began, resumed.outcome) == (2, whole)
+
+
+def test_a_directory_that_is_read_only_is_named(faults, honest, whole, tmp_path):
+    run = shutil.copytree(honest, tmp_path / "run")
+    mode = run.stat().st_mode
+    for path in (tmp_path, *tmp_path.parents):
+        if (
+            path.stat().st_uid == os.getuid()
+            and path.parts[-1:] != ("tmp",)
+            and path != path.parent
+        ):
+            path.chmod(path.stat().st_mode | stat.S_IXOTH | stat.S_IROTH)
+
+    def before():
+        if os.getuid() == 0:
+            os.setuid(65534)  # nobody; root writes everywhere
+        else:
+            run.chmod(0o555)
+
+    failed = failure_of(faults, run, before)
+    run.chmod(mode)
+    assert failed[0] == errno.EACCES
+    assert str(run / "iteration-0000000003") in failed[1]
+    assert faults.leftovers(run) == []
+    resumed = faults.train(run, until=5, seed=1)
+    assert (resumed.began, resumed.outcome) == (2, whole)
