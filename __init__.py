@@ -1,14 +1,19 @@
 """Camshaft: an event-driven, composable training engine for PyTorch."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .engine import ranks
 from .engine.engine import Engine, Handler
 from .engine.events import EventEnum, Events, Stage, Trigger
+from .engine.late import late
 from .engine.ranks import on_rank
 from .engine.state import State
-from .engine.supervised import Output, supervised, unwrap
-from .engine.update import Update
+
+if TYPE_CHECKING:
+    from .engine.supervised import Output, supervised, unwrap
+    from .engine.update import Update
+
+    __version__: str
 
 __all__ = [
     "Engine",
@@ -27,10 +32,25 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """The version is looked up when it is asked for, which spares the import a search."""
-    if name == "__version__":
-        from importlib.metadata import version
+if not TYPE_CHECKING:  # a type checker would take any name for one that there is
+    _late = late(
+        __name__,
+        {
+            "Output": ".engine.supervised",
+            "Update": ".engine.update",
+            "supervised": ".engine.supervised",
+            "unwrap": ".engine.supervised",
+        },
+    )
 
-        return version("camshaft")
-    raise AttributeError(f"module 'camshaft' has no attribute {name!r}")
+    def __getattr__(name: str) -> Any:
+        """What not everybody needs is looked up when it is asked for: the version, and torch."""
+        if name == "__version__":
+            from importlib.metadata import version
+
+            return version("camshaft")
+        return _late(name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -8,7 +8,7 @@ import random
 import signal
 import sys
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -79,7 +79,7 @@ class Loader(Replayed[Any]):
         sizes = super().sizes()
         if self.is_indexed:
             sizes.pop("workers", None)
-            if hasattr(self.data.dataset, "__len__"):
+            if isinstance(self.data.dataset, Sized):
                 sizes["samples"] = len(self.data.dataset)
         if isinstance(self.data.batch_size, int):
             sizes["batch_size"] = self.data.batch_size

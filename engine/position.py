@@ -45,4 +45,5 @@ class Position:
     def of(cls, saved: dict[str, Any]) -> Position:
         """The position that `state_dict` gave."""
         left = None if saved["left"] is None else Rng(**saved["left"])
-        return cls(**saved | {"rng": Rng(**saved["rng"]), "left": left})
+        generators: dict[str, Any] = {"rng": Rng(**saved["rng"]), "left": left}
+        return cls(**saved | generators)

@@ -23,9 +23,11 @@ class Source(Protocol):
         Raises:
             ValueError: There are not so many batches.
         """
+        ...
 
     def sizes(self) -> dict[str, int]:
         """What has to be the same for a pass to be taken up in the middle, by name."""
+        ...
 
     def state(self) -> Any:
         """What the data says itself of where it is, if it does."""
@@ -35,6 +37,7 @@ class Source(Protocol):
 
     def doubts(self) -> list[str]:
         """Why a resumed run may not be the same to the last bit, if so."""
+        ...
 
     def close(self) -> None:
         """Let go of the data: the run is over."""

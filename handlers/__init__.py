@@ -1,15 +1,44 @@
 """Handlers: what people attach to an engine. None imports another; each is a plain value."""
 
-from .checkpoint import Checkpoint, Export, best, every, latest
-from .clip_grad import ClipGradNorm, ClipGradValue
-from .early_stopping import EarlyStopping
-from .loggers import JSONLines, TensorBoard
-from .lr_schedule import LRSchedule
-from .metrics import Metrics
-from .preemption import StopAfter, StopOnSignal
-from .progress_bar import ProgressBar
-from .terminate_on_nan import TerminateOnNaN
-from .validate import Validate
+from typing import TYPE_CHECKING
+
+from ..engine.late import late
+
+if TYPE_CHECKING:
+    from .checkpoint import Checkpoint, Export, best, checkpoints, every, latest
+    from .clip_grad import ClipGradNorm, ClipGradValue
+    from .early_stopping import EarlyStopping
+    from .loggers import JSONLines, TensorBoard
+    from .lr_schedule import LRSchedule
+    from .metrics import Metrics
+    from .preemption import StopAfter, StopOnSignal
+    from .progress_bar import ProgressBar
+    from .terminate_on_nan import TerminateOnNaN
+    from .validate import Validate
+else:
+    __getattr__ = late(
+        __name__,
+        {
+            "Checkpoint": ".checkpoint",
+            "ClipGradNorm": ".clip_grad",
+            "ClipGradValue": ".clip_grad",
+            "EarlyStopping": ".early_stopping",
+            "Export": ".checkpoint",
+            "JSONLines": ".loggers",
+            "LRSchedule": ".lr_schedule",
+            "Metrics": ".metrics",
+            "ProgressBar": ".progress_bar",
+            "StopAfter": ".preemption",
+            "StopOnSignal": ".preemption",
+            "TensorBoard": ".loggers",
+            "TerminateOnNaN": ".terminate_on_nan",
+            "Validate": ".validate",
+            "best": ".checkpoint",
+            "checkpoints": ".checkpoint",
+            "every": ".checkpoint",
+            "latest": ".checkpoint",
+        },
+    )
 
 __all__ = [
     "Checkpoint",
@@ -27,6 +56,11 @@ __all__ = [
     "TerminateOnNaN",
     "Validate",
     "best",
+    "checkpoints",
     "every",
     "latest",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 MODULES = [
     path.relative_to(ROOT)
-    for pattern in ("__init__.py", "engine/**/*.py", "handlers/**/*.py")
+    for pattern in ("__*__.py", "commands/**/*.py", "engine/**/*.py", "handlers/**/*.py")
     for path in ROOT.glob(pattern)
 ]
 
@@ -98,3 +98,9 @@ def test_the_wheel_alone_imports_and_trains_in_a_fresh_environment(wheel: Path, 
     result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert result.returncode == 0, result.stderr
     assert result.stdout.split() == ["10", PYPROJECT["project"]["version"]]
+    for command in ([environment / "bin" / "camshaft"], [python, "-I", "-m", "camshaft"]):
+        looked = [*command, "verify", "run"]
+        result = subprocess.run(looked, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+        assert result.stdout.split() == [
+            *("iteration-0000000005", "whole", "iteration-0000000010", "whole"),
+        ], result.stderr

@@ -32,6 +32,7 @@ def wrong(state: State[int, Tensor]) -> None: ...
 def stateless() -> None: ...
 """,
     "data of other batches": "engine.run([1, 2], max_epochs=1)\n",
+    "a name that is not there": "from camshaft.handlers import Chekpoint\n",
     "a string for an event": 'engine.on("epoch_completed")\n',
 }
 CHECKERS = {

@@ -14,13 +14,14 @@ from ...engine.engine import Engine
 from ...engine.events import EventEnum, Events, Stage, Trigger
 from ...engine.state import State
 from .broken import reading
-from .choice import choose, named
+from .lookup import checkpoints, named
 from .recorder import Notes, asked, check, recorder, warn_of_missing
 from .resumption import Resumption
 from .retention import Keep, latest
+from .saved import look_at
 from .settings import settings
 from .snapshot import Snapshot, content, take, take_part
-from .store import checkpoints, look_at, read
+from .store import read
 from .writer import Failure
 
 logger = logging.getLogger("camshaft")
@@ -222,9 +223,9 @@ class Checkpoint:
     def _choose(self) -> tuple[Path | None, list[str]]:
         if self._path is not None:
             return named(self._path).path, []
-        by = self.keep.bests[0] if self.resume == "best" else None
-        saved, broken = choose(Path(self.directory), by)
-        return None if saved is None else saved.path, broken
+        found = checkpoints(self.directory)
+        saved = found.best_by(self.keep.bests[0]) if self.resume == "best" else found.latest()
+        return None if saved is None else saved.path, sorted(found.broken)
 
     def _broken(self, state: State[Any, Any]) -> list[str]:
         notes = state.recall(self, Notes)

@@ -7,19 +7,18 @@ import math
 import sys
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
 DTYPES = frozenset(
-    getattr(torch, name)
+    f"torch.{name}"
     for name in (
         *("bool", "uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64"),
         *("float16", "bfloat16", "float32", "float64", "complex64"),
         *("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"),
     )
-    if hasattr(torch, name)
 )
 """What safetensors can write."""
 
@@ -34,6 +33,7 @@ class Encoder:
     begins with `!`, and a tensor becomes the name under which `tensors` holds it. Only these exact
     types are taken, so nothing that is loaded can be of a type that was not named here.
 
+    >>> import torch
     >>> encoder = Encoder()
     >>> encoder.encode({"lr": 0.1, "betas": (0.9, math.inf), "mean": torch.zeros(2)}, "adam")
     {'lr': 0.1, 'betas': {'!tuple': [0.9, {'!float': 'inf'}]}, 'mean': {'!tensor': 'adam.mean'}}
@@ -80,10 +80,11 @@ class Encoder:
         return {MAPPINGS[type(value)]: items}
 
     def _array(self, value: Any, path: str) -> Any:
-        if type(value) in (Tensor, torch.nn.Parameter):
+        torch: Any = sys.modules.get("torch")  # where it is not loaded, nothing can be of it
+        if torch and type(value) in (torch.Tensor, torch.nn.Parameter):
             return {"!tensor": self._put(value, path)}
-        numpy: Any = sys.modules.get("numpy")  # where it is not loaded, nothing can be of it
-        if numpy and (type(value) is numpy.ndarray or isinstance(value, numpy.generic)):
+        numpy: Any = sys.modules.get("numpy")
+        if torch and numpy and (type(value) is numpy.ndarray or isinstance(value, numpy.generic)):
             array = numpy.array(value, order="C")
             tag = "!ndarray" if type(value) is numpy.ndarray else "!scalar"
             try:
@@ -93,7 +94,8 @@ class Encoder:
         raise self._refuse(path, f"a {type(value).__module__}.{type(value).__qualname__}")
 
     def _put(self, tensor: Tensor, path: str) -> str:
-        if tensor.layout is not torch.strided or tensor.is_meta or tensor.dtype not in DTYPES:
+        dense = str(tensor.layout) == "torch.strided" and not tensor.is_meta
+        if not dense or str(tensor.dtype) not in DTYPES:
             raise self._refuse(
                 path, f"a tensor of {tensor.dtype}, {tensor.layout}, {tensor.device}"
             )

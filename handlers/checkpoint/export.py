@@ -11,10 +11,10 @@ from ...engine import ranks
 from ...engine.engine import Engine
 from ...engine.events import EventEnum, Events, Stage, Trigger
 from ...engine.state import State
+from .lookup import checkpoints
 from .recorder import asked, check, recorder, warn_of_missing
 from .retention import Keep, latest
 from .snapshot import take
-from .store import checkpoints
 from .writer import Failure
 
 logger = logging.getLogger("camshaft")

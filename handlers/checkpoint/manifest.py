@@ -45,13 +45,17 @@ class Manifest:
     """The metrics that were numbers."""
     written: dict[str, int] = field(default_factory=dict)
     """Which write of the run each of them was: two saves may hold the same measurement."""
+    keep: str = ""
+    """The claims of the run, as one writes them."""
     world_size: int = 1
     versions: dict[str, str] = field(default_factory=dict)
     files: dict[str, Contents] = field(default_factory=dict)
     format: int = FORMAT
 
     @classmethod
-    def about(cls, state: State[Any, Any], reason: str, metrics: dict[str, float]) -> Manifest:
+    def about(
+        cls, state: State[Any, Any], reason: str, metrics: dict[str, float], *, keep: str
+    ) -> Manifest:
         """The manifest of a save of this run, but for what is known when it is written."""
         return cls(
             iteration=state.iteration,
@@ -60,9 +64,15 @@ class Manifest:
             reason=reason,
             metrics=metrics,
             written={name: state.metrics.written(name) for name in metrics},
+            keep=keep,
             world_size=ranks.world_size(),
             versions={name: _version(name) for name in ("camshaft", "torch", "safetensors")},
         )
+
+    @property
+    def size(self) -> int:
+        """The bytes of all its files together."""
+        return sum(each.size for each in self.files.values())
 
     def to_json(self) -> str:
         """The text of the file, which holds its own SHA-256."""

@@ -100,8 +100,8 @@ class Recorder:
         """
         self.wait()
         files = uncopied(snapshot) if self._staging is None else self._staging.take(snapshot)
-        manifest = Manifest.about(state, reason, scalars(state.metrics))
         directory, keep = self.directory, self.handler.keep
+        manifest = Manifest.about(state, reason, scalars(state.metrics), keep=repr(keep))
 
         def write() -> None:
             if only_claimed and not is_claimed(directory, keep, manifest):

@@ -86,12 +86,14 @@ class Keep:
         """The claims that go by a metric."""
         return [claim for claim in self.claims if isinstance(claim, Best)]
 
-    def kept(self, saved: Iterable[Manifest]) -> set[int]:
-        """The numbers of those that are kept: what is claimed, and always the newest one."""
-        return (self | latest(1)).claimed(saved)
+    def kept(self, saved: Iterable[Manifest]) -> dict[int, list[str]]:
+        """The numbers of those that are kept, and the claims of each; the newest needs none."""
+        saved = list(saved)
+        newest: dict[int, list[str]] = {number: [] for number in latest(1).claimed(saved)}
+        return newest | self.claimed(saved)
 
-    def claimed(self, saved: Iterable[Manifest]) -> set[int]:
-        """The numbers of those that are claimed.
+    def claimed(self, saved: Iterable[Manifest]) -> dict[int, list[str]]:
+        """The numbers of those that are claimed, and the claims of each.
 
         Of several of one iteration, only the last one written counts.
         """
@@ -99,7 +101,11 @@ class Keep:
         for each in sorted(saved, key=lambda each: each.number):
             by_iteration[each.iteration] = each
         current = sorted(by_iteration.values(), key=lambda each: each.number)
-        return {each.number for claim in self.claims for each in claim.chosen(current)}
+        claimed: dict[int, list[str]] = {}
+        for claim in sorted(self.claims, key=_written):
+            for each in claim.chosen(current):
+                claimed.setdefault(each.number, []).append(_written(claim))
+        return claimed
 
     def __repr__(self) -> str:
         """The claims as one writes them."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 from .document import text_of
 from .files import Source
 from .image import Image, streamed
+from .saved import TENSORS, TREE
 from .snapshot import Snapshot
-
-TREE, TENSORS = "state.json", ".safetensors"
 
 
 class Staging:

@@ -1,13 +1,11 @@
-"""A directory of checkpoints: writing them so that they last, finding and reading them."""
+"""A directory of checkpoints: writing them so that they last, and reading them."""
 
 from __future__ import annotations
 
-import logging
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from shutil import disk_usage
@@ -16,44 +14,29 @@ from typing import Any
 from safetensors import safe_open
 from torch import Tensor
 
-from .broken import BrokenCheckpoint, reading
-from .codec import DTYPES
+from .broken import reading
+from .codec import DTYPES, decode
 from .document import LARGEST, tree_of
 from .files import (
-    CHUNK,
     Source,
     appearing,
-    contents_of,
     make_directory,
     need_space,
     regular,
-    size_of,
     synchronise,
     vanish,
     write_file,
 )
 from .manifest import Manifest
 from .retention import Keep
+from .saved import LATEST, MANIFEST, TENSORS, TREE, Saved, compare_sizes, drop, scan, verify
 from .snapshot import Snapshot
-from .staging import TENSORS, TREE, uncopied
+from .staging import uncopied
 
 WINDOW = 4 * 2**20
 """Bytes of a file that are read before it is opened anew."""
-
-logger = logging.getLogger("camshaft")
-
-NAME = re.compile(r"iteration-\d{10,}(\.\d+)?")
-MANIFEST, LATEST = "manifest.json", "LATEST"
 LARGEST_HEADER = 16 * 2**20
 """Bytes that say what tensors a file has: a hundred or two for each of them."""
-
-
-@dataclass(frozen=True)
-class Saved:
-    """A checkpoint on the disk; whether its files are whole is another question: `verify`."""
-
-    path: Path
-    manifest: Manifest
 
 
 class Stored(Mapping[str, Tensor]):
@@ -79,7 +62,7 @@ class Stored(Mapping[str, Tensor]):
         if self._seen > WINDOW:
             self._open()
         tensor: Tensor = self._file.get_tensor(name)
-        if tensor.dtype not in DTYPES:
+        if str(tensor.dtype) not in DTYPES:
             raise ValueError(f"has a tensor of {tensor.dtype}: {name!r}")
         self._seen += tensor.nbytes
         return tensor.clone()  # what was given is a window on the file
@@ -96,73 +79,14 @@ class Stored(Mapping[str, Tensor]):
         self._seen = 0
 
 
-def checkpoints(directory: str | Path) -> list[Saved]:
-    """The checkpoints in a directory, in the order of writing.
-
-    >>> checkpoints("there/is/no/such/directory")
-    []
-    """
-    return scan(Path(directory))[0]
-
-
-def scan(directory: Path) -> tuple[list[Saved], dict[str, str]]:
-    """The checkpoints in order of writing; and what looks like one but is not, and why."""
-    found: list[Saved] = []
-    broken: dict[str, str] = {}
-    names = sorted(path.name for path in directory.iterdir()) if directory.is_dir() else []
-    for name in filter(NAME.fullmatch, names):
-        try:
-            found.append(look_at(directory / name))
-        except BrokenCheckpoint as error:
-            broken[name] = error.reason
-    return sorted(found, key=lambda each: each.manifest.number), broken
-
-
-def look_at(path: Path) -> Saved:
-    """The checkpoint at `path`, by its manifest alone.
-
-    Raises:
-        BrokenCheckpoint: There is no manifest, or it is damaged, or that of another checkpoint.
-    """
-    with reading(path, MANIFEST):
-        if path.is_symlink():
-            raise BrokenCheckpoint("it is a link to a directory; name the directory itself", path)
-        with regular(path / MANIFEST) as file:
-            text = file.read(LARGEST + 1)
-        try:
-            manifest = Manifest.of_json(text)
-        except ValueError as error:
-            raise ValueError(f"cannot be used: {error}") from error
-        if NAME.fullmatch(path.name) and int(path.name[10:].split(".")[0]) != manifest.iteration:
-            raise ValueError(f"is of iteration {manifest.iteration}: the directory was renamed")
-    return Saved(path, manifest)
-
-
-def verify(saved: Saved) -> None:
-    """Read every file and compare sizes and checksums.
-
-    Raises:
-        BrokenCheckpoint: A file is missing, cannot be read, or is not what was written.
-    """
-    _compare_sizes(saved)
-    for name, expected in saved.manifest.files.items():
-        with reading(saved.path, name):
-            if contents_of(saved.path / name) != expected:
-                raise ValueError(f"is damaged: its checksum is not the one in {MANIFEST}")
-    known = {MANIFEST, *saved.manifest.files}
-    if foreign := sorted(path.name for path in saved.path.iterdir() if path.name not in known):
-        logger.warning("%s holds files that no checkpoint has: %s", saved.path, foreign)
-
-
 def read(saved: Saved) -> Snapshot:
     """What a checkpoint that was verified holds.
 
     Raises:
         BrokenCheckpoint: It holds what no checkpoint holds, though its checksums are right.
     """
-    _compare_sizes(saved)
-    with reading(saved.path, TREE), regular(saved.path / TREE) as file:
-        tree = tree_of(file.read(LARGEST + 1))
+    compare_sizes(saved)
+    tree = _tree(saved)
     tensors = {}
     for file_name in map(Path, saved.manifest.files):
         if file_name.suffix == TENSORS:
@@ -171,16 +95,25 @@ def read(saved: Saved) -> Snapshot:
     return Snapshot(tree, tensors)
 
 
-def _compare_sizes(saved: Saved) -> None:
-    if TREE not in saved.manifest.files:
-        raise BrokenCheckpoint(f"{MANIFEST} does not list {TREE}", saved.path)
-    for name, expected in saved.manifest.files.items():
-        with reading(saved.path, name):
-            size = size_of(saved.path / name)
-            if size != expected.size:
-                raise ValueError(f"has {size} bytes and should have {expected.size}")
-            if len(expected.crc32) != -(-size // CHUNK):
-                raise ValueError(f"has {len(expected.crc32)} checksums, which do not fit its size")
+def read_objects(saved: Saved, only: str | None = None) -> dict[str, Any]:
+    """The state of each object of the run, or of one, by name; the files they lie in are verified.
+
+    Raises:
+        BrokenCheckpoint: A file is missing, or not what was written.
+        ValueError: There was no object of that name.
+    """
+    verify(saved, [TREE])
+    with reading(saved.path, TREE):
+        objects = dict(_tree(saved)["objects"])
+    if only is not None and only not in objects:
+        listed = ", ".join(map(repr, objects)) or "none"
+        raise ValueError(f"{saved.path} holds no object {only!r}; its objects are: {listed}")
+    chosen = objects if only is None else {only: objects[only]}
+    with reading(saved.path, TREE):
+        files = {each["file"]: f"{each['file']}{TENSORS}" for each in chosen.values()}
+        verify(saved, files.values())
+        tensors = {name: Stored(saved.path / file) for name, file in files.items()}
+        return {n: decode(each["content"], tensors[each["file"]]) for n, each in chosen.items()}
 
 
 def write(directory: Path, snapshot: Snapshot, manifest: Manifest) -> Saved:
@@ -200,7 +133,7 @@ def write_files(directory: Path, sources: Mapping[str, Source], manifest: Manife
         need_space(directory, sum(source.size for source in sources.values()))
         with appearing(place) as temporary:
             temporary.mkdir()
-            number = _next_number(each.manifest for each in checkpoints(directory))
+            number = _next_number(each.manifest for each in scan(directory)[0])
             with ThreadPoolExecutor(1, "camshaft-checksums") as helper:
                 files = {
                     name: write_file(temporary / name, source, helper)
@@ -218,7 +151,7 @@ def write_files(directory: Path, sources: Mapping[str, Source], manifest: Manife
 
 def is_claimed(directory: Path, keep: Keep, manifest: Manifest) -> bool:
     """True if a claim would keep this one, were it written now."""
-    found = [each.manifest for each in checkpoints(directory)]
+    found = [each.manifest for each in scan(directory)[0]]
     new = replace(manifest, number=_next_number(found))
     return new.number in keep.claimed([*found, new])
 
@@ -227,19 +160,16 @@ def prune(
     directory: Path, keep: Keep, broken: Collection[str] = (), spared: Path | None = None
 ) -> None:
     """Drop the checkpoints that nobody claims, but not those to be spared, nor broken ones."""
-    found = [each for each in checkpoints(directory) if each.path.name not in broken]
+    found = [each for each in scan(directory)[0] if each.path.name not in broken]
     kept = keep.kept(each.manifest for each in found)
     for each in found:
         if each.manifest.number not in kept and each.path.resolve() != spared:
             drop(each)
 
 
-def drop(saved: Saved) -> None:
-    """Remove a checkpoint; if that fails it stays, which is no reason to end a run."""
-    try:
-        vanish(saved.path)
-    except OSError as error:
-        logger.warning("the checkpoint %s is no longer wanted, but stays: %s", saved.path, error)
+def _tree(saved: Saved) -> Any:
+    with reading(saved.path, TREE), regular(saved.path / TREE) as file:
+        return tree_of(file.read(LARGEST + 1))
 
 
 def _next_number(found: Iterable[Manifest]) -> int:

@@ -13,7 +13,7 @@ from itertools import product
 
 import pytest
 
-from camshaft.handlers.checkpoint.choice import choose
+from camshaft.handlers.checkpoint import checkpoints
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 STATES_AT_ONCE = 48
@@ -175,7 +175,7 @@ def test_in_every_state_a_good_checkpoint_is_at_least_the_last_durable_one(
         for state in disk.states(chance):
             place = tmp_path / "after"
             disk.build(state, place)
-            saved, _ = choose(place)
+            saved = checkpoints(place).latest()
             assert saved is not None, operation
             assert saved.manifest.iteration >= durable, operation
             newest.add(saved.manifest.iteration)
@@ -190,7 +190,7 @@ def test_in_every_state_a_good_checkpoint_is_at_least_the_last_durable_one(
 def newest_in(place):
     """The iteration of the checkpoint that is chosen, or 0."""
     try:
-        saved, _ = choose(place)
+        saved = checkpoints(place).latest()
     except ValueError:
         return 0
     return 0 if saved is None else saved.manifest.iteration

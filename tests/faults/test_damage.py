@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from camshaft.handlers.checkpoint import BrokenCheckpoint, best, checkpoints
-from camshaft.handlers.checkpoint.choice import choose, named
+from camshaft.handlers.checkpoint.lookup import named
 
 NEWEST, OLDER = "iteration-0000000002", "iteration-0000000001"
 FILES = ("manifest.json", "model.safetensors", "state.json", "train.safetensors")
@@ -28,7 +28,8 @@ def run(honest, tmp_path):
 
 def passed_over(directory):
     """Why the newest one was not chosen, but the one before it."""
-    saved, broken = choose(directory)
+    found = checkpoints(directory)
+    saved, broken = found.latest(), sorted(found.broken)
     assert saved is not None
     assert saved.path.name == OLDER
     assert broken == [NEWEST]
@@ -62,7 +63,7 @@ def test_every_damage_is_found_and_the_file_is_named(run, damage, count):
         path.write_bytes(damage(content, chance))
         assert f"{run / NEWEST} is broken: {path.name} " in passed_over(run), number
         path.write_bytes(content)
-    assert choose(run)[0].path.name == NEWEST
+    assert checkpoints(run).latest().path.name == NEWEST
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -85,7 +86,7 @@ def test_a_directory_without_files_is_no_checkpoint(run):
 
 def test_a_file_that_nobody_listed_is_named_and_does_no_harm(run, caplog):
     (run / NEWEST / "results.csv").write_text("mine")
-    assert choose(run)[0].path.name == NEWEST
+    assert checkpoints(run).latest().path.name == NEWEST
     assert f"{run / NEWEST} holds files that no checkpoint has: ['results.csv']" in caplog.text
 
 
@@ -96,7 +97,7 @@ def test_a_directory_under_the_name_of_another_is_found(run):
     with pytest.raises(
         ValueError, match="is good, and a run does not silently start anew"
     ) as caught:
-        choose(run)
+        checkpoints(run).latest()
     assert f"{NEWEST}: manifest.json is of iteration 1: the directory was renamed" in str(
         caught.value
     )
@@ -116,7 +117,7 @@ def test_a_run_goes_on_exactly_from_the_newest_good_one(faults, run, whole, file
     os.truncate(run / NEWEST / file, 100)
     resumed = faults.train(run, until=5, seed=1)
     assert (resumed.began, resumed.outcome) == (1, whole)
-    assert f"{run / NEWEST} is broken and passed over, the run goes on from {OLDER}" in caplog.text
+    assert f"{run / NEWEST} is broken and passed over for {OLDER}" in caplog.text
 
 
 @pytest.mark.parametrize("resume", [True, "latest", "best"])
@@ -144,7 +145,7 @@ def test_the_times_of_files_decide_nothing(faults, run, whole, seconds):
 def test_numbers_decide_and_not_the_order_of_names(faults, tmp_path):
     faults.train(tmp_path, until=11)
     path = tmp_path / "iteration-0000000011"
-    assert choose(tmp_path)[0].path == path
+    assert checkpoints(tmp_path).latest().path == path
     shutil.rmtree(path)
-    assert choose(tmp_path)[0].path.name == "iteration-0000000010"
+    assert checkpoints(tmp_path).latest().path.name == "iteration-0000000010"
     assert [each.manifest.iteration for each in checkpoints(tmp_path)] == [10]

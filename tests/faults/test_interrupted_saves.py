@@ -12,8 +12,8 @@ import stat
 
 import pytest
 
-from camshaft.handlers.checkpoint.choice import choose
-from camshaft.handlers.checkpoint.store import verify
+from camshaft.handlers.checkpoint import checkpoints
+from camshaft.handlers.checkpoint.saved import verify
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 OLDER = "iteration-0000000002"
@@ -56,7 +56,7 @@ def test_killed_at_any_operation_it_resumes_exactly(faults, honest, operations, 
             lambda r=run, b=before: faults.train(r, until=3, before=b).began
         )
         assert status == -signal.SIGKILL
-        saved, _ = choose(run)
+        saved = checkpoints(run).latest()
         assert saved is not None, (number, name)
         resumed = faults.train(run, until=5, seed=number)
         assert resumed.outcome == whole, (number, name)
@@ -138,7 +138,7 @@ def test_an_operation_that_fails_is_an_error_with_path_and_reason_and_leaves_no_
             assert faults.leftovers(run) == [], (number, name)
         else:
             assert failed is None, (number, name)
-        verify(choose(run)[0])
+        verify(checkpoints(run).latest())
         assert (run / OLDER).exists()
         resumed = faults.train(run, until=5, seed=1)
         assert resumed.outcome == whole, (number, name)

@@ -53,7 +53,7 @@ def live(keep, chance, steps):
             written = dict.fromkeys(metrics, number)
             saved.append(Manifest(number, iteration, metrics=metrics, written=written))
             good = [each for each in saved if each.number not in broken]
-            kept = keep.kept(chance.sample(good, len(good)))
+            kept = set(keep.kept(chance.sample(good, len(good))))
             assert kept == wanted(keep, good)
             assert number in kept
             stays = kept | broken | ({resumed} if resumed else set())

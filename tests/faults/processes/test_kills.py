@@ -22,7 +22,8 @@ CASES = {
 
 def newest(directory):
     """The iteration of the newest good checkpoint, 0 if there is none."""
-    return max([0, *(saved.manifest.iteration for saved in checkpoints(directory))])
+    saved = checkpoints(directory).latest()
+    return 0 if saved is None else saved.manifest.iteration
 
 
 class Tally:

@@ -322,6 +322,7 @@ def test_a_manifest_says_when_why_and_how_well(tmp_path):
     manifest = saved.manifest
     assert (manifest.iteration, manifest.step, manifest.epoch) == (3, 0, 1)
     assert manifest.metrics == {"score": 0.25}
+    assert manifest.keep == "latest(2)"
     assert manifest.world_size == 1
     assert manifest.versions["torch"] == torch.__version__
 

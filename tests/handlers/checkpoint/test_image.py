@@ -15,7 +15,7 @@ from camshaft.handlers.checkpoint.image import ALIGNMENT, NAMES, Image, layout, 
 shapes = st.lists(st.integers(0, 4), max_size=3)
 tensors = st.dictionaries(
     st.text(min_size=1, max_size=9),
-    st.tuples(st.sampled_from(sorted(DTYPES, key=str)), shapes, st.integers(0, 2**31)),
+    st.tuples(st.sampled_from(sorted(NAMES, key=str)), shapes, st.integers(0, 2**31)),
     max_size=8,
 )
 
@@ -37,7 +37,8 @@ def bits(tensor):
 
 
 def test_every_type_that_a_checkpoint_takes_has_its_name():
-    assert NAMES.keys() == DTYPES
+    here = {name for name in DTYPES if hasattr(torch, name.removeprefix("torch."))}
+    assert set(map(str, NAMES)) == here
 
 
 @settings(deadline=None)

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from camshaft.handlers.checkpoint.manifest import Contents, Manifest
 
 WHOLE = Manifest(
-    *(3, 120, 60, 2, "signal", {"loss": 0.1, "odd": math.inf}, {"loss": 7}, 2, {"torch": "2"}),
+    *(3, 120, 60, 2, "signal", {"loss": 0.1, "odd": math.inf}, {"loss": 7}, "latest(2)", 2),
+    versions={"torch": "2"},
     files={"model.safetensors": Contents(10, [1]), "state.json": Contents(4, [2, 3])},
 )
 

@@ -19,7 +19,8 @@ from torch import nn
 from camshaft import Engine, Events
 from camshaft.handlers import Checkpoint, Export, best, latest
 from camshaft.handlers.checkpoint import checkpoints, recorder, writer
-from camshaft.handlers.checkpoint.store import LATEST, verify, write_files
+from camshaft.handlers.checkpoint.saved import LATEST, verify
+from camshaft.handlers.checkpoint.store import write_files
 
 EACH = Events.ITERATION_COMPLETED
 

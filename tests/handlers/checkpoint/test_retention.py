@@ -76,7 +76,9 @@ def test_what_is_kept_is_what_the_claims_say(saved, claims):
     keep = MAKE[claims[0][0]](*claims[0][1:])
     for kind, *arguments in claims[1:]:
         keep |= MAKE[kind](*arguments)
-    assert keep.kept(saved) == {each.number for each in saved if is_kept(each, saved, claims)}
+    assert keep.kept(saved).keys() == {
+        each.number for each in saved if is_kept(each, saved, claims)
+    }
 
 
 @given(saves(), CLAIMS)
@@ -117,15 +119,15 @@ def test_one_measurement_counts_once_however_often_it_was_saved():
         Manifest(n, n, metrics={"score": score}, written={"score": write})
         for n, (score, write) in enumerate(written, 1)
     ]
-    assert best(2, "score").kept(saved) == {1, 4, 5}
+    assert best(2, "score").kept(saved).keys() == {1, 4, 5}
 
 
 def test_every_keeps_the_first_at_or_after_each_multiple():
     saved = [
         Manifest(n, iteration) for n, iteration in enumerate([4, 8, 12, 16, 20, 24, 28, 31], 1)
     ]
-    assert every(10).kept(saved) == {3, 5, 8}
-    assert every(4).kept(saved) == set(range(1, 8)) | {8}
+    assert every(10).kept(saved).keys() == {3, 5, 8}
+    assert every(4).kept(saved).keys() == set(range(1, 8)) | {8}
 
 
 def test_the_newest_stays_whatever_the_claims_say():
@@ -134,7 +136,7 @@ def test_the_newest_stays_whatever_the_claims_say():
 
 def test_a_run_set_back_keeps_what_it_wrote_last():
     saved = [Manifest(1, 10), Manifest(2, 20), Manifest(3, 30), Manifest(4, 20), Manifest(5, 25)]
-    assert latest(2).kept(saved) == {4, 5}
+    assert latest(2).kept(saved).keys() == {4, 5}
 
 
 def test_claims_are_values():
@@ -161,3 +163,17 @@ def test_claims_are_values():
 def test_a_claim_that_cannot_be_meant_is_refused(make, error, says):
     with pytest.raises(error, match=says):
         make()
+
+
+def test_each_that_is_kept_knows_the_claims_that_keep_it():
+    scores = [0.1, 0.5, 0.9, 0.7]
+    saved = [Manifest(n, n, metrics={"score": score}) for n, score in enumerate(scores, 1)]
+    claims = latest(2) | best(1, "score") | every(3)
+    assert claims.kept(saved) == claims.claimed(saved)
+    assert claims.kept(saved) == {
+        1: ["best(1, 'score', mode='min')"],
+        3: ["every(3, 'iterations')", "latest(2)"],
+        4: ["latest(2)"],
+    }
+    assert best(1, "score").kept(saved)[4] == []  # the newest needs no claim
+    assert 4 not in best(1, "score").claimed(saved)

@@ -1,7 +1,6 @@
 """The store: what is written is read, what is damaged is named, and a failure leaves nothing."""
 
 import errno
-import logging
 import os
 import resource
 import subprocess
@@ -14,8 +13,9 @@ from safetensors.torch import load_file
 from torch import nn
 
 from camshaft.handlers.checkpoint.manifest import Manifest
+from camshaft.handlers.checkpoint.saved import verify
 from camshaft.handlers.checkpoint.snapshot import Snapshot
-from camshaft.handlers.checkpoint.store import checkpoints, drop, read, scan, verify, write
+from camshaft.handlers.checkpoint.store import read, write
 
 TENSORS = {
     "matrix": torch.arange(6.0).reshape(2, 3),
@@ -79,53 +79,6 @@ def test_the_directory_holds_checkpoints_and_the_name_of_the_latest(tmp_path):
     assert len({path.stat().st_mode for path in (tmp_path / "run").glob("*/*")}) == 1
 
 
-def test_checkpoints_are_listed_in_the_order_of_writing(tmp_path):
-    for iteration in (10, 20, 5, 20):
-        write(tmp_path, a_snapshot(), Manifest(iteration=iteration))
-    listed = [(each.manifest.number, each.path.name[-4:]) for each in checkpoints(tmp_path)]
-    assert listed == [(1, "0010"), (2, "0020"), (3, "0005"), (4, "20.2")]
-    assert checkpoints(tmp_path / "nowhere") == []
-
-
-def test_what_is_not_ours_is_not_listed(tmp_path):
-    for name in ("iteration-5", "iteration-000000000x", "notes", "step-0000000001", "corrupt-x"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "iteration-0000000005.txt").touch()
-    assert scan(tmp_path) == ([], {})
-
-
-def damages():
-    def flip(path):
-        content = bytearray(path.read_bytes())
-        content[len(content) // 2] ^= 1
-        path.write_bytes(content)
-
-    yield "flipped", flip, "damaged"
-    yield "cut", lambda path: os.truncate(path, path.stat().st_size - 1), "bytes|damaged"
-    yield "emptied", lambda path: os.truncate(path, 0), "bytes|damaged"
-    yield "gone", lambda path: path.unlink(), "No such file"
-
-
-@pytest.mark.parametrize(("name", "damage", "says"), list(damages()), ids=str)
-@pytest.mark.parametrize("file", ["manifest.json", "model.safetensors", "state.json"])
-def test_damage_to_any_file_is_found_and_the_file_is_named(tmp_path, file, name, damage, says):
-    saved = write(tmp_path, a_snapshot(), Manifest(iteration=3))
-    damage(saved.path / file)
-    if file == "manifest.json":
-        (reason,) = scan(tmp_path)[1].values()
-        assert file in reason
-    else:
-        with pytest.raises((OSError, ValueError), match=f"{file}.*({says})|({says}).*{file}"):
-            verify(checkpoints(tmp_path)[0])
-
-
-def test_a_manifest_without_the_state_is_no_whole_checkpoint(tmp_path):
-    (tmp_path / "iteration-0000000001").mkdir()
-    (tmp_path / "iteration-0000000001/manifest.json").write_text(Manifest(1, 1).to_json())
-    with pytest.raises(ValueError, match=r"does not list state\.json"):
-        verify(checkpoints(tmp_path)[0])
-
-
 def test_a_directory_that_cannot_be_is_an_error_that_says_so(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(OSError, match=r"could not write the checkpoint .*file/run/iteration-"):
@@ -161,14 +114,6 @@ def test_a_write_that_fails_in_the_middle_leaves_the_older_ones_and_no_garbage(t
     assert names(tmp_path) == ["LATEST", "iteration-0000000001"]
     verify(first)
     verify(write(tmp_path, a_snapshot(), Manifest(iteration=2)))
-
-
-def test_a_checkpoint_that_cannot_be_dropped_stays_with_a_warning(tmp_path, caplog):
-    saved = write(tmp_path, a_snapshot(), Manifest())
-    drop(saved)
-    with caplog.at_level(logging.WARNING, "camshaft"):
-        drop(saved)
-    assert "no longer wanted, but stays" in caplog.text
 
 
 HUNGRY = """

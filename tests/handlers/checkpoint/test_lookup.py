@@ -6,9 +6,8 @@ import os
 
 import pytest
 
-from camshaft.handlers.checkpoint.choice import choose, named
+from camshaft.handlers.checkpoint.lookup import checkpoints, named
 from camshaft.handlers.checkpoint.manifest import Manifest
-from camshaft.handlers.checkpoint.retention import Best
 from camshaft.handlers.checkpoint.snapshot import Snapshot
 from camshaft.handlers.checkpoint.store import write
 
@@ -19,10 +18,18 @@ def save(directory, iteration, **metrics):
     return write(directory, EMPTY, Manifest(iteration=iteration, metrics=metrics)).path
 
 
-def chosen(directory, by=None):
-    saved, broken = choose(directory, by)
+def latest(directory):
+    found = checkpoints(directory)
+    saved = found.latest()
     assert saved is not None
-    return saved.path, broken
+    return saved.path, sorted(found.broken)
+
+
+def best(directory, metric, mode="min"):
+    found = checkpoints(directory)
+    saved = found.best(metric, mode)
+    assert saved is not None
+    return saved.path, sorted(found.broken)
 
 
 def damage(path):
@@ -31,14 +38,17 @@ def damage(path):
 
 def test_the_newest_is_chosen_by_the_order_of_writing(tmp_path):
     paths = [save(tmp_path, iteration) for iteration in (10, 30, 20)]
-    assert chosen(tmp_path) == (paths[2], [])
+    assert latest(tmp_path) == (paths[2], [])
 
 
 @pytest.mark.parametrize("exists", [False, True])
 def test_where_there_is_none_at_all_none_is_chosen(tmp_path, exists):
     if exists:
         (tmp_path / "run").mkdir()
-    assert choose(tmp_path / "run") == (None, [])
+    found = checkpoints(tmp_path / "run")
+    assert (found, found.broken) == ([], {})
+    assert found.latest() is None
+    assert found.best("loss") is None
 
 
 def test_broken_ones_are_passed_over_loudly(tmp_path, caplog):
@@ -46,7 +56,7 @@ def test_broken_ones_are_passed_over_loudly(tmp_path, caplog):
     damage(paths[2])
     (paths[1] / "manifest.json").unlink()
     with caplog.at_level(logging.WARNING, "camshaft"):
-        assert chosen(tmp_path) == (paths[0], [paths[1].name, paths[2].name])
+        assert latest(tmp_path) == (paths[0], [paths[1].name, paths[2].name])
     assert f"{paths[2]} is broken and passed over" in caplog.text
     assert "state.json has 1 bytes and should have 2" in caplog.text
     assert "manifest.json" in caplog.text
@@ -56,7 +66,7 @@ def test_where_none_is_good_the_error_lists_each_reason(tmp_path):
     for iteration in (1, 2):
         damage(save(tmp_path, iteration))
     with pytest.raises(ValueError, match="is good, and a run does not silently start") as caught:
-        choose(tmp_path)
+        checkpoints(tmp_path).latest()
     assert "iteration-0000000001: state.json" in str(caught.value)
     assert "iteration-0000000002: state.json" in str(caught.value)
 
@@ -64,16 +74,15 @@ def test_where_none_is_good_the_error_lists_each_reason(tmp_path):
 def test_the_best_is_chosen_by_its_score_and_after_it_the_next_best(tmp_path):
     scores = [math.nan, 0.5, 0.9, 0.7]
     paths = [save(tmp_path, n, accuracy=score) for n, score in enumerate(scores)]
-    by = Best(1, "accuracy", "max")
-    assert chosen(tmp_path, by) == (paths[2], [])
+    assert best(tmp_path, "accuracy", mode="max") == (paths[2], [])
     damage(paths[2])
-    assert chosen(tmp_path, by) == (paths[3], [paths[2].name])
+    assert best(tmp_path, "accuracy", mode="max") == (paths[3], [paths[2].name])
 
 
 def test_a_score_that_none_has_is_an_error_that_lists_those_there_are(tmp_path):
     save(tmp_path, 1, loss=0.5)
     with pytest.raises(ValueError, match="has the metric 'accuracy'; they have: 'loss'"):
-        choose(tmp_path, Best(1, "accuracy", "max"))
+        checkpoints(tmp_path).best("accuracy", mode="max")
 
 
 def test_a_path_means_that_checkpoint_and_no_other(tmp_path):

@@ -1,0 +1,1 @@
+"""The command line: looks at checkpoints from outside a run; nothing imports it."""

@@ -1,0 +1,52 @@
+"""Text in columns, and numbers as people read them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+Cell = str | int
+
+
+def aligned(rows: Sequence[Sequence[Cell]]) -> list[str]:
+    r"""One line a row, its columns two spaces apart; those with numbers to the right.
+
+    >>> print(*aligned([("name", "size"), ("model", 12), ("train", 7)]), sep="\n")
+    name   size
+    model    12
+    train     7
+    """
+    texts = [[f"{cell:,}" if isinstance(cell, int) else cell for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    kinds = [{type(cell) for cell in column} for column in zip(*rows, strict=True)]
+    places = [
+        f"{'>' if int in kind else '<'}{width}" for kind, width in zip(kinds, widths, strict=True)
+    ]
+    return ["  ".join(map(format, text, places)).rstrip() for text in texts]
+
+
+def show(lines: Iterable[str]) -> None:
+    """Print lines; what is not printable in a name or a reason does nothing to the terminal."""
+    for line in lines:
+        print("".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line))
+
+
+def readable_size(size: int) -> str:
+    """A number of bytes.
+
+    >>> readable_size(999), readable_size(1_234_000)
+    ('999 B', '1.2 MB')
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000 or unit == "GB":
+            break
+        size /= 1000  # type: ignore[assignment]
+    return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+
+
+def readable_metrics(metrics: dict[str, float]) -> str:
+    """The names and values, in the order in which they are given.
+
+    >>> readable_metrics({"loss": 0.25, "val/loss": float("nan")})
+    'loss=0.25, val/loss=nan'
+    """
+    return ", ".join(f"{name}={value:.6g}" for name, value in metrics.items())

@@ -1,0 +1,78 @@
+"""A checkpoint as one `.pt` file, for programs that do not know Camshaft.
+
+The one file that calls `torch.save`, since others ask for that format. It writes only what
+`torch.load(..., weights_only=True)` of torch 2.4 takes, and Camshaft never reads such a file.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter, OrderedDict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .files import appearing, make_directory
+from .saved import Saved
+from .store import read_objects
+
+NUMBERS = ("iteration", "step", "epoch", "metrics")
+LARGEST = 2**2000
+"""Python writes larger integers in a way that `weights_only=True` does not know."""
+
+
+def export(saved: Saved, file: Path, only: str | None = None) -> Path:
+    """Write a checkpoint's objects, or only one of them, as one file that appears at once.
+
+    See `Saved.export` for what it holds and what it raises.
+    """
+    objects = read_objects(saved, only)
+    content = {name: portable(state, name) for name, state in objects.items()}
+    if only is None:
+        if taken := sorted(content.keys() & set(NUMBERS)):
+            raise ValueError(
+                f"an object called {taken[0]!r} has no place beside the number of that name; "
+                f"export it alone, with only={taken[0]!r}"
+            )
+        content |= {name: getattr(saved.manifest, name) for name in NUMBERS}
+    try:
+        make_directory(file.absolute().parent)
+        with appearing(file) as temporary, temporary.open("wb") as stream:
+            torch.save(content if only is None else content[only], stream)
+    except (OSError, RuntimeError) as error:  # torch tells of a full disk by a RuntimeError
+        raise OSError(f"could not write {file}: {error}. Nothing of it is left") from error
+    return file
+
+
+def portable(value: Any, path: str) -> Any:
+    """The value with arrays as tensors and NumPy's numbers as Python's; the rest as it is.
+
+    Raises:
+        TypeError: It holds something that `torch.load(..., weights_only=True)` does not take.
+
+    >>> import numpy
+    >>> portable({"mean": numpy.zeros(2), "count": numpy.int64(3)}, "normaliser")
+    {'mean': tensor([0., 0.], dtype=torch.float64), 'count': 3}
+    """
+    kind = type(value)
+    if value is None or kind in (bool, float, str, torch.Tensor):
+        return value
+    if kind is int and abs(value) < LARGEST:
+        return value
+    if kind in (list, tuple):
+        return kind(portable(item, f"{path}.{index}") for index, item in enumerate(value))
+    if kind in (dict, OrderedDict, Counter):
+        keys = [portable(key, f"{path}.<key>") for key in value]
+        items = [portable(item, f"{path}.{key}") for key, item in value.items()]
+        return kind(dict(zip(keys, items, strict=True)))
+    numpy: Any = sys.modules.get("numpy")
+    if numpy and kind is numpy.ndarray:
+        return torch.from_numpy(value)
+    if numpy and isinstance(value, numpy.generic):
+        return portable(value.item(), path)
+    found = "a very large integer" if kind is int else f"a {kind.__module__}.{kind.__qualname__}"
+    raise TypeError(
+        f"{path} is {found}, which torch.load(weights_only=True) does not take; the objects "
+        "without such a thing can be exported one by one, with only="
+    )

@@ -1,0 +1,37 @@
+"""A directory of checkpoints, and commands that are carried out in this process."""
+
+import math
+
+import pytest
+
+from camshaft.commands.main import main
+from camshaft.handlers.checkpoint.manifest import Manifest
+from camshaft.handlers.checkpoint.snapshot import Snapshot
+from camshaft.handlers.checkpoint.store import write
+
+EMPTY = Snapshot({"objects": {}}, {"train": {}})
+KEEP = "best(1, 'loss', mode='min') | latest(2)"
+
+
+@pytest.fixture
+def save(tmp_path):
+    """Writes a checkpoint to `run` and gives its path."""
+
+    def write_one(iteration, loss=math.nan, keep=KEEP, **more):
+        manifest = Manifest(iteration=iteration, metrics={"loss": loss}, keep=keep, **more)
+        return write(tmp_path / "run", EMPTY, manifest).path
+
+    return write_one
+
+
+@pytest.fixture
+def camshaft(capsys):
+    """Carries out a command line; gives the exit code, the lines printed and those of errors."""
+
+    def carry_out(*arguments):
+        capsys.readouterr()
+        code = main(list(map(str, arguments)))
+        printed = capsys.readouterr()
+        return code, printed.out.splitlines(), printed.err.splitlines()
+
+    return carry_out
