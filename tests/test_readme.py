@@ -25,6 +25,32 @@ def test_the_code_of_the_readme_runs_from_top_to_bottom(tmp_path):
     assert list((tmp_path / "runs" / "readme").glob("iteration-*"))
 
 
+PRELUDE = """
+import torch
+from torch import nn
+from torch.optim.lr_scheduler import CosineAnnealingLR
+
+torch.manual_seed(0)
+model, loss_fn = nn.Linear(4, 1), nn.functional.mse_loss
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+data = torch.utils.data.TensorDataset(torch.randn(20, 4), torch.randn(20, 1))
+loader = torch.utils.data.DataLoader(data, 5, shuffle=True)
+"""
+
+
+def test_the_code_of_the_page_on_resuming_runs_from_top_to_bottom(tmp_path):
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/resume.md").read_text(), re.DOTALL)
+    assert len(blocks) == 3
+    loaded = "\nassert torch.load('model.pt', weights_only=True).keys() == {'weight', 'bias'}\n"
+    script = tmp_path / "resume.py"
+    script.write_text("\n".join([PRELUDE, *blocks, loaded]))
+    result = subprocess.run(
+        [sys.executable, script.name], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert list((tmp_path / "runs" / "demo").glob("iteration-*"))
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_inside_the_project_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
