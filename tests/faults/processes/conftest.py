@@ -4,9 +4,10 @@ import json
 import multiprocessing
 import os
 import runpy
-import time
 from contextlib import suppress
+from multiprocessing.connection import wait
 from pathlib import Path
+from threading import Lock
 
 import pytest
 
@@ -20,6 +21,10 @@ FRESH.set_forkserver_preload(
 )
 
 
+GUARD = Lock()
+"""Starting a process, and asking for its end, look at all others: one thread at a time."""
+
+
 class Run:
     """One process, the leader of a group of its own, as a job's is."""
 
@@ -30,7 +35,8 @@ class Run:
         self._told.write_text("")
         given = {"ARGUMENTS": [str(directory), "--tell", str(self._told), *map(str, arguments)]}
         self.process = FRESH.Process(target=runpy.run_path, args=(str(SCRIPT), given, "__main__"))
-        self.process.start()
+        with GUARD:
+            self.process.start()
 
     @property
     def reached(self):
@@ -39,8 +45,8 @@ class Run:
 
     def wait_for(self, iteration):
         """Wait until an iteration has begun, or the process has ended."""
-        while self.process.is_alive() and self.reached < iteration:
-            time.sleep(0.002)
+        while self.reached < iteration and not wait([self.process.sentinel], 0.002):
+            pass
 
     @property
     def survivors(self):
@@ -58,7 +64,9 @@ class Run:
 
     def end(self):
         """Wait for the end; the exit code, which is negative after a signal."""
-        self.process.join()
+        wait([self.process.sentinel])
+        with GUARD:
+            self.process.join()
         return self.process.exitcode
 
     def result(self):
