@@ -71,7 +71,7 @@ class Encoder:
         return [self.encode(value, _join(path, index)) for index, value in enumerate(values)]
 
     def _mapping(self, value: Mapping[Any, Any], path: str) -> Any:
-        if type(value) is dict and all(type(k) is str and not k.startswith("!") for k in value):
+        if type(value) is dict and is_plain(value):
             return {key: self.encode(item, _join(path, key)) for key, item in value.items()}
         items = [
             [self.encode(key, _join(path, "<key>")), self.encode(item, _join(path, key))]
@@ -99,9 +99,11 @@ class Encoder:
             raise self._refuse(
                 path, f"a tensor of {tensor.dtype}, {tensor.layout}, {tensor.device}"
             )
-        name, number = path, 2
-        while name in self.tensors:
-            name, number = f"{path}~{number}", number + 1
+        # Safetensors takes any text but for its own key, and no halves of characters.
+        plain = path.encode("utf-8", "backslashreplace").decode()
+        name, number = plain, 2
+        while name in self.tensors or name == "__metadata__":
+            name, number = f"{plain}~{number}", number + 1
         self.tensors[name] = tensor.detach()
         return name
 
@@ -111,6 +113,13 @@ class Encoder:
             "bool, int, float, str, bytes, list, tuple, set, dict, and dense tensors and arrays of "
             "numbers. Give the state_dict() of an object instead of the object"
         )
+
+
+def is_plain(value: Any) -> bool:
+    """True of a dict that stands for itself: all keys are text, and none could be a tag."""
+    return isinstance(value, dict) and all(
+        type(key) is str and not key.startswith("!") for key in value
+    )
 
 
 def decode(encoded: Any, tensors: Mapping[str, Tensor]) -> Any:

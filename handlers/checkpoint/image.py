@@ -25,6 +25,8 @@ NAMES = {
 """What the format calls each type."""
 
 ALIGNMENT = 64
+LARGEST_HEADER = 16 * 2**20
+"""Bytes that say what tensors a file has: a hundred or two for each of them."""
 
 
 class Image:
@@ -80,6 +82,9 @@ def layout(tensors: Mapping[str, Tensor]) -> tuple[bytes, dict[str, int]]:
     """The header of the file, and where in the file each tensor begins, in that order.
 
     Wide types come first, so that each number lies at a multiple of its own width.
+
+    Raises:
+        ValueError: The header is larger than one that would be read.
     """
     entries: dict[str, object] = {"__metadata__": {"format": "pt"}}
     begins, end = dict[str, int](), 0
@@ -93,6 +98,12 @@ def layout(tensors: Mapping[str, Tensor]) -> tuple[bytes, dict[str, int]]:
         }
     text = json.dumps(entries, separators=(",", ":")).encode()
     text += b" " * (-(8 + len(text)) % ALIGNMENT)
+    if len(text) > LARGEST_HEADER:
+        raise ValueError(
+            f"{len(tensors)} tensors, such as {next(iter(tensors))!r}, are too many for one file: "
+            f"their names and shapes take {len(text)} bytes, and at most {LARGEST_HEADER} are "
+            "read. Give them shorter names, or put small tensors together into larger ones"
+        )
     header = len(text).to_bytes(8, "little") + text
     return header, {name: len(header) + begin for name, begin in begins.items()}
 

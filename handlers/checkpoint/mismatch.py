@@ -18,6 +18,9 @@ FROM_SCHEDULES = frozenset(
 )
 """What schedules note in the groups of an optimizer; one without a schedule does not have it."""
 
+EXTRA_STATE = "_extra_state"
+"""Where torch keeps what a module's `get_extra_state` gave, of whatever kind and shape."""
+
 
 def mismatches(objects: Mapping[str, Any], saved: Mapping[str, Any]) -> list[str]:
     """One line for each thing that differs, none if all of it can be loaded.
@@ -56,7 +59,7 @@ def _of_module(name: str, module: Module, saved: Mapping[str, Any]) -> Iterator[
     own = weights(module)
     yield from _names(f"weights of {name!r}", "the module", own, saved)
     for key in own.keys() & saved.keys():
-        if is_lazy(own[key]):
+        if is_lazy(own[key]) or key.rpartition(".")[2] == EXTRA_STATE:
             continue
         here, there = _kind(own[key]), _kind(saved[key])
         if here != there:

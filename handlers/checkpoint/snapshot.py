@@ -13,7 +13,7 @@ from torch.nn import Module
 from ...engine import ranks
 from ...engine.state import State
 from .broken import reading
-from .codec import Encoder, decode
+from .codec import Encoder, decode, is_plain
 from .manifest import PLAIN_NAME
 from .rehearsal import rehearse_run
 from .weights import weights
@@ -109,7 +109,7 @@ def content(snapshot: Snapshot) -> Content:
         parts, saved = snapshot.tree["run"], dict[str, Any]()
         for name, each in snapshot.tree["objects"].items():
             of_a_module = each["file"] != TRAIN  # may be large, and is loaded weight by weight
-            read = Decoded if of_a_module and isinstance(each["content"], dict) else decode
+            read = Decoded if of_a_module and is_plain(each["content"]) else decode
             saved[name] = read(each["content"], snapshot.tensors[each["file"]])
         if odd := [name for name, each in saved.items() if not isinstance(each, Mapping)]:
             raise ValueError(f"has objects without a state: {odd}")

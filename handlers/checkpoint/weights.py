@@ -31,7 +31,9 @@ def load_weights(module: Module, saved: Mapping[str, Any]) -> None:
 
 def _put(own: Any, saved: Any) -> Any:
     """Copy a weight to where it belongs at once, so that its source can go before the next one."""
-    if not isinstance(own, Tensor) or is_lazy(own) or own.shape != saved.shape:
+    if not isinstance(own, Tensor) or not isinstance(saved, Tensor) or is_lazy(own):
+        return saved
+    if (own.shape, own.dtype) != (saved.shape, saved.dtype):
         return saved
     return own.copy_(saved)
 

@@ -80,3 +80,11 @@ def test_what_a_schedule_noted_in_an_optimizer_is_no_misfit():
     own, scheduled = SGD(Linear(2, 1).parameters(), 0.1), SGD(Linear(2, 1).parameters(), 0.1)
     StepLR(scheduled, 1)
     assert mismatches({"optimizer": own}, {"optimizer": scheduled.state_dict()}) == []
+
+
+def test_what_a_module_keeps_besides_its_weights_may_be_of_any_kind():
+    saved = {"_extra_state": {"scale": 1.0}, "0.inner._extra_state": torch.ones(3)}
+    model = Sequential(Linear(1, 1))
+    own = weights(model) | {"_extra_state": None, "0.inner._extra_state": torch.ones(2)}
+    model.state_dict = lambda: own
+    assert mismatches({"model": model}, {"model": own | saved}) == []

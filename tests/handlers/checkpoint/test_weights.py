@@ -3,6 +3,7 @@
 import weakref
 from typing import Any
 
+import pytest
 import torch
 from torch.nn import DataParallel, LazyLinear, Linear, Sequential
 
@@ -73,3 +74,25 @@ def test_a_lazy_module_takes_the_shapes_that_were_saved():
     module, saved = LazyLinear(2), weights(Linear(3, 2))
     load_weights(module, saved)
     assert torch.equal(module.weight, saved["weight"])
+
+
+class Scaled(Linear):
+    """Keeps something that torch does not know."""
+
+    extra = None
+
+    def get_extra_state(self):
+        return self.extra
+
+    def set_extra_state(self, extra):
+        self.extra = extra
+
+
+@pytest.mark.parametrize("own", [None, torch.zeros(2), torch.zeros(2, dtype=torch.int64)])
+@pytest.mark.parametrize("extra", [torch.tensor([0.5, 1.5]), torch.ones(3), {"a": 1}, None])
+def test_what_a_module_keeps_besides_its_weights_comes_back_as_it_was(own, extra):
+    module, other = Scaled(1, 1), Scaled(1, 1)
+    other.extra, module.extra = extra, own
+    load_weights(module, weights(other))
+    assert str(module.extra) == str(extra)
+    assert torch.equal(module.weight, other.weight)
