@@ -35,13 +35,15 @@ def prune(path: Path, keep: Keep, dry_run: bool) -> int:
             raise ValueError(f"no checkpoint in {path} is good, so none is dropped")
         dropped = [saved for saved in good if saved.manifest.number not in claimed]
         if not dry_run:
-            for saved in dropped:
-                drop(saved)
+            dropped = [saved for saved in dropped if drop(saved)]
     gone = "would be dropped" if dry_run else "dropped"
     rows = [(name, f"broken and left alone: {problem}") for name, problem in broken.items()]
     for saved in good:
         claims = claimed.get(saved.manifest.number)
-        rows.append((saved.path.name, gone if claims is None else _kept(claims)))
+        if claims is not None:
+            rows.append((saved.path.name, _kept(claims)))
+        else:
+            rows.append((saved.path.name, gone if saved in dropped else "stays"))
     freed = readable_size(sum(saved.manifest.size for saved in dropped))
     show([*aligned(rows), f"{len(dropped)} {gone}, {freed}"])
     return 0

@@ -115,8 +115,7 @@ def verify(saved: Saved, files: Iterable[str] | None = None) -> None:
         with reading(saved.path, name):
             if contents_of(saved.path / name) != saved.manifest.files[name]:
                 raise ValueError(f"is damaged: its checksum is not the one in {MANIFEST}")
-    known = {MANIFEST, *saved.manifest.files}
-    if foreign := sorted(path.name for path in saved.path.iterdir() if path.name not in known):
+    if foreign := _foreign(saved):
         logger.warning("%s holds files that no checkpoint has: %s", saved.path, foreign)
 
 
@@ -137,9 +136,21 @@ def compare_sizes(saved: Saved) -> None:
                 raise ValueError(f"has {len(expected.crc32)} checksums, which do not fit its size")
 
 
-def drop(saved: Saved) -> None:
-    """Remove a checkpoint; if that fails it stays, which is no reason to end a run."""
+def drop(saved: Saved) -> bool:
+    """Remove a checkpoint; False, with a warning, if it stays, which is no reason to end a run.
+
+    One that holds files of somebody else stays with them.
+    """
     try:
+        if foreign := _foreign(saved):
+            raise OSError(f"it holds files that are not Camshaft's: {foreign}; move them away")
         vanish(saved.path)
     except OSError as error:
         logger.warning("the checkpoint %s is no longer wanted, but stays: %s", saved.path, error)
+        return False
+    return True
+
+
+def _foreign(saved: Saved) -> list[str]:
+    known = {MANIFEST, *saved.manifest.files}
+    return sorted(path.name for path in saved.path.iterdir() if path.name not in known)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -27,16 +28,17 @@ from .files import (
     vanish,
     write_file,
 )
+from .image import LARGEST_HEADER
 from .manifest import Manifest
 from .retention import Keep
 from .saved import LATEST, MANIFEST, TENSORS, TREE, Saved, compare_sizes, drop, scan, verify
 from .snapshot import Snapshot
 from .staging import uncopied
 
+logger = logging.getLogger("camshaft")
+
 WINDOW = 4 * 2**20
 """Bytes of a file that are read before it is opened anew."""
-LARGEST_HEADER = 16 * 2**20
-"""Bytes that say what tensors a file has: a hundred or two for each of them."""
 
 
 class Stored(Mapping[str, Tensor]):
@@ -142,11 +144,19 @@ def write_files(directory: Path, sources: Mapping[str, Source], manifest: Manife
             whole = replace(manifest, number=number, files=files)
             (temporary / MANIFEST).write_text(whole.to_json())
             synchronise(temporary / MANIFEST)
-        with appearing(directory / LATEST) as temporary:
-            temporary.write_text(f"{place.name}\n")
     except OSError as error:
         raise _failure(place, error) from error
+    _note_latest(place)
     return Saved(place, whole)
+
+
+def _note_latest(place: Path) -> None:
+    """Say which one is the newest, for people: no run goes by it, so it must not cost a save."""
+    try:
+        with appearing(place.with_name(LATEST)) as temporary:
+            temporary.write_text(f"{place.name}\n")
+    except OSError as error:
+        logger.warning("%s is saved, but %s does not say so: %s", place, LATEST, error)
 
 
 def is_claimed(directory: Path, keep: Keep, manifest: Manifest) -> bool:
@@ -180,7 +190,7 @@ def _failure(place: Path, error: OSError) -> OSError:
     """The error of a checkpoint that could not be written, of which nothing is left."""
     free = "unknown"
     with suppress(OSError):
-        if place.exists():  # only its name, or LATEST, did not get to the disk
+        if place.exists():  # only its name did not get to the disk
             vanish(place)
     with suppress(OSError):
         free = f"{disk_usage(place.parent).free:,}"

@@ -77,6 +77,16 @@ def test_files_that_are_not_ours_stay(save, camshaft, tmp_path):
     assert left == ["LATEST", "iteration-0000000002", "iteration-0000000009.bak", "notes.txt"]
 
 
+def test_a_checkpoint_with_files_of_somebody_else_stays(save, camshaft, tmp_path):
+    first = save(1)
+    save(2)
+    (first / "model.pt").touch()
+    code, lines, _ = camshaft("prune", tmp_path / "run", "--keep", "latest()")
+    assert (code, names(tmp_path / "run")) == (0, ["01", "02"])
+    assert lines[0] == "iteration-0000000001  stays"
+    assert lines[2] == "0 dropped, 0 B"
+
+
 def test_while_a_run_writes_there_nothing_is_dropped(save, camshaft, tmp_path):
     save(1), save(2)
     with locked(tmp_path / "run"):

@@ -273,6 +273,16 @@ def test_files_that_are_not_ours_stay(tmp_path):
     assert numbers(tmp_path) == [10]
 
 
+def test_a_checkpoint_that_holds_files_of_somebody_else_is_not_dropped(tmp_path, caplog):
+    engine = scoring([0.1] * 3, Checkpoint(tmp_path, keep=latest(1), background=False))
+    note = tmp_path / "iteration-0000000002/notes.txt"
+    engine.on(Events.EPOCH_STARTED(at=2))(lambda state: note.write_text("mine"))
+    engine.run("ab", max_epochs=3)
+    assert note.read_text() == "mine"
+    assert numbers(tmp_path) == [2, 6]
+    assert "stays: it holds files that are not Camshaft's: ['notes.txt']" in caplog.text
+
+
 def test_the_one_that_the_script_names_is_never_dropped(tmp_path):
     scoring([0.1] * 9, Checkpoint(tmp_path, keep=latest(3))).run("ab", max_epochs=3)
     named = checkpoints(tmp_path)[0].path

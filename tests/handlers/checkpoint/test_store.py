@@ -161,3 +161,18 @@ def test_a_file_is_read_tensor_by_tensor_however_often_it_is_opened(tmp_path, mo
     assert len(stored) == len(TENSORS)
     for name in [*TENSORS, *TENSORS]:
         assert torch.equal(stored[name], TENSORS[name])
+
+
+def test_a_save_does_not_fail_for_the_name_of_the_latest(tmp_path, caplog):
+    (tmp_path / "LATEST").mkdir()
+    verify(write(tmp_path, a_snapshot(), Manifest(iteration=1)))
+    assert names(tmp_path) == ["LATEST", "iteration-0000000001"]
+    assert "iteration-0000000001 is saved, but LATEST does not say so" in caplog.text
+
+
+def test_what_could_not_be_read_is_not_written(tmp_path, monkeypatch):
+    monkeypatch.setattr("camshaft.handlers.checkpoint.image.LARGEST_HEADER", 1000)
+    many = {f"a rather long name {number}": torch.zeros(1) for number in range(20)}
+    with pytest.raises(ValueError, match=r"20 tensors, such as 'a rather long name 0', are too"):
+        write(tmp_path / "run", Snapshot({}, {"model": many}), Manifest())
+    assert not (tmp_path / "run").exists()
