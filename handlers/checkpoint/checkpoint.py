@@ -116,7 +116,7 @@ class Checkpoint:
         Raises:
             BlockingIOError: Another run writes to it.
         """
-        recorder(self, state).open()
+        recorder(self, state).open(self._path)
 
     def begin(self, state: State[Any, Any]) -> None:
         """Note what the script has set, then go on from a checkpoint, or see that none is there."""
@@ -142,8 +142,8 @@ class Checkpoint:
         if not (reason := asked(self, state, of_all=True)):
             return
         assert state.engine is not None
+        self.open(state)
         own = recorder(self, state)
-        own.open()
         warn_of_missing(self, state)
         with ranks.on_all_ranks("take part in a checkpoint"):
             own.wait()
@@ -152,8 +152,7 @@ class Checkpoint:
         with ranks.on_all_ranks("write a checkpoint"):
             if ranks.rank() == 0:
                 snapshot = take(state.engine.objects, parts)
-                spared = Path(str(self.resume)).resolve()  # the script will ask for it again
-                own.record(state, snapshot, reason, broken=self._broken(state), spared=spared)
+                own.record(state, snapshot, reason, broken=self._broken(state))
 
     def wait(self, state: State[Any, Any]) -> None:
         """Wait until the last save is on the disk: for handlers that read it during the run.
@@ -229,7 +228,8 @@ class Checkpoint:
 
     def _broken(self, state: State[Any, Any]) -> list[str]:
         notes = state.recall(self, Notes)
-        notes.broken = [name for name in notes.broken if (Path(self.directory) / name).exists()]
+        directory = recorder(self, state).directory
+        notes.broken = [name for name in notes.broken if (directory / name).exists()]
         return notes.broken.copy()
 
 

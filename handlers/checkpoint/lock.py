@@ -85,7 +85,8 @@ def _acquire(directory: Path, owner: dict[str, Any]) -> int | None:
 def _release(directory: Path, descriptor: int | None) -> None:
     if descriptor is not None:
         with suppress(OSError):
-            (directory / LOCK).unlink()
+            if _is_at(directory / LOCK, descriptor):  # not if the directory was exchanged
+                (directory / LOCK).unlink()
         os.close(descriptor)
 
 

@@ -53,14 +53,18 @@ class Recorder:
     def __init__(self, handler: Checkpoint | Export) -> None:
         """Do nothing yet."""
         self.handler = handler
-        self.directory = Path(handler.directory)
+        self.directory = Path(handler.directory).absolute()  # the script may go elsewhere
+        self.spared: Path | None = None
         self._staging = Staging() if handler.background else None
         self._writer = Writer(handler.background, handler.retries, handler.failure)
         self._lock = ExitStack()
         self._is_open = False
 
-    def open(self) -> None:
+    def open(self, spared: Path | None = None) -> None:
         """Keep the directory for this run, and clear up what a killed one had not finished.
+
+        Args:
+            spared: A checkpoint that stays, whatever the claims.
 
         Raises:
             BlockingIOError: Somebody else writes there.
@@ -73,6 +77,7 @@ class Recorder:
                 make_directory(self.directory)
                 self._lock.enter_context(locked(self.directory))
                 sweep(self.directory)
+            self.spared = spared and spared.resolve()
             self._is_open = True
 
     def record(
@@ -83,7 +88,6 @@ class Recorder:
         *,
         only_claimed: bool = False,
         broken: Collection[str] = (),
-        spared: Path | None = None,
     ) -> None:
         """Copy a snapshot and write the copy, then drop what nobody claims.
 
@@ -96,12 +100,13 @@ class Recorder:
             reason: Why, for the manifest.
             only_claimed: True to write nothing if no claim would keep it.
             broken: Names in the directory that count for nothing.
-            spared: One that stays, whatever the claims.
         """
         self.wait()
         files = uncopied(snapshot) if self._staging is None else self._staging.take(snapshot)
-        directory, keep = self.directory, self.handler.keep
-        manifest = Manifest.about(state, reason, scalars(state.metrics), keep=repr(keep))
+        directory, keep, spared = self.directory, self.handler.keep, self.spared
+        # Claims go by names that are text, and a manifest holds no others.
+        metrics = {n: each for n, each in scalars(state.metrics).items() if isinstance(n, str)}
+        manifest = Manifest.about(state, reason, metrics, keep=repr(keep))
 
         def write() -> None:
             if only_claimed and not is_claimed(directory, keep, manifest):

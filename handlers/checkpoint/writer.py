@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -30,6 +31,7 @@ class Writer:
     failure: Failure
     _pool: ThreadPoolExecutor | None = field(default=None, init=False)
     _pending: Future[None] | None = field(default=None, init=False)
+    _process: int = field(default_factory=os.getpid, init=False)
 
     def start(self, task: Callable[[], None], failed: Callable[[], object]) -> None:
         """Begin a task, when the one before is done; call `failed` if it raises."""
@@ -47,6 +49,8 @@ class Writer:
         Raises:
             OSError: It failed for good; each failure is raised once.
         """
+        if os.getpid() != self._process:  # a fork has not got the thread, and waits for nothing
+            self._pool = self._pending = None
         if self._pending is not None:
             try:
                 self._pending.result()

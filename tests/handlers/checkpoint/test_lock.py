@@ -144,3 +144,13 @@ def test_a_file_system_without_locks_is_told_of_once_it_matters(tmp_path, caplog
     monkeypatch.setattr(fcntl, "lockf", refuse)
     with locked(tmp_path):
         assert "cannot be locked, so nothing keeps others out" in caplog.text
+
+
+def test_who_has_lost_the_directory_does_not_take_the_lock_of_the_next(tmp_path):
+    directory = tmp_path / "run"
+    directory.mkdir()
+    with locked(directory):
+        directory.rename(tmp_path / "moved")
+        directory.mkdir()
+        (directory / LOCK).touch()
+    assert (directory / LOCK).exists()

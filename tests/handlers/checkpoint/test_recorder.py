@@ -408,3 +408,27 @@ def test_of_several_ranks_all_are_told_at_the_next_save_or_at_the_end(tmp_path, 
     assert said[1][1].startswith("RuntimeError: another rank could not")
     assert task in said[1][1]
     assert files(directory) == [LATEST, "iteration-0000000001"]
+
+
+def test_a_script_that_changes_its_working_directory_goes_on_writing_where_it_began(
+    tmp_path, monkeypatch
+):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    counting(Checkpoint("run", when=EACH, keep=latest(9))).run("abc", max_epochs=1)
+    named = f"run/{checkpoints('run')[0].path.name}"
+    engine = counting(Checkpoint("run", when=EACH, keep=latest(1), resume=named))
+    engine.on(Events.STARTED)(lambda state: os.chdir("elsewhere"))
+    engine.run("abc", max_epochs=2)
+    assert files("../run") == [LATEST, "iteration-0000000001", "iteration-0000000006"]
+    assert files(".") == []
+
+
+@pytest.mark.parametrize("name", [3, None, (1, 2)])
+def test_a_metric_whose_name_is_no_text_breaks_no_checkpoint(tmp_path, name):
+    engine = counting(Checkpoint(tmp_path))
+    engine.on(EACH)(lambda state: state.metrics.update({name: 0.5, "loss": 0.25}))
+    engine.run("a", max_epochs=1)
+    assert checkpoints(tmp_path).latest().manifest.metrics == {"loss": 0.25}
+    resumed = counting(Checkpoint(tmp_path, resume=True)).run("a", max_epochs=2)
+    assert resumed.metrics[name] == 0.5

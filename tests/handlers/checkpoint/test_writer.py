@@ -1,6 +1,8 @@
 """The writer: one task at a time, tried again, and no error lost."""
 
 import logging
+import os
+import signal
 import threading
 
 import pytest
@@ -119,3 +121,19 @@ def test_closing_waits_raises_and_does_the_last_thing_all_the_same():
     with pytest.raises(OSError, match="disk full"):
         writer.close(lambda: last.append(True))
     assert last == [True]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_fork_does_not_wait_for_the_thread_it_has_not_got():
+    writer, go_on = Writer(True, 0, "raise"), threading.Event()
+    writer.start(lambda: go_on.wait(60), ignore)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        writer.close(ignore)
+        os._exit(7)
+    _, status = os.waitpid(child, 0)
+    go_on.set()
+    writer.close(ignore)
+    assert os.waitstatus_to_exitcode(status) == 7
