@@ -50,7 +50,8 @@ class Checkpoint:
             writes to it at a time.
         when: When to save. `state.save("why")` saves too.
         keep: Which to keep: `latest(2) | best(1, "val/loss") | every(10_000)`. The newest one
-            always stays, and so does the one that `resume` names by its path.
+            always stays, and so do the one that `resume` names by its path and any that holds files
+            of somebody else.
         resume: True or `"latest"` to go on from the newest good checkpoint, or to start if there
             is none yet; `"best"` for the best one by the claim in `keep`; the path of one
             checkpoint to go on from no other. A run that carries on a given state loads nothing.
