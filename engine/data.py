@@ -30,7 +30,7 @@ class Feed(Generic[Batch]):
         epoch_length: int | None,
         most: int | None = None,
     ) -> None:
-        """Put the generators back to where the run was left, if this state carries one on.
+        """Get ready; `take_up` goes to where the run was left.
 
         `most` caps each pass, which then begins anew; `epoch_length` cuts a row of passes.
         """
@@ -41,11 +41,20 @@ class Feed(Generic[Batch]):
         self._row = None if epoch_length is None else self._passes(state)
         self._pass: Iterator[Any] = iter(())
         self._doubted = False
+        self._is_taken_up = False
+
+    def take_up(self, state: State[Batch, Any]) -> None:
+        """Put the generators back to where the run was left, if this state carries one on.
+
+        Raises:
+            ValueError: In the middle of an epoch, the data has more or fewer generators.
+        """
+        self._is_taken_up = True
         position = state.position
         if position is not None and position.left is not None:
             if not state.in_epoch:
                 self._settle(position, position.left)
-            restore(position.left, data)
+            restore(position.left, self.data)
             position.left = None
 
     def length(self) -> int | None:
@@ -96,6 +105,8 @@ class Feed(Generic[Batch]):
 
     def leave(self, state: State[Batch, Any]) -> None:
         """Remember the generators as they are, so that the run can be carried on exactly."""
+        if not self._is_taken_up:  # STARTED has failed: the run is where it was
+            return
         now = capture(self.data)
         if state.position is None:
             state.position = Position(0, state.iteration, now, seed_from(now))

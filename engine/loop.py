@@ -76,6 +76,7 @@ class Loop(Generic[Batch, Output]):
         self.state.epoch_length = feed.length()
         try:
             self.moments.announce(Events.STARTED, self.state)
+            feed.take_up(self.state)  # not before: the first part of the run has had its STARTED
             while not self._is_over():
                 self._run_epoch(feed)
         except BaseException:
