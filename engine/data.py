@@ -42,6 +42,7 @@ class Feed(Generic[Batch]):
         self._pass: Iterator[Any] = iter(())
         self._doubted = False
         self._is_taken_up = False
+        UNDER_WAY.add(self)
 
     def take_up(self, state: State[Batch, Any]) -> None:
         """Put the generators back to where the run was left, if this state carries one on.
@@ -125,6 +126,7 @@ class Feed(Generic[Batch]):
         """Let go of the data, so that its workers end with the run."""
         self._row, self._pass = None, iter(())  # the row knows the feed: a cycle
         self.source.close()
+        UNDER_WAY.discard(self)
 
     def _is_open(self, state: State[Batch, Any]) -> bool:
         """True if this epoch's pass has begun, even if the run was left before its first batch."""
@@ -183,6 +185,15 @@ class Feed(Generic[Batch]):
                 f"{', '.join(changed)}. Pass the data that the run was left with; between two "
                 "epochs it may change"
             )
+
+
+UNDER_WAY: set[Feed[Any]] = set()
+"""The feeds of all runs that are under way."""
+
+
+def is_read(data: object) -> bool:
+    """True if a run under way reads this data."""
+    return any(feed.data is data for feed in list(UNDER_WAY))  # other threads may begin runs
 
 
 def _set_epoch(data: object, number: int) -> None:
