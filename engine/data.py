@@ -30,7 +30,7 @@ class Feed(Generic[Batch]):
         epoch_length: int | None,
         most: int | None = None,
     ) -> None:
-        """Put the generators back to where the run was left, if this state carries one on.
+        """Get ready; `take_up` goes to where the run was left.
 
         `most` caps each pass, which then begins anew; `epoch_length` cuts a row of passes.
         """
@@ -41,11 +41,21 @@ class Feed(Generic[Batch]):
         self._row = None if epoch_length is None else self._passes(state)
         self._pass: Iterator[Any] = iter(())
         self._doubted = False
+        self._is_taken_up = False
+        UNDER_WAY.add(self)
+
+    def take_up(self, state: State[Batch, Any]) -> None:
+        """Put the generators back to where the run was left, if this state carries one on.
+
+        Raises:
+            ValueError: In the middle of an epoch, the data has more or fewer generators.
+        """
+        self._is_taken_up = True
         position = state.position
         if position is not None and position.left is not None:
             if not state.in_epoch:
                 self._settle(position, position.left)
-            restore(position.left, data)
+            restore(position.left, self.data)
             position.left = None
 
     def length(self) -> int | None:
@@ -96,6 +106,8 @@ class Feed(Generic[Batch]):
 
     def leave(self, state: State[Batch, Any]) -> None:
         """Remember the generators as they are, so that the run can be carried on exactly."""
+        if not self._is_taken_up:  # STARTED has failed: the run is where it was
+            return
         now = capture(self.data)
         if state.position is None:
             state.position = Position(0, state.iteration, now, seed_from(now))
@@ -114,6 +126,7 @@ class Feed(Generic[Batch]):
         """Let go of the data, so that its workers end with the run."""
         self._row, self._pass = None, iter(())  # the row knows the feed: a cycle
         self.source.close()
+        UNDER_WAY.discard(self)
 
     def _is_open(self, state: State[Batch, Any]) -> bool:
         """True if this epoch's pass has begun, even if the run was left before its first batch."""
@@ -172,6 +185,15 @@ class Feed(Generic[Batch]):
                 f"{', '.join(changed)}. Pass the data that the run was left with; between two "
                 "epochs it may change"
             )
+
+
+UNDER_WAY: set[Feed[Any]] = set()
+"""The feeds of all runs that are under way."""
+
+
+def is_read(data: object) -> bool:
+    """True if a run under way reads this data."""
+    return any(feed.data is data for feed in list(UNDER_WAY))  # other threads may begin runs
 
 
 def _set_epoch(data: object, number: int) -> None:

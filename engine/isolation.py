@@ -7,6 +7,7 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
+from .data import is_read
 from .rng import capture, restore
 
 
@@ -21,10 +22,12 @@ def untouched(objects: Mapping[str, Any], data: object) -> Generator[None]:
     modules = [m for each in objects.values() if hasattr(each, "modules") for m in each.modules()]
     flags = [module.training for module in modules]
     rng = capture(data)
-    opened = _pass_under_way(data)
+    # A loader's own iterator, with its persistent workers and its place, serves one pass.
+    opened = getattr(data, "_iterator", None)
+    is_shared = hasattr(data, "_iterator") and is_read(data)
     try:
-        if opened is not None:
-            data._iterator = None  # type: ignore[attr-defined]  # persistent workers serve one pass
+        if is_shared:
+            data._iterator = None  # type: ignore[attr-defined]
         for module in modules:
             module.training = False
         with torch.no_grad() if torch else nullcontext():
@@ -38,16 +41,5 @@ def untouched(objects: Mapping[str, Any], data: object) -> Generator[None]:
     finally:
         for module, training in zip(modules, flags, strict=True):
             module.training = training
-        if opened is not None:
+        if is_shared:
             data._iterator = opened  # type: ignore[attr-defined]
-
-
-def _pass_under_way(data: object) -> Any:
-    """The iterator of a loader with persistent workers, if somebody is in the middle of it."""
-    iterator = getattr(data, "_iterator", None)
-    yielded = getattr(iterator, "_num_yielded", 0)
-    try:
-        over = yielded >= len(data)  # type: ignore[arg-type]
-    except (TypeError, NotImplementedError):  # of unknown length, so nobody can tell
-        over = False
-    return iterator if yielded and not over else None

@@ -73,9 +73,10 @@ class Loop(Generic[Batch, Output]):
 
     def _run_epochs(self) -> None:
         feed = self.feed = Feed(self.data, self.state, self.epoch_length, self.most)
-        self.state.epoch_length = feed.length()
         try:
+            self.state.epoch_length = feed.length()
             self.moments.announce(Events.STARTED, self.state)
+            feed.take_up(self.state)  # not before: the first part of the run has had its STARTED
             while not self._is_over():
                 self._run_epoch(feed)
         except BaseException:

@@ -231,3 +231,41 @@ def test_persistent_workers_of_unknown_length_can_be_evaluated_again_and_again()
         len(loader)
     engine = Engine(lambda state, batch: None)
     assert [engine.evaluate(data).iteration for data in (loader, loader)] == [3, 3]
+
+
+def test_what_handlers_of_started_draw_is_drawn_once_in_a_run_however_often_it_is_carried_on():
+    def drawn(*stops):
+        torch.manual_seed(0)
+        engine = Engine(lambda state, batch: seen.append((batch.tolist(), torch.rand(()).item())))
+        seen, loader = [], DataLoader(torch.arange(11), 3, shuffle=True)
+        engine.on(Events.STARTED)(lambda state: next(iter(loader)))  # a sample to look at, say
+        for stop in stops:
+            engine.on(Events.ITERATION_COMPLETED(at=stop, once=True))(lambda s: s.interrupt("x"))
+        state = engine.run(loader, max_epochs=2)
+        for _ in stops:
+            engine.run(loader, state=state)
+        return seen
+
+    assert drawn(2, 4, 6) == drawn()
+
+
+def test_a_run_that_fails_before_it_is_taken_up_can_still_be_carried_on_exactly():
+    def drawn(fails):
+        torch.manual_seed(0)
+        engine = Engine(lambda state, batch: seen.append((batch.tolist(), torch.rand(()).item())))
+        seen, loader = [], DataLoader(torch.arange(11), 3, shuffle=True)
+        engine.on(Events.ITERATION_COMPLETED(at=2, once=True))(lambda s: s.interrupt("x"))
+        state = engine.run(loader, max_epochs=2)
+
+        def fail(state):
+            raise OSError(f"no dashboard, and {torch.rand(())} has been drawn")
+
+        if fails:
+            engine.on(Events.STARTED)(fail)
+            with pytest.raises(OSError, match="no dashboard"):
+                engine.run(loader, state=state)
+            engine.off(fail)
+        engine.run(loader, state=state)
+        return seen
+
+    assert drawn(fails=True) == drawn(fails=False)

@@ -6,8 +6,14 @@ import numpy
 import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
+from torchdata.stateful_dataloader import StatefulDataLoader
 
 from camshaft import Engine, Events, supervised
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:.set_vital. is deprecated"),  # by torchdata 0.11
+]
 
 
 class Net(torch.nn.Module):
@@ -143,3 +149,42 @@ def test_modules_of_a_hand_written_engine_are_put_into_evaluation_mode_too():
     engine.evaluate("a")
     assert modes == [False]
     assert model.training
+
+
+class OwnWay(DataLoader):
+    """A loader that is read as it is, for it has an `__iter__` of its own."""
+
+    def __iter__(self):
+        return super().__iter__()
+
+
+@pytest.mark.parametrize("kind", [OwnWay, StatefulDataLoader])
+@pytest.mark.parametrize("when", [Events.STARTED, Events.EPOCH_STARTED, Events.ITERATION_COMPLETED])
+def test_a_part_of_the_training_data_can_be_evaluated_at_any_moment(kind, when):
+    def drawn(*evaluations):
+        torch.manual_seed(0)
+        arguments = {"num_workers": 1, "persistent_workers": True}
+        loader, seen = kind(torch.arange(6), 2, shuffle=True, **arguments), []
+        engine = Engine(lambda state, batch: seen.append((state.training, batch.tolist())))
+        for event in evaluations:
+            engine.on(event)(lambda state: engine.evaluate(loader, epoch_length=1, parent=state))
+        engine.run(loader, max_epochs=2)
+        return [batch for training, batch in seen if training]
+
+    assert drawn(when) == drawn()
+
+
+def test_an_evaluation_after_the_last_batch_does_not_move_the_place_that_the_data_tells():
+    def drawn(*stops):
+        torch.manual_seed(0)
+        loader, seen = StatefulDataLoader(torch.arange(6), 2, shuffle=True), []
+        engine = Engine(lambda state, batch: seen.append((state.training, batch.tolist())))
+        engine.on(Events.ITERATION_COMPLETED)(lambda s: engine.evaluate(loader, epoch_length=1))
+        for stop in stops:
+            engine.on(Events.ITERATION_COMPLETED(at=stop))(lambda s: s.interrupt("x"))
+        state = engine.run(loader, max_epochs=2)
+        for _ in stops:
+            engine.run(StatefulDataLoader(torch.arange(6), 2, shuffle=True), state=state)
+        return [batch for training, batch in seen if training]
+
+    assert drawn(3) == drawn()
