@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import count, islice
+from multiprocessing import parent_process
 from threading import Thread
 from typing import Any, TypeGuard
 from weakref import WeakKeyDictionary
@@ -237,6 +238,7 @@ class Preparation:
             signal.signal(number, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, self.caught - {signal.SIGTERM})
         if signal.SIGTERM in self.caught:
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # if it was spawned
             Thread(target=_end_with_parent, daemon=True).start()
         info = get_worker_info()
         if info is not None and isinstance(info.dataset, Seeded):
@@ -247,7 +249,8 @@ class Preparation:
 
 def _end_with_parent() -> None:
     """End this worker when its parent asks, as one that gives up on it does; nobody else may."""
-    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != os.getppid():
+    parent = parent_process()  # with a fork server, not the process that made this one
+    while parent is not None and signal.sigwaitinfo({signal.SIGTERM}).si_pid != parent.pid:
         pass
     os._exit(0)
 

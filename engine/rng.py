@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import sys
 from dataclasses import dataclass, field, fields
 from hashlib import blake2b
 from typing import Any
+
+logger = logging.getLogger("camshaft")
 
 
 @dataclass(slots=True)
@@ -46,14 +49,15 @@ def capture(data: object = None) -> Rng:
 def restore(rng: Rng, data: object = None) -> None:
     """Put every generator back to where `capture` found it.
 
-    Raises:
-        ValueError: The data has more or fewer generators than it had.
+    Those of the data are left as they are, with a warning, if it has more or fewer of them now.
     """
     if len(own := generators_of(data)) != len(rng.generators):
-        raise ValueError(
-            f"the data has {len(own)} generators of its own and had {len(rng.generators)} when the "
-            "run was left; pass the data that the run was left with"
+        logger.warning(
+            "the data's own random generators cannot be put back: it has %d and had %d. Make them "
+            "in __init__ rather than when the first sample is read",
+            *(len(own), len(rng.generators)),
         )
+        own = []
     random.setstate(rng.python)
     if rng.numpy is not None and (numpy := sys.modules.get("numpy")):
         numpy.random.set_state(_array(rng.numpy))
@@ -63,7 +67,7 @@ def restore(rng: Rng, data: object = None) -> None:
             torch.cuda.set_rng_state_all(rng.devices["cuda"])
         if "mps" in rng.devices and torch.backends.mps.is_available():
             torch.mps.set_rng_state(rng.devices["mps"])
-    for generator, state in zip(own, rng.generators, strict=True):
+    for generator, state in zip(own, rng.generators, strict=False):
         _write(generator, state)
 
 

@@ -208,12 +208,24 @@ def test_an_evaluation_does_not_tell_shared_data_that_another_epoch_begins():
     assert epochs == [0, 0, 0, 1, 1, 1]
 
 
-def test_carrying_on_in_mid_epoch_with_data_of_other_generators_is_an_error():
-    engine = Engine(lambda state, batch: None)
+def test_generators_that_come_and_go_are_told_of_and_stop_nobody(caplog):
+    class Late(Dataset):
+        generator = None
+
+        def __len__(self):
+            return 6
+
+        def __getitem__(self, index):
+            if self.generator is None:
+                self.generator = torch.Generator()
+            return index
+
+    engine, batches = Engine(lambda state, batch: batches.append(batch.item())), []
     engine.on(Events.ITERATION_COMPLETED(at=2))(lambda state: state.stop("pause"))
-    state = engine.run(DataLoader(range(6)), max_epochs=1)
-    with pytest.raises(ValueError, match="pass the data that the run was left with"):
-        engine.run(DataLoader(range(6), generator=torch.Generator()), state=state)
+    state = engine.run(DataLoader(Late()), max_epochs=1)
+    engine.run(DataLoader(Late()), state=state)
+    assert batches == [0, 1, 2, 3, 4, 5]
+    assert "own random generators cannot be put back: it has 0 and had 1" in caplog.text
 
 
 def test_between_epochs_other_data_may_follow():

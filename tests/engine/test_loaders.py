@@ -268,7 +268,8 @@ def test_workers_leave_the_signals_to_a_main_process_that_deals_with_them():
     assert seen == [[1.0, 0.0], [1.0, 1.0], [0.0, 0.0]]
 
 
-def test_a_signal_to_the_workers_costs_no_batch_where_the_main_process_deals_with_it():
+@pytest.mark.parametrize("context", ["fork", "spawn"])
+def test_a_signal_to_the_workers_costs_no_batch_where_the_main_process_deals_with_it(context):
     seen = []
 
     def process(state, batch):
@@ -279,24 +280,16 @@ def test_a_signal_to_the_workers_costs_no_batch_where_the_main_process_deals_wit
             time.sleep(0.2)  # so that a worker that would die is dead
 
     with handling(signal.SIGTERM):
-        Engine(process).run(DataLoader(range(40), 2, num_workers=2), max_epochs=1)
+        loader = DataLoader(range(40), 2, num_workers=2, multiprocessing_context=context)
+        Engine(process).run(loader, max_epochs=1)
     assert seen == list(range(40))
 
 
-class Stuck(Dataset):
-    def __len__(self):
-        return 4
-
-    def __getitem__(self, index):
-        time.sleep(1000 if index else 0)
-        return index
-
-
-def test_a_worker_still_ends_when_its_parent_wants_it_to():
+@pytest.mark.parametrize("context", ["fork", "forkserver"])
+def test_a_worker_still_ends_when_its_parent_wants_it_to(context):
     with handling(signal.SIGTERM):
         engine = Engine(lambda state, batch: None)
-        engine.run(DataLoader([1, 2], 1, num_workers=1, persistent_workers=True), max_epochs=1)
-        loader = DataLoader(Stuck(), 1, num_workers=1)
+        loader = DataLoader(range(4), 1, num_workers=1, multiprocessing_context=context)
 
         @engine.on(Events.ITERATION_COMPLETED)
         def end(state):
