@@ -141,5 +141,8 @@ def _latest(path: Path) -> str | None:
 
 
 def _written(path: Path) -> str:
-    seconds = (path / MANIFEST).stat().st_mtime
+    try:
+        seconds = (path / MANIFEST).stat().st_mtime
+    except OSError:  # a run that goes on has just dropped it
+        return "-"
     return datetime.fromtimestamp(seconds).isoformat(" ", "minutes")
