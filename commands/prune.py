@@ -21,7 +21,8 @@ def prune(path: Path, keep: Keep, dry_run: bool) -> int:
 
     Raises:
         BlockingIOError: A run is writing there.
-        ValueError: None is good, or this is no directory of checkpoints.
+        ValueError: None is good, a claim goes by a metric that none has, or this is no directory
+            of checkpoints.
     """
     if is_checkpoint(path):
         raise ValueError(f"{path} is a checkpoint; name the directory it lies in")
@@ -30,6 +31,7 @@ def prune(path: Path, keep: Keep, dry_run: bool) -> int:
         found = look(path, thoroughly=False)
         broken = {each.path.name: each.problem for each in found if each.problem is not None}
         good = [each.saved for each in found if each.saved and each.problem is None]
+        _check_metrics(path, good, keep)
         claimed = _claimed_and_whole(good, keep, broken)
         if not claimed:
             raise ValueError(f"no checkpoint in {path} is good, so none is dropped")
@@ -51,6 +53,17 @@ def prune(path: Path, keep: Keep, dry_run: bool) -> int:
 
 def _kept(claims: list[str]) -> str:
     return f"kept by {', '.join(claims)}" if claims else "kept, being the newest good one"
+
+
+def _check_metrics(path: Path, good: list[Saved], keep: Keep) -> None:
+    """A misspelt name would claim nothing, and all would be dropped."""
+    known = {name for saved in good for name in saved.manifest.metrics}
+    for claim in keep.bests:
+        if good and claim.metric not in known:
+            raise ValueError(
+                f"no checkpoint in {path} has the metric {claim.metric!r}; they have: "
+                f"{', '.join(map(repr, sorted(known))) or 'none'}"
+            )
 
 
 def _claimed_and_whole(

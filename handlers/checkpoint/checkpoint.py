@@ -120,8 +120,18 @@ class Checkpoint:
         recorder(self, state).open(self._path)
 
     def begin(self, state: State[Any, Any]) -> None:
-        """Note what the script has set, then go on from a checkpoint, or see that none is there."""
+        """Note what the script has set, then go on from a checkpoint, or see that none is there.
+
+        Raises:
+            TypeError: One of the engine's objects cannot be saved.
+        """
         assert state.engine is not None
+        for name, each in state.engine.objects.items():
+            if not (hasattr(each, "state_dict") and hasattr(each, "load_state_dict")):
+                raise TypeError(
+                    f"engine.objects[{name!r}] is a {type(each).__name__}, which a checkpoint "
+                    "cannot hold: it needs state_dict() and load_state_dict()"
+                )
         if state.iteration > 0 or state.position is not None:
             return
         state.settings = state.settings or settings(state.engine.objects)

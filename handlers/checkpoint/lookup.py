@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
 from .broken import BrokenCheckpoint
+from .notation import keep_of
 from .retention import Best, best
 from .saved import Saved, look_at, scan, verify
 
@@ -36,7 +38,7 @@ class Checkpoints(list[Saved]):
         """
         return self._first_good(reversed(self))
 
-    def best(self, metric: str, mode: Literal["min", "max"] = "min") -> Saved | None:
+    def best(self, metric: str, mode: Literal["min", "max"] | None = None) -> Saved | None:
         """The good one with the best value of a metric, by the rules of the claim `best(...)`.
 
         NaN is never best, of equal ones the earlier is, and one measurement counts once. None if
@@ -44,12 +46,14 @@ class Checkpoints(list[Saved]):
 
         Args:
             metric: The name of a metric that was one number.
-            mode: `"min"` if smaller is better, `"max"` if larger is.
+            mode: `"min"` if smaller is better, `"max"` if larger is; by default, as the run that
+                wrote them has it in its `keep`.
 
         Raises:
-            ValueError: There are some, but no good one, or none with that metric.
+            ValueError: There are some, but no good one, or none with that metric; or no run has
+                said which mode is meant.
         """
-        (claim,) = best(1, metric, mode).bests
+        (claim,) = best(1, metric, mode or self._mode_of(metric)).bests
         return self.best_by(claim)
 
     def best_by(self, claim: Best) -> Saved | None:
@@ -63,6 +67,19 @@ class Checkpoints(list[Saved]):
                 f"{', '.join(map(repr, names)) or 'none'}"
             )
         return self._first_good(numbered[each.number] for each in ranked)
+
+    def _mode_of(self, metric: str) -> Literal["min", "max"]:
+        for saved in reversed(self):
+            with suppress(ValueError):  # written by hand, or by a later version
+                for claim in keep_of(saved.manifest.keep).bests:
+                    if claim.metric == metric:
+                        return claim.mode
+        if any(metric in saved.manifest.metrics for saved in self):
+            raise ValueError(
+                f"best({metric!r}): needs mode='min' or mode='max', since the run that wrote to "
+                f"{self.directory} kept none by this metric"
+            )
+        return "min"  # nothing has it, which is told next
 
     def _first_good(self, order: Iterable[Saved]) -> Saved | None:
         for saved in order:

@@ -19,7 +19,7 @@ from .manifest import Manifest
 from .retention import Keep
 from .snapshot import Snapshot
 from .staging import Staging, uncopied
-from .store import is_claimed, prune, write_files
+from .store import is_claimed, prune, write
 from .writer import Writer
 
 if TYPE_CHECKING:
@@ -108,10 +108,10 @@ class Recorder:
         metrics = {n: each for n, each in scalars(state.metrics).items() if isinstance(n, str)}
         manifest = Manifest.about(state, reason, metrics, keep=repr(keep))
 
-        def write() -> None:
+        def save() -> None:
             if only_claimed and not is_claimed(directory, keep, manifest):
                 return
-            saved = write_files(directory, files, manifest)
+            saved = write(directory, files, manifest)
             logger.info("saved %s (%s)", saved.path, manifest.reason)
             try:
                 prune(directory, keep, broken, spared)
@@ -122,7 +122,7 @@ class Recorder:
             if ranks.world_size() == 1:  # several ranks only meet in saves that all know of
                 state.save(FAILED, by=self.handler)
 
-        self._writer.start(write, tell)
+        self._writer.start(save, tell)
 
     def wait(self) -> None:
         """Wait until what was recorded is on the disk.

@@ -33,7 +33,6 @@ from .manifest import Manifest
 from .retention import Keep
 from .saved import LATEST, MANIFEST, TENSORS, TREE, Saved, compare_sizes, drop, scan, verify
 from .snapshot import Snapshot
-from .staging import uncopied
 
 logger = logging.getLogger("camshaft")
 
@@ -118,12 +117,7 @@ def read_objects(saved: Saved, only: str | None = None) -> dict[str, Any]:
         return {n: decode(each["content"], tensors[each["file"]]) for n, each in chosen.items()}
 
 
-def write(directory: Path, snapshot: Snapshot, manifest: Manifest) -> Saved:
-    """Write a snapshot that nobody changes meanwhile: see `write_files`."""
-    return write_files(directory, uncopied(snapshot), manifest)
-
-
-def write_files(directory: Path, sources: Mapping[str, Source], manifest: Manifest) -> Saved:
+def write(directory: Path, sources: Mapping[str, Source], manifest: Manifest) -> Saved:
     """Write a checkpoint that is complete, or not there at all; tell when it is on the disk.
 
     Raises:

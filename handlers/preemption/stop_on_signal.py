@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from threading import current_thread, main_thread
@@ -35,9 +36,10 @@ class StopOnSignal:
     138 for SIGUSR1 on Linux; also if the signal comes when the run is as good as over. If the run
     fails, its error comes out instead.
 
-    A second signal is left to what was there before this handler: by default it ends the process
-    at once. Functions that were installed before are called at the first one too; Python's own
-    for Ctrl-C, which raises KeyboardInterrupt, is not. All are put back at the end of the run.
+    A line on stderr tells of the first signal. A second one is left to what was there before this
+    handler: by default it ends the process at once. Functions that were installed before are
+    called at the first one too; Python's own for Ctrl-C, which raises KeyboardInterrupt, is not.
+    All are put back at the end of the run.
 
     Several ranks ask each other after each iteration, and stop together if one got a signal.
 
@@ -169,8 +171,11 @@ class Watch:
             self._give_way(number, forked)
             return
         self.received = number
+        name = signal.Signals(number).name
+        with suppress(OSError):  # not by print or logging, which may be in the middle of a line
+            os.write(2, f"{name}: stops after this step; a second one ends it now\n".encode())
         if self._alone:
-            self.state.interrupt(signal.Signals(number).name)
+            self.state.interrupt(name)
         before = self._before[number]
         if callable(before) and before is not signal.default_int_handler:
             before(number, frame)

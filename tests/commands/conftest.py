@@ -7,6 +7,7 @@ import pytest
 from camshaft.commands.main import main
 from camshaft.handlers.checkpoint.manifest import Manifest
 from camshaft.handlers.checkpoint.snapshot import Snapshot
+from camshaft.handlers.checkpoint.staging import uncopied
 from camshaft.handlers.checkpoint.store import write
 
 EMPTY = Snapshot({"objects": {}}, {"train": {}})
@@ -19,7 +20,7 @@ def save(tmp_path):
 
     def write_one(iteration, loss=math.nan, keep=KEEP, **more):
         manifest = Manifest(iteration=iteration, metrics={"loss": loss}, keep=keep, **more)
-        return write(tmp_path / "run", EMPTY, manifest).path
+        return write(tmp_path / "run", uncopied(EMPTY), manifest).path
 
     return write_one
 

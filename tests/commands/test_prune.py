@@ -100,3 +100,13 @@ def test_a_dry_run_looks_on_while_a_run_writes_there(save, camshaft, tmp_path):
     with locked(tmp_path / "run"):
         code, lines, _ = camshaft("prune", tmp_path / "run", "--keep", "latest()", "--dry-run")
     assert (code, lines[0]) == (0, "iteration-0000000001  would be dropped")
+
+
+def test_a_claim_by_a_metric_that_none_has_drops_nothing_and_lists_those_there_are(
+    save, camshaft, tmp_path
+):
+    paths = [save(iteration, loss=1 / iteration) for iteration in (1, 2, 3)]
+    code, _, errors = camshaft("prune", tmp_path / "run", "--keep", "best(1, 'val/acc')")
+    assert code == 1
+    assert "has the metric 'val/acc'; they have: 'loss'" in errors[0]
+    assert all(path.exists() for path in paths)

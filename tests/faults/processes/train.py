@@ -98,9 +98,9 @@ def spoil(what, state, optimizer, scheduler):
     """Change one part of a run that was resumed, as if it had not been saved."""
     memory = state.memory | state.loaded
     {
-        "python": lambda: random.seed(1),
-        "numpy": lambda: numpy.random.seed(1),
-        "torch": lambda: torch.manual_seed(1),
+        "python": lambda: setattr(state.position.left, "python", capture().python),
+        "numpy": lambda: setattr(state.position.left, "numpy", capture().numpy),
+        "torch": lambda: setattr(state.position.left, "torch", capture().torch),
         "worker seed": lambda: setattr(state.position, "seed", 1),
         "pass": lambda: setattr(state.position, "rng", capture()),
         "momentum": lambda: [s["momentum_buffer"].zero_() for s in optimizer.state.values()],

@@ -471,6 +471,15 @@ def test_what_cannot_be_saved_ends_the_run_by_name_and_leaves_the_older_ones(tmp
     assert sorted(path.name for path in tmp_path.iterdir()) == ["LATEST", "iteration-0000000002"]
 
 
+def test_an_object_that_cannot_be_saved_is_told_before_the_run_begins(tmp_path):
+    engine = Engine(lambda state, batch: None, Checkpoint(tmp_path), objects={"extra": 3})
+    begun = []
+    engine.on(Events.STARTED)(begun.append)
+    with pytest.raises(TypeError, match=r"engine.objects\['extra'\] is a int, which a checkpoint"):
+        engine.run([1], max_epochs=1)
+    assert begun == []
+
+
 def test_a_handler_that_is_new_in_the_script_starts_with_an_empty_memory(tmp_path):
     scoring([0.1] * 3, Checkpoint(tmp_path)).run("ab", max_epochs=1)
     engine = scoring([0.1] * 3, Checkpoint(tmp_path, resume=True))

@@ -9,13 +9,14 @@ import pytest
 from camshaft.handlers.checkpoint.lookup import checkpoints, named
 from camshaft.handlers.checkpoint.manifest import Manifest
 from camshaft.handlers.checkpoint.snapshot import Snapshot
+from camshaft.handlers.checkpoint.staging import uncopied
 from camshaft.handlers.checkpoint.store import write
 
 EMPTY = Snapshot({}, {"train": {}})
 
 
 def save(directory, iteration, **metrics):
-    return write(directory, EMPTY, Manifest(iteration=iteration, metrics=metrics)).path
+    return write(directory, uncopied(EMPTY), Manifest(iteration=iteration, metrics=metrics)).path
 
 
 def latest(directory):
@@ -95,3 +96,20 @@ def test_a_path_means_that_checkpoint_and_no_other(tmp_path):
         named(tmp_path / "nowhere")
     with pytest.raises(ValueError, match=r"is a directory of checkpoints; name one .*0000000002'"):
         named(tmp_path)
+
+
+def test_the_best_is_the_best_as_the_run_had_it(tmp_path):
+    for iteration, score in enumerate((0.5, 0.9, 0.6), 1):
+        manifest = Manifest(
+            iteration=iteration, metrics={"score": score}, keep="best(1, 'score', mode='max')"
+        )
+        write(tmp_path, uncopied(EMPTY), manifest)
+    saved = checkpoints(tmp_path).best("score")
+    assert saved is not None
+    assert saved.manifest.iteration == 2
+
+
+def test_where_no_run_has_said_what_is_better_the_mode_is_asked_for(tmp_path):
+    save(tmp_path, 1, score=0.5)
+    with pytest.raises(ValueError, match="needs mode='min' or mode='max'"):
+        checkpoints(tmp_path).best("score")

@@ -16,6 +16,7 @@ from camshaft.handlers import Checkpoint, LRSchedule, checkpoints
 from camshaft.handlers.checkpoint.manifest import Manifest
 from camshaft.handlers.checkpoint.portable import portable
 from camshaft.handlers.checkpoint.snapshot import Snapshot, take
+from camshaft.handlers.checkpoint.staging import uncopied
 from camshaft.handlers.checkpoint.store import write
 
 # What torch 2.4.0 takes of those that can come from here, read from its source.
@@ -58,7 +59,9 @@ class Holder:
 
 def saved_with(directory, **objects):
     held = {name: Holder(state) for name, state in objects.items()}
-    return write(directory, take(held, [({}, {})]), Manifest(iteration=7, metrics={"loss": 0.5}))
+    return write(
+        directory, uncopied(take(held, [({}, {})])), Manifest(iteration=7, metrics={"loss": 0.5})
+    )
 
 
 def equal(a, b):
@@ -199,7 +202,9 @@ def _export_with_little_space(saved, file, limit, pipe):
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_an_export_that_fails_in_the_middle_leaves_what_was_there(tmp_path, limit):
     file = tmp_path / "out" / "run.pt"
-    saved = write(tmp_path, Snapshot({"objects": {}}, {"train": {}}), Manifest()).export(file)
+    saved = write(tmp_path, uncopied(Snapshot({"objects": {}}, {"train": {}})), Manifest()).export(
+        file
+    )
     before = file.read_bytes()
     saved = saved_with(tmp_path, own={"large": torch.ones(50_000)})
     receive, send = get_context("fork").Pipe(duplex=False)

@@ -20,7 +20,7 @@ from camshaft import Engine, Events
 from camshaft.handlers import Checkpoint, Export, best, latest
 from camshaft.handlers.checkpoint import checkpoints, recorder, writer
 from camshaft.handlers.checkpoint.saved import LATEST, verify
-from camshaft.handlers.checkpoint.store import write_files
+from camshaft.handlers.checkpoint.store import write as really_write
 
 EACH = Events.ITERATION_COMPLETED
 
@@ -56,9 +56,9 @@ def held_up(monkeypatch):
 
     def write(*arguments):
         go_on.wait(60)
-        return write_files(*arguments)
+        return really_write(*arguments)
 
-    monkeypatch.setattr(recorder, "write_files", write)
+    monkeypatch.setattr(recorder, "write", write)
     yield go_on
     go_on.set()
 
@@ -144,9 +144,9 @@ def failing(monkeypatch, *iterations, times=99):
         if left.get(manifest.iteration, 0):
             left[manifest.iteration] -= 1
             raise OSError(28, "No space left on device")
-        return write_files(directory, sources, manifest)
+        return really_write(directory, sources, manifest)
 
-    monkeypatch.setattr(recorder, "write_files", write)
+    monkeypatch.setattr(recorder, "write", write)
 
 
 @pytest.mark.parametrize("background", [True, False])

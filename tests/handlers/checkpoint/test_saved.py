@@ -10,6 +10,7 @@ from camshaft.handlers.checkpoint.lookup import checkpoints
 from camshaft.handlers.checkpoint.manifest import Manifest
 from camshaft.handlers.checkpoint.saved import drop, scan, verify
 from camshaft.handlers.checkpoint.snapshot import Snapshot
+from camshaft.handlers.checkpoint.staging import uncopied
 from camshaft.handlers.checkpoint.store import write
 
 
@@ -19,7 +20,7 @@ def a_snapshot():
 
 def test_checkpoints_are_listed_in_the_order_of_writing(tmp_path):
     for iteration in (10, 20, 5, 20):
-        write(tmp_path, a_snapshot(), Manifest(iteration=iteration))
+        write(tmp_path, uncopied(a_snapshot()), Manifest(iteration=iteration))
     listed = [(each.manifest.number, each.path.name[-4:]) for each in checkpoints(tmp_path)]
     assert listed == [(1, "0010"), (2, "0020"), (3, "0005"), (4, "20.2")]
     assert checkpoints(tmp_path / "nowhere") == []
@@ -47,7 +48,7 @@ def damages():
 @pytest.mark.parametrize(("name", "damage", "says"), list(damages()), ids=str)
 @pytest.mark.parametrize("file", ["manifest.json", "model.safetensors", "state.json"])
 def test_damage_to_any_file_is_found_and_the_file_is_named(tmp_path, file, name, damage, says):
-    saved = write(tmp_path, a_snapshot(), Manifest(iteration=3))
+    saved = write(tmp_path, uncopied(a_snapshot()), Manifest(iteration=3))
     damage(saved.path / file)
     if file == "manifest.json":
         (reason,) = scan(tmp_path)[1].values()
@@ -65,7 +66,7 @@ def test_a_manifest_without_the_state_is_no_whole_checkpoint(tmp_path):
 
 
 def test_a_checkpoint_that_cannot_be_dropped_stays_with_a_warning(tmp_path, caplog):
-    saved = write(tmp_path, a_snapshot(), Manifest())
+    saved = write(tmp_path, uncopied(a_snapshot()), Manifest())
     drop(saved)
     with caplog.at_level(logging.WARNING, "camshaft"):
         drop(saved)
@@ -73,7 +74,7 @@ def test_a_checkpoint_that_cannot_be_dropped_stays_with_a_warning(tmp_path, capl
 
 
 def test_a_checkpoint_is_shown_by_its_path(tmp_path):
-    saved = write(tmp_path, a_snapshot(), Manifest(iteration=7))
+    saved = write(tmp_path, uncopied(a_snapshot()), Manifest(iteration=7))
     assert repr(saved) == f"Saved(path={saved.path!r})"
     assert saved.manifest.size == sum(
         path.stat().st_size for path in saved.path.iterdir() if path.name != "manifest.json"

@@ -10,7 +10,7 @@ from camshaft import Engine
 from camshaft.handlers.checkpoint.manifest import Manifest
 from camshaft.handlers.checkpoint.snapshot import content, take, take_part
 from camshaft.handlers.checkpoint.staging import uncopied
-from camshaft.handlers.checkpoint.store import read, write_files
+from camshaft.handlers.checkpoint.store import read, write
 
 
 class Average:
@@ -85,7 +85,7 @@ def test_another_number_of_ranks_is_told_of(caplog):
 def test_a_weight_may_have_any_name(tmp_path, name):
     module = nn.Module()
     module.register_buffer(name, torch.arange(3.0))
-    saved = write_files(tmp_path, uncopied(finished({"model": module})), Manifest())
+    saved = write(tmp_path, uncopied(finished({"model": module})), Manifest())
     (found,) = content(read(saved)).objects["model"].items()
     assert found[0] == name
     assert found[1].tolist() == [0, 1, 2]

@@ -15,6 +15,7 @@ from torch import nn
 from camshaft.handlers.checkpoint.manifest import Manifest
 from camshaft.handlers.checkpoint.saved import verify
 from camshaft.handlers.checkpoint.snapshot import Snapshot
+from camshaft.handlers.checkpoint.staging import uncopied
 from camshaft.handlers.checkpoint.store import read, write
 
 TENSORS = {
@@ -40,7 +41,7 @@ def names(directory):
 
 
 def test_every_kind_of_tensor_comes_back(tmp_path):
-    saved = write(tmp_path, a_snapshot(), Manifest(iteration=7))
+    saved = write(tmp_path, uncopied(a_snapshot()), Manifest(iteration=7))
     verify(saved)
     back = read(saved)
     assert back.tree == {"plain": [1, "two"]}
@@ -54,14 +55,14 @@ def test_every_kind_of_tensor_comes_back(tmp_path):
 def test_tied_weights_are_there_under_each_name_and_anybody_can_load_them(tmp_path):
     model = nn.Sequential(nn.Embedding(5, 3), nn.Linear(3, 5, bias=False), nn.LSTM(3, 3))
     model[1].weight = model[0].weight
-    saved = write(tmp_path, a_snapshot(**model.state_dict()), Manifest())
+    saved = write(tmp_path, uncopied(a_snapshot(**model.state_dict())), Manifest())
     other = nn.Sequential(nn.Embedding(5, 3), nn.Linear(3, 5, bias=False), nn.LSTM(3, 3))
     other.load_state_dict(load_file(saved.path / "model.safetensors"))
     assert all(map(torch.equal, other.state_dict().values(), model.state_dict().values()))
 
 
 def test_what_was_read_does_not_depend_on_the_files(tmp_path):
-    saved = write(tmp_path, a_snapshot(), Manifest())
+    saved = write(tmp_path, uncopied(a_snapshot()), Manifest())
     matrix = read(saved).tensors["model"]["matrix"]
     with (saved.path / "model.safetensors").open("r+b") as file:
         file.write(bytes(2000))
@@ -70,8 +71,8 @@ def test_what_was_read_does_not_depend_on_the_files(tmp_path):
 
 
 def test_the_directory_holds_checkpoints_and_the_name_of_the_latest(tmp_path):
-    write(tmp_path / "run", a_snapshot(), Manifest(iteration=9))
-    write(tmp_path / "run", a_snapshot(), Manifest(iteration=10))
+    write(tmp_path / "run", uncopied(a_snapshot()), Manifest(iteration=9))
+    write(tmp_path / "run", uncopied(a_snapshot()), Manifest(iteration=10))
     assert names(tmp_path / "run") == ["LATEST", "iteration-0000000009", "iteration-0000000010"]
     assert (tmp_path / "run/LATEST").read_text() == "iteration-0000000010\n"
     files = ["manifest.json", "model.safetensors", "state.json", "train.safetensors"]
@@ -82,7 +83,7 @@ def test_the_directory_holds_checkpoints_and_the_name_of_the_latest(tmp_path):
 def test_a_directory_that_cannot_be_is_an_error_that_says_so(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(OSError, match=r"could not write the checkpoint .*file/run/iteration-"):
-        write(tmp_path / "file/run", a_snapshot(), Manifest())
+        write(tmp_path / "file/run", uncopied(a_snapshot()), Manifest())
 
 
 def _write_with_little_space(directory, limit, pipe):
@@ -92,7 +93,7 @@ def _write_with_little_space(directory, limit, pipe):
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
     try:
-        write(directory, a_snapshot(large=torch.ones(5000)), Manifest(iteration=2))
+        write(directory, uncopied(a_snapshot(large=torch.ones(5000))), Manifest(iteration=2))
         pipe.send(None)
     except OSError as error:
         pipe.send((error.errno, str(error)))
@@ -101,7 +102,7 @@ def _write_with_little_space(directory, limit, pipe):
 @pytest.mark.parametrize("limit", [0, 10, 1000, 20_000])
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_write_that_fails_in_the_middle_leaves_the_older_ones_and_no_garbage(tmp_path, limit):
-    first = write(tmp_path, a_snapshot(), Manifest(iteration=1))
+    first = write(tmp_path, uncopied(a_snapshot()), Manifest(iteration=1))
     receive, send = get_context("fork").Pipe(duplex=False)
     child = get_context("fork").Process(
         target=_write_with_little_space, args=(tmp_path, limit, send)
@@ -113,7 +114,7 @@ def test_a_write_that_fails_in_the_middle_leaves_the_older_ones_and_no_garbage(t
     assert message.startswith(f"could not write the checkpoint {tmp_path}/iteration-0000000002")
     assert names(tmp_path) == ["LATEST", "iteration-0000000001"]
     verify(first)
-    verify(write(tmp_path, a_snapshot(), Manifest(iteration=2)))
+    verify(write(tmp_path, uncopied(a_snapshot()), Manifest(iteration=2)))
 
 
 HUNGRY = """
@@ -156,7 +157,7 @@ def test_a_resumed_run_never_needs_more_memory_than_a_fresh_one(tmp_path, backgr
 
 def test_a_file_is_read_tensor_by_tensor_however_often_it_is_opened(tmp_path, monkeypatch):
     monkeypatch.setattr("camshaft.handlers.checkpoint.store.WINDOW", 10)
-    saved = write(tmp_path, a_snapshot(), Manifest())
+    saved = write(tmp_path, uncopied(a_snapshot()), Manifest())
     stored = read(saved).tensors["model"]
     assert len(stored) == len(TENSORS)
     for name in [*TENSORS, *TENSORS]:
@@ -165,7 +166,7 @@ def test_a_file_is_read_tensor_by_tensor_however_often_it_is_opened(tmp_path, mo
 
 def test_a_save_does_not_fail_for_the_name_of_the_latest(tmp_path, caplog):
     (tmp_path / "LATEST").mkdir()
-    verify(write(tmp_path, a_snapshot(), Manifest(iteration=1)))
+    verify(write(tmp_path, uncopied(a_snapshot()), Manifest(iteration=1)))
     assert names(tmp_path) == ["LATEST", "iteration-0000000001"]
     assert "iteration-0000000001 is saved, but LATEST does not say so" in caplog.text
 
@@ -174,5 +175,5 @@ def test_what_could_not_be_read_is_not_written(tmp_path, monkeypatch):
     monkeypatch.setattr("camshaft.handlers.checkpoint.image.LARGEST_HEADER", 1000)
     many = {f"a rather long name {number}": torch.zeros(1) for number in range(20)}
     with pytest.raises(ValueError, match=r"20 tensors, such as 'a rather long name 0', are too"):
-        write(tmp_path / "run", Snapshot({}, {"model": many}), Manifest())
+        write(tmp_path / "run", uncopied(Snapshot({}, {"model": many})), Manifest())
     assert not (tmp_path / "run").exists()
