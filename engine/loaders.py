@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import multiprocessing
 import os
 import random
 import signal
@@ -13,7 +14,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import count, islice
-from multiprocessing import parent_process
 from threading import Thread
 from typing import Any, TypeGuard
 from weakref import WeakKeyDictionary
@@ -105,12 +105,16 @@ class Loader(Replayed[Any]):
             IDLE[self.data] = self.copy
 
     def _renew(self) -> frozenset[int]:
-        """Take over what was changed on the loader since; new workers leave these signals to us."""
+        """Take over what was changed on the loader since; tell what to hold back for new workers.
+
+        These leave the signals to us. Forked ones are born with our handlers for them; to others
+        the block would stick, and to the server that makes them.
+        """
         kept = {name: vars(self.copy)[name] for name in OWN}
         vars(self.copy).update(vars(self.data), **kept)
         caught = _caught() if self.data.num_workers else frozenset[int]()
         self.copy.worker_init_fn = Preparation(self.data.worker_init_fn, caught)
-        return caught
+        return caught if _is_forked(self.data) else frozenset()
 
 
 IDLE: WeakKeyDictionary[DataLoader[Any], DataLoader[Any]] = WeakKeyDictionary()
@@ -230,7 +234,7 @@ class Preparation:
     own: Callable[[int], object] | None
     """The loader's `worker_init_fn`, which sees the data set that it knows."""
     caught: frozenset[int]
-    """Blocked already: a worker is born with its parent's handlers."""
+    """Blocked already in a worker that was forked."""
 
     def __call__(self, worker: int) -> None:
         """Leave the signals alone, then do what the loader's owner wants."""
@@ -238,7 +242,7 @@ class Preparation:
             signal.signal(number, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, self.caught - {signal.SIGTERM})
         if signal.SIGTERM in self.caught:
-            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # if it was spawned
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # in one that was not forked
             Thread(target=_end_with_parent, daemon=True).start()
         info = get_worker_info()
         if info is not None and isinstance(info.dataset, Seeded):
@@ -249,10 +253,17 @@ class Preparation:
 
 def _end_with_parent() -> None:
     """End this worker when its parent asks, as one that gives up on it does; nobody else may."""
-    parent = parent_process()  # with a fork server, not the process that made this one
+    parent = (
+        multiprocessing.parent_process()
+    )  # with a fork server, not the process that made this one
     while parent is not None and signal.sigwaitinfo({signal.SIGTERM}).si_pid != parent.pid:
         pass
     os._exit(0)
+
+
+def _is_forked(data: DataLoader[Any]) -> bool:
+    context: Any = data.multiprocessing_context or multiprocessing
+    return context.get_start_method() == "fork"  # type: ignore[no-any-return]
 
 
 @contextmanager

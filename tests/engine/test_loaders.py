@@ -7,6 +7,7 @@ import os
 import random
 import signal
 import subprocess
+import sys
 import time
 from contextlib import contextmanager
 
@@ -283,6 +284,33 @@ def test_a_signal_to_the_workers_costs_no_batch_where_the_main_process_deals_wit
         loader = DataLoader(range(40), 2, num_workers=2, multiprocessing_context=context)
         Engine(process).run(loader, max_epochs=1)
     assert seen == list(range(40))
+
+
+SCRIPT = """
+import multiprocessing, signal, torch
+from camshaft import Engine
+
+def blocked(queue):
+    queue.put(sorted(map(int, signal.pthread_sigmask(signal.SIG_BLOCK, []))))
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda number, frame: None)
+    loader = torch.utils.data.DataLoader([1], multiprocessing_context="forkserver", num_workers=1)
+    Engine(lambda state, batch: None).run(loader, max_epochs=1)
+    context = multiprocessing.get_context("forkserver")
+    queue = context.SimpleQueue()
+    process = context.Process(target=blocked, args=(queue,))
+    process.start()
+    print(queue.get())
+    process.join()
+"""
+
+
+def test_a_server_that_makes_workers_holds_no_signal_back_from_other_processes(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    result = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=100)
+    assert result.stdout == "[]\n", result.stderr
 
 
 @pytest.mark.parametrize("context", ["fork", "forkserver"])

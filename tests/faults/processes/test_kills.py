@@ -40,6 +40,7 @@ class Tally:
         number = 0
         while self.kills < kills:
             number += 1
+            assert number < 100, "nearly all that was sent came too late"
             outcome = self.one_run(self.directory / str(number), hit)
             if outcome["next"] is None:  # the last process found that all was done
                 outcome["next"] = self.expected["next"]
