@@ -116,8 +116,9 @@ def failing(number, code, run, faults):
 
 
 def of_the_save(operations):
-    """How many operations there are before the retention begins."""
-    return max(number for number, name in enumerate(operations, 1) if name.endswith("sync"))
+    """How many operations there are until the new name is on the disk; LATEST is next."""
+    renamed = operations.index("os.rename") + 1
+    return renamed + 1 + operations[renamed:].index("os.fsync")
 
 
 @pytest.mark.parametrize(
@@ -126,11 +127,11 @@ def of_the_save(operations):
 def test_an_operation_that_fails_is_an_error_with_path_and_reason_and_leaves_no_garbage(
     faults, honest, operations, whole, tmp_path, shift
 ):
-    before_retention = of_the_save(operations)
+    durable = of_the_save(operations)
     for number, name, run in each_operation(honest, operations, tmp_path):
         code = ERRORS[(number + shift) % len(ERRORS)]
         failed = failure_of(faults, run, failing(number, code, run, faults))
-        if number <= before_retention:
+        if number <= durable:
             assert failed is not None, (number, name)
             assert failed[0] == code, (number, name)
             assert str(run / "iteration-0000000003") in failed[1]
