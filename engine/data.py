@@ -45,11 +45,7 @@ class Feed(Generic[Batch]):
         UNDER_WAY.add(self)
 
     def take_up(self, state: State[Batch, Any]) -> None:
-        """Put the generators back to where the run was left, if this state carries one on.
-
-        Raises:
-            ValueError: In the middle of an epoch, the data has more or fewer generators.
-        """
+        """Put the generators back to where the run was left, if this state carries one on."""
         self._is_taken_up = True
         position = state.position
         if position is not None and position.left is not None:

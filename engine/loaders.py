@@ -160,7 +160,10 @@ class Indices:
         missing = max(0, self.first - self.number)
         if missing and type(self.sampler) is BatchSampler:  # in one go, without making the batches
             size, ones = self.sampler.batch_size, iter(self.sampler.sampler)
-            self.number += -(-_skip(ones, missing * size) // size)
+            deque(islice(ones, (missing - 1) * size), maxlen=0)
+            # At least one index makes the last batch of those; a short one has no more.
+            self.number += missing if _skip(ones, 1) else 0
+            deque(islice(ones, size - 1), maxlen=0)
             self._row = iter(BatchSampler(ones, size, self.sampler.drop_last))
         else:
             self.number += _skip(self._row, missing)

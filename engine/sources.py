@@ -157,6 +157,6 @@ def check_length(found: int, consumed: int) -> None:
     """Refuse data that ends before the place where the run was left."""
     if found < consumed:
         raise ValueError(
-            f"cannot carry on at batch {consumed + 1} of the epoch: the data ended after {found} "
-            "batches. Pass the data that the run was left with"
+            f"cannot carry on at batch {consumed + 1} of the epoch: the data ended before "
+            "that. Pass the data that the run was left with"
         )
