@@ -12,7 +12,7 @@ PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/*
 
 
 def test_the_code_of_the_readme_runs_from_top_to_bottom(tmp_path):
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    blocks = blocks_of(ROOT / "README.md")
     assert len(blocks) == 3
     trained = "\nassert trainer.run(list(inputs.split(100)), max_epochs=2).step == 6\n"
     script = tmp_path / "readme.py"
@@ -35,20 +35,32 @@ model, loss_fn = nn.Linear(4, 1), nn.functional.mse_loss
 optimizer = torch.optim.SGD(model.parameters(), 0.1)
 data = torch.utils.data.TensorDataset(torch.randn(20, 4), torch.randn(20, 1))
 loader = torch.utils.data.DataLoader(data, 5, shuffle=True)
+val_loader = torch.utils.data.DataLoader(data, 10)
 """
+AFTERWARDS = {  # what the code of a page has to have done
+    "resume.md": """
+assert torch.load("model.pt", weights_only=True).keys() == {"weight", "bias"}
+assert list(__import__("pathlib").Path("runs/demo").glob("iteration-*"))
+""",
+}
 
 
-def test_the_code_of_the_page_on_resuming_runs_from_top_to_bottom(tmp_path):
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/resume.md").read_text(), re.DOTALL)
-    assert len(blocks) == 3
-    loaded = "\nassert torch.load('model.pt', weights_only=True).keys() == {'weight', 'bias'}\n"
-    script = tmp_path / "resume.py"
-    script.write_text("\n".join([PRELUDE, *blocks, loaded]))
+def blocks_of(page):
+    return re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if page.parent.name == "docs" and blocks_of(page)],
+    ids=lambda page: page.name,
+)
+def test_the_code_of_a_page_runs_from_top_to_bottom(page, tmp_path):
+    script = tmp_path / f"{page.stem}.py"
+    script.write_text("\n".join([PRELUDE, *blocks_of(page), AFTERWARDS.get(page.name, "")]))
     result = subprocess.run(
         [sys.executable, script.name], cwd=tmp_path, capture_output=True, text=True, timeout=120
     )
     assert result.returncode == 0, result.stderr[-3000:]
-    assert list((tmp_path / "runs" / "demo").glob("iteration-*"))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
