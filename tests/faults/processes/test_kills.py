@@ -1,7 +1,6 @@
 """Killed at any moment, again and again, a run ends as the run that was never interrupted."""
 
 import os
-import random
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -9,66 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from camshaft.handlers.checkpoint import checkpoints
-
-LENGTH = 21
-CASES = {
-    "plain": (),
-    "workers": ("--workers", 2),
-    "accumulated": ("--accumulate", 3),
-    "in the foreground": ("--foreground",),
-}
-
-
-def newest(directory):
-    """The iteration of the newest good checkpoint, 0 if there is none."""
-    saved = checkpoints(directory).latest()
-    return 0 if saved is None else saved.manifest.iteration
-
-
-class Tally:
-    """Counts the kills of several runs, and how they went."""
-
-    def __init__(self, run, directory, options, seed):
-        self.run, self.directory, self.chance = run, directory, random.Random(seed)
-        self.options = ("--save-every", 1, "--validate-every", 2, *options)
-        self.expected = run(directory / "whole", *self.options).result()
-        self.kills = self.inside = 0
-
-    def kill_until(self, kills, hit):
-        """Start runs, hit each at a random moment and go on with it, until so many were hit."""
-        number = 0
-        while self.kills < kills:
-            number += 1
-            assert number < 100, "nearly all that was sent came too late"
-            outcome = self.one_run(self.directory / str(number), hit)
-            if outcome["next"] is None:  # the last process found that all was done
-                outcome["next"] = self.expected["next"]
-            assert outcome == self.expected
-
-    def one_run(self, directory, hit):
-        """One run to its end, hit again and again."""
-        durable = 0
-        for other in range(1000):
-            seed = other if durable else 0  # before the first checkpoint, a run begins anew
-            process = self.run(directory, "--seed", seed, *self.options)
-            code = hit(process, self.chance)
-            found = newest(directory)
-            assert found >= durable, "a checkpoint that was on the disk is gone"
-            # The save before the last one was waited for; in between lies a window each.
-            window = 3 if "--accumulate" in self.options else 1
-            assert code == 0 or found >= process.reached - 2 * window
-            durable = found
-            if code == 0:
-                return process.result()
-            self.kills += 1
-        raise AssertionError("never came to its end")
+CASES = ["plain", "workers", "accumulated", "in the foreground"]
 
 
 def kill(process, chance):
     """SIGKILL to the whole group, at some time from the start of the process to its end."""
     if chance.random() < 0.7:
-        process.wait_for(chance.randint(1, LENGTH))
+        process.wait_for(chance.randint(1, process.LENGTH))
     time.sleep(chance.uniform(0, 0.03))
     process.kill(signal.SIGKILL)
     code = process.end()
@@ -82,11 +28,11 @@ def ask_to_stop(process, chance):
     time.sleep(chance.uniform(0, 0.25))
     process.kill(signal.SIGTERM)
     code = process.end()
-    over = newest(process.directory) == LENGTH  # then the script may have stopped listening
+    over = process.newest == process.LENGTH  # then the script may have stopped listening
     assert code in (0, 128 + signal.SIGTERM) or (over and code == -signal.SIGTERM)
     assert gone(process)
     if code:
-        assert newest(process.directory) == process.reached  # nothing is lost
+        assert process.newest == process.reached  # nothing is lost
     return code
 
 
@@ -111,28 +57,28 @@ def gone(process):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_kills_at_any_moment_lose_next_to_nothing_and_change_nothing(run, tmp_path, case):
-    Tally(run, tmp_path, CASES[case], seed=1).kill_until(6, kill)
+def test_kills_at_any_moment_lose_next_to_nothing_and_change_nothing(tally, tmp_path, case):
+    tally(case, tmp_path, seed=1).kill_until(6, kill)
 
 
-@pytest.mark.parametrize("case", ["plain", "workers", "accumulated"])
-def test_a_group_that_is_asked_to_stop_saves_the_very_step(run, tmp_path, case):
-    Tally(run, tmp_path, CASES[case], seed=2).kill_until(5, ask_to_stop)
+@pytest.mark.parametrize("case", CASES[:3])
+def test_a_group_that_is_asked_to_stop_saves_the_very_step(tally, tmp_path, case):
+    tally(case, tmp_path, seed=2).kill_until(5, ask_to_stop)
 
 
-def test_a_group_that_is_asked_twice_or_not_given_time_loses_next_to_nothing(run, tmp_path):
-    Tally(run, tmp_path, CASES["workers"], seed=3).kill_until(5, ask_and_kill)
+def test_a_group_that_is_asked_twice_or_not_given_time_loses_next_to_nothing(tally, tmp_path):
+    tally("workers", tmp_path, seed=3).kill_until(5, ask_and_kill)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("hit", [kill, ask_to_stop, ask_and_kill])
-def test_hundreds_of_hits_change_nothing(run, tmp_path, case, hit):
+def test_hundreds_of_hits_change_nothing(tally, tmp_path, case, hit):
     def some(seed):
-        tally = Tally(run, tmp_path / str(seed), CASES[case], seed)
-        tally.kill_until(40, hit)
-        return tally.kills
+        count = tally(case, tmp_path / str(seed), seed)
+        count.kill_until(40, hit)
+        return count.kills
 
     with ThreadPoolExecutor(2) as pool:
         assert sum(pool.map(some, range(2))) >= 80
@@ -148,5 +94,5 @@ def test_a_worker_that_is_killed_ends_the_run_with_a_checkpoint_to_go_on_from(ru
     if workers:
         os.kill(int(workers[0]), signal.SIGKILL)
         assert process.end() in (0, 1)
-    assert newest(tmp_path / "run") >= 1
+    assert process.newest >= 1
     assert run(tmp_path / "run", "--seed", 5, *options).result() == expected
