@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "custom_step.py"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "gan.py"
 
 
 def test_the_generator_learns_and_every_optimizer_has_its_clock():

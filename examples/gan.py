@@ -3,7 +3,7 @@
 A small GAN learns the distribution of a mixture of two Gaussians in one dimension. The critic is
 updated with every batch and announces it; the generator is updated with every second one.
 
-    python examples/custom_step.py
+    python examples/gan.py
 """
 
 import argparse

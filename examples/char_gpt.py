@@ -1,0 +1,183 @@
+"""A character-level GPT that learns Python from Python's own standard library.
+
+Each sample is one function, so batches differ in how many characters they hold; the loss is a sum
+over characters and says so (`weight=`), and the gradient is the mean over all of a step.
+
+python examples/char_gpt.py
+"""
+
+import argparse
+import ast
+import math
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, scaled_dot_product_attention
+from torch.nn.utils.rnn import pad_sequence
+from torch.utils.data import DataLoader
+from torchmetrics import MeanMetric
+
+from camshaft import Engine, State, Update
+from camshaft.handlers import (
+    Checkpoint,
+    ClipGradNorm,
+    JSONLines,
+    Metrics,
+    ProgressBar,
+    Validate,
+    best,
+    latest,
+)
+
+CHARACTERS = 128  # ASCII; a function with any other is left out
+END, PADDING = 0, 1  # which no source holds
+
+
+class Losses(NamedTuple):
+    """The loss of a batch, summed over its characters, and how many these are."""
+
+    total: Tensor
+    characters: Tensor
+
+
+def functions(longest: int) -> Iterator[Tensor]:
+    """The functions of the standard library's modules, each as numbers, up to `longest` of them."""
+    for module in sorted(Path(os.__file__).parent.glob("*.py")):
+        text = module.read_text(encoding="utf-8", errors="replace")
+        lines = text.splitlines()
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef):
+                source = "\n".join(lines[node.lineno - 1 : node.end_lineno])
+                if source.isascii():
+                    yield torch.tensor([*source.encode()[:longest], END], dtype=torch.uint8)
+
+
+class Block(nn.Module):
+    """Attention to what came before, and a feed-forward layer."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm_1, self.norm_2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.attention = nn.Linear(width, 3 * width, bias=False)
+        self.projection = nn.Linear(width, width, bias=False)
+        self.feed_forward = nn.Sequential(
+            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """From (batch, time, width) to the same."""
+        batch, time, width = x.shape
+        split = self.attention(self.norm_1(x)).view(batch, time, 3, self.heads, -1)
+        q, k, v = split.permute(2, 0, 3, 1, 4)
+        mixed = scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.projection(mixed.transpose(1, 2).reshape(batch, time, width))
+        y: Tensor = x + self.feed_forward(self.norm_2(x))
+        return y
+
+
+class GPT(nn.Module):
+    """A small decoder; Radford et al., 2019: Language models are unsupervised multitask learners."""
+
+    def __init__(self, width: int = 128, heads: int = 4, layers: int = 2, longest: int = 256):
+        super().__init__()
+        self.token = nn.Embedding(CHARACTERS, width)
+        self.place = nn.Embedding(longest, width)
+        self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(layers)))
+        self.norm = nn.LayerNorm(width)
+
+    def forward(self, characters: Tensor) -> Tensor:
+        """The logits of what follows each character: (batch, time) to (batch, time, 128)."""
+        places = self.place.weight[: characters.shape[1]]
+        x = self.norm(self.blocks(self.token(characters) + places))
+        return x @ self.token.weight.T
+
+    @torch.no_grad()
+    def continued(self, text: str, length: int) -> str:
+        """Draw what follows the text, up to its end or to `length` characters."""
+        longest = len(self.place.weight)
+        characters = torch.tensor([[*text.encode()]], device=self.place.weight.device)
+        for _ in range(length):
+            chances = self(characters[:, -longest:])[0, -1].softmax(0)
+            characters = torch.cat([characters, torch.multinomial(chances, 1)[None]], 1)
+            if characters[0, -1] == END:
+                break
+        return bytes(characters[0].tolist()).decode().rstrip("\0")
+
+
+def together(samples: Sequence[Tensor]) -> Tensor:
+    """Samples of different lengths as one batch, filled up with PADDING."""
+    return pad_sequence(list(samples), batch_first=True, padding_value=PADDING).long()
+
+
+def build(model: GPT, steps: int, accumulate: int, device: torch.device) -> Engine[Tensor, Losses]:
+    """The engine that trains and evaluates the model."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, betas=(0.9, 0.95))
+    update = Update(optimizer, accumulate=accumulate)
+    has_bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported()
+
+    def step(state: State, batch: Tensor) -> Losses:
+        batch = batch.to(device, non_blocking=True)
+        targets = batch[:, 1:]
+        with torch.autocast(device.type, torch.bfloat16, enabled=has_bf16):
+            logits = model(batch[:, :-1])
+        total = cross_entropy(
+            logits.float().flatten(0, 1), targets.flatten(), ignore_index=PADDING, reduction="sum"
+        )
+        characters = (targets != PADDING).sum()
+        if state.training:
+            update(state, total, weight=characters)
+        return Losses(total.detach(), characters)
+
+    engine = Engine(step, objects={"model": model, "optimizer": optimizer})
+    return engine.add(
+        Metrics({"bits": MeanMetric()}, select=bits),
+        ClipGradNorm(1.0),
+    )
+
+
+def bits(losses: Losses) -> tuple[Tensor, Tensor]:
+    """Bits a character, weighted by the number of characters."""
+    return losses.total / losses.characters / math.log(2), losses.characters
+
+
+def main(arguments: Sequence[str] | None = None) -> State[Tensor, Losses]:
+    """Train, or carry on, and let the model write."""
+    parser = argparse.ArgumentParser(description="A character-level GPT.")
+    parser.add_argument("--directory", type=Path, default=Path("runs/char_gpt"))
+    parser.add_argument("--max-steps", type=int, default=500)
+    parser.add_argument("--batch-size", type=int, default=16, help="functions of a micro-batch")
+    parser.add_argument("--accumulate", type=int, default=2)
+    parser.add_argument("--longest", type=int, default=192, help="characters of a sample")
+    options = parser.parse_args(arguments)
+
+    torch.manual_seed(0)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    samples = list(functions(options.longest))
+    held_out = samples[::20]
+    train = [sample for number, sample in enumerate(samples) if number % 20]
+    train_loader: DataLoader[Any] = DataLoader(
+        train, options.batch_size, shuffle=True, collate_fn=together
+    )
+    val_loader: DataLoader[Any] = DataLoader(held_out, 64, collate_fn=together)
+
+    model = GPT(longest=options.longest).to(device)
+    engine = build(model, options.max_steps, options.accumulate, device)
+    engine.add(
+        Validate(val_loader),
+        Checkpoint(options.directory, keep=latest(1) | best(1, "val/bits"), resume=True),
+        JSONLines(options.directory / "rows.jsonl"),
+        ProgressBar("bits", "val/bits"),
+    )
+    state = engine.run(train_loader, max_steps=options.max_steps)
+    print(f"{state.step} steps: {float(state.metrics['val/bits']):.2f} bits a character")
+    print(model.continued("    def ", 200))
+    return state
+
+
+if __name__ == "__main__":
+    main()
