@@ -1,72 +1,110 @@
-"""What an engine would do: the table of its handlers, and a rehearsal without a model."""
+"""What an engine would do: the table of its handlers, as text, with rich, or as a picture."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .events import EventEnum, Events, Stage, Trigger
-from .moments import Moments
+from .picture import draw
 from .signals import Subscription, label, source
-from .state import State
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from .engine import Engine, Process
+    from .engine import Engine
 
 
-class Call(NamedTuple):
-    """One call of a handler in a rehearsal."""
+class Row(NamedTuple):
+    """One handler in one moment."""
 
     event: EventEnum
-    epoch: int
-    iteration: int
+    stage: Stage
     handler: str
+    trigger: Trigger
+    source: str
+    training: bool = True
+    """False in an evaluation."""
+
+    @property
+    def moment(self) -> str:
+        """The event, and whether it is one of an evaluation."""
+        return f"{'' if self.training else 'evaluation, '}{self.event!r}"
+
+    @property
+    def when(self) -> str:
+        """The conditions on this event: `"every=2"`, `"last"`, or none for each occurrence."""
+        if not (clauses := self.trigger.clauses_on(self.event)):
+            return "last"
+        texts = sorted(repr(replace(clause, last=False)) for clause in clauses)
+        return " | ".join(text.removeprefix(repr(self.event))[1:-1] for text in texts)
+
+    @property
+    def cells(self) -> tuple[str, str, str, str]:
+        """What is told of the handler."""
+        return self.stage.name, self.handler, repr(self.trigger), self.source
+
+
+@dataclass(frozen=True)
+class Description:
+    """The handlers of an engine and of its evaluation, in the order in which they are called.
+
+    `str()` is a table, `rich.print()` a coloured one, `svg()` and notebooks show a picture.
+    """
+
+    rows: tuple[Row, ...]
+
+    def svg(self) -> str:
+        """A picture of the life of a batch, its handlers beside their moments: an SVG file."""
+        return draw(self.rows)
+
+    _repr_svg_ = svg
 
     def __str__(self) -> str:
-        """One line."""
-        return f"epoch {self.epoch}, iteration {self.iteration}: {self.event!r} {self.handler}"
+        """For each event, the stage, name, trigger and source of its handlers."""
+        table = [row.cells for row in self.rows]
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        lines: list[str] = []
+        for moment, rows in groupby(self.rows, lambda row: row.moment):
+            lines.append(moment)
+            padded = (map(str.ljust, row.cells, widths) for row in rows)
+            lines += [f"  {'  '.join(cells)}".rstrip() for cells in padded]
+        return "\n".join(lines) or "no handlers"
+
+    def __rich__(self) -> Any:
+        """The table for `rich.print` and rich's consoles."""
+        from rich import box
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=box.SIMPLE_HEAD)
+        for column in ("stage", "handler", "when", "source"):
+            table.add_column(column, style="dim" if column == "source" else "")
+        for moment, rows in groupby(self.rows, lambda row: row.moment):
+            table.add_row("", Text(moment, style="bold"))
+            for row in rows:
+                stage = Text(row.stage.name, style=COLOURS[row.stage])
+                table.add_row(stage, *map(Text, (row.handler, row.when, row.source)))
+            table.add_section()
+        return table
 
 
-def describe(engine: Engine[Any, Any]) -> str:
-    """A table: for each event, the stage, name, trigger and source of its handlers, in order."""
+COLOURS = {Stage.MEASURE: "cyan", Stage.ACT: "yellow", Stage.REPORT: "magenta"}
+
+
+def describe(engine: Engine[Any, Any]) -> Description:
+    """Look up all handlers, in the order of the events and then of the calls."""
+    evaluation = vars(engine).get("evaluation")  # do not make one to say that it has no handlers
+    return Description((*_rows(engine, True), *(_rows(evaluation, False) if evaluation else ())))
+
+
+def _rows(engine: Engine[Any, Any], training: bool) -> Iterator[Row]:
     own = [event for event in engine.signals if not isinstance(event, Events)]
-    table: list[EventEnum | tuple[str, str, str, str]] = []
     for event in [*Events, *own]:
-        if not (receivers := list(engine.signal(event).receivers_for(None))):
+        if event not in engine.signals:
             continue
-        table.append(event)
-        for each in receivers:
+        for each in engine.signals[event].receivers_for(None):
             stage, trigger = Stage.ACT, Trigger.of(event)
             if isinstance(each, Subscription):
                 stage, trigger = each.stage, each.trigger
-            table.append((f"  {stage.name}", label(each), repr(trigger), source(each)))
-    rows = [row for row in table if isinstance(row, tuple)]
-    widths = [max((len(row[column]) for row in rows), default=0) for column in range(4)]
-    lines = (
-        "  ".join(map(str.ljust, row, widths)).rstrip() if isinstance(row, tuple) else repr(row)
-        for row in table
-    )
-    return "\n".join(lines) or "no handlers"
-
-
-def rehearse(
-    engine: Engine[Any, Any],
-    process: Process[Any, Any] | None,
-    max_epochs: int,
-    epoch_length: int,
-) -> list[Call]:
-    """Run the loop with a list in the place of every handler."""
-    from .engine import Engine
-    from .loop import Loop
-
-    calls: list[Call] = []
-
-    def hear(event: EventEnum, receiver: Callable[..., Any]) -> Callable[[State[Any, Any]], None]:
-        name = label(receiver)
-        return lambda state: calls.append(Call(event, state.epoch, state.iteration, name))
-
-    stand_in: Engine[int, Any] = Engine(process or (lambda state, batch: None))
-    state: State[int, Any] = State(max_epochs=max_epochs)
-    Loop(stand_in, state, range(epoch_length), None, moments=Moments(engine, hear)).run()
-    return calls
+            yield Row(event, stage, label(each), trigger, source(each), training)

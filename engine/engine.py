@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from functools import cached_property
 from itertools import count
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 from . import ranks
-from .describe import Call, describe, rehearse
+from .describe import Description, describe
 from .events import EventEnum, Stage, Trigger
 from .isolation import untouched
 from .loop import Loop
 from .signals import Signal, Subscription, check_arity, label
 from .state import Batch, Output, State
+from .trace import Trace, record, rehearse
+
+if TYPE_CHECKING:
+    from .moments import Watch
 
 Result = TypeVar("Result")
 
@@ -79,6 +84,8 @@ class Engine(Generic[Batch, Output]):
         """What stands in for the process function in `simulate`: fires its events, no more."""
         self._evaluate = evaluate
         self.signals: dict[EventEnum, Signal] = {}
+        self.watches: list[Watch] = []
+        """What makes of each handler what is called in its place: `record` does."""
         self._names: dict[int, str] = {}
         self._taken: dict[str, bool] = {}
         self._local = False
@@ -242,8 +249,11 @@ class Engine(Generic[Batch, Output]):
         with untouched(self.objects, data):
             return Loop(self.evaluation, state, data, None, most=epoch_length).run()
 
-    def describe(self) -> str:
-        """A table of every moment: who is called, when, in which order, and where it is written."""
+    def describe(self) -> Description:
+        """Every moment: who is called, when, in which order, and where it is written.
+
+        Print it, with or without rich, or look at its picture: `engine.describe().svg()`.
+        """
         return describe(self)
 
     def simulate(
@@ -252,11 +262,11 @@ class Engine(Generic[Batch, Output]):
         max_epochs: int,
         epoch_length: int,
         process: Process[Batch, Any] | None = None,
-    ) -> list[Call]:
+    ) -> Trace:
         """List what a run would call, without a model: no handler and no process is called.
 
         Conditions on counts are known beforehand and `when=` is taken to be true; `seconds=` is
-        left out, and so is what a handler would do, such as stopping the run.
+        left out, and so is what a handler would do, such as stopping the run or saving.
 
         Args:
             max_epochs: Epochs to go through.
@@ -264,6 +274,30 @@ class Engine(Generic[Batch, Output]):
             process: Stands in for the process function: fires the events that it would fire.
         """
         return rehearse(self, process or self.rehearsal, max_epochs, epoch_length)
+
+    def record(self, *events: EventEnum, last: int | None = None) -> AbstractContextManager[Trace]:
+        """Within a `with` block, list what runs call: handlers, in their order, with the clocks.
+
+        Handlers of evaluations are listed too. Where nothing is recorded it costs nothing.
+
+        >>> from camshaft import Events
+        >>> engine = Engine(lambda state, batch: None)
+        >>> @engine.on(Events.EPOCH_COMPLETED(every=2))
+        ... def report(state):
+        ...     pass
+        >>> with engine.record() as trace:
+        ...     state = engine.run("abc", max_epochs=3)
+        >>> print(trace)
+        epoch 2, iteration 6
+          Events.EPOCH_COMPLETED  report
+        >>> trace == engine.simulate(max_epochs=3, epoch_length=3)
+        True
+
+        Args:
+            events: Only calls in these; by default in all.
+            last: Keep this many calls, the latest; by default all of them.
+        """
+        return record(self, *events, last=last)
 
     def _attach(self, handler: Handler) -> None:
         """Name a handler after its class and what it is about, and let it attach itself."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from heapq import heapify, heapreplace
@@ -18,26 +18,28 @@ if TYPE_CHECKING:
     from .engine import Engine
     from .state import State
 
-    Call = Callable[[State[Any, Any]], object]
-    Hear = Callable[[EventEnum, "Call"], Call]
+    Receiver = Callable[[State[Any, Any]], object]
+    Watch = Callable[[EventEnum, Receiver, Receiver], Receiver]
 
 
 class Moments(dict[EventEnum, "Moment"]):
     """The moments of one run, made as they are first needed.
 
-    `hear`, where given, makes what is called in the place of each handler: a rehearsal.
+    `rehearsal`, where given, makes what is called in the place of each handler.
     """
 
-    def __init__(self, engine: Engine[Any, Any], hear: Hear | None = None) -> None:
+    def __init__(self, engine: Engine[Any, Any], rehearsal: Watch | None = None) -> None:
         """Listen to the signals of `engine` until `close`."""
         super().__init__()
         self.engine = engine
-        self.hear = hear
+        self.rehearsal = rehearsal
         self.began = time.monotonic()
 
     def __missing__(self, event: EventEnum) -> Moment:
         """Compile the moment of `event`."""
-        moment = self[event] = Moment(self.engine.signal(event), self.began, self.hear)
+        watches = self.engine.watches if self.rehearsal is None else [self.rehearsal]
+        entry = partial(Entry, event, self.began, watches, self.rehearsal is not None)
+        moment = self[event] = Moment(self.engine.signal(event), entry)
         return moment
 
     def announce(self, event: EventEnum, state: State[Any, Any]) -> None:
@@ -63,14 +65,13 @@ class Moment:
     `due` is the smallest count at which anybody is; below it, there is nothing to do.
     """
 
-    __slots__ = ("_always", "_began", "_hear", "_next", "_outdated", "_timed", "due", "signal")
+    __slots__ = ("_always", "_entry", "_next", "_outdated", "_timed", "due", "signal")
 
-    def __init__(self, signal: Signal, began: float, hear: Hear | None) -> None:
+    def __init__(self, signal: Signal, entry: Callable[[Receiver], Entry]) -> None:
         """Listen to `signal`; who is called is looked up when it first fires."""
         self.signal = signal
-        self._began = began
-        self._hear = hear
-        self._always: list[tuple[int, Call, Call]] = []
+        self._entry = entry
+        self._always: list[tuple[int, Receiver, Receiver]] = []
         self._timed: list[tuple[int, int, Entry]] = []
         self._next = NEVER
         self.outdate()
@@ -105,12 +106,12 @@ class Moment:
         finally:
             del errors  # their tracebacks hold this frame, which would hold them
 
-    def _where(self, receiver: Call | None) -> str:
+    def _where(self, receiver: Receiver | None) -> str:
         if receiver is None:
             return f"in {self.signal.event!r}"
         return f"in {self.signal.event!r}, handler {label(receiver)} ({source(receiver)})"
 
-    def _calls(self, state: State[Any, Any], count: int) -> list[tuple[int, Call, Call]]:
+    def _calls(self, state: State[Any, Any], count: int) -> list[tuple[int, Receiver, Receiver]]:
         if self._outdated:
             self._compile(state, count)
         if count < self._next:
@@ -131,7 +132,7 @@ class Moment:
         self._always, self._timed = [], []
         receivers = () if signal.is_muted else signal.receivers_for(state)
         for order, receiver in enumerate(receivers):
-            entry = Entry(receiver, signal.event, self._began, self._hear)
+            entry = self._entry(receiver)
             if entry.is_always:
                 self._always.append((order, entry.function, receiver))
             else:
@@ -158,19 +159,28 @@ class Entry:
         "receiver",
     )
 
-    def __init__(self, receiver: Call, event: EventEnum, began: float, hear: Hear | None) -> None:
+    def __init__(
+        self,
+        event: EventEnum,
+        began: float,
+        watches: Iterable[Watch],
+        rehearsing: bool,
+        receiver: Receiver,
+    ) -> None:
         """Look up what `receiver` wants of `event`; a plain receiver wants every occurrence."""
         trigger, function = Trigger.of(event), receiver
         if isinstance(receiver, Subscription):
             trigger, function = receiver.trigger, receiver.function
         self._local = isinstance(receiver, Subscription) and receiver.local
         self.receiver = receiver
-        self.function = hear(event, receiver) if hear else function
+        self.function = function
+        for watch in watches:
+            self.function = watch(event, receiver, self.function)
         self._clauses = trigger.clauses_on(event)
         self._last = trigger.last
         self._ends = trigger.last and event is Events.COMPLETED
         self._began = began
-        self._rehearsing = hear is not None
+        self._rehearsing = rehearsing
 
     @property
     def is_always(self) -> bool:
@@ -183,7 +193,7 @@ class Entry:
             return count + 1
         return min(clause.next(count) for clause in self._clauses)
 
-    def call(self, count: int) -> Call:
+    def call(self, count: int) -> Receiver:
         """What to call at this count: the function, or a look at the conditions first."""
         certain = any(c.is_plain and c.next(count - 1) == count for c in self._clauses)
         return self.function if certain and not self._last else partial(self._ask, count)
