@@ -9,7 +9,7 @@ KEY := $(shell { echo $(MODULES); cat pyproject.toml constraints.txt; } | cksum 
 INSTALL = $(BIN)/pip install --quiet --constraint constraints.txt \
 	--config-settings editable_mode=strict --editable
 
-.PHONY: help demo test lint bench soak clean
+.PHONY: help demo test lint bench picture soak clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile
@@ -30,6 +30,9 @@ lint: .venv/dev-$(KEY)  ## check style, format and types
 bench: .venv/bench-$(KEY)  ## measure the overhead and the saves against others
 	$(BIN)/python tests/benchmarks/run.py
 	$(BIN)/python tests/benchmarks/checkpoints.py
+
+picture: .venv/dev-$(KEY)  ## draw the engine of docs/order.md
+	$(BIN)/python docs/picture.py
 
 soak: .venv/dev-$(KEY)  ## run the tests that take long
 	$(BIN)/pytest -m soak

@@ -12,8 +12,10 @@ if TYPE_CHECKING:
     from .lr_schedule import LRSchedule
     from .metrics import Metrics
     from .preemption import StopAfter, StopOnSignal
+    from .profile import Profile
     from .progress_bar import ProgressBar
     from .terminate_on_nan import TerminateOnNaN
+    from .time_handlers import TimeHandlers
     from .validate import Validate
 else:
     __getattr__ = late(
@@ -27,11 +29,13 @@ else:
             "JSONLines": ".loggers",
             "LRSchedule": ".lr_schedule",
             "Metrics": ".metrics",
+            "Profile": ".profile",
             "ProgressBar": ".progress_bar",
             "StopAfter": ".preemption",
             "StopOnSignal": ".preemption",
             "TensorBoard": ".loggers",
             "TerminateOnNaN": ".terminate_on_nan",
+            "TimeHandlers": ".time_handlers",
             "Validate": ".validate",
             "best": ".checkpoint",
             "checkpoints": ".checkpoint",
@@ -49,11 +53,13 @@ __all__ = [
     "JSONLines",
     "LRSchedule",
     "Metrics",
+    "Profile",
     "ProgressBar",
     "StopAfter",
     "StopOnSignal",
     "TensorBoard",
     "TerminateOnNaN",
+    "TimeHandlers",
     "Validate",
     "best",
     "checkpoints",

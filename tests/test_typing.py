@@ -20,7 +20,9 @@ def report(state: State[str, Tensor]) -> None:
     if state.output is not None:
         print(state.output.mean(), state.batch)
 
-state: State[str, Tensor] = engine.run(["a", "b"], max_epochs=1)
+with engine.record() as trace:
+    state: State[str, Tensor] = engine.run(["a", "b"], max_epochs=1)
+print(trace.outer == engine.simulate(max_epochs=1, epoch_length=2), state.stop_reason)
 """
 WRONG = {
     "a handler of another engine's state": """

@@ -1,10 +1,13 @@
 """The picture of an engine, read back as XML."""
 
+import runpy
 from itertools import pairwise
+from pathlib import Path
 from xml.etree import ElementTree
 
 from camshaft import Engine, EventEnum, Events, Stage
 
+DOCS = Path(__file__).parents[2] / "docs"
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -16,9 +19,9 @@ def report(state):
     pass
 
 
-def texts(engine):
+def texts(svg):
     """The texts of a picture, from top to bottom and from left to right."""
-    found = ElementTree.fromstring(engine.describe().svg()).iter(f"{SVG}text")
+    found = ElementTree.fromstring(svg).iter(f"{SVG}text")
     placed = sorted((round(float(each.get("y")) / 6), float(each.get("x")), each) for each in found)
     return [each.text for _, _, each in placed]
 
@@ -31,7 +34,7 @@ def wired():
 
 
 def test_a_picture_shows_all_moments_in_their_order_and_events_of_ones_own():
-    found = texts(wired())
+    found = texts(wired().describe().svg())
     moments = [text for text in found if text in (*(event.name for event in Events), "Own.PING")]
     assert moments == [
         *("LOADING", "STARTED", "EPOCH_STARTED", "ITERATION_STARTED"),
@@ -42,7 +45,7 @@ def test_a_picture_shows_all_moments_in_their_order_and_events_of_ones_own():
 
 
 def test_a_handler_hangs_at_its_moment_with_stage_trigger_and_source():
-    found = texts(wired())
+    found = texts(wired().describe().svg())
     line = f"test_picture.py:{report.__code__.co_firstlineno}"
     begins = found.index("Own.PING")
     assert found[begins : begins + 5] == ["Own.PING", "REPORT", "report", "every=2", line]
@@ -71,8 +74,15 @@ def test_names_that_are_no_xml_are_drawn():
 
     handler.__qualname__ = '<&"\x00\ud800>'
     engine.on(Events.STARTED)(handler)
-    assert '<&"??>' in texts(engine)
+    assert '<&"??>' in texts(engine.describe().svg())
     engine.describe().svg().encode()
+
+
+def test_the_picture_in_the_docs_is_that_of_the_example():
+    drawn = runpy.run_path(str(DOCS / "picture.py"))["draw"]()
+    shown = (DOCS / "order.svg").read_text()
+    without_lines = [[text.partition(".py:")[0] for text in texts(svg)] for svg in (shown, drawn)]
+    assert without_lines[0] == without_lines[1], "draw it again: make picture"
 
 
 def test_notebooks_show_the_picture():
