@@ -16,6 +16,7 @@ MODULES = sorted(path for room in ROOMS for path in ROOT.glob(f"{room}/**/*.py")
 ONE_FILE_KNOWS = {
     "blinker": ["engine/signals.py"],
     "ignite": ["engine/ranks.py"],
+    "rich": ["engine/describe.py"],
     "tensorboardX": ["handlers/loggers/tensorboard.py"],
     "tqdm": ["handlers/progress_bar.py"],
     "safetensors": ["handlers/checkpoint/header.py", "handlers/checkpoint/store.py"],
@@ -75,7 +76,7 @@ def test_each_library_is_known_by_one_file(library, files):
     assert [name_of(path) for path in MODULES if library in third_parties(path)] == files
 
 
-@pytest.mark.parametrize("library", ["tensorboardX", "tqdm", "ignite", "torchmetrics"])
+@pytest.mark.parametrize("library", ["tensorboardX", "tqdm", "ignite", "torchmetrics", "rich"])
 def test_a_library_that_only_some_need_is_imported_when_it_is_used(library):
     assert not [name_of(p) for p in MODULES if library in third_parties(p, everywhere=False)]
 
