@@ -112,8 +112,11 @@ class Times:
             mean = 1000 * cost.seconds / cost.calls
             rows.append((name, repr(event), str(cost.calls), f"{cost.seconds:.3f}", f"{mean:.3f}"))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        line = "  ".join(f"{{:{s}{width}}}" for s, width in zip("<<>>>", widths, strict=True))
-        lines = [line.format(*row) for row in rows]
+        left, right = widths[:2], widths[2:]
+        lines = [
+            "  ".join([*map(str.ljust, row[:2], left), *map(str.rjust, row[2:], right)])
+            for row in rows
+        ]
         run = perf_counter() - self.began if self.seconds is None else self.seconds
         share = f"{self.inside:.3f} s of {run:.3f} s ({self.inside / run:.1%})"
         return "\n".join([*lines, f"all handlers: {share}, by the host's clock"])

@@ -193,6 +193,16 @@ def test_a_trace_prints_one_line_a_call_under_its_iteration():
     assert str(Engine(ping).simulate(max_epochs=1, epoch_length=1)) == "no calls"
 
 
+def test_what_a_handler_fires_is_within_its_call():
+    engine = Engine(lambda state, batch: None)
+    engine.on(Events.ITERATION_COMPLETED)(lambda state: state.fire(Own.PING))
+    engine.on(Own.PING)(report)
+    with engine.record() as trace:
+        engine.run("a", max_epochs=1)
+    assert [(call.handler, call.depth) for call in trace] == [("<lambda>", 0), ("report", 1)]
+    assert trace.outer == engine.simulate(max_epochs=1, epoch_length=1)
+
+
 def test_what_is_recorded_can_be_chosen_by_event_and_bounded():
     engine = Engine(ping)
     engine.on(Own.PING | Events.ITERATION_COMPLETED)(report)

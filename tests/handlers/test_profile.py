@@ -121,6 +121,7 @@ def test_profiling_changes_no_weight(tmp_path):
 
 
 def test_it_is_attached_on_its_rank_only(tmp_path):
+    assert Profile(tmp_path).rank == 0
     engine = Engine(lambda state, batch: None).add(Profile(tmp_path, rank=1))
     assert "Profile" not in str(engine.describe())
     engine = Engine(lambda state, batch: None).add(Profile(tmp_path, rank=None))
