@@ -8,7 +8,6 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .events import EventEnum, Events, Stage, Trigger
-from .picture import draw
 from .signals import Subscription, label, source
 
 if TYPE_CHECKING:
@@ -56,6 +55,8 @@ class Description:
 
     def svg(self) -> str:
         """A picture of the life of a batch, its handlers beside their moments: an SVG file."""
+        from .picture import draw
+
         return draw(self.rows)
 
     _repr_svg_ = svg

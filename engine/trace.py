@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from difflib import unified_diff
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .events import EventEnum
@@ -57,6 +56,8 @@ class Trace(list[Call]):
 
     def diff(self, other: list[Call]) -> str:
         """What to drop from this trace (-) and to add (+) to have the other; empty if equal."""
+        from difflib import unified_diff  # not on the way of every import
+
         lines = unified_diff(list(map(str, self)), list(map(str, other)), n=1, lineterm="")
         return "\n".join(list(lines)[2:])  # without the names of files
 

@@ -40,7 +40,6 @@ def test_calls_and_seconds_are_told_by_handler_and_moment_the_most_expensive_fir
     assert found["slow", "Events.STARTED"][0] == 1
     assert found["slow", "Events.EPOCH_COMPLETED"][0] == 2
     assert found["slow", "Events.EPOCH_COMPLETED"][1] >= 0.04
-    assert next(iter(found)) == ("slow", "Events.EPOCH_COMPLETED")
     seconds = [total for _, total in found.values()]
     assert seconds == sorted(seconds, reverse=True)
 
