@@ -10,8 +10,9 @@ from .engine.ranks import on_rank
 from .engine.state import State
 
 if TYPE_CHECKING:
-    from .engine.supervised import Output, supervised, unwrap
+    from .engine.supervised import Output, supervised
     from .engine.update import Update
+    from .engine.wrappers import unwrap
 
     __version__: str
 
@@ -39,7 +40,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one that there i
             "Output": ".engine.supervised",
             "Update": ".engine.update",
             "supervised": ".engine.supervised",
-            "unwrap": ".engine.supervised",
+            "unwrap": ".engine.wrappers",
         },
     )
 

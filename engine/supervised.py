@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import DataParallel, Module
-from torch.nn.parallel import DistributedDataParallel
+from torch.nn import Module
 from torch.optim import Optimizer
 from torch.utils._pytree import tree_leaves, tree_map_only
 
@@ -19,6 +18,7 @@ from .engine import Engine
 from .events import Events, Stage
 from .state import State
 from .update import Update
+from .wrappers import alone, unwrap
 
 PAIR = (tuple, list)
 PRECISIONS = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -92,17 +92,6 @@ def supervised(
     return engine.add(pair)
 
 
-def unwrap(model: Module) -> Module:
-    """The module inside the wrappers of torch.compile, DataParallel and its distributed kin."""
-    while True:
-        if isinstance(model, DistributedDataParallel | DataParallel):
-            model = model.module
-        elif isinstance(inner := getattr(model, "_orig_mod", None), Module):
-            model = inner
-        else:
-            return model
-
-
 @dataclass(frozen=True, eq=False)
 class Supervised:
     """The two process functions of `supervised`, and the handlers that belong to them."""
@@ -132,11 +121,8 @@ class Supervised:
 
     def evaluate(self, state: State[Any, Output], batch: Any) -> Output:
         """Forward and loss."""
-        model = self.model
-        if isinstance(model, DistributedDataParallel):  # its forward would wait for other ranks
-            model = model.module
         with torch.inference_mode():
-            prediction, target, loss = self._forward(model, batch)
+            prediction, target, loss = self._forward(alone(self.model), batch)
         state.metrics["loss"] = loss
         return Output(loss, prediction, target)
 

@@ -13,6 +13,8 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from ...engine.wrappers import HIDDEN
+
 PROGRESS = frozenset(
     {
         *("last_epoch", "_step_count", "_last_lr", "_is_initial", "_get_lr_called_within_step"),
@@ -91,8 +93,14 @@ def _of_groups(groups: list[dict[str, Any]]) -> Iterator[tuple[str, Any]]:
         for key, value in group.items():
             if key == "lr":
                 yield f"{prefix}lr", group.get("initial_lr", value)
+            elif key == "param_names":  # a wrapped model has them longer
+                yield f"{prefix}{key}", [_short(name) for name in value]
             elif key not in ("params", "initial_lr"):
                 yield f"{prefix}{key}", value
+
+
+def _short(name: str) -> str:
+    return ".".join(part for part in name.split(".") if part not in ("module", *HIDDEN))
 
 
 def _of_schedule(saved: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -8,25 +8,36 @@ from typing import Any
 from torch import Tensor
 from torch.nn import Module
 from torch.nn.parameter import is_lazy
+from torch.optim.swa_utils import AveragedModel
 
-from ...engine.supervised import unwrap
+from ...engine.wrappers import inside, plain_names
 
 
 def weights(module: Module) -> dict[str, Any]:
-    """The `state_dict` of a module, without the prefixes of `torch.compile` and DDP.
+    """The `state_dict` of a module, under the names that it has without wrappers.
 
     >>> from torch.nn import DataParallel, Linear
     >>> list(weights(DataParallel(Linear(2, 1))))
     ['weight', 'bias']
     """
-    return {_plain(name): value for name, value in unwrap(module).state_dict().items()}
+    own = _holder(module).state_dict()
+    names = plain_names(_holder(module), own)
+    return {names[name]: value for name, value in own.items()}
 
 
 def load_weights(module: Module, saved: Mapping[str, Any]) -> None:
     """Load what `weights` gave, be the module wrapped now or not."""
-    inner = unwrap(module)
-    own = inner.state_dict()
-    inner.load_state_dict({name: _put(own[name], saved[_plain(name)]) for name in own})
+    holder = _holder(module)
+    own = holder.state_dict()
+    names = plain_names(holder, own)
+    holder.load_state_dict({name: _put(own[name], saved[names[name]]) for name in own})
+
+
+def _holder(module: Module) -> Module:
+    """The first module that has a state of its own: an average counts what it holds."""
+    while inside(module) in ("module", "_orig_mod") and not isinstance(module, AveragedModel):
+        module = getattr(module, str(inside(module)))
+    return module
 
 
 def _put(own: Any, saved: Any) -> Any:
@@ -36,7 +47,3 @@ def _put(own: Any, saved: Any) -> Any:
     if (own.shape, own.dtype) != (saved.shape, saved.dtype):
         return saved
     return own.copy_(saved)
-
-
-def _plain(name: str) -> str:
-    return ".".join(part for part in name.split(".") if part != "_orig_mod")

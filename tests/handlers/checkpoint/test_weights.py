@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch.nn import DataParallel, LazyLinear, Linear, Sequential
+from torch.optim.swa_utils import AveragedModel
 
 from camshaft.handlers.checkpoint.weights import load_weights, weights
 
@@ -33,6 +34,24 @@ def test_what_was_saved_unwrapped_is_loaded_into_a_wrapped_module_and_back():
     other = Linear(2, 1)
     load_weights(other, weights(wrapped))
     assert torch.equal(other.weight, plain.weight)
+
+
+def test_wrappers_inside_a_module_leave_no_trace_either():
+    inner = Sequential(Sequential(compiled(DataParallel(Linear(2, 2)))), Linear(2, 1))
+    plain = Sequential(Sequential(Linear(2, 2)), Linear(2, 1))
+    assert list(weights(inner)) == list(plain.state_dict())
+    load_weights(inner, weights(plain))
+    assert all(torch.equal(weights(inner)[name], value) for name, value in weights(plain).items())
+
+
+def test_an_average_keeps_how_much_it_has_averaged():
+    average = AveragedModel(DataParallel(Linear(2, 1)))
+    average.update_parameters(DataParallel(Linear(2, 1)))
+    assert list(weights(average)) == ["n_averaged", "weight", "bias"]
+    other = AveragedModel(compiled(Linear(2, 1)))
+    load_weights(other, weights(average))
+    assert other.n_averaged == 1
+    assert torch.equal(weights(other)["weight"], weights(average)["weight"])
 
 
 class Fleeting(dict):

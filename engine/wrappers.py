@@ -1,0 +1,69 @@
+"""Modules that wrap others, and the names that weights have without them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from torch.nn import DataParallel, Module
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim.swa_utils import AveragedModel
+
+HIDDEN = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
+"""Where torch.compile, FSDP and torch's checkpoint wrapper keep what they wrap."""
+
+
+def inside(module: Module) -> str | None:
+    """The name under which a wrapper holds the module that it wraps; None for other modules."""
+    if isinstance(module, DistributedDataParallel | DataParallel | AveragedModel):
+        return "module"
+    return next((name for name in HIDDEN if name in module._modules), None)
+
+
+def unwrap(model: Module) -> Module:
+    """The module inside all wrappers: of torch.compile, data parallel, FSDP, averages.
+
+    >>> from torch.nn import DataParallel, Linear
+    >>> unwrap(AveragedModel(DataParallel(Linear(2, 1))))
+    Linear(in_features=2, out_features=1, bias=True)
+    """
+    while name := inside(model):
+        model = getattr(model, name)
+    return model
+
+
+def alone(model: Module) -> Module:
+    """The model without `DistributedDataParallel`, whose forward may wait for other ranks."""
+    outer = model
+    while name := inside(outer):
+        inner = getattr(outer, name)
+        if isinstance(outer, DistributedDataParallel):
+            return alone(inner)
+        outer = inner
+    return model
+
+
+def plain_names(module: Module, names: Iterable[str]) -> dict[str, str]:
+    """What each of the names in a module's `state_dict` is without wrappers at any depth.
+
+    >>> from torch.nn import DataParallel, Linear, Sequential
+    >>> plain_names(Sequential(DataParallel(Linear(2, 1))), ["0.module.weight"])
+    {'0.module.weight': '0.weight'}
+    """
+    seams = {
+        _shown(f"{path}.module".strip("."))
+        for path, each in module.named_modules(remove_duplicate=False)
+        if inside(each) == "module"
+    }
+    return {name: _without(seams, _shown(name)) for name in names}
+
+
+def _shown(name: str) -> str:
+    return ".".join(part for part in name.split(".") if part not in HIDDEN)
+
+
+def _without(seams: set[str], name: str) -> str:
+    if not seams:
+        return name
+    parts = name.split(".")
+    paths = (".".join(parts[: number + 1]) for number in range(len(parts)))
+    return ".".join(part for part, path in zip(parts, paths, strict=True) if path not in seams)

@@ -1,0 +1,77 @@
+"""What is inside wrappers, and what its weights are called."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+from torch.nn import DataParallel, Linear, Sequential
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim.swa_utils import AveragedModel
+
+from camshaft import unwrap
+from camshaft.engine.wrappers import alone, plain_names
+
+
+def compiled(module) -> Any:
+    return torch.compile(module, backend="eager")
+
+
+class Owner(torch.nn.Module):
+    """Its own parts are called as wrappers call theirs."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.module = inner
+
+
+WRAPPERS = [DataParallel, compiled, AveragedModel, checkpoint_wrapper]
+
+
+PAIRS = [
+    pytest.param(outer, inner, id=f"{outer.__name__} of {inner.__name__}")
+    for outer in WRAPPERS
+    for inner in WRAPPERS
+    if (outer, inner) != (compiled, compiled)  # torch makes a function of it
+]
+
+
+@pytest.mark.parametrize(("outer", "wrap"), PAIRS)
+def test_unwrap_finds_the_module_inside_any_two_wrappers(outer, wrap):
+    inner = Linear(2, 1)
+    found = unwrap(outer(wrap(inner)))
+    assert type(found) is Linear
+    assert (found is inner) == (AveragedModel not in (outer, wrap))  # which holds a copy
+
+
+def test_a_module_that_has_one_called_module_is_no_wrapper():
+    owner = Owner(Linear(1, 1))
+    assert unwrap(owner) is owner
+    assert unwrap(DataParallel(owner)) is owner
+
+
+@pytest.mark.parametrize("wrap", WRAPPERS)
+@pytest.mark.parametrize(
+    ("outer", "prefix"),
+    [*((each, "") for each in WRAPPERS), (Owner, "module."), (Sequential, "0.")],
+)
+def test_names_are_plain_at_any_depth(outer, prefix, wrap):
+    module = outer(Owner(wrap(Linear(2, 1))))
+    found = plain_names(module, module.state_dict()).values()
+    weights = {name for name in found if not name.endswith("n_averaged")}
+    assert weights == {f"{prefix}module.weight", f"{prefix}module.bias"}
+
+
+def test_the_model_to_evaluate_alone_stays_compiled_where_that_is_inside(monkeypatch):
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", "0")
+    torch.distributed.init_process_group("gloo", rank=0, world_size=1)
+    try:
+        plain = Linear(2, 1)
+        inner = compiled(plain)
+        assert alone(plain) is plain
+        assert alone(inner) is inner
+        assert alone(DistributedDataParallel(inner)) is inner
+        assert alone(compiled(DistributedDataParallel(plain))) is plain
+    finally:
+        torch.distributed.destroy_process_group()
