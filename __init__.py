@@ -10,6 +10,7 @@ from .engine.ranks import on_rank
 from .engine.state import State
 
 if TYPE_CHECKING:
+    from .engine.device import Transfer, to_device
     from .engine.supervised import Output, supervised
     from .engine.update import Update
     from .engine.wrappers import unwrap
@@ -24,11 +25,13 @@ __all__ = [
     "Output",
     "Stage",
     "State",
+    "Transfer",
     "Trigger",
     "Update",
     "on_rank",
     "ranks",
     "supervised",
+    "to_device",
     "unwrap",
 ]
 
@@ -38,8 +41,10 @@ if not TYPE_CHECKING:  # a type checker would take any name for one that there i
         __name__,
         {
             "Output": ".engine.supervised",
+            "Transfer": ".engine.device",
             "Update": ".engine.update",
             "supervised": ".engine.supervised",
+            "to_device": ".engine.device",
             "unwrap": ".engine.wrappers",
         },
     )

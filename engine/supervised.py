@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -14,6 +15,7 @@ from torch.optim import Optimizer
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from . import ranks
+from .device import Transfer, to_device
 from .engine import Engine
 from .events import Events, Stage
 from .state import State
@@ -41,6 +43,7 @@ def supervised(
     precision: str = "fp32",
     device: torch.device | str | None = None,
     prepare_batch: Callable[[Any], tuple[Any, Any]] | None = None,
+    overlap_copies: bool = False,
 ) -> Engine[Any, Output]:
     """Build the engine that trains `model` on pairs of input and target, and evaluates it.
 
@@ -52,13 +55,16 @@ def supervised(
         model: Called as `model(input)`; moved to `device`. May be wrapped, as by
             `DistributedDataParallel`; `engine.objects["model"]` is the module inside.
         optimizer: Updates the model.
-        loss_fn: Called as `loss_fn(prediction, target)`; a mean over the batch.
+        loss_fn: Called as `loss_fn(prediction, target)`; a mean over the batch. A module is moved
+            to `device`, and is `engine.objects["loss_fn"]` if it has weights or buffers.
         accumulate: Micro-batches of one optimizer step.
         precision: `"fp32"`, or `"bf16"` or `"fp16"` by `torch.autocast`, the latter with a
             gradient scaler, which is `engine.objects["scaler"]`.
         device: Where the model computes; where it is already, by default.
         prepare_batch: Makes the pair of input and target of what the data gives; by default that
-            is a pair. Tensors in tuples, lists and dicts are moved to the device afterwards.
+            is a pair. Both are moved to the device afterwards, as by `to_device`.
+        overlap_copies: Copy batches to the device while it computes the step before: see
+            `Transfer`.
 
     Raises:
         ValueError: `precision` is none of the three.
@@ -75,16 +81,18 @@ def supervised(
     if device is not None:
         model.to(device)
     place = torch.device(device) if device is not None else _device_of(model)
+    objects: dict[str, Any] = {"model": unwrap(model), "optimizer": optimizer}
+    if isinstance(loss_fn, Module) and loss_fn.to(place).state_dict():
+        objects["loss_fn"] = loss_fn
     scaler = torch.amp.GradScaler(place.type) if precision == "fp16" else None
     pair = Supervised(
         model=model,
         loss_fn=loss_fn,
         update=Update(optimizer, accumulate=accumulate, scaler=scaler),
-        device=None if place.type == "cpu" else place,
+        move=_mover(place, overlap_copies),
         autocast=None if precision == "fp32" else torch.autocast(place.type, PRECISIONS[precision]),
         prepare_batch=prepare_batch or _pair,
     )
-    objects: dict[str, Any] = {"model": unwrap(model), "optimizer": optimizer}
     if scaler is not None:
         objects["scaler"] = scaler
     engine: Engine[Any, Output] = Engine(pair.train, evaluate=pair.evaluate, objects=objects)
@@ -99,8 +107,8 @@ class Supervised:
     model: Module
     loss_fn: Callable[[Any, Any], Tensor]
     update: Update
-    device: torch.device | None
-    """Where batches have to be moved; None for the CPU, where they are."""
+    move: Callable[[Any], Any] | None
+    """Brings batches to the device; None for the CPU, where they are."""
     autocast: torch.autocast | None
     prepare_batch: Callable[[Any], tuple[Any, Any]]
 
@@ -155,8 +163,8 @@ class Supervised:
 
     def _forward(self, model: Module, batch: Any) -> tuple[Any, Any, Tensor]:
         input, target = self.prepare_batch(batch)
-        if self.device is not None:
-            input, target = _to(input, self.device), _to(target, self.device)
+        if self.move is not None:
+            input, target = self.move((input, target))
         if self.autocast is None:
             prediction = model(input)
             return prediction, target, self.loss_fn(prediction, target)
@@ -177,6 +185,12 @@ def _device_of(model: Module) -> torch.device:
     return next((p.device for p in model.parameters()), torch.device("cpu"))
 
 
+def _mover(device: torch.device, overlap_copies: bool) -> Callable[[Any], Any] | None:
+    if device.type == "cpu":
+        return None
+    return Transfer(device) if overlap_copies else partial(to_device, device=device)
+
+
 def _pair(batch: Any) -> tuple[Any, Any]:
     if isinstance(batch, PAIR) and len(batch) == 2:
         return batch  # type: ignore[return-value]  # a list of two will do
@@ -184,10 +198,6 @@ def _pair(batch: Any) -> tuple[Any, Any]:
         f"supervised() got a batch that is a {type(batch).__name__}; it needs a pair of input and "
         "target. Give prepare_batch=, a function that makes one of a batch"
     )
-
-
-def _to(nested: Any, device: torch.device) -> Any:
-    return tree_map_only(Tensor, lambda tensor: tensor.to(device, non_blocking=True), nested)
 
 
 def _samples(nested: Any) -> int:

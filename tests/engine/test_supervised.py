@@ -146,3 +146,14 @@ def test_unwrap_finds_the_module_inside_wrappers_and_leaves_others_alone():
 def test_a_state_is_a_plain_value_that_reads_well():
     assert repr(State(iteration=3, epoch=1)).startswith("State(iteration=3, step=0, epoch=1")
     assert len(repr(Engine(lambda state, batch: batch).run("abc", max_epochs=1))) < 400
+
+
+def test_a_loss_with_weights_goes_to_the_device_and_into_checkpoints():
+    model = torch.nn.Linear(4, 3, device="meta")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    weighted = torch.nn.CrossEntropyLoss(weight=torch.ones(3))
+    engine = supervised(model, optimizer, weighted)
+    assert weighted.weight.device.type == "meta"
+    assert engine.objects["loss_fn"] is weighted
+    engine = supervised(model, optimizer, torch.nn.CrossEntropyLoss())
+    assert set(engine.objects) == {"model", "optimizer"}

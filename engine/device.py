@@ -1,0 +1,95 @@
+"""Batches on their way to the device that computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+from dataclasses import fields, is_dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+Nested = TypeVar("Nested")
+
+
+def to_device(nested: Nested, device: torch.device | str) -> Nested:
+    """Move all tensors in nested tuples, lists, dicts, dataclasses and whatever has a `to`.
+
+    Copies out of pinned memory do not wait for the device. What is there already is not copied,
+    and what is no tensor is left as it is.
+
+    >>> from torch.nn.utils.rnn import pack_sequence
+    >>> batch = {"input": pack_sequence([torch.ones(2)]), "others": [torch.ones(2), 0.5], "id": "a"}
+    >>> moved = to_device(batch, "meta")
+    >>> moved["input"].data.device, moved["others"][0].device, moved["others"][1], moved["id"]
+    (device(type='meta'), device(type='meta'), 0.5, 'a')
+    """
+    return _moved(nested, device, partial(Tensor.to, device=device, non_blocking=True))
+
+
+class Transfer:
+    """Copies batches to a device while it still computes the step before: `transfer(batch)`.
+
+    The host is ahead of the device. A copy on the stream that computes would wait for what was
+    asked of the device before; this one has a stream of its own, and only what is asked of the
+    device afterwards waits for it. That takes pinned memory, `DataLoader(pin_memory=True)`, and
+    steps that do not read from the device. No batch is fetched before its turn, so the place in the
+    data and the random numbers are what they are without it.
+
+    Only tensors in tuples, lists, dicts and dataclasses are copied so; whatever has a `to` of its
+    own is moved on the stream that computes.
+    """
+
+    def __init__(self, device: torch.device | str) -> None:
+        """Make the stream.
+
+        Raises:
+            ValueError: The device has no streams.
+        """
+        self.device = torch.device(device)
+        # torch.cuda, for instance; what torch.cpu has does nothing.
+        self.streams: Any = getattr(torch, self.device.type, None)
+        if not hasattr(self.streams, "Stream"):
+            raise ValueError(f"Transfer({str(device)!r}): needs a device with streams, like 'cuda'")
+        self.stream = self.streams.Stream(self.device)
+
+    def __call__(self, nested: Nested) -> Nested:
+        """Move a batch like `to_device` does."""
+        computing = self.streams.current_stream(self.device)
+        moved = _moved(nested, self.device, partial(self._put, computing=computing))
+        computing.wait_stream(self.stream)
+        return moved
+
+    def _put(self, tensor: Tensor, computing: Any) -> Tensor:
+        if tensor.device.type != "cpu":  # it may be still in the making
+            return tensor.to(self.device, non_blocking=True)
+        with self.streams.stream(self.stream):
+            moved = tensor.to(self.device, non_blocking=True)
+        if moved is not tensor:
+            moved.record_stream(computing)  # its memory is free only when that is through with it
+        return moved
+
+
+def _moved(nested: Nested, device: torch.device | str, put: Callable[[Tensor], Tensor]) -> Nested:
+    def move(leaf: Any) -> Any:
+        if isinstance(leaf, Tensor):
+            return put(leaf)
+        if _moves_itself(leaf):
+            return leaf.to(device)
+        if is_dataclass(leaf) and not isinstance(leaf, type):
+            twin = copy(leaf)
+            for item in fields(leaf):  # a frozen one lets nobody set them otherwise
+                value = _moved(getattr(leaf, item.name), device, put)
+                object.__setattr__(twin, item.name, value)
+            return twin
+        return leaf
+
+    return tree_map(move, nested, is_leaf=_moves_itself)  # type: ignore[no-any-return]
+
+
+def _moves_itself(nested: Any) -> bool:
+    """True of a tensor, but of a PackedSequence too, and of the encodings that tokenizers give."""
+    return callable(getattr(nested, "to", None))
