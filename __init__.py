@@ -10,6 +10,7 @@ from .engine.ranks import on_rank
 from .engine.state import State
 
 if TYPE_CHECKING:
+    from .engine.activations import checkpoint_activations
     from .engine.device import Transfer, to_device
     from .engine.supervised import Output, supervised
     from .engine.update import Update
@@ -28,6 +29,7 @@ __all__ = [
     "Transfer",
     "Trigger",
     "Update",
+    "checkpoint_activations",
     "on_rank",
     "ranks",
     "supervised",
@@ -43,6 +45,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one that there i
             "Output": ".engine.supervised",
             "Transfer": ".engine.device",
             "Update": ".engine.update",
+            "checkpoint_activations": ".engine.activations",
             "supervised": ".engine.supervised",
             "to_device": ".engine.device",
             "unwrap": ".engine.wrappers",

@@ -50,11 +50,11 @@ class Transfer:
             ValueError: The device has no streams.
         """
         self.device = torch.device(device)
-        # torch.cuda, for instance; what torch.cpu has does nothing.
-        self.streams: Any = getattr(torch, self.device.type, None)
-        if not hasattr(self.streams, "Stream"):
+        streams: Any = getattr(torch, self.device.type, None)  # torch.cuda; torch.cpu's do nothing
+        if not hasattr(streams, "Stream"):
             raise ValueError(f"Transfer({str(device)!r}): needs a device with streams, like 'cuda'")
-        self.stream = self.streams.Stream(self.device)
+        self.streams = streams
+        self.stream = streams.Stream(self.device)
 
     def __call__(self, nested: Nested) -> Nested:
         """Move a batch like `to_device` does."""

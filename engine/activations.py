@@ -1,0 +1,98 @@
+"""Activations that are computed again instead of kept: less memory for more time."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from fnmatch import fnmatchcase
+from functools import partial
+from typing import Any
+
+import torch
+from torch.nn import Module
+from torch.utils.checkpoint import checkpoint
+
+from .wrappers import unwrap
+
+
+def checkpoint_activations(model: Module, *patterns: str) -> list[str]:
+    """Keep only the inputs of these parts of a model, and compute the rest again for the gradient.
+
+    The gradients are the same to the last bit, random numbers of torch and running statistics
+    included. Names of weights stay as they are, and so does the model's class. Call it before
+    `torch.compile` and `DistributedDataParallel`.
+
+    Chen, Xu, Zhang and Guestrin, 2016: Training deep nets with sublinear memory cost.
+
+    Args:
+        model: Changed in place.
+        patterns: Names of parts, as in `model.named_modules()`, with `*`, `?` and `[...]` as in
+            file names. Of a part and those inside it the outer one counts; a list of modules is no
+            part by itself, so `"blocks.*"` means each block.
+
+    Returns:
+        The names of the parts.
+
+    Raises:
+        ValueError: A pattern is the name of nothing.
+
+    >>> from torch.nn import Linear, ModuleDict, Sequential
+    >>> model = ModuleDict({"stem": Linear(4, 4), "blocks": Sequential(Linear(4, 4), Linear(4, 4))})
+    >>> checkpoint_activations(model, "blocks.*")
+    ['blocks.0', 'blocks.1']
+    """
+    named = {name: each for name, each in unwrap(model).named_modules() if name and _runs(each)}
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in named):
+            raise ValueError(
+                f"checkpoint_activations({pattern!r}): no part of the model is called so; there "
+                f"are {', '.join(named) or 'none'}"
+            )
+    chosen: list[str] = []
+    for name, part in named.items():
+        is_meant = any(fnmatchcase(name, pattern) for pattern in patterns)
+        if is_meant and not any(name.startswith(f"{outer}.") for outer in chosen):
+            chosen.append(name)
+            _patch(part)
+    return chosen
+
+
+def _runs(module: Module) -> bool:
+    """False of containers, which hold modules and are never called themselves."""
+    return type(module).forward is not Module.forward
+
+
+def _patch(part: Module) -> None:
+    if getattr(part.forward, "func", None) is _recomputed:
+        return
+    # An attribute that knows its module: a deep copy, as for averages, knows the copy.
+    part.forward = partial(_recomputed, part, part.forward)
+
+
+def _recomputed(part: Module, forward: Any, *inputs: Any, **options: Any) -> Any:
+    if not torch.is_grad_enabled():
+        return forward(*inputs, **options)
+    call = partial(forward, **options)
+    if torch.compiler.is_compiling():  # which takes no contexts, and counts a statistic once
+        return checkpoint(call, *inputs, use_reentrant=False)
+    return checkpoint(call, *inputs, use_reentrant=False, context_fn=partial(_contexts, part))
+
+
+def _contexts(part: Module) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+    return nullcontext(), _unobserved(part)
+
+
+@contextmanager
+def _unobserved(part: Module) -> Generator[None]:
+    """Let BatchNorm and its kin write their statistics elsewhere: they have seen this batch."""
+    norms = [each for each in part.modules() if getattr(each, "track_running_stats", False)]
+    kept = [(norm, dict(norm._buffers)) for norm in norms if norm.training]
+    for norm, buffers in kept:
+        norm._buffers.update(
+            {name: each.clone() for name, each in buffers.items() if each is not None}
+        )
+    try:
+        yield
+    finally:
+        for norm, buffers in kept:
+            norm._buffers.update(buffers)
