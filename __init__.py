@@ -12,6 +12,7 @@ from .engine.state import State
 if TYPE_CHECKING:
     from .engine.activations import checkpoint_activations
     from .engine.device import Transfer, to_device
+    from .engine.seeds import seed_everything
     from .engine.supervised import Output, supervised
     from .engine.update import Update
     from .engine.wrappers import unwrap
@@ -32,6 +33,7 @@ __all__ = [
     "checkpoint_activations",
     "on_rank",
     "ranks",
+    "seed_everything",
     "supervised",
     "to_device",
     "unwrap",
@@ -46,6 +48,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one that there i
             "Transfer": ".engine.device",
             "Update": ".engine.update",
             "checkpoint_activations": ".engine.activations",
+            "seed_everything": ".engine.seeds",
             "supervised": ".engine.supervised",
             "to_device": ".engine.device",
             "unwrap": ".engine.wrappers",
