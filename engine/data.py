@@ -68,7 +68,9 @@ class Feed(Generic[Batch]):
             batches = islice(self._row, self.epoch_length - state.iteration_in_epoch)
         else:
             batches = self._reopen(state) if self._is_open(state) else self._begin(state)
-            self._pass = batches = batches if self.most is None else islice(batches, self.most)
+            if self.most is not None:
+                batches = islice(batches, self.most - state.iteration_in_epoch)
+            self._pass = batches
         if state.max_iterations is not None:
             batches = islice(batches, max(0, state.max_iterations - state.iteration))
         return batches

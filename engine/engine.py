@@ -12,6 +12,7 @@ from . import ranks
 from .describe import Description, describe
 from .events import EventEnum, Stage, Trigger
 from .isolation import untouched
+from .limits import limit, shorter
 from .loop import Loop
 from .signals import Signal, Subscription, check_arity, label
 from .state import Batch, Output, State
@@ -230,7 +231,9 @@ class Engine(Generic[Batch, Output]):
                 "with parent=state"
             )
         state.carry_on(max_epochs, max_iterations, max_steps)
-        return Loop(self, state, data, epoch_length).run()
+        most = limit(state)
+        length = None if epoch_length is None else shorter(epoch_length, most)
+        return Loop(self, state, data, length, most=most).run()
 
     def evaluate(
         self,
@@ -246,8 +249,9 @@ class Engine(Generic[Batch, Output]):
         number generators and each module's own mode included; also after an exception.
         """
         state: State[Batch, Output] = State(training=False, max_epochs=1, parent=parent)
+        most = shorter(epoch_length, limit(state))
         with untouched(self.objects, data):
-            return Loop(self.evaluation, state, data, None, most=epoch_length).run()
+            return Loop(self.evaluation, state, data, None, most=most).run()
 
     def describe(self) -> Description:
         """Every moment: who is called, when, in which order, and where it is written.

@@ -12,6 +12,7 @@ from typing import Any
 from ...engine import ranks
 from ...engine.engine import Engine
 from ...engine.events import EventEnum, Events, Stage, Trigger
+from ...engine.limits import VARIABLE, max_batches
 from ...engine.state import State
 from .broken import reading
 from .lookup import checkpoints, named
@@ -134,7 +135,8 @@ class Checkpoint:
                 )
         if state.iteration > 0 or state.position is not None:
             return
-        state.settings = state.settings or settings(state.engine.objects)
+        limit = {VARIABLE: max_batches()}  # a run that was only tried out is no other run's begin
+        state.settings = state.settings or settings(state.engine.objects) | limit
         if self.resume:
             self.load(state)
         else:
