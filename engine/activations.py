@@ -86,13 +86,16 @@ def _contexts(part: Module) -> tuple[AbstractContextManager[None], AbstractConte
 def _unobserved(part: Module) -> Generator[None]:
     """Let BatchNorm and its kin write their statistics elsewhere: they have seen this batch."""
     norms = [each for each in part.modules() if getattr(each, "track_running_stats", False)]
-    kept = [(norm, dict(norm._buffers)) for norm in norms if norm.training]
-    for norm, buffers in kept:
-        norm._buffers.update(
-            {name: each.clone() for name, each in buffers.items() if each is not None}
-        )
+    kept = [
+        (norm, name, buffer)
+        for norm in norms
+        if norm.training
+        for name, buffer in norm.named_buffers(recurse=False)
+    ]
+    for norm, name, buffer in kept:
+        setattr(norm, name, buffer.clone())
     try:
         yield
     finally:
-        for norm, buffers in kept:
-            norm._buffers.update(buffers)
+        for norm, name, buffer in kept:
+            setattr(norm, name, buffer)

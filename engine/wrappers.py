@@ -16,7 +16,8 @@ def inside(module: Module) -> str | None:
     """The name under which a wrapper holds the module that it wraps; None for other modules."""
     if isinstance(module, DistributedDataParallel | DataParallel | AveragedModel):
         return "module"
-    return next((name for name in HIDDEN if name in module._modules), None)
+    # Wrappers pass on what they do not have, so the attributes would not tell.
+    return next((name for name in HIDDEN if name in module._modules), None)  # pyright: ignore
 
 
 def unwrap(model: Module) -> Module:
