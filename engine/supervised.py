@@ -56,7 +56,7 @@ def supervised(
             `DistributedDataParallel`; `engine.objects["model"]` is the module inside.
         optimizer: Updates the model.
         loss_fn: Called as `loss_fn(prediction, target)`; a mean over the batch. A module is moved
-            to `device`, and is `engine.objects["loss_fn"]` if it has weights or buffers.
+            to `device`; one of your own with weights or buffers is `engine.objects["loss_fn"]`.
         accumulate: Micro-batches of one optimizer step.
         precision: `"fp32"`, or `"bf16"` or `"fp16"` by `torch.autocast`, the latter with a
             gradient scaler, which is `engine.objects["scaler"]`.
@@ -82,7 +82,7 @@ def supervised(
         model.to(device)
     place = torch.device(device) if device is not None else _device_of(model)
     objects: dict[str, Any] = {"model": unwrap(model), "optimizer": optimizer}
-    if isinstance(loss_fn, Module) and loss_fn.to(place).state_dict():
+    if isinstance(loss_fn, Module) and _learns(loss_fn.to(place)):
         objects["loss_fn"] = loss_fn
     scaler = torch.amp.GradScaler(place.type) if precision == "fp16" else None
     pair = Supervised(
@@ -183,6 +183,11 @@ class MeanLoss:
 
 def _device_of(model: Module) -> torch.device:
     return next((p.device for p in model.parameters()), torch.device("cpu"))
+
+
+def _learns(loss_fn: Module) -> bool:
+    """True if it has a state of its own; what torch's losses hold are settings: class weights."""
+    return type(loss_fn).__module__ != "torch.nn.modules.loss" and bool(loss_fn.state_dict())
 
 
 def _mover(device: torch.device, overlap_copies: bool) -> Callable[[Any], Any] | None:

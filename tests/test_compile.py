@@ -5,7 +5,7 @@ import torch
 from torch._dynamo.utils import counters
 from torch.utils.data import DataLoader, TensorDataset
 
-from camshaft import Engine, Events, Update, supervised
+from camshaft import Engine, Events, Update, checkpoint_activations, supervised
 from camshaft.handlers import Checkpoint, ClipGradNorm, Validate
 
 cross_entropy = torch.nn.functional.cross_entropy
@@ -46,6 +46,11 @@ def parts(model):
     return model
 
 
+def recomputed(model):
+    checkpoint_activations(model, "norm", "last")
+    return torch.compile(model, backend="aot_eager")
+
+
 def by_supervised(model, optimizer):
     return supervised(model, optimizer, cross_entropy, accumulate=2)
 
@@ -66,7 +71,7 @@ def by_hand(model, optimizer):
 
 
 @pytest.mark.parametrize("build", [by_supervised, in_bf16, by_hand])
-@pytest.mark.parametrize("compiled", [outside, in_place, parts])
+@pytest.mark.parametrize("compiled", [outside, in_place, parts, recomputed])
 def test_from_the_second_epoch_on_nothing_is_compiled(compiled, build, tmp_path):
     torch.manual_seed(0)
     data = TensorDataset(torch.randn(23, 4), torch.randint(3, (23,)))

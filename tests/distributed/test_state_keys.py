@@ -7,7 +7,7 @@ from safetensors.torch import load_file
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
-from camshaft import Engine, Update, supervised
+from camshaft import Engine, Update, checkpoint_activations, supervised
 from camshaft.handlers import Checkpoint, Export
 
 pytestmark = pytest.mark.filterwarnings("ignore:Grad strides do not match")
@@ -44,6 +44,11 @@ def compiled_in_place(module):
     return module
 
 
+def recomputed(module):
+    checkpoint_activations(module, "encoder")
+    return module
+
+
 def compiled_inside(module):
     module.encoder = torch.compile(module.encoder, backend="eager")
     return module
@@ -54,6 +59,7 @@ WRAPPINGS = {
     "compiled DDP": lambda module: compiled(DistributedDataParallel(module)),
     "DDP of compiled": lambda module: DistributedDataParallel(compiled(module)),
     "in place": compiled_in_place,
+    "recomputed": lambda module: DistributedDataParallel(recomputed(module)),
     "inside": lambda module: DistributedDataParallel(compiled_inside(module)),
 }
 WRAPPED = [name for name in WRAPPINGS if name != "plain"]

@@ -148,12 +148,34 @@ def test_a_state_is_a_plain_value_that_reads_well():
     assert len(repr(Engine(lambda state, batch: batch).run("abc", max_epochs=1))) < 400
 
 
-def test_a_loss_with_weights_goes_to_the_device_and_into_checkpoints():
+class Centred(torch.nn.Module):
+    """A loss that learns: the mean of what it has seen so far."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("centre", torch.zeros(3))
+
+    def forward(self, prediction, target):
+        if self.training:
+            self.centre.lerp_(prediction.detach().mean(0), 0.1)
+        return cross_entropy(prediction - self.centre, target)
+
+
+def test_a_loss_that_is_a_module_goes_to_the_device():
     model = torch.nn.Linear(4, 3, device="meta")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     weighted = torch.nn.CrossEntropyLoss(weight=torch.ones(3))
-    engine = supervised(model, optimizer, weighted)
+    assert set(supervised(model, optimizer, weighted).objects) == {"model", "optimizer"}
     assert weighted.weight.device.type == "meta"
-    assert engine.objects["loss_fn"] is weighted
-    engine = supervised(model, optimizer, torch.nn.CrossEntropyLoss())
-    assert set(engine.objects) == {"model", "optimizer"}
+
+
+def test_a_loss_that_learns_is_saved_and_left_alone_by_evaluation():
+    model, loss_fn = torch.nn.Linear(4, 3), Centred()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    engine = supervised(model, optimizer, loss_fn)
+    assert engine.objects["loss_fn"] is loss_fn
+    engine.run(batches(3), max_epochs=1)
+    centre = loss_fn.centre.clone()
+    assert centre.any()
+    engine.evaluate(batches(3))
+    assert torch.equal(loss_fn.centre, centre)
