@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.nn import Module
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 from torch.utils._pytree import tree_leaves, tree_map_only
 
@@ -20,7 +21,7 @@ from .engine import Engine
 from .events import Events, Stage
 from .state import State
 from .update import Update
-from .wrappers import alone, unwrap
+from .wrappers import unwrap
 
 PAIR = (tuple, list)
 PRECISIONS = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -129,8 +130,11 @@ class Supervised:
 
     def evaluate(self, state: State[Any, Output], batch: Any) -> Output:
         """Forward and loss."""
+        model = self.model
+        if isinstance(model, DistributedDataParallel):  # its forward would wait for other ranks
+            model = model.module
         with torch.inference_mode():
-            prediction, target, loss = self._forward(alone(self.model), batch)
+            prediction, target, loss = self._forward(model, batch)
         state.metrics["loss"] = loss
         return Output(loss, prediction, target)
 

@@ -32,17 +32,6 @@ def unwrap(model: Module) -> Module:
     return model
 
 
-def alone(model: Module) -> Module:
-    """The model without `DistributedDataParallel`, whose forward may wait for other ranks."""
-    outer = model
-    while name := inside(outer):
-        inner = getattr(outer, name)
-        if isinstance(outer, DistributedDataParallel):
-            return alone(inner)
-        outer = inner
-    return model
-
-
 def plain_names(module: Module, names: Iterable[str]) -> dict[str, str]:
     """What each of the names in a module's `state_dict` is without wrappers at any depth.
 

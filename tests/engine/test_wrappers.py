@@ -6,11 +6,10 @@ import pytest
 import torch
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.nn import DataParallel, Linear, Sequential
-from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel
 
 from camshaft import unwrap
-from camshaft.engine.wrappers import alone, plain_names
+from camshaft.engine.wrappers import plain_names
 
 
 def compiled(module) -> Any:
@@ -60,18 +59,3 @@ def test_names_are_plain_at_any_depth(outer, prefix, wrap):
     found = plain_names(module, module.state_dict()).values()
     weights = {name for name in found if not name.endswith("n_averaged")}
     assert weights == {f"{prefix}module.weight", f"{prefix}module.bias"}
-
-
-def test_the_model_to_evaluate_alone_stays_compiled_where_that_is_inside(monkeypatch):
-    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
-    monkeypatch.setenv("MASTER_PORT", "0")
-    torch.distributed.init_process_group("gloo", rank=0, world_size=1)
-    try:
-        plain = Linear(2, 1)
-        inner = compiled(plain)
-        assert alone(plain) is plain
-        assert alone(inner) is inner
-        assert alone(DistributedDataParallel(inner)) is inner
-        assert alone(compiled(DistributedDataParallel(plain))) is plain
-    finally:
-        torch.distributed.destroy_process_group()
