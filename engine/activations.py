@@ -69,7 +69,7 @@ def _patch(part: Module) -> None:
     part.forward = partial(_recomputed, part, part.forward)
 
 
-def _recomputed(part: Module, forward: Any, *inputs: Any, **options: Any) -> Any:
+def _recomputed(part: Module, forward: Any, /, *inputs: Any, **options: Any) -> Any:
     if not torch.is_grad_enabled():
         return forward(*inputs, **options)
     call = partial(forward, **options)
