@@ -81,7 +81,7 @@ class Block(nn.Module):
 
 
 class GPT(nn.Module):
-    """A small decoder; Radford et al., 2019: Language models are unsupervised multitask learners."""
+    """A small decoder, as in Radford et al., 2019."""
 
     def __init__(self, width: int = 128, heads: int = 4, layers: int = 2, longest: int = 256):
         super().__init__()
