@@ -115,13 +115,13 @@ class Loop(Generic[Batch, Output]):
 
     def _iterate(self, batches: Iterator[Batch]) -> bool:
         """Process the batches; False if a handler ended the run or the epoch before the last."""
-        process, state = self.process, self.state
+        process, state, metrics = self.process, self.state, self.state.metrics
         started = self.moments[Events.ITERATION_STARTED]
         completed = self.moments[Events.ITERATION_COMPLETED]
         if state.attention and self._commit():
             return False
         for batch in batches:
-            state.iteration = iteration = state.iteration + 1
+            state.iteration = metrics.iteration = iteration = state.iteration + 1
             state.batch, state.output = batch, None
             if iteration >= started.due:
                 started.fire(state, iteration)

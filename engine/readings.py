@@ -6,7 +6,10 @@ from typing import Any, Self
 
 
 class Readings(dict[str, Any]):
-    """The latest value of every metric; knows in which order they were written.
+    """The latest value of every metric; knows in which order and iteration they were written.
+
+    `metrics[name]` is the latest value, however old it is. Who decides by a value asks for one of
+    this iteration, by `fresh` or `is_new`.
 
     >>> readings = Readings(loss=0.5)
     >>> readings["accuracy"]
@@ -15,18 +18,22 @@ class Readings(dict[str, Any]):
     KeyError: "no metric 'accuracy' has been produced so far; there is: 'loss'"
     """
 
-    __slots__ = ("_written", "writes")
+    __slots__ = ("_iterations", "_written", "iteration", "writes")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Start with these values, like a dict."""
         super().__init__()
         self.writes = 0
+        self.iteration = 0
+        """The iteration that the run is in."""
         self._written: dict[str, int] = {}
+        self._iterations: dict[str, int] = {}
         self.update(*args, **kwargs)
 
     def __setitem__(self, name: str, value: Any) -> None:
         """Write a metric."""
         self.writes = self._written[name] = self.writes + 1
+        self._iterations[name] = self.iteration
         dict.__setitem__(self, name, value)  # super() would double what a step's loss costs
 
     def update(self, *args: Any, **kwargs: Any) -> None:
@@ -53,19 +60,66 @@ class Readings(dict[str, Any]):
         """
         return self._written[name] if name in self else self[name]
 
+    def fresh(self, name: str) -> Any:
+        """The value of a metric, if it was written in this iteration.
+
+        >>> readings = Readings(loss=0.5)
+        >>> readings.iteration = 3
+        >>> readings.fresh("loss")
+        Traceback (most recent call last):
+        ...
+        LookupError: the metric 'loss' was last written in iteration 0, and this is iteration 3; ...
+
+        Raises:
+            KeyError: There is no such metric; the message lists those there are.
+            LookupError: It was written in an earlier iteration.
+        """
+        value = self[name]
+        written = self._iterations.get(name, self.iteration)  # older checkpoints do not say
+        if written != self.iteration:
+            raise LookupError(
+                f"the metric {name!r} was last written in iteration {written}, and this is "
+                f"iteration {self.iteration}; look at it when it is measured, by the same when=, "
+                f"or accept an older value: allow_stale=True for a handler, metrics[{name!r}] in "
+                "code of your own"
+            )
+        return value
+
+    def is_new(self, name: str, looked_at: int, *, allow_stale: bool = False) -> bool:
+        """True if a metric was written since the write `looked_at`: no value counts twice.
+
+        Args:
+            name: The metric.
+            looked_at: What `written` gave when it was last looked at, from 0.
+            allow_stale: True to accept a value of an earlier iteration, or none so far.
+
+        Raises:
+            KeyError: There is no such metric; the message lists those there are.
+            LookupError: It was written in an earlier iteration.
+        """
+        if not allow_stale:
+            self.fresh(name)
+        return name in self and self.written(name) != looked_at
+
     def since(self, write: int) -> dict[str, Any]:
         """What was written after `writes` had that value: how a logger finds what is new."""
         return {name: value for name, value in self.items() if self._written[name] > write}
 
     def state_dict(self) -> dict[str, Any]:
-        """The values and the order of their writes."""
-        return {"values": dict(self), "written": dict(self._written), "writes": self.writes}
+        """The values, and the order and iterations of their writes."""
+        return {
+            "values": dict(self),
+            "written": dict(self._written),
+            "writes": self.writes,
+            "iterations": dict(self._iterations),
+        }
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Go on from saved values."""
         self.clear()
         super().update(saved["values"])
         self._written, self.writes = dict(saved["written"]), saved["writes"]
+        self._iterations = dict(saved.get("iterations", {}))  # checkpoints of before lack them
 
     def __reduce__(self) -> Any:
         """Copy and pickle the values; in the copy, they were written in this order."""

@@ -285,6 +285,7 @@ class State(Generic[Batch, Output]):
             self.stop_reason = None
         self.attention = self.epoch_stopped
         self.metrics.load_state_dict(saved["metrics"])
+        self.metrics.iteration = self.iteration
         self.counts.load_state_dict(saved["counts"])
         self.position = None if saved["position"] is None else Position.of(saved["position"])
         self.settings = dict(saved["settings"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -13,12 +13,12 @@ from torch import Tensor
 from torch.nn import Module
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_map_only
 
-from . import ranks
 from .device import Transfer, to_device
 from .engine import Engine
 from .events import Events, Stage
+from .means import Means, mean_over_ranks, samples_of
 from .state import State
 from .update import Update
 from .wrappers import unwrap
@@ -153,17 +153,12 @@ class Supervised:
 
     def add_loss(self, state: State[Any, Output]) -> None:
         """Add a batch's loss, as often as the batch has samples."""
-        mean = state.recall(self, MeanLoss)
         if (output := state.output) is not None:
-            samples = _samples(output.target) or _samples(output.prediction) or 1
-            mean.total = mean.total + output.loss.double() * samples
-            mean.samples += samples
+            state.recall(self, Means).add("loss", output.loss, samples_of(output) or 1)
 
     def mean_loss(self, state: State[Any, Any]) -> None:
         """Put the mean over all samples, on all ranks, in the place of the last batch's loss."""
-        mean = state.recall(self, MeanLoss)
-        total, samples = ranks.total(mean.total), ranks.total(mean.samples)
-        state.metrics["loss"] = torch.as_tensor(total / samples, dtype=torch.float32)
+        state.metrics.update(mean_over_ranks(state.recall(self, Means).sums))
 
     def _forward(self, model: Module, batch: Any) -> tuple[Any, Any, Tensor]:
         input, target = self.prepare_batch(batch)
@@ -175,14 +170,6 @@ class Supervised:
         with self.autocast:
             prediction = model(input)
             return prediction, target, self.loss_fn(prediction, target)
-
-
-@dataclass
-class MeanLoss:
-    """The losses of an evaluation so far: their sum over samples, and how many there were."""
-
-    total: Tensor = field(default_factory=lambda: torch.zeros((), dtype=torch.float64))
-    samples: int = 0
 
 
 def _device_of(model: Module) -> torch.device:
@@ -207,8 +194,3 @@ def _pair(batch: Any) -> tuple[Any, Any]:
         f"supervised() got a batch that is a {type(batch).__name__}; it needs a pair of input and "
         "target. Give prepare_batch=, a function that makes one of a batch"
     )
-
-
-def _samples(nested: Any) -> int:
-    """The length of the first dimension of the first tensor that has one."""
-    return next((len(leaf) for leaf in tree_leaves(nested) if getattr(leaf, "ndim", 0)), 0)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from .early_stopping import EarlyStopping
     from .loggers import JSONLines, TensorBoard
     from .lr_schedule import LRSchedule
-    from .metrics import Metrics
+    from .metrics import Average, Metrics, Totals
     from .preemption import StopAfter, StopOnSignal
     from .profile import Profile
     from .progress_bar import ProgressBar
@@ -21,6 +21,7 @@ else:
     __getattr__ = late(
         __name__,
         {
+            "Average": ".metrics",
             "Checkpoint": ".checkpoint",
             "ClipGradNorm": ".clip_grad",
             "ClipGradValue": ".clip_grad",
@@ -36,6 +37,7 @@ else:
             "TensorBoard": ".loggers",
             "TerminateOnNaN": ".terminate_on_nan",
             "TimeHandlers": ".time_handlers",
+            "Totals": ".metrics",
             "Validate": ".validate",
             "best": ".checkpoint",
             "checkpoints": ".checkpoint",
@@ -45,6 +47,7 @@ else:
     )
 
 __all__ = [
+    "Average",
     "Checkpoint",
     "ClipGradNorm",
     "ClipGradValue",
@@ -60,6 +63,7 @@ __all__ = [
     "TensorBoard",
     "TerminateOnNaN",
     "TimeHandlers",
+    "Totals",
     "Validate",
     "best",
     "checkpoints",

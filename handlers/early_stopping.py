@@ -19,9 +19,9 @@ logger = logging.getLogger("camshaft")
 class EarlyStopping:
     """Stop the run when a metric has not improved for `patience` looks in a row.
 
-    A look that finds no new value of the metric counts for nothing. NaN is no improvement, and a
-    tie is none. All ranks go by rank 0's value. The best value and the count are saved with the
-    run, and a run that was stopped stays stopped when its script is started again.
+    NaN is no improvement, and a tie is none. All ranks go by rank 0's value. The best value and
+    the count are saved with the run, and a run that was stopped stays stopped when its script is
+    started again.
 
     Args:
         monitor: The metric, such as `"val/loss"`.
@@ -29,6 +29,9 @@ class EarlyStopping:
         patience: Looks without improvement that stop the run.
         min_delta: What a value must be better by to count as an improvement.
         when: When to look.
+        allow_stale: True to look more often than is measured: a look that finds no new value counts
+            for nothing, and one that finds a value of an earlier iteration takes it. By default
+            both are errors, as is a metric that nothing has produced so far.
 
     >>> EarlyStopping("val/accuracy", mode="max", patience=0)
     Traceback (most recent call last):
@@ -41,6 +44,7 @@ class EarlyStopping:
     patience: int = 3
     min_delta: float = 0.0
     when: EventEnum | Trigger = Events.EPOCH_COMPLETED
+    allow_stale: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what cannot be meant."""
@@ -64,11 +68,11 @@ class EarlyStopping:
     def look(self, state: State[Any, Any]) -> None:
         """Compare the metric with the best so far."""
         patience = state.recall(self, Patience)
-        written = state.metrics.written(self.monitor)
-        if written == patience.looked_at:
+        metrics, last = state.metrics, patience.looked_at
+        if not metrics.is_new(self.monitor, last, allow_stale=self.allow_stale):
             return
-        patience.looked_at = written
-        value = ranks.agreed(float(state.metrics[self.monitor]))
+        patience.looked_at = metrics.written(self.monitor)
+        value = ranks.agreed(float(metrics[self.monitor]))
         if math.isnan(value):
             logger.warning("EarlyStopping: %s is NaN, which is no improvement", self.monitor)
         if self._improves(value, patience.best):

@@ -27,6 +27,8 @@ class LRSchedule:
             the default for `ReduceLROnPlateau`.
         monitor: The metric that `ReduceLROnPlateau` looks at, such as `"val/loss"`.
         name: Tells several schedules apart.
+        allow_stale: True to let `ReduceLROnPlateau` look more often than is measured, as in
+            `EarlyStopping`.
 
     Raises:
         ValueError: `ReduceLROnPlateau` has no `monitor`, or another scheduler has one.
@@ -36,6 +38,7 @@ class LRSchedule:
     when: EventEnum | Trigger | None = None
     monitor: str | None = None
     name: str = "scheduler"
+    allow_stale: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what is no scheduler, a plateau without a metric, and a metric without one."""
@@ -78,9 +81,9 @@ class LRSchedule:
         if not isinstance(self.scheduler, ReduceLROnPlateau):
             self.scheduler.step()
         elif self.monitor is not None:
-            look, written = state.recall(self, Look), state.metrics.written(self.monitor)
-            if written != look.at:
-                look.at = written
+            look, metrics = state.recall(self, Look), state.metrics
+            if metrics.is_new(self.monitor, look.at, allow_stale=self.allow_stale):
+                look.at = metrics.written(self.monitor)
                 self.scheduler.step(ranks.agreed(float(state.metrics[self.monitor])))
 
 

@@ -39,3 +39,45 @@ def test_readings_can_be_sent_to_another_process():
     readings = pickle.loads(pickle.dumps(Readings(loss=1.0)))
     assert readings == {"loss": 1.0}
     assert readings.since(0) == {"loss": 1.0}
+
+
+def test_a_value_of_an_earlier_iteration_is_not_fresh():
+    readings = Readings(loss=1.0)
+    assert readings.fresh("loss") == 1.0
+    readings.iteration = 7
+    with pytest.raises(LookupError, match="'loss' was last written in iteration 0.* iteration 7"):
+        readings.fresh("loss")
+    readings["loss"] = 2.0
+    assert readings.fresh("loss") == 2.0
+    with pytest.raises(KeyError, match="no metric 'val' .* there is: 'loss'"):
+        readings.fresh("val")
+
+
+def test_no_value_is_new_twice_and_an_old_one_only_where_that_is_allowed():
+    readings = Readings(loss=1.0)
+    assert readings.is_new("loss", 0)
+    looked_at = readings.written("loss")
+    assert not readings.is_new("loss", looked_at)
+    readings.iteration = 1
+    for look in (0, looked_at):
+        with pytest.raises(LookupError, match="allow_stale=True"):
+            readings.is_new("loss", look)
+    assert readings.is_new("loss", 0, allow_stale=True)
+    assert not readings.is_new("loss", looked_at, allow_stale=True)
+    assert not readings.is_new("val/loss", 0, allow_stale=True)
+    with pytest.raises(KeyError, match="no metric 'val/loss'"):
+        readings.is_new("val/loss", 0)
+
+
+def test_how_old_a_value_is_is_saved_and_of_older_checkpoints_it_is_not_known():
+    readings = Readings(loss=1.0)
+    readings.iteration = 3
+    saved = readings.state_dict()
+    again = Readings()
+    again.iteration = 3
+    again.load_state_dict(saved)
+    with pytest.raises(LookupError):
+        again.fresh("loss")
+    del saved["iterations"]
+    again.load_state_dict(saved)
+    assert again.fresh("loss") == 1.0

@@ -14,7 +14,7 @@ def run(scores, state=None, **arguments):
     """Run as many epochs as there are scores; None is an epoch without a new score."""
     engine = Engine(lambda state, batch: None, EarlyStopping("score", **arguments))
 
-    @engine.on(Events.EPOCH_STARTED)
+    @engine.on(Events.ITERATION_COMPLETED)
     def score(state):
         if (value := scores[state.epoch - 1]) is not None:
             state.metrics["score"] = torch.tensor(value)
@@ -55,8 +55,32 @@ def test_nan_is_no_improvement_and_is_told(caplog):
     assert run([math.nan, 1.0, 0.5], patience=2).stop_reason == "max_epochs"
 
 
-def test_a_look_that_finds_no_new_value_counts_for_nothing():
-    assert run([1.0, None, None, None, 2.0, None, 2.0, 3.0], patience=2).epoch == 7
+def test_a_look_that_finds_no_new_value_counts_for_nothing_if_that_is_allowed():
+    scores = [None, 1.0, None, None, 2.0, None, 2.0, 3.0]
+    assert run(scores, patience=2, allow_stale=True).epoch == 7
+
+
+def test_a_look_that_finds_an_old_value_is_an_error():
+    with pytest.raises(
+        LookupError, match=r"'score' was last written in iteration 1, .* same when="
+    ):
+        run([1.0, None], patience=2)
+
+
+def test_a_value_of_the_middle_of_an_epoch_is_taken_once_if_that_is_allowed():
+    def stopped(**arguments):
+        engine = Engine(lambda state, batch: None, EarlyStopping("score", patience=1, **arguments))
+        engine.on(Events.ITERATION_COMPLETED(every=3))(lambda s: s.metrics.update(score=s.epoch))
+        return engine.run([1] * 5, max_epochs=4)
+
+    with pytest.raises(LookupError, match="iteration 3, and this is iteration 5"):
+        stopped()
+    assert stopped(allow_stale=True).epoch == 2
+
+
+def test_two_looks_in_one_iteration_are_one_and_no_error():
+    when = Events.EPOCH_COMPLETED | Events.COMPLETED
+    assert run([1.0, 2.0], patience=2, when=when).stop_reason == "max_epochs"
 
 
 def test_patience_goes_on_where_a_saved_run_was_left():

@@ -61,7 +61,7 @@ def test_a_plateau_looks_at_its_metric_once_an_epoch(scores):
     )
     values = iter([*scores, 0.5])
 
-    @engine.on(Events.EPOCH_STARTED)
+    @engine.on(Events.ITERATION_COMPLETED)
     def score(state):
         state.metrics["val/loss"] = torch.tensor(next(values))
 
@@ -119,17 +119,24 @@ def test_the_rates_are_the_same_whether_a_run_is_interrupted_or_not(stop_at):
     assert used + more == expected
 
 
-def test_a_plateau_does_not_count_a_value_twice():
+@pytest.mark.parametrize("allow_stale", [True, False])
+def test_a_plateau_does_not_count_a_value_twice_and_an_old_one_is_an_error(allow_stale):
     engine, used, _ = build(
-        lambda optimizer: ReduceLROnPlateau(optimizer, factor=0.5, patience=1), monitor="val/loss"
+        lambda optimizer: ReduceLROnPlateau(optimizer, factor=0.5, patience=1),
+        monitor="val/loss",
+        allow_stale=allow_stale,
     )
 
-    @engine.on(Events.EPOCH_STARTED(when=lambda state: state.epoch % 3 == 1))
+    @engine.on(Events.ITERATION_COMPLETED(when=lambda state: state.epoch % 3 == 1))
     def score(state):
         state.metrics["val/loss"] = 1 / state.epoch
 
-    engine.run([1.0], max_epochs=9)
-    assert used == [0.1] * 9
+    if allow_stale:
+        engine.run([1.0], max_epochs=9)
+        assert used == [0.1] * 9
+    else:
+        with pytest.raises(LookupError, match="'val/loss' was last written in iteration 1"):
+            engine.run([1.0], max_epochs=9)
 
 
 def test_what_is_no_scheduler_is_refused():

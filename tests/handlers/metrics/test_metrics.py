@@ -1,6 +1,7 @@
 """Metrics over an epoch."""
 
 import copy
+import math
 
 import ignite.metrics
 import pytest
@@ -114,7 +115,12 @@ def test_an_output_of_another_kind_needs_a_selection():
         engine.run([1.0], max_epochs=1)
 
 
-@pytest.mark.parametrize("wrong", [MulticlassAccuracy, "accuracy", lambda: 1])
+class Half:
+    def update(self, prediction, target):
+        """There is no compute()."""
+
+
+@pytest.mark.parametrize("wrong", [MulticlassAccuracy, "accuracy", Half()])
 def test_what_does_not_measure_is_refused(wrong):
     with pytest.raises(TypeError, match=r"needs the methods reset\(\), update\(\) and compute\(\)"):
         Metrics({"accuracy": wrong})
@@ -185,3 +191,111 @@ def test_a_metric_of_ones_own_is_saved_with_the_run_and_another_set_is_refused()
     other = build(Metrics({"n": Count(), "m": Count()}))
     with pytest.raises(ValueError, match=r"Metrics has \['m', 'n'\] and the saved run had \['n'\]"):
         other.run(batches(5, 3, 8), max_epochs=1, state=state)
+
+
+def error_of(prediction, target):
+    return (prediction.argmax(1) != target).float().mean()
+
+
+def test_a_function_is_averaged_over_all_samples_of_training_and_evaluation():
+    engine = build(Metrics({"error": error_of}))
+    data = batches(5, 3, 8)
+    found = engine.evaluate(data).metrics["error"]
+    assert float(found) == pytest.approx(1 - accuracy_of(engine, data).item(), abs=1e-7)
+    assert isinstance(found, torch.Tensor)
+    assert 0 <= float(engine.run(data, max_epochs=1).metrics["error"]) <= 1
+
+
+def averaged(records, **arguments):
+    """The metrics of a run whose process function returns these records."""
+    arguments.setdefault("weight", 1)
+    metrics = Metrics(lambda record: record, select=lambda record: record, **arguments)
+    return Engine(lambda state, batch: batch, metrics).run(records, max_epochs=1).metrics
+
+
+@pytest.mark.parametrize("number", [float, torch.tensor], ids=["floats", "tensors"])
+def test_a_name_that_some_batches_lack_has_the_mean_over_those_that_had_it(number):
+    records = [{"a": number(1.0)}, {"a": number(3.0), "b": number(4.0)}, {"b": number(6.0)}]
+    assert averaged(records) == {"a": 2.0, "b": 5.0}
+    nested = [
+        {"a": number(1.0), "b": {"c": number(2.0)}},
+        {"b": {"c": number(4.0), "d": number(7.0)}},
+    ]
+    assert averaged(nested) == {"a": 1.0, "b/c": 3.0, "b/d": 7.0}
+    assert averaged([{}]) == {}
+
+
+@pytest.mark.parametrize("number", [float, torch.tensor], ids=["floats", "tensors"])
+def test_nan_is_seen_in_the_mean_unless_it_is_to_be_left_out(number):
+    records = [{"a": number(1.0)}, {"a": number(math.nan)}, {"a": number(3.0)}]
+    assert math.isnan(averaged(records)["a"])
+    assert averaged(records, skip_nan=True) == {"a": 2.0}
+    assert math.isnan(averaged(records[1:2], skip_nan=True)["a"])
+
+
+@pytest.mark.parametrize(
+    "weight",
+    [lambda record: record["n"], lambda record: torch.tensor(record["n"])],
+    ids=["number", "tensor"],
+)
+def test_the_weight_of_a_batch_is_what_one_says(weight):
+    records = [{"loss": 0.7, "n": 256}, {"loss": 0.8, "n": 256}, {"loss": 0.9, "n": 10}]
+    mean = float(averaged(records, weight=weight)["loss"])
+    assert mean == pytest.approx((0.7 * 256 + 0.8 * 256 + 0.9 * 10) / 522, abs=1e-12)
+    assert round(mean, 4) == 0.7529
+
+
+def test_an_output_that_does_not_tell_its_samples_needs_a_weight():
+    with pytest.raises(TypeError, match="got an output that is a dict, .* give weight="):
+        averaged([{"a": 1.0}], weight=None)
+
+
+def test_what_is_not_one_number_is_refused_and_a_number_needs_a_name():
+    with pytest.raises(TypeError, match=r"'a' is no single number but of shape \(2,\)"):
+        averaged([{"a": torch.ones(2)}])
+    with pytest.raises(TypeError, match="'a' is no single number but str"):
+        averaged([{"a": "high"}])
+    with pytest.raises(TypeError, match="without a name"):
+        averaged([1.0])
+
+
+def test_the_graph_of_what_a_function_returns_is_not_kept():
+    weight = torch.nn.Parameter(torch.ones(()))
+    handler = Metrics({"loss": lambda output: output}, select=lambda output: output, weight=1)
+    engine = Engine(lambda state, batch: weight * batch, handler)
+    assert not engine.run([1.0, 2.0], max_epochs=1).metrics["loss"].requires_grad
+
+
+@pytest.mark.parametrize("stop_at", [1, 2, 4])
+def test_the_sums_of_functions_are_saved_with_the_run(stop_at):
+    data = batches(5, 3, 8)
+
+    def engine():
+        return build(Metrics({"error": error_of, "accuracy": MulticlassAccuracy(3)}))
+
+    expected = engine().run(data, max_epochs=2).metrics
+    first = engine()
+    first.on(Events.ITERATION_COMPLETED(at=stop_at))(lambda state: state.stop("pause"))
+    saved = first.run(data, max_epochs=2).state_dict()
+    second, state = engine(), State()
+    state.load_state_dict(saved)
+    for name, thing in second.objects.items():
+        thing.load_state_dict(first.objects[name].state_dict())
+    second.run(data, max_epochs=2, state=state)
+    assert torch.equal(state.metrics["error"], expected["error"])
+    assert torch.equal(state.metrics["accuracy"], expected["accuracy"])
+
+
+def test_arguments_are_checked_in_the_first_batch_of_a_run_only():
+    metric = MulticlassAccuracy(3)
+    engine = build(Metrics({"accuracy": metric}))
+    looks = []
+    engine.on(Events.ITERATION_COMPLETED)(
+        lambda state: looks.append(state.memory["Metrics"].metrics["accuracy"].validate_args)
+    )
+    engine.run(batches(5, 3), max_epochs=1)
+    assert looks == [False, False]
+    assert metric.validate_args
+    wrong = [(torch.randn(4, 4), torch.tensor([0, 1, 2, 1]))]
+    with pytest.raises(ValueError, match="number of classes"):
+        build(Metrics({"accuracy": MulticlassAccuracy(4)})).run(wrong, max_epochs=1)

@@ -1,0 +1,237 @@
+"""Weighted means, kept where the values are until somebody asks, and over all ranks."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+from . import ranks
+
+Number = Tensor | float
+Sums = dict[str, tuple[Number, Number]]
+"""By name: the sum of values times weights, and the sum of the weights."""
+Weight = Callable[[Any], Any] | float | None
+
+
+class Means:
+    """Adds up values by name, each with its weight; nothing is read from a device.
+
+    A name that is not in every batch has the mean over those batches that had it. NaN makes the
+    mean NaN, unless it is left out.
+
+    Args:
+        decay: Below 1, what each value is multiplied by with every later one of its name: an
+            exponential mean. Its weights decay too, so that the first values are not too small.
+        skip_nan: True to leave NaN out.
+
+    >>> means = Means()
+    >>> for record in ({"a": 1}, {"a": 3, "b": 4}, {"b": 6}):
+    ...     for name, value in record.items():
+    ...         means.add(name, value, weight=1)
+    >>> mean_over_ranks(means.sums)
+    {'a': 2.0, 'b': 5.0}
+    """
+
+    def __init__(self, decay: float = 1.0, *, skip_nan: bool = False) -> None:
+        self.decay = decay
+        self.skip_nan = skip_nan
+        self.sums: Sums = {}
+
+    def add(self, name: str, value: Any, weight: Number) -> None:
+        """Add one value.
+
+        Raises:
+            TypeError: The value is not one number.
+        """
+        number, weight = _weighed(name, value, weight, skip_nan=self.skip_nan)
+        total, weights = self.sums.get(name) or (_zero(number), 0)
+        if self.decay != 1:
+            total, weights = total * self.decay, weights * self.decay
+        self.sums[name] = _plus(total, number, weight), weights + weight
+
+    def reset(self) -> None:
+        """Begin anew."""
+        self.sums = {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """The sums so far."""
+        return {name: list(pair) for name, pair in self.sums.items()}
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        """Go on from saved sums."""
+        self.sums = {name: (total, weight) for name, (total, weight) in saved.items()}
+
+
+class Window:
+    """Like `Means`, of the last `length` values of one name only."""
+
+    def __init__(self, length: int, *, skip_nan: bool = False) -> None:
+        self.skip_nan = skip_nan
+        self._name = ""
+        self._pairs: deque[tuple[Number, Number]] = deque(maxlen=length)
+
+    def add(self, name: str, value: Any, weight: Number) -> None:
+        """Add one value; the oldest one is forgotten.
+
+        Raises:
+            TypeError: The value is not one number.
+        """
+        number, weight = _weighed(name, value, weight, skip_nan=self.skip_nan)
+        self._name = name
+        self._pairs.append((_plus(_zero(number), number, weight), weight))
+
+    @property
+    def sums(self) -> Sums:
+        """The sums over the window."""
+        if not self._pairs:
+            return {}
+        totals, weights = zip(*self._pairs, strict=True)
+        return {self._name: (_sum(totals), _sum(weights))}
+
+    def reset(self) -> None:
+        """Begin anew."""
+        self._pairs.clear()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The values in the window, times their weights, and the weights."""
+        return {"name": self._name, "pairs": [list(pair) for pair in self._pairs]}
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        """Go on from a saved window, with those of its values that fit."""
+        self._name = saved["name"]
+        self._pairs.clear()
+        self._pairs.extend((total, weight) for total, weight in saved["pairs"])
+
+
+def mean_over_ranks(sums: Sums) -> dict[str, Number]:
+    """The means, over all ranks by one collective for all of them; alone, nothing is read."""
+    if not ranks.is_distributed():
+        return {name: _quotient(*pair) for name, pair in sums.items()}
+    everybody: dict[str, tuple[float, float]] = {}
+    own = dict(zip(sums, _on_host(sums), strict=True))
+    for each in ranks.gathered(own):
+        for name, (total, weight) in each.items():
+            before = everybody.get(name, (0.0, 0.0))
+            everybody[name] = before[0] + total, before[1] + weight
+    return {
+        name: torch.tensor(_quotient(*pair), dtype=torch.float64)
+        for name, pair in everybody.items()
+    }
+
+
+def weight_of(output: Any, weight: Weight, who: str) -> Number:
+    """The weight of a batch: as given, by a function of the output, or the number of its samples.
+
+    Raises:
+        TypeError: There is none, and the output does not tell its samples.
+    """
+    if weight is not None:
+        return weight(output) if callable(weight) else weight
+    if count := samples_of(output):
+        return count
+    raise TypeError(
+        f"{who} got an output that is a {type(output).__name__}, which does not tell how many "
+        "samples it is of; give weight=, a function of the output or a number: "
+        "weight=lambda output: len(output['labels']), or weight=1 if every batch counts the same"
+    )
+
+
+def samples_of(output: Any) -> int:
+    """The length of the first tensor in the target, or in the prediction; 0 if there is none."""
+    for name in ("target", "prediction"):
+        part = getattr(output, name, None)
+        if isinstance(part, Tensor) and part.ndim:
+            return len(part)
+        for leaf in tree_leaves(part):
+            if getattr(leaf, "ndim", 0):
+                return len(leaf)
+    return 0
+
+
+def flat(name: str, result: Any) -> dict[str, Any]:
+    """A result, or the leaves of nested mappings under joined names.
+
+    >>> flat("loss", {"a": 1, "b": {"c": 2}})
+    {'loss/a': 1, 'loss/b/c': 2}
+    """
+    if not isinstance(result, Mapping):
+        return {name: result}
+    prefix = f"{name}/" if name else ""
+    inner = [flat(f"{prefix}{key}", value) for key, value in result.items()]
+    return {key: value for each in inner for key, value in each.items()}
+
+
+def _weighed(name: str, value: Any, weight: Number, *, skip_nan: bool) -> tuple[Number, Number]:
+    """A value as a number without a graph, and its weight, which is 0 if the value is left out.
+
+    Raises:
+        TypeError: The value is not one number.
+    """
+    if isinstance(weight, Tensor):
+        weight = weight.detach().to(_widest(weight.device))
+    if not isinstance(value, Tensor):
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            raise _no_number(name, value) from None
+        return (0.0, 0) if skip_nan and math.isnan(number) else (number, weight)
+    if value.numel() != 1 or value.is_complex():
+        raise _no_number(name, value)
+    value = value.detach().reshape(()) if value.requires_grad or value.ndim else value
+    if skip_nan:
+        there = ~value.isnan()
+        return torch.where(there, value, 0), there * weight
+    return value, weight
+
+
+def _plus(total: Number, number: Number, weight: Number) -> Number:
+    """The sum as a new tensor, in the precision of the total; one operation if it can be."""
+    if isinstance(total, Tensor) and not isinstance(weight, Tensor):
+        return torch.add(total, number, alpha=weight)
+    return total + number * weight
+
+
+def _sum(numbers: Sequence[Number]) -> Number:
+    tensors = [each for each in numbers if isinstance(each, Tensor)]
+    return torch.stack(tensors).sum() if len(tensors) == len(numbers) else sum(numbers)
+
+
+def _zero(like: Number) -> Number:
+    if not isinstance(like, Tensor):
+        return 0.0
+    return torch.zeros((), dtype=_widest(like.device), device=like.device)
+
+
+def _widest(device: torch.device) -> torch.dtype:
+    return torch.float32 if device.type == "mps" else torch.float64  # mps has no float64
+
+
+def _quotient(total: Number, weight: Number) -> Number:
+    if isinstance(total, Tensor) or isinstance(weight, Tensor):
+        return total / weight
+    return total / weight if weight else math.nan
+
+
+def _on_host(sums: Sums) -> list[tuple[float, float]]:
+    """The sums as floats, by one copy from each device."""
+    numbers = [number for pair in sums.values() for number in pair]
+    tensors = [number for number in numbers if isinstance(number, Tensor)]
+    if tensors:
+        stacked = torch.stack([each.to(tensors[0].device) for each in tensors])
+        found = iter(stacked.tolist())
+        numbers = [next(found) if isinstance(each, Tensor) else each for each in numbers]
+    floats = [float(number) for number in numbers]
+    return list(zip(floats[::2], floats[1::2], strict=True))
+
+
+def _no_number(name: str, value: Any) -> TypeError:
+    kind = f"of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+    return TypeError(
+        f"the value of {name!r} is no single number but {kind}; reduce it first, as by .mean()"
+    )

@@ -1,0 +1,125 @@
+"""Running means of metrics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ...engine.engine import Engine
+from ...engine.events import EventEnum, Events, Stage, Trigger
+from ...engine.means import Means, Weight, Window, mean_over_ranks, weight_of
+from ...engine.state import State
+
+OFTEN = Events.ITERATION_COMPLETED(every=50) | Events.EPOCH_COMPLETED | Events.COMPLETED
+"""When loggers write their rows."""
+
+
+@dataclass(frozen=True, eq=False)
+class Average:
+    """Average a metric that each iteration writes: over the epoch, a window, or exponentially.
+
+    - `Average("loss")` writes `"loss/epoch"`, the mean over the epoch so far, at its end.
+    - `Average("loss", over=100)` writes `"loss/mean"`, over the last 100 values.
+    - `Average("loss", decay=0.98)` writes `"loss/smooth"`, in which a value counts 0.98 times as
+      much as the next one; the first values are not pulled towards zero.
+
+    Values count by their batches' samples, on all ranks, as in an evaluation. They stay on their
+    device; each write is one collective. An iteration that does not write the metric counts for
+    nothing. In evaluation, the mean over all batches takes the place of the metric itself, as
+    that of the loss does in a `supervised` engine.
+
+    Args:
+        monitor: The metric.
+        over: The window's length.
+        decay: Of the exponential mean, between 0 and 1.
+        weight: What a value counts: a function of the engine's output, or a number; by default
+            the samples of its `target`.
+        skip_nan: True to leave NaN out; otherwise one NaN makes the mean NaN.
+        when: When to write; by default at the end of the epoch, or when loggers write a row.
+        name: What the metric is called, instead of the names above.
+
+    Raises:
+        ValueError: `over` or `decay` is out of its range, or both are given.
+
+    >>> def step(state, batch):
+    ...     state.metrics["loss"] = batch
+    >>> engine = Engine(step, Average("loss", weight=1), Average("loss", over=2, weight=1))
+    >>> engine.run([1.0, 2.0, 6.0], max_epochs=1).metrics
+    {'loss': 6.0, 'loss/epoch': 3.0, 'loss/mean': 4.0}
+    """
+
+    monitor: str
+    over: int | None = None
+    decay: float | None = None
+    weight: Weight = None
+    skip_nan: bool = False
+    when: EventEnum | Trigger | None = None
+    name: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be meant."""
+        if not isinstance(self.monitor, str):
+            raise TypeError(f"Average({self.monitor!r}): needs the name of a metric")
+        if self.over is not None and self.decay is not None:
+            raise ValueError("Average(over=..., decay=...): give one of them, or use two averages")
+        if self.over is not None and (not isinstance(self.over, int) or self.over < 1):
+            raise ValueError(f"Average(over={self.over!r}): needs a number of values, from 1")
+        if self.decay is not None and not 0 < self.decay < 1:
+            raise ValueError(f"Average(decay={self.decay!r}): needs a number between 0 and 1")
+
+    def attach(self, engine: Engine[Any, Any]) -> None:
+        """Take each new value; write the mean when the trigger fires."""
+        is_epoch = self.over is None and self.decay is None
+        engine.on(Events.ITERATION_COMPLETED, stage=Stage.MEASURE)(self.add)
+        ended = Events.EPOCH_COMPLETED(last=True)
+        engine.on(self.when or (ended if is_epoch else OFTEN), stage=Stage.MEASURE)(self.write)
+        if is_epoch:
+            engine.on(Events.EPOCH_STARTED, stage=Stage.MEASURE)(self.reset)
+            engine.evaluation.on(Events.ITERATION_COMPLETED, stage=Stage.MEASURE)(self.add)
+            engine.evaluation.on(ended, stage=Stage.MEASURE)(self.write)
+
+    def reset(self, state: State[Any, Any]) -> None:
+        """Begin a new epoch."""
+        self._recall(state).sums.reset()
+
+    def add(self, state: State[Any, Any]) -> None:
+        """Take the value, if it is a new one."""
+        average, metrics = self._recall(state), state.metrics
+        if metrics.is_new(self.monitor, average.looked_at, allow_stale=True):
+            average.looked_at = metrics.written(self.monitor)
+            weight = weight_of(state.output, self.weight, f"Average({self.monitor!r})")
+            average.sums.add(self._written, metrics[self.monitor], weight)
+
+    def write(self, state: State[Any, Any]) -> None:
+        """Write the mean, if there is anything in it.
+
+        Raises:
+            KeyError: Nothing has produced the metric; the message lists those there are.
+        """
+        self.add(state)
+        average = self._recall(state)
+        if state.training:
+            state.metrics.written(self.monitor)
+        for name, mean in mean_over_ranks(average.sums.sums).items():
+            state.metrics[name if state.training else self.monitor] = mean
+
+    @property
+    def _written(self) -> str:
+        kind = "mean" if self.over is not None else "epoch" if self.decay is None else "smooth"
+        return self.name or f"{self.monitor}/{kind}"
+
+    def _recall(self, state: State[Any, Any]) -> Running:
+        return state.recall(self, self._begin)
+
+    def _begin(self) -> Running:
+        if self.over is not None:
+            return Running(Window(self.over, skip_nan=self.skip_nan))
+        return Running(Means(self.decay or 1.0, skip_nan=self.skip_nan))
+
+
+@dataclass
+class Running:
+    """The values so far, and which write of the metric was the latest of them."""
+
+    sums: Means | Window
+    looked_at: int = 0

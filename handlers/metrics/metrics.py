@@ -1,0 +1,117 @@
+"""Metrics over an epoch, in training and in evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from ...engine.engine import Engine
+from ...engine.events import Events, Stage
+from ...engine.means import Weight, weight_of
+from ...engine.state import State
+from .running import Running
+
+METHODS = ("reset", "update", "compute")
+
+
+@dataclass(frozen=True, eq=False)
+class Metrics:
+    """Update metrics with each batch, and compute them at the end of each epoch.
+
+    They are computed over all samples of the epoch and over all ranks, by the metrics' own rules,
+    in training and in evaluation alike; each run works on copies of its own, so an evaluation in
+    the middle of an epoch disturbs nothing.
+
+    A plain function is called with the same arguments as `update`. It returns the batch's value,
+    one number, or a dict of numbers, which may be nested; the metric is their mean over the
+    batches, by weight. What only some batches have is the mean over those. NaN in one batch makes
+    the mean NaN.
+
+    Args:
+        metrics: By name: torchmetrics' metrics and collections of them, pytorch-ignite's,
+            anything else with `reset`, `update` and `compute`, and functions. What has several
+            results names them `"<name>/<key>"`; one that stands alone gives its own names.
+        select: Makes the arguments of `update` of the engine's output; by default they are its
+            `prediction` and `target`.
+        weight: What a batch counts in the mean of a function: a function of the engine's output,
+            or a number; by default the samples of its `target`.
+        skip_nan: True to leave the NaN of functions out of their means.
+        training: False to measure in evaluation only, where training should not pay for it.
+
+    Raises:
+        TypeError: One of them is no metric.
+
+    >>> from torchmetrics import MeanMetric
+    >>> engine = Engine(lambda state, batch: batch)
+    >>> metrics = {"mean": MeanMetric(), "square": lambda x: x * x}
+    >>> engine = engine.add(Metrics(metrics, select=lambda output: output, weight=1))
+    >>> engine.run([1.0, 2.0, 6.0], max_epochs=1).metrics["mean"]
+    tensor(3.)
+    """
+
+    metrics: Mapping[str, Any] | Any
+    select: Callable[[Any], Any] | None = None
+    weight: Weight = None
+    skip_nan: bool = False
+    training: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse what does not measure."""
+        if not isinstance(self.metrics, Mapping) and not self._stands_alone():
+            raise TypeError(f"Metrics({self.metrics!r}): needs a dict of metrics by their names")
+        for name, metric in self._by_name().items():
+            methods = [callable(getattr(metric, method, None)) for method in METHODS]
+            is_function = callable(metric) and not any(methods)
+            if isinstance(metric, type) or not (all(methods) or is_function):
+                raise TypeError(
+                    f"Metrics got {metric!r} as {name!r}; a metric needs the methods reset(), "
+                    "update() and compute(), and to be an object rather than a class; or it is a "
+                    "function of prediction and target"
+                )
+
+    def attach(self, engine: Engine[Any, Any]) -> None:
+        """Measure in evaluation, and in training unless told otherwise."""
+        for each in (engine, engine.evaluation) if self.training else (engine.evaluation,):
+            each.on(Events.EPOCH_STARTED, stage=Stage.MEASURE)(self.reset)
+            each.on(Events.ITERATION_COMPLETED, stage=Stage.MEASURE)(self.update)
+            ended = Events.EPOCH_COMPLETED(last=each is engine.evaluation)  # also if it was stopped
+            each.on(ended, stage=Stage.MEASURE)(self.compute)
+
+    def reset(self, state: State[Any, Any]) -> None:
+        """Begin a new epoch."""
+        self._recall(state).reset()
+
+    def update(self, state: State[Any, Any]) -> None:
+        """Measure one batch."""
+        running, output = self._recall(state), state.output
+        inputs = (self.select or _prediction_and_target)(output)
+        inputs = inputs if isinstance(inputs, tuple) else (inputs,)
+        running.update(inputs)
+        if running.functions:
+            running.add(inputs, weight_of(output, self.weight, "Metrics"))
+
+    def compute(self, state: State[Any, Any]) -> None:
+        """Write the results of the epoch."""
+        state.metrics.update(self._recall(state).results())
+
+    def _recall(self, state: State[Any, Any]) -> Running:
+        return state.recall(self, partial(Running.of, self._by_name(), skip_nan=self.skip_nan))
+
+    def _by_name(self) -> dict[str, Any]:
+        return {"": self.metrics} if self._stands_alone() else dict(self.metrics)
+
+    def _stands_alone(self) -> bool:
+        return hasattr(self.metrics, "compute") or callable(self.metrics)
+
+
+def _prediction_and_target(output: Any) -> tuple[Any, Any]:
+    try:
+        return output.prediction, output.target
+    except AttributeError:
+        raise TypeError(
+            f"Metrics got an output that is a {type(output).__name__}, without prediction and "
+            "target; give select=, a function that makes the arguments of update() of the output: "
+            "Metrics(..., select=lambda output: (output['logits'], output['labels']))"
+        ) from None

@@ -1,0 +1,135 @@
+"""What one run measures with: copies of the metrics that were given, and sums of functions."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.nn import Module, ModuleDict
+
+from ...engine.means import Means, Number, flat, mean_over_ranks
+
+
+@dataclass
+class Running:
+    """The metrics of one run, and what they have accumulated."""
+
+    metrics: dict[str, Any]
+    """What has reset, update and compute."""
+    functions: dict[str, Callable[..., Any]]
+    means: dict[str, Means]
+    """The sums of what each function returned."""
+    device: Any = None
+    takes_one: dict[str, bool] = field(default_factory=dict)
+    """Whose update takes one tuple, as pytorch-ignite's does."""
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any], *, skip_nan: bool) -> Running:
+        """Copies of the metrics that were given, and sums for the functions among them."""
+        functions = {name: each for name, each in given.items() if not hasattr(each, "compute")}
+        metrics = {name: each for name, each in given.items() if name not in functions}
+        means = {name: Means(skip_nan=skip_nan) for name in functions}
+        return cls(deepcopy(metrics), functions, means)
+
+    def reset(self) -> None:
+        """Begin a new epoch."""
+        for each in (*self.metrics.values(), *self.means.values()):
+            each.reset()
+
+    def update(self, inputs: tuple[Any, ...]) -> None:
+        """Update all metrics, where the inputs are."""
+        device = getattr(inputs[0], "device", None)
+        if device != self.device:
+            self.device = device
+            for metric in self.metrics.values():
+                if isinstance(metric, Module):
+                    metric.to(device)
+        for name, metric in self.metrics.items():
+            if is_first := name not in self.takes_one:
+                self.takes_one[name] = not _takes(metric.update, len(inputs))
+            metric.update(inputs) if self.takes_one[name] else metric.update(*inputs)
+            if is_first:
+                _check_no_more(metric)
+
+    def add(self, inputs: tuple[Any, ...], weight: Number) -> None:
+        """Add what the functions make of a batch: numbers, or nested mappings of numbers."""
+        with torch.no_grad():
+            for name, function in self.functions.items():
+                for key, value in flat(name, function(*inputs)).items():
+                    if not key:
+                        raise TypeError(
+                            f"Metrics got the value {value!r} of a function without a name; give "
+                            "it one: Metrics({'error': function}), or return a dict of values"
+                        )
+                    self.means[name].add(key, value, weight)
+
+    def results(self) -> dict[str, Any]:
+        """The values over what was seen, on all ranks."""
+        sums = {key: pair for means in self.means.values() for key, pair in means.sums.items()}
+        found: dict[str, Any] = dict(mean_over_ranks(sums)) if self.functions else {}
+        for name, metric in self.metrics.items():
+            found.update(flat(name, metric.compute()))
+        return found
+
+    def state_dict(self) -> dict[str, Any]:
+        """What has been accumulated so far."""
+        saved = {name: _accumulated(metric) for name, metric in self.metrics.items()}
+        return saved | {name: means.state_dict() for name, means in self.means.items()}
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        """Go on accumulating from there."""
+        own = {**self.metrics, **self.means}
+        if saved.keys() != own.keys():
+            raise ValueError(
+                f"Metrics has {sorted(own)} and the saved run had {sorted(saved)}; resume "
+                "in the middle of an epoch with the metrics that it began with"
+            )
+        for name, each in own.items():
+            _put_back(each, saved[name])
+
+
+def _takes(update: Callable[..., Any], arguments: int) -> bool:
+    try:
+        inspect.signature(update).bind(*[None] * arguments)
+    except TypeError:
+        return False
+    return True
+
+
+def _check_no_more(metric: Any) -> None:
+    """After a run's first batch: torchmetrics' look at the arguments waits for the device."""
+    for module in metric.modules() if isinstance(metric, Module) else ():
+        if getattr(module, "validate_args", False):
+            module.validate_args = False
+
+
+def _accumulated(metric: Any) -> Any:
+    """Like a state_dict; torchmetrics' own leaves out what a metric has accumulated."""
+    if not isinstance(metric, Module):
+        return metric.state_dict() if hasattr(type(metric), "state_dict") else dict(vars(metric))
+    if isinstance(metric, ModuleDict):
+        list(metric.items())  # lets the members of a collection's compute groups share again
+    inside: list[tuple[str, Any]] = list(metric.named_modules())
+    return {
+        name: {"states": dict(module.metric_state), "updates": module.update_count}
+        for name, module in inside
+        if hasattr(module, "update_count")
+    }
+
+
+def _put_back(metric: Any, saved: Any) -> None:
+    if not isinstance(metric, Module):
+        if hasattr(type(metric), "load_state_dict"):
+            metric.load_state_dict(saved)
+        else:
+            vars(metric).update(saved)
+        return
+    modules = dict(metric.named_modules())
+    for name, accumulated in saved.items():
+        for key, value in accumulated["states"].items():
+            setattr(modules[name], key, value)
+        modules[name]._update_count = accumulated["updates"]

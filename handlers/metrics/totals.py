@@ -1,0 +1,76 @@
+"""Totals over a whole run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from ...engine import ranks
+from ...engine.engine import Engine
+from ...engine.events import EventEnum, Events, Stage, Trigger
+from ...engine.state import State
+
+
+@dataclass(frozen=True, eq=False)
+class Totals:
+    """Count what a run has seen: samples, tokens, whatever the batches tell.
+
+    The sums over all ranks become the metrics `"total/<name>"`. They are never reset: a run that
+    is resumed goes on counting. What the functions return may stay on its device; nothing is read
+    until it is reported.
+
+    Args:
+        counts: By name, functions of the batch that return a number.
+        when: When to write; by default when loggers write a row.
+
+    Raises:
+        TypeError: One of them cannot be called.
+
+    >>> engine = Engine(lambda state, batch: None, Totals({"samples": len}))
+    >>> engine.run([[1, 2], [3]], max_epochs=2).metrics
+    {'total/samples': 6}
+    """
+
+    counts: Mapping[str, Callable[[Any], Any]]
+    when: EventEnum | Trigger = (
+        Events.ITERATION_COMPLETED(every=50) | Events.EPOCH_COMPLETED | Events.COMPLETED
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot count."""
+        for name, count in dict(self.counts).items():
+            if not callable(count):
+                raise TypeError(
+                    f"Totals got {count!r} as {name!r}; it needs functions of the batch: "
+                    "Totals({'samples': lambda batch: len(batch[0])})"
+                )
+
+    def attach(self, engine: Engine[Any, Any]) -> None:
+        """Count each batch; write when the trigger fires."""
+        engine.on(Events.ITERATION_COMPLETED, stage=Stage.MEASURE)(self.add)
+        engine.on(self.when, stage=Stage.MEASURE)(self.write)
+
+    def add(self, state: State[Any, Any]) -> None:
+        """Count one batch."""
+        sums = state.recall(self, dict[str, Any])
+        for name, count in self.counts.items():
+            number = count(state.batch)
+            sums[name] = sums.get(name, 0) + (
+                number.detach() if isinstance(number, Tensor) else number
+            )
+
+    def write(self, state: State[Any, Any]) -> None:
+        """Write the totals of all ranks, by one collective."""
+        own = dict(state.recall(self, dict[str, Any]))
+        if not ranks.is_distributed():
+            everybody = [own]
+        else:
+            numbers = {
+                n: each.item() if isinstance(each, Tensor) else each for n, each in own.items()
+            }
+            everybody = ranks.gathered(numbers)
+        for name in self.counts:
+            state.metrics[f"total/{name}"] = sum(each.get(name, 0) for each in everybody)
