@@ -144,14 +144,16 @@ def weight_of(output: Any, weight: Weight, who: str) -> Number:
 
 def samples_of(output: Any) -> int:
     """The length of the first tensor in the target, or in the prediction; 0 if there is none."""
-    for name in ("target", "prediction"):
-        part = getattr(output, name, None)
-        if isinstance(part, Tensor) and part.ndim:
-            return len(part)
-        for leaf in tree_leaves(part):
-            if getattr(leaf, "ndim", 0):
-                return len(leaf)
-    return 0
+    return length_of(getattr(output, "target", None)) or length_of(
+        getattr(output, "prediction", None)
+    )
+
+
+def length_of(nested: Any) -> int:
+    """The length of the first tensor or array of a nest; 0 if there is none."""
+    if isinstance(nested, Tensor) and nested.ndim:
+        return len(nested)
+    return next((len(leaf) for leaf in tree_leaves(nested) if getattr(leaf, "ndim", 0)), 0)
 
 
 def flat(name: str, result: Any) -> dict[str, Any]:

@@ -19,6 +19,7 @@ ONE_FILE_KNOWS = {
     "rich": ["engine/describe.py"],
     "tensorboardX": ["handlers/loggers/tensorboard.py"],
     "tqdm": ["handlers/progress_bar.py"],
+    "psutil": ["handlers/measurements/system_use.py"],
     "safetensors": ["handlers/checkpoint/header.py", "handlers/checkpoint/store.py"],
     "torchmetrics": [],  # metrics are known by what they do
 }
@@ -76,7 +77,9 @@ def test_each_library_is_known_by_one_file(library, files):
     assert [name_of(path) for path in MODULES if library in third_parties(path)] == files
 
 
-@pytest.mark.parametrize("library", ["tensorboardX", "tqdm", "ignite", "torchmetrics", "rich"])
+@pytest.mark.parametrize(
+    "library", ["tensorboardX", "tqdm", "ignite", "torchmetrics", "rich", "psutil"]
+)
 def test_a_library_that_only_some_need_is_imported_when_it_is_used(library):
     assert not [name_of(p) for p in MODULES if library in third_parties(p, everywhere=False)]
 

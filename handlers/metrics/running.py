@@ -102,7 +102,8 @@ def _takes(update: Callable[..., Any], arguments: int) -> bool:
 
 def _check_no_more(metric: Any) -> None:
     """After a run's first batch: torchmetrics' look at the arguments waits for the device."""
-    for module in metric.modules() if isinstance(metric, Module) else ():
+    modules: list[Any] = list(metric.modules()) if isinstance(metric, Module) else []
+    for module in modules:
         if getattr(module, "validate_args", False):
             module.validate_args = False
 

@@ -1,0 +1,9 @@
+"""Measurements of the machine and of the weights: metrics like all others."""
+
+from .garbage_collection import GarbageCollection
+from .rank_logs import RankLogs
+from .system_use import SystemUse
+from .throughput import Throughput
+from .weight_norms import WeightNorms
+
+__all__ = ["GarbageCollection", "RankLogs", "SystemUse", "Throughput", "WeightNorms"]

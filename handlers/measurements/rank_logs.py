@@ -1,0 +1,74 @@
+"""A log file for each rank."""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...engine import ranks
+from ...engine.engine import Engine
+from ...engine.events import Events, Stage
+from ...engine.state import State
+
+FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+@dataclass(frozen=True, eq=False)
+class RankLogs:
+    """Write what is logged during a run to `rank-0.log`, `rank-1.log`, ..., one for each rank.
+
+    It is everything that Python's `logging` lets through, of Camshaft and of the script; what it
+    lets through is said there: `logging.basicConfig(level="INFO")`. The traceback of a run that
+    fails is in the file of its own rank. A run that is resumed appends.
+
+    Args:
+        directory: Where the files go; made if there is none.
+        format: Of a line, as `logging.Formatter` takes it.
+    """
+
+    directory: str | os.PathLike[str]
+    format: str = FORMAT
+
+    def attach(self, engine: Engine[Any, Any]) -> None:
+        """Open the file before anything else of the run, and close it last."""
+        engine.on(Events.LOADING, stage=Stage.MEASURE)(self.open)
+        engine.on(Events.FAILED, stage=Stage.REPORT)(self.fail)
+        engine.on(Events.CLOSED, stage=Stage.REPORT)(self.close)
+
+    def open(self, state: State[Any, Any]) -> None:
+        """Open this rank's file."""
+        directory = Path(self.directory)
+        directory.mkdir(parents=True, exist_ok=True)
+        file = logging.FileHandler(directory / f"rank-{ranks.rank()}.log", encoding="utf-8")
+        file.setFormatter(logging.Formatter(self.format))
+        logging.getLogger().addHandler(file)
+        state.recall(self, Log, saved=False).file = file
+
+    def fail(self, state: State[Any, Any]) -> None:
+        """Write the traceback, which Python prints for the whole job, to this file alone."""
+        log = state.recall(self, Log, saved=False)
+        error = state.error
+        if log.file is not None and error is not None:
+            about = (type(error), error, error.__traceback__)
+            record = logging.LogRecord(
+                "camshaft", logging.ERROR, __file__, 0, "the run failed", None, about
+            )
+            log.file.handle(record)
+
+    def close(self, state: State[Any, Any]) -> None:
+        """Close the file."""
+        log = state.recall(self, Log, saved=False)
+        if log.file is not None:
+            logging.getLogger().removeHandler(log.file)
+            log.file.close()
+            log.file = None
+
+
+@dataclass(slots=True)
+class Log:
+    """The file of a run under way."""
+
+    file: logging.FileHandler | None = None

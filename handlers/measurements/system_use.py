@@ -1,0 +1,80 @@
+"""What a run uses of its machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from ...engine.engine import Engine
+from ...engine.events import EventEnum, Events, Stage, Trigger
+from ...engine.state import State
+
+GIB = 2**30
+
+
+@dataclass(frozen=True, eq=False)
+class SystemUse:
+    """Measure processor, memory and, where there is one, the memory of the CUDA device.
+
+    The metrics, each rank's own, with memory in GiB:
+
+    - `"cpu/process"`, `"cpu/system"`: per cent since the last measurement; of the process 100 is
+      one core, of the system 100 is all of them.
+    - `"memory/process"` (resident) and `"memory/available"` on the whole machine.
+    - `"gpu/allocated"`, `"gpu/reserved"`: now; `"gpu/peak"`: the most that was allocated since the
+      last measurement. For that torch's own peak is reset each time.
+
+    Needs psutil: `pip install "camshaft[measurements]"`.
+
+    Args:
+        when: When to measure; by default when loggers write a row.
+
+    Raises:
+        ModuleNotFoundError: There is no psutil.
+    """
+
+    when: EventEnum | Trigger = (
+        Events.ITERATION_COMPLETED(every=50) | Events.EPOCH_COMPLETED | Events.COMPLETED
+    )
+    _psutil: Any = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Import psutil, which only this handler needs."""
+        try:
+            import psutil
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError(
+                'SystemUse needs psutil: pip install "camshaft[measurements]"'
+            ) from error
+        object.__setattr__(self, "_psutil", psutil)
+
+    def attach(self, engine: Engine[Any, Any]) -> None:
+        """Measure when the trigger fires."""
+        engine.on(Events.STARTED, stage=Stage.MEASURE)(self.begin)
+        engine.on(self.when, stage=Stage.MEASURE)(self.measure)
+
+    def begin(self, state: State[Any, Any]) -> None:
+        """Begin the first stretch of time."""
+        process = self._process(state)
+        process.cpu_percent()
+        self._psutil.cpu_percent()
+        if torch.cuda.is_available():
+            torch.cuda.reset_peak_memory_stats()
+
+    def measure(self, state: State[Any, Any]) -> None:
+        """Write the metrics; nothing waits for the device."""
+        process = self._process(state)
+        state.metrics["cpu/process"] = process.cpu_percent()
+        state.metrics["cpu/system"] = self._psutil.cpu_percent()
+        state.metrics["memory/process"] = process.memory_info().rss / GIB
+        state.metrics["memory/available"] = self._psutil.virtual_memory().available / GIB
+        if torch.cuda.is_available():
+            state.metrics["gpu/allocated"] = torch.cuda.memory_allocated() / GIB
+            state.metrics["gpu/reserved"] = torch.cuda.memory_reserved() / GIB
+            state.metrics["gpu/peak"] = torch.cuda.max_memory_allocated() / GIB
+            torch.cuda.reset_peak_memory_stats()
+
+    def _process(self, state: State[Any, Any]) -> Any:
+        return state.recall(self, self._psutil.Process, saved=False)

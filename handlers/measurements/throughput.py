@@ -1,0 +1,158 @@
+"""How fast a run is, and what it waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any, Literal
+
+from ...engine import ranks
+from ...engine.engine import Engine
+from ...engine.events import EventEnum, Events, Stage, Trigger
+from ...engine.means import length_of
+from ...engine.state import State
+from ..scalars import scalars
+from .flops import Counter, Flops, peak_of_device
+
+Count = Callable[[Any], Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Throughput:
+    """Measure time, samples and tokens per second, and the utilisation of the device.
+
+    The metrics are over the iterations since the last ones were written:
+
+    - `"data_time"`: seconds an iteration waited for its batch; `"step_time"`: seconds it took.
+    - `"samples_per_second"`, `"tokens_per_second"`: of all ranks together.
+    - `"flops_per_second"` and `"mfu"`, model FLOPs utilisation: what the model's arithmetic needs,
+      divided by what the devices could do in that time.
+
+    Validation, saves and what else happens between iterations count for nothing. On an accelerator
+    nothing here waits for the device: the host runs ahead of it, so that over many iterations the
+    times are right, and a single one may not be. Attach it after what reports, or that counts as
+    waiting for data.
+
+    Chowdhery et al., 2022: PaLM, appendix B, for the utilisation.
+
+    Args:
+        samples: How many samples a batch has; by default the length of its first tensor.
+        tokens: How many tokens a batch has, such as `lambda batch: batch[0].numel()`.
+        flops: How many FLOPs a batch needs, forward and backward; or `"measure"`, by torch's
+            `FlopCounterMode` in the first iteration of the run, in proportion to samples.
+        peak_flops: What one device could do in a second; by default known of common devices.
+        when: When to write; by default when loggers write a row.
+
+    >>> engine = Engine(lambda state, batch: None, Throughput(samples=len))
+    >>> list(engine.run([[1, 2]] * 3, max_epochs=1).metrics)
+    ['data_time', 'step_time', 'samples_per_second']
+    """
+
+    samples: Count = length_of
+    tokens: Count | None = None
+    flops: Count | Literal["measure"] | None = None
+    peak_flops: float | None = None
+    when: EventEnum | Trigger = (
+        Events.ITERATION_COMPLETED(every=50) | Events.EPOCH_COMPLETED | Events.COMPLETED
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot count."""
+        allowed = {"samples": (), "tokens": (None,), "flops": (None, "measure")}
+        for name, others in allowed.items():
+            if not callable(count := getattr(self, name)) and count not in others:
+                raise TypeError(
+                    f"Throughput({name}={count!r}): needs a function of the batch that gives a "
+                    "number; flops= may be 'measure' instead"
+                )
+        if self.peak_flops is not None and not self.peak_flops > 0:
+            raise ValueError(f"Throughput(peak_flops={self.peak_flops!r}): needs a number above 0")
+
+    def attach(self, engine: Engine[Any, Any]) -> None:
+        """Look at the clock around each iteration."""
+        between = Events.STARTED | Events.EPOCH_STARTED | Events.ITERATION_COMPLETED | Events.SAVING
+        engine.on(Events.ITERATION_STARTED, stage=Stage.REPORT)(self.begin)
+        engine.on(Events.ITERATION_COMPLETED, stage=Stage.MEASURE)(self.end)
+        engine.on(self.when, stage=Stage.MEASURE)(self.write)
+        engine.on(between, stage=Stage.REPORT)(self.wait)
+        if self.flops == "measure":
+            engine.on(Events.CLOSED)(self.stop_counting)
+
+    def wait(self, state: State[Any, Any]) -> None:
+        """Begin to wait for data."""
+        state.recall(self, Clock, saved=False).mark = perf_counter()
+
+    def begin(self, state: State[Any, Any]) -> None:
+        """The batch is there."""
+        clock = state.recall(self, Clock, saved=False)
+        if self.flops == "measure" and state.recall(self, Flops).per_sample is None:
+            clock.counter = Counter()
+        now = perf_counter()
+        clock.data += now - clock.mark
+        clock.mark = now
+
+    def end(self, state: State[Any, Any]) -> None:
+        """The iteration is over, but for what measures, acts and reports."""
+        clock = state.recall(self, Clock, saved=False)
+        clock.step += perf_counter() - clock.mark
+        clock.iterations += 1
+        clock.add("samples", self.samples(state.batch))
+        if self.tokens is not None:
+            clock.add("tokens", self.tokens(state.batch))
+        if clock.counter is not None:
+            samples = float(clock.counts["samples"])
+            state.recall(self, Flops).per_sample = clock.counter.stop() / (samples or 1.0)
+            clock.counter = None
+            clock.reset()  # counting took longer than the step
+        elif callable(self.flops):
+            clock.add("flops", self.flops(state.batch))
+
+    def write(self, state: State[Any, Any]) -> None:
+        """Write what was measured since the last time; one collective for all rates."""
+        clock = state.recall(self, Clock, saved=False)
+        if not clock.iterations:
+            return
+        counts = scalars(clock.counts)
+        if self.flops == "measure":
+            counts["flops"] = counts["samples"] * (state.recall(self, Flops).per_sample or 0.0)
+        state.metrics["data_time"] = clock.data / clock.iterations
+        state.metrics["step_time"] = clock.step / clock.iterations
+        everybody = ranks.gathered({n: each / clock.seconds for n, each in counts.items()})
+        rates = {name: sum(each[name] for each in everybody) for name in counts}
+        state.metrics.update({f"{name}_per_second": rate for name, rate in rates.items() if rate})
+        peak = self.peak_flops or (peak_of_device() if "flops" in rates else None)
+        if peak is not None and "flops" in rates:
+            state.metrics["mfu"] = rates["flops"] / (peak * ranks.world_size())
+        clock.reset()
+
+    def stop_counting(self, state: State[Any, Any]) -> None:
+        """Leave no counter behind when a step has failed."""
+        clock = state.recall(self, Clock, saved=False)
+        if clock.counter is not None:
+            clock.counter.stop()
+
+
+@dataclass(slots=True)
+class Clock:
+    """What was measured since the last report: wall-clock time has no place in a checkpoint."""
+
+    mark: float = 0.0
+    data: float = 0.0
+    step: float = 0.0
+    iterations: int = 0
+    counts: dict[str, Any] = field(default_factory=dict)
+    counter: Counter | None = None
+
+    @property
+    def seconds(self) -> float:
+        """The time of iterations and of waiting for them."""
+        return self.data + self.step
+
+    def add(self, name: str, number: Any) -> None:
+        """Count something; what lies on a device stays there."""
+        self.counts[name] = self.counts.get(name, 0) + number
+
+    def reset(self) -> None:
+        """Begin anew; the mark stays."""
+        self.data, self.step, self.iterations, self.counts = 0.0, 0.0, 0, {}
