@@ -65,10 +65,10 @@ class Readings(dict[str, Any]):
 
         >>> readings = Readings(loss=0.5)
         >>> readings.iteration = 3
-        >>> readings.fresh("loss")
+        >>> readings.fresh("loss")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
         ...
-        LookupError: the metric 'loss' was last written in iteration 0, and this is iteration 3; ...
+        LookupError: the metric 'loss' was last written in iteration 0, and this is iteration 3;...
 
         Raises:
             KeyError: There is no such metric; the message lists those there are.

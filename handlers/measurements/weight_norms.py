@@ -28,9 +28,7 @@ class WeightNorms:
         when: When to measure; by default when loggers write a row.
 
     >>> model = torch.nn.Linear(1, 1)
-    >>> with torch.no_grad():
-    ...     model.weight.fill_(3), model.bias.fill_(-4)
-    (...)
+    >>> _ = torch.nn.init.constant_(model.weight, 3), torch.nn.init.constant_(model.bias, -4)
     >>> engine = Engine(lambda state, batch: None, WeightNorms(), objects={"model": model})
     >>> engine.run([1], max_epochs=1).metrics
     {'weight_norm': tensor(5.)}
