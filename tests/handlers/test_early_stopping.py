@@ -90,6 +90,21 @@ def test_patience_goes_on_where_a_saved_run_was_left():
     assert run([1.0, 2.0, 2.0, 2.0, 2.0], state=state, patience=3).epoch == 4
 
 
+def test_a_run_that_was_left_before_the_end_of_its_epoch_looks_at_what_it_had():
+    def build():
+        engine = Engine(lambda state, batch: state.metrics.update(score=batch))
+        return engine.add(EarlyStopping("score", patience=1))
+
+    first = build()
+    first.on(Events.ITERATION_COMPLETED(at=4))(lambda state: state.interrupt("pause"))
+    left = first.run([1.0, 2.0], max_epochs=3)
+    assert left.epoch == 2
+    state = State()
+    state.load_state_dict(left.state_dict())
+    assert build().run([1.0, 2.0], max_epochs=3, state=state).stop_reason.startswith("early")
+    assert state.iteration == 4
+
+
 def test_a_stopped_run_is_not_resumable():
     assert not run([1.0, 2.0], patience=1).resumable
 

@@ -101,8 +101,8 @@ def test_nan_is_seen_unless_it_is_to_be_left_out(form, number):
 
 def test_an_iteration_without_a_new_value_counts_for_nothing():
     engine = engine_of(Average("loss", weight=1))
-    data = [(None, 1), (1.0, 1), (None, 1), (3.0, 1)]
-    assert engine.run(data, max_epochs=1).metrics["loss/epoch"] == 2.0
+    data = [(None, 1), (1.0, 1), (None, 1), (None, 1), (4.0, 1)]
+    assert engine.run(data, max_epochs=1).metrics["loss/epoch"] == 2.5
 
 
 def test_a_metric_that_nothing_produces_is_an_error_that_lists_those_there_are():
