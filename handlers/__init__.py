@@ -9,11 +9,11 @@ if TYPE_CHECKING:
     from .clip_grad import ClipGradNorm, ClipGradValue
     from .early_stopping import EarlyStopping
     from .loggers import JSONLines, TensorBoard
-    from .lr_schedule import LRSchedule
     from .metrics import Metrics
     from .preemption import StopAfter, StopOnSignal
     from .profile import Profile
     from .progress_bar import ProgressBar
+    from .schedules import LRSchedule
     from .terminate_on_nan import TerminateOnNaN
     from .time_handlers import TimeHandlers
     from .validate import Validate
@@ -27,7 +27,7 @@ else:
             "EarlyStopping": ".early_stopping",
             "Export": ".checkpoint",
             "JSONLines": ".loggers",
-            "LRSchedule": ".lr_schedule",
+            "LRSchedule": ".schedules",
             "Metrics": ".metrics",
             "Profile": ".profile",
             "ProgressBar": ".progress_bar",
