@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from .checkpoint import Checkpoint, Export, best, checkpoints, every, latest
     from .clip_grad import ClipGradNorm, ClipGradValue
     from .early_stopping import EarlyStopping
+    from .fine_tuning import Freeze, describe_groups, norms_and_biases, parameter_groups
     from .loggers import JSONLines, TensorBoard
     from .metrics import Metrics
     from .preemption import StopAfter, StopOnSignal
@@ -26,6 +27,7 @@ else:
             "ClipGradValue": ".clip_grad",
             "EarlyStopping": ".early_stopping",
             "Export": ".checkpoint",
+            "Freeze": ".fine_tuning",
             "JSONLines": ".loggers",
             "LRSchedule": ".schedules",
             "Metrics": ".metrics",
@@ -39,8 +41,11 @@ else:
             "Validate": ".validate",
             "best": ".checkpoint",
             "checkpoints": ".checkpoint",
+            "describe_groups": ".fine_tuning",
             "every": ".checkpoint",
             "latest": ".checkpoint",
+            "norms_and_biases": ".fine_tuning",
+            "parameter_groups": ".fine_tuning",
         },
     )
 
@@ -50,6 +55,7 @@ __all__ = [
     "ClipGradValue",
     "EarlyStopping",
     "Export",
+    "Freeze",
     "JSONLines",
     "LRSchedule",
     "Metrics",
@@ -63,8 +69,11 @@ __all__ = [
     "Validate",
     "best",
     "checkpoints",
+    "describe_groups",
     "every",
     "latest",
+    "norms_and_biases",
+    "parameter_groups",
 ]
 
 
