@@ -29,8 +29,8 @@ def advance(scheduler: LRScheduler, saved: Mapping[str, Any]) -> None:
     """
     if "num_bad_epochs" in saved or isinstance(scheduler, ReduceLROnPlateau):
         return
-    if hasattr(scheduler, "go_to"):
-        scheduler.go_to(saved)
+    if (go_to := getattr(scheduler, "go_to", None)) is not None:  # it knows its own way
+        go_to(saved)
         return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that no optimizer's step came before

@@ -73,15 +73,15 @@ def describe_groups(groups: Optimizer | Sequence[Mapping[str, Any]]) -> str:
     total          2         9          9
     """
     groups = groups.param_groups if isinstance(groups, Optimizer) else groups
-    rows = [("group", "tensors", "elements", "trainable", "options")]
+    rows = [["group", "tensors", "elements", "trainable", "options"]]
     totals = [0, 0, 0]
     for number, group in enumerate(groups):
         members: list[Parameter] = list(group["params"])
         trainable = sum(each.numel() for each in members if each.requires_grad)
         counts = [len(members), sum(each.numel() for each in members), trainable]
         totals = [a + b for a, b in zip(totals, counts, strict=True)]
-        rows.append((str(group.get("name", number)), *map(_count, counts), _options(group)))
-    rows.append(("total", *map(_count, totals), ""))
+        rows.append([str(group.get("name", number)), *map(_count, counts), _options(group)])
+    rows.append(["total", *map(_count, totals), ""])
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     return "\n".join(
         "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:4], widths[1:]), row[4]]).rstrip()

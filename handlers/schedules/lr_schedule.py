@@ -17,7 +17,7 @@ from ...engine.horizon import Horizon
 from ...engine.schedulers import advance, read
 from ...engine.state import State
 from .by_updates import ByUpdates
-from .making import Made, Make, look_ahead, make, optimizer_of, ready, restore
+from .making import Made, Make, check, look_ahead, make, optimizer_of, ready, restore
 from .scheduled import Scheduled
 
 logger = logging.getLogger("camshaft")
@@ -81,7 +81,7 @@ class LRSchedule:
         object.__setattr__(self, "name", self.name or usual)
         object.__setattr__(self, "_ready", ready(self.scheduler))
         if self._ready is not None:
-            self._check(self._ready)
+            check(self._ready, self.monitor, self.field)
 
     def attach(self, engine: Engine[Any, Any]) -> None:
         """Step by the trigger; save the scheduler with the run."""
@@ -96,7 +96,7 @@ class LRSchedule:
             engine.objects[self.name] = self._ready
         else:  # before a checkpoint is loaded into it
             engine.on(Events.LOADING, stage=Stage.MEASURE)(self.begin)
-            engine.on(Events.STARTED, stage=Stage.MEASURE)(self.note)
+        engine.on(Events.STARTED, stage=Stage.MEASURE)(self.note)
         engine.on(self._trigger)(self.step)
         if self._ready is None or isinstance(self._ready, ByUpdates):
             engine.on(Events.EPOCH_COMPLETED)(self.end_epoch)
@@ -119,10 +119,13 @@ class LRSchedule:
         state.engine.objects[self.name] = self._make(optimizer, horizon)
 
     def note(self, state: State[Any, Any]) -> None:
-        """Remember for how long a run the schedule is."""
-        optimizer = optimizer_of(state, self.optimizer)
-        horizon = look_ahead(state, optimizer, self._trigger)
-        state.recall(self, Noted).horizon = asdict(horizon)
+        """Remember for how long a run the schedule is, and that of one resumed steps were made."""
+        scheduler = self._of(state)
+        if state.iteration > 0:  # torch looks for them in this process, and would warn
+            scheduler.optimizer._opt_called = True  # type: ignore[attr-defined]
+        if self._ready is None:
+            horizon = look_ahead(state, scheduler.optimizer, self._trigger)
+            state.recall(self, Noted).horizon = asdict(horizon)
 
     def step(self, state: State[Any, Any]) -> None:
         """Keep the rate that was used, then step the scheduler."""
@@ -164,7 +167,7 @@ class LRSchedule:
 
     def _make(self, optimizer: Optimizer, horizon: Horizon) -> LRScheduler:
         made = make(self.scheduler, optimizer, horizon, self._trigger, self.field)
-        self._check(made)
+        check(made, self.monitor, self.field)
         return made
 
     def _carry_on(
@@ -194,24 +197,6 @@ class LRSchedule:
             return None
         look.at = written
         return ranks.agreed(float(state.metrics[self.monitor]))
-
-    def _check(self, scheduler: LRScheduler) -> None:
-        """Refuse a plateau without a metric, a metric without one, a field that none moves."""
-        is_plateau = isinstance(scheduler, ReduceLROnPlateau)
-        kind = type(scheduler).__name__
-        if is_plateau and self.monitor is None:
-            raise ValueError(
-                "ReduceLROnPlateau needs a metric to look at: LRSchedule(..., monitor='val/loss')"
-            )
-        if self.monitor is not None and not is_plateau and not isinstance(scheduler, ByUpdates):
-            raise ValueError(
-                f"{kind} looks at no metric; leave monitor= out, or use ReduceLROnPlateau"
-            )
-        if (moved := getattr(scheduler, "field", "lr")) != self.field:
-            raise ValueError(
-                f"LRSchedule(..., field={self.field!r}): this {kind} moves {moved!r}; other fields "
-                "are moved by schedules of pieces, such as linear(), or by timm's schedulers"
-            )
 
 
 @dataclass

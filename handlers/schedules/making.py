@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from ...engine.events import Events, Trigger
 from ...engine.horizon import Horizon, horizon_of
@@ -72,6 +72,27 @@ def make(
     if any(each.needs_total for each in schedules):
         total = _units(when, horizon, schedules)
     return Scheduled(optimizer, schedules, total, field)
+
+
+def check(scheduler: LRScheduler, monitor: str | None, field: str) -> None:
+    """Refuse a plateau without a metric, a metric without one, a field that none moves.
+
+    Raises:
+        ValueError: It is one of these.
+    """
+    is_plateau = isinstance(scheduler, ReduceLROnPlateau)
+    kind = type(scheduler).__name__
+    if is_plateau and monitor is None:
+        raise ValueError(
+            "ReduceLROnPlateau needs a metric to look at: LRSchedule(..., monitor='val/loss')"
+        )
+    if monitor is not None and not is_plateau and not isinstance(scheduler, ByUpdates):
+        raise ValueError(f"{kind} looks at no metric; leave monitor= out, or use ReduceLROnPlateau")
+    if (moved := getattr(scheduler, "field", "lr")) != field:
+        raise ValueError(
+            f"LRSchedule(..., field={field!r}): this {kind} moves {moved!r}; other fields "
+            "are moved by schedules of pieces, such as linear(), or by timm's schedulers"
+        )
 
 
 def optimizer_of(state: State[Any, Any], given: Optimizer | None) -> Optimizer:

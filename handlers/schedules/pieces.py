@@ -21,8 +21,11 @@ def warmup(length: Length, start: float = 0.0) -> Schedule:
 
 def hold(length: Length = None) -> Schedule:
     """Stay at the value at which the piece before has ended; as the last piece, a cool-down."""
-    piece = Piece(_text("hold", length=(length, None)), length, lambda begin, *_: begin, True)
-    return Schedule((piece,))
+
+    def value(begin: float, done: int, length: int | None) -> float:
+        return begin
+
+    return Schedule((Piece(_text("hold", length=(length, None)), length, value, is_endless=True),))
 
 
 def linear(final: float = 0.0, length: Length = None, start: float | None = None) -> Schedule:
@@ -136,7 +139,7 @@ def noam(d_model: int, warmup_steps: int) -> Schedule:
     def value(begin: float, done: int, _: int | None) -> float:
         step = done + 1
         rising = step * warmup_steps**-1.5 if warmup_steps else math.inf
-        return begin * d_model**-0.5 * min(step**-0.5, rising)
+        return float(begin * d_model**-0.5 * min(step**-0.5, rising))
 
     return Schedule((Piece(f"noam({d_model}, {warmup_steps})", None, value, is_endless=True),))
 
