@@ -66,6 +66,7 @@ def test_norms_can_be_left_to_go_on_and_dropout_always_does():
     modes = seen_each_epoch(engine, model, lambda model: [m.training for m in model.backbone])
     engine.run(BATCHES, max_epochs=1)
     assert modes == [[True, False, True, True]]
+    assert all(module.training for module in model.modules())  # given back
 
 
 def test_a_norm_without_parameters_is_meant_by_its_name():

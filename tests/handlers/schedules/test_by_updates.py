@@ -10,6 +10,7 @@ import torch
 
 from camshaft import Events, supervised
 from camshaft.handlers import Checkpoint, LRSchedule
+from camshaft.handlers.checkpoint.settings import changes, settings
 
 
 class Told:
@@ -152,3 +153,12 @@ def test_another_field_is_said_to_the_handler_as_well():
     with pytest.raises(ValueError, match="moves 'momentum'"):
         LRSchedule(scheduler)
     assert LRSchedule(scheduler, field="momentum").metric == "momentum"
+
+
+def test_progress_is_no_setting():
+    engine, *_ = script(KINDS["timm cosine by epochs"])
+    compared = []
+    engine.on(Events.STARTED)(lambda state: compared.append(settings(engine.objects)))
+    engine.run(BATCHES, max_epochs=4)
+    compared.append(settings(engine.objects))
+    assert changes(*compared) == []
