@@ -12,7 +12,7 @@ from torch.nn import Module, Parameter
 from ...engine.engine import Engine
 from ...engine.events import EventEnum, Events, Stage, Trigger
 from ...engine.state import State
-from ...engine.supervised import unwrap
+from ...engine.wrappers import unwrap
 from .patterns import Pattern, known, label, matches
 
 
