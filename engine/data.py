@@ -56,10 +56,7 @@ class Feed(Generic[Batch]):
 
     def length(self) -> int | None:
         """The batches of an epoch, if that is known."""
-        if self.epoch_length is not None:
-            return self.epoch_length
-        length = length_of(self.data)
-        return length if self.most is None or length is None else min(length, self.most)
+        return length_of_epoch(self.data, self.epoch_length, self.most)
 
     def epoch(self, state: State[Batch, Any]) -> Iterator[Batch]:
         """The batches that are left of this epoch, and of `max_iterations`."""
@@ -183,6 +180,14 @@ class Feed(Generic[Batch]):
                 f"{', '.join(changed)}. Pass the data that the run was left with; between two "
                 "epochs it may change"
             )
+
+
+def length_of_epoch(data: object, epoch_length: int | None, most: int | None) -> int | None:
+    """The batches of an epoch, if that is known."""
+    if epoch_length is not None:
+        return epoch_length
+    length = length_of(data)
+    return length if most is None or length is None else min(length, most)
 
 
 UNDER_WAY: set[Feed[Any]] = set()

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic
 
-from .data import Feed
+from .data import Feed, length_of_epoch
 from .events import Events
 from .moments import Moments, explain
 from .signals import label
@@ -50,6 +50,8 @@ class Loop(Generic[Batch, Output]):
         state, moments = self.state, self.moments
         late: list[BaseException] = []
         try:
+            # Here already, for what has to be made before a saved state is put back into it.
+            state.epoch_length = length_of_epoch(self.data, self.epoch_length, self.most)
             moments.announce(Events.LOADING, state)
             if self._is_over():
                 self._say_why()
@@ -74,7 +76,6 @@ class Loop(Generic[Batch, Output]):
     def _run_epochs(self) -> None:
         feed = self.feed = Feed(self.data, self.state, self.epoch_length, self.most)
         try:
-            self.state.epoch_length = feed.length()
             self.moments.announce(Events.STARTED, self.state)
             feed.take_up(self.state)  # not before: the first part of the run has had its STARTED
             while not self._is_over():

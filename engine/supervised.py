@@ -98,7 +98,7 @@ def supervised(
         objects["scaler"] = scaler
     engine: Engine[Any, Output] = Engine(pair.train, evaluate=pair.evaluate, objects=objects)
     engine.rehearsal = pair.rehearse
-    return engine.add(pair)
+    return engine.add(pair.update, pair)
 
 
 @dataclass(frozen=True, eq=False)

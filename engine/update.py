@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -13,6 +13,9 @@ from torch.optim import Optimizer
 from . import ranks
 from .events import EventEnum, Events
 from .state import State
+
+if TYPE_CHECKING:
+    from .engine import Engine
 
 # Looking a member up in its class is a Python function on 3.11; a global is not.
 GRADIENTS_READY = Events.GRADIENTS_READY
@@ -67,6 +70,9 @@ class Update:
         self.event = event
         plain = getattr(optimizer.zero_grad, "__func__", None) is Optimizer.zero_grad
         self._clear = partial(clear_gradients, optimizer) if plain else optimizer.zero_grad
+
+    def attach(self, engine: Engine[Any, Any]) -> None:
+        """Be known to the engine: schedules over a whole run ask it how its steps are made."""
 
     def __call__(
         self, state: State[Any, Any], loss: Tensor, weight: Tensor | float | None = None

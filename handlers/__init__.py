@@ -8,13 +8,14 @@ if TYPE_CHECKING:
     from .checkpoint import Checkpoint, Export, best, checkpoints, every, latest
     from .clip_grad import ClipGradNorm, ClipGradValue
     from .early_stopping import EarlyStopping
+    from .fine_tuning import Freeze, describe_groups, norms_and_biases, parameter_groups
     from .loggers import JSONLines, TensorBoard
-    from .lr_schedule import LRSchedule
     from .measurements import GarbageCollection, RankLogs, SystemUse, Throughput, WeightNorms
     from .metrics import Average, Metrics, Totals
     from .preemption import StopAfter, StopOnSignal
     from .profile import Profile
     from .progress_bar import ProgressBar
+    from .schedules import LRSchedule
     from .terminate_on_nan import TerminateOnNaN
     from .time_handlers import TimeHandlers
     from .validate import Validate
@@ -29,8 +30,9 @@ else:
             "EarlyStopping": ".early_stopping",
             "Export": ".checkpoint",
             "GarbageCollection": ".measurements",
+            "Freeze": ".fine_tuning",
             "JSONLines": ".loggers",
-            "LRSchedule": ".lr_schedule",
+            "LRSchedule": ".schedules",
             "Metrics": ".metrics",
             "Profile": ".profile",
             "ProgressBar": ".progress_bar",
@@ -47,8 +49,11 @@ else:
             "WeightNorms": ".measurements",
             "best": ".checkpoint",
             "checkpoints": ".checkpoint",
+            "describe_groups": ".fine_tuning",
             "every": ".checkpoint",
             "latest": ".checkpoint",
+            "norms_and_biases": ".fine_tuning",
+            "parameter_groups": ".fine_tuning",
         },
     )
 
@@ -59,6 +64,7 @@ __all__ = [
     "ClipGradValue",
     "EarlyStopping",
     "Export",
+    "Freeze",
     "GarbageCollection",
     "JSONLines",
     "LRSchedule",
@@ -78,8 +84,11 @@ __all__ = [
     "WeightNorms",
     "best",
     "checkpoints",
+    "describe_groups",
     "every",
     "latest",
+    "norms_and_biases",
+    "parameter_groups",
 ]
 
 

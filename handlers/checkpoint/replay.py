@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from typing import Any
@@ -10,10 +9,8 @@ from typing import Any
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
+from ...engine.schedulers import DRIVEN, advance, fields_of
 from .settings import Change, is_of
-
-DRIVEN = ("lr", "initial_lr", "momentum", "betas")
-"""What schedules move in a group of parameters."""
 
 
 def schedules_to_replay(objects: Mapping[str, Any], changed: Iterable[str]) -> list[str]:
@@ -30,12 +27,13 @@ def schedules_to_replay(objects: Mapping[str, Any], changed: Iterable[str]) -> l
         of_optimizer = [key for key, each in objects.items() if each is scheduler.optimizer]
         if isinstance(scheduler, ReduceLROnPlateau):
             continue
-        if not any(is_of(name, key) or _is_rate(key, of_optimizer) for key in changed):
+        if not any(is_of(name, key) or _moves(scheduler, key, of_optimizer) for key in changed):
             continue
         sharing = [
             other
             for other, each in _schedules(objects).items()
             if each.optimizer is scheduler.optimizer
+            and not {*fields_of(each)}.isdisjoint(fields_of(scheduler))
         ]
         if len(sharing) > 1:
             raise ValueError(
@@ -55,13 +53,17 @@ def replay(scheduler: LRScheduler, saved: Mapping[str, Any] | None) -> list[dict
     Raises:
         ValueError: The schedule is not that long.
     """
-    steps = 0 if saved is None or "num_bad_epochs" in saved else _steps(saved)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # that no optimizer's step came before
-        for _ in range(steps - _steps(scheduler.state_dict())):
-            scheduler.step()
-    groups = scheduler.optimizer.param_groups
-    return [{key: deepcopy(group[key]) for key in DRIVEN if key in group} for group in groups]
+    if saved is not None:
+        advance(scheduler, saved)
+    fields = fields_of(scheduler)
+    return [
+        {
+            key: deepcopy(value)
+            for key, value in group.items()
+            if key.removeprefix("initial_").partition(".")[0] in fields
+        }
+        for group in scheduler.optimizer.param_groups
+    ]
 
 
 def put_settings(objects: Mapping[str, Any], changes: Iterable[Change]) -> None:
@@ -76,8 +78,7 @@ def put_settings(objects: Mapping[str, Any], changes: Iterable[Change]) -> None:
             for number, group in enumerate(each.param_groups):
                 prefix = "" if len(each.param_groups) == 1 else f"{number}."
                 mine = {key.removeprefix(prefix): own[key] for key in own if key.startswith(prefix)}
-                if "initial_lr" in group and "lr" in mine:
-                    mine["initial_lr"] = mine["lr"]
+                mine |= {f"initial_{k}": mine[k] for k in mine if f"initial_{k}" in group}
                 group.update(deepcopy(mine))
 
 
@@ -85,11 +86,9 @@ def _schedules(objects: Mapping[str, Any]) -> dict[str, LRScheduler]:
     return {name: each for name, each in objects.items() if isinstance(each, LRScheduler)}
 
 
-def _is_rate(key: str, optimizers: list[str]) -> bool:
-    rates = ("lr", "max_lr", "min_lr", "swa_lr", "base_momentum", "max_momentum")
-    return key.rpartition(".")[2] in rates and any(is_of(name, key) for name in optimizers)
-
-
-def _steps(saved: Mapping[str, Any]) -> int:
-    """How often it was stepped; a chain of schedules knows it by its links."""
-    return int(saved["last_epoch"] if "last_epoch" in saved else _steps(saved["_schedulers"][0]))
+def _moves(scheduler: LRScheduler, key: str, optimizers: list[str]) -> bool:
+    """True if the setting is one of its optimizer's that the schedule starts from."""
+    fields = fields_of(scheduler)
+    if fields == DRIVEN:
+        fields = ("lr", "max_lr", "min_lr", "swa_lr", "base_momentum", "max_momentum")
+    return key.rpartition(".")[2] in fields and any(is_of(name, key) for name in optimizers)

@@ -13,15 +13,19 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from ...engine.schedulers import given
 from ...engine.wrappers import HIDDEN
 
 PROGRESS = frozenset(
     {
         *("last_epoch", "_step_count", "_last_lr", "_is_initial", "_get_lr_called_within_step"),
-        *("T_cur", "T_i", "best", "num_bad_epochs", "cooldown_counter"),
+        *("T_cur", "T_i", "best", "num_bad_epochs", "cooldown_counter", "epochs", "metric"),
     }
 )
 """What a scheduler's state_dict holds besides its settings."""
+
+BASES = ("base_lrs", "bases", "base_values")
+"""What a scheduler's state_dict holds of its optimizer's settings."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,7 @@ def settings(objects: Mapping[str, Any]) -> dict[str, Any]:
         elif isinstance(each, LRScheduler):
             own = dict(_of_schedule(each.state_dict()))
             if any(each.optimizer is other for other in objects.values()):  # these tell its rates
-                own = {key: own[key] for key in own if key.rpartition(".")[2] != "base_lrs"}
+                own = {key: own[key] for key in own if key.rpartition(".")[2] not in BASES}
         else:
             continue
         found[f"{name}.class"] = type(each).__name__
@@ -90,12 +94,10 @@ def is_of(name: str, setting: str) -> bool:
 def _of_groups(groups: list[dict[str, Any]]) -> Iterator[tuple[str, Any]]:
     for number, group in enumerate(groups):
         prefix = "" if len(groups) == 1 else f"{number}."
-        for key, value in group.items():
-            if key == "lr":
-                yield f"{prefix}lr", group.get("initial_lr", value)
-            elif key == "param_names":  # a wrapped model has them longer
+        for key, value in given(group).items():
+            if key == "param_names":  # a wrapped model has them longer
                 yield f"{prefix}{key}", [_short(name) for name in value]
-            elif key not in ("params", "initial_lr"):
+            elif key != "params":
                 yield f"{prefix}{key}", value
 
 

@@ -8,7 +8,13 @@ from camshaft.engine.late import late
 
 
 @pytest.mark.parametrize(
-    "package", ["camshaft", "camshaft.handlers", "camshaft.handlers.checkpoint"]
+    "package",
+    [
+        "camshaft",
+        "camshaft.handlers",
+        "camshaft.handlers.checkpoint",
+        "camshaft.handlers.schedules",
+    ],
 )
 def test_every_public_name_is_there_and_listed(package):
     module = importlib.import_module(package)

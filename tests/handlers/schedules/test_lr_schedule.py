@@ -2,10 +2,18 @@
 
 import pytest
 import torch
-from torch.optim.lr_scheduler import CosineAnnealingLR, ReduceLROnPlateau, StepLR
+from torch.optim.lr_scheduler import (
+    ChainedScheduler,
+    CosineAnnealingLR,
+    LinearLR,
+    ReduceLROnPlateau,
+    SequentialLR,
+    StepLR,
+)
 
 from camshaft import Engine, Events, State, Update
-from camshaft.handlers import LRSchedule
+from camshaft.handlers import Checkpoint, LRSchedule
+from camshaft.handlers.schedules import cosine, hold, warmup
 
 
 def build(make_scheduler, accumulate=1, scaler=None, groups=1, **arguments):
@@ -142,3 +150,36 @@ def test_a_plateau_does_not_count_a_value_twice_and_an_old_one_is_an_error(allow
 def test_what_is_no_scheduler_is_refused():
     with pytest.raises(TypeError, match="needs a torch scheduler"):
         LRSchedule(torch.optim.SGD([torch.nn.Parameter(torch.zeros(()))], lr=0.1))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda o, h: CosineAnnealingLR(o, h.epochs),
+        lambda o, h: cosine(),
+        lambda o, h: SequentialLR(o, [LinearLR(o), CosineAnnealingLR(o, 5)], [1]),
+        lambda o, h: ChainedScheduler([LinearLR(o), StepLR(o, 1)]),
+    ],
+    ids=["cosine", "pieces", "sequence", "chain"],
+)
+@pytest.mark.parametrize("stop_at", [1, 2, 3])
+def test_torch_has_nothing_to_warn_of_when_an_epoch_ends_before_a_resumed_run_steps(
+    make, stop_at, tmp_path
+):
+    for _ in range(2):
+        engine, *_ = build(lambda optimizer: make, when=Events.EPOCH_COMPLETED)
+        engine.add(Checkpoint(tmp_path, resume=True))
+        engine.on(Events.ITERATION_COMPLETED(at=stop_at))(lambda state: state.interrupt("pause"))
+        engine.run([1.0] * 2, max_epochs=4)
+
+
+def test_the_rate_and_the_clock_of_a_skipped_step_stay_and_the_next_step_is_right():
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0, growth_interval=1000)
+    engine, used, logged = build(
+        lambda optimizer: warmup(1, start=0.5).then(hold()), accumulate=2, scaler=scaler
+    )
+    steps = []
+    engine.on(Events.ITERATION_COMPLETED(every=2))(lambda state: steps.append(state.step))
+    engine.run([1.0, 1.0, float("inf"), 1.0, 1.0, 1.0], max_epochs=1)
+    assert steps == [1, 1, 2]
+    assert used == logged == [0.05, 0.1]

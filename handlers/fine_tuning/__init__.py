@@ -1,0 +1,7 @@
+"""Fine-tuning: groups of parameters by their names, and layers that are frozen for a while."""
+
+from .freeze import Freeze
+from .parameter_groups import describe_groups, parameter_groups
+from .patterns import norms_and_biases
+
+__all__ = ["Freeze", "describe_groups", "norms_and_biases", "parameter_groups"]

@@ -1,0 +1,163 @@
+"""Layers that do not train, for a part of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from dataclasses import field as field_of
+from typing import Any
+
+from torch.nn import Module, Parameter
+
+from ...engine.engine import Engine
+from ...engine.events import EventEnum, Events, Stage, Trigger
+from ...engine.state import State
+from ...engine.wrappers import unwrap
+from .patterns import Pattern, known, label, matches
+
+
+@dataclass(frozen=True, eq=False)
+class Freeze:
+    """Freeze a part of the model while it trains, until a trigger thaws it.
+
+    Frozen parameters have `requires_grad` False and no gradient, so no optimizer of torch moves
+    them, not by weight decay or momentum either. Norms that keep running statistics, such as
+    BatchNorm, are put into evaluation mode with them. Several of these make a gradual unfreezing;
+    a parameter that two of them mean trains when both have thawed it. What is frozen when the run
+    is closed is given back as it was found.
+
+    The optimizer has to know the parameters from the start: build it before, or of
+    `parameter_groups(..., frozen=True)`. `DistributedDataParallel` needs
+    `find_unused_parameters=True`.
+
+    Args:
+        pattern: Which parameters: a glob such as `"backbone.*"`, a compiled regular expression,
+            or a function of name and parameter.
+        when: When to freeze; from the start of the run by default.
+        until: When to thaw; never by default.
+        norms: False to let frozen norms go on with their running statistics.
+        model: Whose parameters; `engine.objects["model"]` by default.
+
+    Raises:
+        ValueError: The pattern matches no parameter; found when the run starts.
+
+    >>> Freeze("backbone.*", until=Events.EPOCH_STARTED(at=3)).name
+    'backbone'
+    """
+
+    pattern: Pattern
+    when: EventEnum | Trigger = Events.STARTED
+    until: EventEnum | Trigger | None = None
+    norms: bool = True
+    model: Module | None = None
+    name: str = field_of(init=False)
+
+    def __post_init__(self) -> None:
+        """Take the name of what is frozen."""
+        object.__setattr__(self, "name", label(self.pattern))
+
+    def attach(self, engine: Engine[Any, Any]) -> None:
+        """Freeze and thaw by the triggers, before anything else of the moment."""
+        engine.on(Events.LOADING, stage=Stage.MEASURE)(self.look)
+        engine.on(Events.STARTED, stage=Stage.MEASURE)(self.take_up)
+        if not self._is_from_the_start:
+            engine.on(self.when, stage=Stage.MEASURE)(self.freeze)
+        if self.until is not None:
+            engine.on(self.until, stage=Stage.MEASURE)(self.thaw)
+        engine.on(Events.CLOSED)(self.give_back)
+
+    def look(self, state: State[Any, Any]) -> None:
+        """Note how everything is before any of these handlers changes it.
+
+        Raises:
+            ValueError: The pattern matches nothing.
+        """
+        found, model = state.recall(self, Found, saved=False), self._model(state)
+        for name, each in model.named_parameters():
+            if matches(self.pattern, name, each):
+                found.parameters[name] = each, each.requires_grad
+        if not found.parameters:
+            names = known(name for name, _ in model.named_parameters())
+            raise ValueError(f"Freeze({self.name!r}) matches no parameter; there are {names}")
+        if self.norms:
+            means = (m for name, m in _norms(model) if self._means_norm(name, m))
+            found.norms = [(module, module.training) for module in means]
+
+    def take_up(self, state: State[Any, Any]) -> None:
+        """Freeze at the start, or what is frozen in the run that goes on."""
+        held = state.recall(self, Held)
+        held.frozen = self._is_from_the_start if held.frozen is None else held.frozen
+        self._apply(state)
+
+    def freeze(self, state: State[Any, Any]) -> None:
+        """Freeze now."""
+        state.recall(self, Held).frozen = True
+        self._apply(state)
+
+    def thaw(self, state: State[Any, Any]) -> None:
+        """Thaw now, but for what another one holds."""
+        state.recall(self, Held).frozen = False
+        self._apply(state)
+
+    def give_back(self, state: State[Any, Any]) -> None:
+        """Leave everything as it was before the run."""
+        found = state.recall(self, Found, saved=False)
+        for parameter, trains in found.parameters.values():
+            parameter.requires_grad_(trains)
+        for module, training in found.norms:
+            module.training = training
+
+    @property
+    def _is_from_the_start(self) -> bool:
+        return Trigger.of(self.when) == Trigger.of(Events.STARTED)
+
+    def _apply(self, state: State[Any, Any]) -> None:
+        assert state.engine is not None
+        own = state.recall(self, Found, saved=False)
+        others = [each for each in state.engine.handlers.values() if isinstance(each, Freeze)]
+        holding = [each for each in others if state.recall(each, Held).frozen]
+        found = [state.recall(each, Found, saved=False) for each in holding]
+        held = {id(parameter) for each in found for parameter, _ in each.parameters.values()}
+        resting = {id(module) for each in found for module, _ in each.norms}
+        for parameter, trains in own.parameters.values():
+            parameter.requires_grad_(trains and id(parameter) not in held)
+            if not parameter.requires_grad:
+                parameter.grad = None
+        for module, training in own.norms:
+            module.training = training and id(module) not in resting
+
+    def _means_norm(self, name: str, norm: Module) -> bool:
+        own = dict(norm.named_parameters(name, recurse=False)) or {f"{name}.weight": Parameter()}
+        return any(matches(self.pattern, *each) for each in own.items())
+
+    def _model(self, state: State[Any, Any]) -> Module:
+        assert state.engine is not None
+        model = self.model or state.engine.objects.get("model")
+        if not isinstance(model, Module):
+            raise RuntimeError(
+                'Freeze does not know whose layers to freeze: the engine has no objects["model"], '
+                f"only {sorted(state.engine.objects)}; pass model= to Freeze"
+            )
+        return unwrap(model)
+
+
+@dataclass
+class Held:
+    """Whether it is frozen now; None before the run has begun."""
+
+    frozen: bool | None = None
+
+
+@dataclass
+class Found:
+    """What the pattern means, and how it was before the run."""
+
+    parameters: dict[str, tuple[Parameter, bool]] = field_of(default_factory=dict)
+    norms: list[tuple[Module, bool]] = field_of(default_factory=list)
+
+
+def _norms(model: Module) -> Iterator[tuple[str, Module]]:
+    """The modules that keep running statistics, such as BatchNorm."""
+    for name, module in model.named_modules():
+        if getattr(module, "running_mean", None) is not None:
+            yield name, module

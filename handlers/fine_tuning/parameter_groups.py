@@ -1,0 +1,125 @@
+"""Groups of parameters for an optimizer, by patterns of names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch.nn import Module, Parameter
+from torch.optim import Optimizer
+
+from .patterns import Pattern, known, label, matches
+
+DEFAULT = "default"
+
+
+def parameter_groups(
+    model: Module, patterns: Mapping[Pattern, Mapping[str, Any]], *, frozen: bool = False
+) -> list[dict[str, Any]]:
+    """Sort the parameters of a model into groups with options of their own.
+
+    The first pattern that matches a parameter takes it; what none takes is in the group
+    `"default"`, with the optimizer's own options. Parameters that are frozen are left out, and
+    shared ones are in one group. The groups have names, by which rates are logged.
+
+    Args:
+        model: Whose parameters; not yet wrapped, so that their names are plain.
+        patterns: For each group its options, such as `{"backbone.*": {"lr": 1e-4}}`, by a glob,
+            a compiled regular expression, or a function of name and parameter. The option
+            `"name"` names the group.
+        frozen: True to take in what is frozen too, because it is to be thawed later.
+
+    Raises:
+        ValueError: A pattern takes no parameter, or two groups have one name.
+
+    >>> from torch.nn import Linear, Sequential
+    >>> model = Sequential(Linear(2, 3), Linear(3, 1))
+    >>> groups = parameter_groups(model, {"0.*": {"lr": 0.01}})
+    >>> [(group["name"], len(group["params"])) for group in groups]
+    [('0', 2), ('default', 2)]
+    """
+    if not isinstance(patterns, Mapping):
+        raise TypeError(f"parameter_groups got {patterns!r}; it needs a dict: pattern -> options")
+    named = {name: each for name, each in model.named_parameters() if frozen or each.requires_grad}
+    groups = {pattern: dict[str, Parameter]() for pattern in patterns}
+    rest = dict[str, Parameter]()
+    for name, parameter in named.items():
+        found = (pattern for pattern in patterns if matches(pattern, name, parameter))
+        first = next(found, None)
+        (rest if first is None else groups[first])[name] = parameter
+    for pattern, members in groups.items():
+        if not members:
+            raise ValueError(_empty(pattern, model, named))
+    made = [
+        {"name": label(pattern), **patterns[pattern], "params": list(members.values())}
+        for pattern, members in groups.items()
+    ]
+    if rest:
+        made.append({"name": DEFAULT, "params": list(rest.values())})
+    names = [group["name"] for group in made]
+    if len(set(names)) < len(names):
+        raise ValueError(f"two groups have one name: {names}; give one of them another by 'name'")
+    return made
+
+
+def describe_groups(groups: Optimizer | Sequence[Mapping[str, Any]]) -> str:
+    """A table of the parameter groups: name, tensors, elements, how many train, and options.
+
+    >>> from torch.nn import Linear
+    >>> print(describe_groups(parameter_groups(Linear(2, 3), {"bias": {"weight_decay": 0.0}})))
+    group    tensors  elements  trainable  options
+    bias           1         3          3  weight_decay=0.0
+    default        1         6          6
+    total          2         9          9
+    """
+    groups = groups.param_groups if isinstance(groups, Optimizer) else groups
+    rows = [["group", "tensors", "elements", "trainable", "options"]]
+    totals = [0, 0, 0]
+    for number, group in enumerate(groups):
+        members: list[Parameter] = list(group["params"])
+        trainable = sum(each.numel() for each in members if each.requires_grad)
+        counts = [len(members), sum(each.numel() for each in members), trainable]
+        totals = [a + b for a, b in zip(totals, counts, strict=True)]
+        rows.append([str(group.get("name", number)), *map(_count, counts), _options(group)])
+    rows.append(["total", *map(_count, totals), ""])
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    return "\n".join(
+        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:4], widths[1:]), row[4]]).rstrip()
+        for row in rows
+    )
+
+
+def _options(group: Mapping[str, Any]) -> str:
+    """What was given, without what is off or as it always is."""
+    shown = {
+        key: value
+        for key, value in group.items()
+        if key not in ("params", "name", "param_names")
+        and value is not None
+        and value is not False
+        and not key.startswith("initial_")
+    }
+    return ", ".join(f"{key}={value!r}" for key, value in shown.items())
+
+
+def _count(number: int) -> str:
+    return f"{number:,}"
+
+
+def _empty(pattern: Pattern, model: Module, named: Mapping[str, Parameter]) -> str:
+    """Why a pattern has taken nothing."""
+    means = [name for name, each in model.named_parameters() if matches(pattern, name, each)]
+    if not means:
+        return (
+            f"the pattern {label(pattern)!r} matches no parameter; there are "
+            f"{known(name for name, _ in model.named_parameters())}"
+        )
+    if not any(name in named for name in means):
+        return (
+            f"all that {label(pattern)!r} matches is frozen; drop the pattern, or pass frozen=True "
+            "to take it in because it is to be thawed later"
+        )
+    return (
+        f"all that {label(pattern)!r} matches is taken by patterns before it: "
+        f"{known(means)}; put it first, or drop it"
+    )

@@ -1,0 +1,220 @@
+"""Learning-rate schedules, and schedules of whatever else an optimizer is set to."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import asdict, dataclass
+from dataclasses import field as field_of
+from typing import Any
+
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+
+from ...engine import ranks
+from ...engine.engine import Engine
+from ...engine.events import EventEnum, Events, Stage, Trigger
+from ...engine.horizon import Horizon
+from ...engine.schedulers import advance, read
+from ...engine.state import State
+from .by_updates import ByUpdates
+from .making import Made, Make, check, look_ahead, make, optimizer_of, ready, restore
+from .scheduled import Scheduled
+
+logger = logging.getLogger("camshaft")
+
+
+class ScheduleEvents(EventEnum):
+    """What happens to a schedule of pieces."""
+
+    PIECE_COMPLETED = "piece_completed"
+    """A piece has ended, such as the warm-up; the next one begins with the step that follows."""
+
+
+@dataclass(frozen=True, eq=False)
+class LRSchedule:
+    """Step a schedule: after each performed optimizer step, or whenever `when` says.
+
+    The rate that the last step used becomes the metric `"lr"` before the schedule changes it;
+    with several parameter groups it is one metric each, `"lr/0"`, `"lr/1"`, ..., or by the
+    groups' `"name"`. A step that was skipped, as after a float16 overflow, moves no schedule.
+
+    What depends on how long the run is, is made when the run starts: a schedule of pieces, such as
+    `warmup(500).then(cosine(final=0.1))`, or what a function makes of the optimizer and the
+    `Horizon` of the run, such as
+    `lambda optimizer, horizon: OneCycleLR(optimizer, 0.1, total_steps=horizon.steps)`.
+
+    Args:
+        scheduler: Any torch scheduler; one like timm's, with `step_update`, which is told of each
+            update, and by `step` of each epoch; a schedule of pieces, or one for each group; or a
+            function that makes one of these. It is saved with the run, as `engine.objects[name]`.
+        when: `STEP_COMPLETED` by default; `EPOCH_COMPLETED` for a schedule by epochs, which is
+            the default where there is a `monitor`.
+        monitor: The metric that `ReduceLROnPlateau` looks at, such as `"val/loss"`.
+        name: Tells several schedules apart; `"scheduler"` by default, or for another field
+            `"<field>_scheduler"`. With a name of one's own the metric is `"lr/<name>"`.
+        field: What pieces move: `"lr"`, `"weight_decay"`, `"momentum"`, `"betas.0"`.
+        optimizer: Whose groups are moved by what is made when the run starts;
+            `engine.objects["optimizer"]` by default.
+        allow_stale: True to let `ReduceLROnPlateau` look more often than is measured, as in
+            `EarlyStopping`.
+
+    Raises:
+        TypeError: It is nothing that can be stepped.
+        ValueError: `ReduceLROnPlateau` has no `monitor`, or another scheduler has one.
+    """
+
+    scheduler: Made | Make
+    when: EventEnum | Trigger | None = None
+    monitor: str | None = None
+    name: str = ""
+    field: str = "lr"
+    optimizer: Optimizer | None = None
+    allow_stale: bool = False
+    metric: str = field_of(init=False)
+    """What the rates are called as metrics."""
+    _ready: LRScheduler | None = field_of(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Refuse what is no scheduler, a plateau without a metric, and a metric without one."""
+        usual = "scheduler" if self.field == "lr" else f"{self.field}_scheduler"
+        has_own_name = self.name not in ("", usual)
+        object.__setattr__(
+            self, "metric", f"{self.field}/{self.name}" if has_own_name else self.field
+        )
+        object.__setattr__(self, "name", self.name or usual)
+        object.__setattr__(self, "_ready", ready(self.scheduler))
+        if self._ready is not None:
+            check(self._ready, self.monitor, self.field)
+
+    def attach(self, engine: Engine[Any, Any]) -> None:
+        """Step by the trigger; save the scheduler with the run."""
+        others = (each for each in engine.handlers.values() if each is not self)
+        taken = [each.name for each in others if isinstance(each, LRSchedule)]
+        if self.name in taken or self.name in engine.objects:
+            raise ValueError(
+                f"the engine has an object {self.name!r} already; give this schedule another name: "
+                "LRSchedule(..., name='critic_scheduler')"
+            )
+        if self._ready is not None:
+            engine.objects[self.name] = self._ready
+        else:  # before a checkpoint is loaded into it
+            engine.on(Events.LOADING, stage=Stage.MEASURE)(self.begin)
+        engine.on(Events.STARTED, stage=Stage.MEASURE)(self.note)
+        engine.on(self._trigger)(self.step)
+        if self._ready is None or isinstance(self._ready, ByUpdates):
+            engine.on(Events.EPOCH_COMPLETED)(self.end_epoch)
+
+    def begin(self, state: State[Any, Any]) -> None:
+        """Make the schedule of this run, or see whether that of a run carried on still fits.
+
+        Raises:
+            ValueError: What it needs to know of the run cannot be known.
+        """
+        assert state.engine is not None
+        optimizer = optimizer_of(state, self.optimizer)
+        horizon = look_ahead(state, optimizer, self._trigger)
+        before: LRScheduler | None = state.engine.objects.get(self.name)
+        if state.iteration > 0 or state.position is not None:
+            self._carry_on(state, before, horizon)
+            return
+        if before is not None:  # of another run of this engine
+            restore(optimizer, self.field)
+        state.engine.objects[self.name] = self._make(optimizer, horizon)
+
+    def note(self, state: State[Any, Any]) -> None:
+        """Remember for how long a run the schedule is, and that of one resumed steps were made."""
+        scheduler = self._of(state)
+        if state.iteration > 0:  # torch looks for them in this process, and would warn
+            scheduler.optimizer._opt_called = True  # type: ignore[attr-defined]
+        if self._ready is None:
+            horizon = look_ahead(state, scheduler.optimizer, self._trigger)
+            state.recall(self, Noted).horizon = asdict(horizon)
+
+    def step(self, state: State[Any, Any]) -> None:
+        """Keep the rate that was used, then step the scheduler."""
+        scheduler = self._of(state)
+        groups = scheduler.optimizer.param_groups
+        if len(groups) == 1:
+            state.metrics[self.metric] = read(groups[0], self.field)
+        else:
+            for number, group in enumerate(groups):
+                state.metrics[f"{self.metric}/{group.get('name', number)}"] = read(
+                    group, self.field
+                )
+        if not isinstance(scheduler, ReduceLROnPlateau):
+            scheduler.step()
+            if isinstance(scheduler, Scheduled) and scheduler.is_at_joint:
+                state.fire(ScheduleEvents.PIECE_COMPLETED)
+        elif (value := self._look(state)) is not None:
+            scheduler.step(value)
+
+    def end_epoch(self, state: State[Any, Any]) -> None:
+        """Tell a scheduler like timm's that an epoch is over."""
+        scheduler = self._of(state)
+        if isinstance(scheduler, ByUpdates):
+            scheduler.step_epoch(state.epoch, self._look(state))
+
+    @property
+    def _trigger(self) -> Trigger:
+        by_metric = self.monitor is not None and not isinstance(self._ready, ByUpdates)
+        default = Events.EPOCH_COMPLETED if by_metric else Events.STEP_COMPLETED
+        return Trigger.of(self.when or default)
+
+    def _of(self, state: State[Any, Any]) -> LRScheduler:
+        """The scheduler of this run."""
+        if self._ready is not None:
+            return self._ready
+        assert state.engine is not None
+        scheduler: LRScheduler = state.engine.objects[self.name]
+        return scheduler
+
+    def _make(self, optimizer: Optimizer, horizon: Horizon) -> LRScheduler:
+        made = make(self.scheduler, optimizer, horizon, self._trigger, self.field)
+        check(made, self.monitor, self.field)
+        return made
+
+    def _carry_on(
+        self, state: State[Any, Any], before: LRScheduler | None, horizon: Horizon
+    ) -> None:
+        """Leave the schedule of a run carried on as it is, unless the run has another length."""
+        assert state.engine is not None
+        if before is None:
+            raise RuntimeError(
+                f"this engine has no schedule {self.name!r} to carry the run on with, since it is "
+                "made when a run starts; carry the state on with the engine that ran it, or resume "
+                "from a checkpoint"
+            )
+        if not (changed := _changes(state.recall(self, Noted).horizon, asdict(horizon))):
+            return
+        restore(before.optimizer, self.field)
+        made = state.engine.objects[self.name] = self._make(before.optimizer, horizon)
+        advance(made, before.state_dict())
+        logger.warning("the schedule %r is now that of a run with %s", self.name, changed)
+
+    def _look(self, state: State[Any, Any]) -> float | None:
+        """The metric, unless it was not written since the last look."""
+        if self.monitor is None:
+            return None
+        look, metrics = state.recall(self, Look), state.metrics
+        if not metrics.is_new(self.monitor, look.at, allow_stale=self.allow_stale):
+            return None
+        look.at = metrics.written(self.monitor)
+        return ranks.agreed(float(state.metrics[self.monitor]))
+
+
+@dataclass
+class Noted:
+    """For how long a run a schedule was made."""
+
+    horizon: dict[str, int | None] = field_of(default_factory=dict)
+
+
+@dataclass
+class Look:
+    """Which write of its metric a schedule has looked at: no value counts twice."""
+
+    at: int = 0
+
+
+def _changes(old: dict[str, int | None], new: dict[str, int | None]) -> str:
+    return ", ".join(f"{key}: {old[key]} -> {new[key]}" for key in old if old[key] != new[key])

@@ -1,0 +1,139 @@
+"""Schedules as values: pieces, one after the other, each from where the one before has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+Length = int | float | None
+Value = Callable[[float, int, int | None], float]
+"""The factor by what the piece began with, the steps since then, and its length."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of a schedule; two are equal that say the same."""
+
+    text: str
+    length: Length
+    """Steps, as a whole number; a fraction of the run, as a float; or what others leave: None."""
+    value: Value = field(compare=False, repr=False)
+    is_endless: bool = False
+    """True if the value does not depend on the piece's length."""
+
+    def __post_init__(self) -> None:
+        """Refuse what is no length."""
+        length = self.length
+        if length is None or (type(length) is int and length >= 0):
+            return
+        if isinstance(length, float) and 0 <= length <= 1:
+            return
+        raise ValueError(
+            f"{self.text}: {length!r} is no length; it needs a number of steps, such as 1000, a "
+            "fraction of the run, such as 0.1, or None for what the other pieces leave of the run"
+        )
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A factor for each step of a run: pieces joined in sequence.
+
+    The factor multiplies what the optimizer was given, so 1 is the full learning rate. Step 0 is
+    the rate of the first step. A piece begins with the value at which the one before has ended.
+
+    >>> from camshaft.handlers.schedules import cosine, warmup
+    >>> schedule = warmup(2).then(cosine(final=0.1))
+    >>> schedule
+    warmup(2).then(cosine(0.1))
+    >>> [round(factor, 3) for factor in schedule.factors(6)]
+    [0.0, 0.5, 1.0, 0.868, 0.55, 0.232]
+    """
+
+    pieces: tuple[Piece, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse two pieces that each take what is left."""
+        if [piece.length for piece in self.pieces].count(None) > 1:
+            raise ValueError(
+                f"{self!r}: two pieces take what is left of the run; give all but one a length"
+            )
+
+    def then(self, other: Schedule) -> Schedule:
+        """This schedule, and the other one from where it ends."""
+        if not isinstance(other, Schedule):
+            raise TypeError(f"then({other!r}): needs a schedule, such as cosine()")
+        return Schedule(self.pieces + other.pieces)
+
+    @property
+    def needs_total(self) -> bool:
+        """True if it depends on how long the run is."""
+        *others, last = self.pieces
+        if any(not isinstance(piece.length, int) for piece in others):
+            return True
+        return not (isinstance(last.length, int) or (last.length is None and last.is_endless))
+
+    def plan(self, total: int | None = None) -> Plan:
+        """The schedule over a run of `total` steps, which is not needed if all lengths are steps.
+
+        Raises:
+            ValueError: The pieces are longer than the run.
+        """
+        if total is None and self.needs_total:
+            raise ValueError(f"{self!r} depends on how long the run is: plan(total)")
+        begins, joints = [1.0], self._joints(total)
+        for piece, (start, end) in zip(self.pieces, pairwise(joints), strict=False):
+            begins.append(piece.value(begins[-1], end - start, end - start))
+        return Plan(self.pieces, joints, tuple(begins), total)
+
+    def factors(self, total: int) -> list[float]:
+        """The factor of each step of a run of so many steps: to look at, or to plot."""
+        plan = self.plan(total)
+        return [plan(step) for step in range(total)]
+
+    def _joints(self, total: int | None) -> tuple[int, ...]:
+        """The step at which each piece begins; and at which the last one ends, if it does."""
+        lengths: list[float | None] = [
+            piece.length * (total or 0) if isinstance(piece.length, float) else piece.length
+            for piece in self.pieces
+        ]
+        taken = sum(length for length in lengths if length is not None)
+        if total is not None and round(taken) > total and self.needs_total:
+            raise ValueError(f"{self!r} takes {round(taken)} steps, and the run has {total}")
+        joints, place = [0], 0.0
+        for length in lengths:
+            if length is None and total is None:
+                break
+            place += total - taken if length is None and total is not None else length or 0
+            joints.append(round(place))
+        return tuple(joints)
+
+    def __repr__(self) -> str:
+        """The schedule as one writes it."""
+        first, *others = (piece.text for piece in self.pieces)
+        return first + "".join(f".then({each})" for each in others)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A schedule over a run of known length: the factor by the number of steps performed.
+
+    It is a function that torch's `LambdaLR` takes.
+    """
+
+    pieces: tuple[Piece, ...]
+    joints: tuple[int, ...]
+    """The step at which each piece begins, from 0; and at which the last one ends, if it does."""
+    begins: tuple[float, ...]
+    """The factor at each joint."""
+    total: int | None
+
+    def __call__(self, step: int) -> float:
+        """The factor of the step that follows when so many have been performed."""
+        number = max(n for n in range(len(self.pieces)) if self.joints[n] <= step)
+        start, end = self.joints[number], None
+        if number + 1 < len(self.joints):
+            end = self.joints[number + 1]
+            step = min(step, end)  # whatever comes after the end is as at the end
+        length = None if end is None else end - start
+        return self.pieces[number].value(self.begins[number], step - start, length)

@@ -1,0 +1,253 @@
+"""Schedules made when the run starts: of the horizon, saved and carried on like any other."""
+
+import logging
+
+import pytest
+import torch
+from torch.optim.lr_scheduler import (
+    ChainedScheduler,
+    CosineAnnealingLR,
+    ExponentialLR,
+    LambdaLR,
+    LinearLR,
+    OneCycleLR,
+    ReduceLROnPlateau,
+    SequentialLR,
+)
+
+from camshaft import Engine, EventEnum, Events, Update, supervised
+from camshaft.handlers import Checkpoint, LRSchedule
+from camshaft.handlers.schedules import (
+    ScheduleEvents,
+    cosine,
+    hold,
+    linear,
+    warmup,
+    warmup_stable_decay,
+)
+
+MADE = {
+    "one cycle": lambda o, h: OneCycleLR(o, 0.1, total_steps=h.steps),
+    "cosine": lambda o, h: CosineAnnealingLR(o, h.steps),
+    "lambda": lambda o, h: LambdaLR(o, lambda step: 1 - step / (2 * h.steps)),
+    "sequence": lambda o, h: SequentialLR(
+        o, [LinearLR(o, 0.1, total_iters=3), CosineAnnealingLR(o, h.steps - 3)], [3]
+    ),
+    "chain": lambda o, h: ChainedScheduler([LinearLR(o, 0.1, 1, h.steps), ExponentialLR(o, 0.9)]),
+    "pieces": lambda o, h: warmup(3).then(cosine(0.1)),
+}
+
+
+class Script:
+    """What a process makes anew each time it is started."""
+
+    def __init__(self, schedule, *, accumulate=2, stop_at=None, directory=None, **arguments):
+        torch.manual_seed(0)
+        self.model = torch.nn.Linear(2, 1)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), 0.1, momentum=0.9)
+        self.engine = supervised(
+            self.model, self.optimizer, torch.nn.functional.mse_loss, accumulate=accumulate
+        )
+        checkpoint = () if directory is None else (Checkpoint(directory, resume=True, **arguments),)
+        self.engine.add(*checkpoint, LRSchedule(schedule))  # in either order
+        self.used = []
+        self.engine.on(Events.GRADIENTS_READY)(
+            lambda state: self.used.append(self.optimizer.param_groups[0]["lr"])
+        )
+        if stop_at is not None:
+            self.engine.on(Events.ITERATION_COMPLETED(at=stop_at))(
+                lambda state: state.interrupt("pause")
+            )
+
+    def run(self, **limits):
+        batches = [(torch.full((1, 2), float(n)), torch.zeros(1, 1)) for n in range(5)]
+        state = self.engine.run(batches, **({"max_epochs": 3} | limits))
+        return state, self.used, [p.tolist() for p in self.model.parameters()]
+
+
+def test_the_total_of_steps_counts_short_windows():
+    seen = []
+
+    def make(optimizer, horizon):
+        seen.append(horizon)
+        return CosineAnnealingLR(optimizer, horizon.steps)
+
+    script = Script(make)
+    state, used, _ = script.run()
+    assert (seen[0].steps, seen[0].epochs, seen[0].steps_per_epoch) == (9, 3, 3)
+    assert state.step == len(used) == 9
+    assert script.engine.objects["scheduler"].get_last_lr() == [pytest.approx(0.0)]
+
+
+@pytest.mark.parametrize("kind", MADE)
+@pytest.mark.parametrize("stop_at", [1, 7, 12])
+def test_the_rates_are_the_same_whether_the_run_is_resumed_or_not(kind, stop_at, tmp_path):
+    _, expected, weights = Script(MADE[kind]).run()
+    first, used, _ = Script(MADE[kind], stop_at=stop_at, directory=tmp_path).run()
+    assert first.stop_reason == "pause"
+    _, more, resumed = Script(MADE[kind], directory=tmp_path).run()
+    assert used + more == expected
+    assert resumed == weights
+
+
+@pytest.mark.parametrize("kind", MADE)
+def test_the_rates_are_the_same_when_a_state_is_carried_on(kind):
+    _, expected, weights = Script(MADE[kind]).run()
+    script = Script(MADE[kind], stop_at=7)
+    state, *_ = script.run()
+    _, used, carried = script.run(state=state)
+    assert used == expected
+    assert carried == weights
+
+
+TOLD = {
+    "one cycle": "scheduler.total_steps",
+    "cosine": "scheduler.T_max",
+    "pieces": "scheduler.total",
+}
+
+
+@pytest.mark.parametrize("kind", TOLD)
+def test_a_changed_horizon_is_told_as_old_and_new_and_an_override_follows_it(kind, tmp_path):
+    Script(MADE[kind], stop_at=8, directory=tmp_path).run()
+    with pytest.raises(ValueError, match=f"{TOLD[kind]}: 9 in the checkpoint -> 15 in the script"):
+        Script(MADE[kind], directory=tmp_path).run(max_epochs=5)
+    _, more, _ = Script(MADE[kind], directory=tmp_path, override=["scheduler"]).run(max_epochs=5)
+    _, whole, _ = Script(MADE[kind]).run(max_epochs=5)
+    assert more == whole[-len(more) :]
+    assert len(more) == 10
+
+
+@pytest.mark.parametrize("kind", ["one cycle", "cosine", "sequence", "pieces"])
+def test_a_run_carried_on_to_another_length_follows_the_schedule_of_that_length(kind, caplog):
+    script = Script(MADE[kind])
+    state, *_ = script.run()
+    with caplog.at_level(logging.WARNING, logger="camshaft"):
+        _, used, _ = script.run(state=state, max_epochs=5)
+    assert "'scheduler' is now that of a run with max_epochs: 3 -> 5" in caplog.text
+    _, whole, _ = Script(MADE[kind]).run(max_epochs=5)
+    assert used[9:] == whole[9:]
+
+
+@pytest.mark.parametrize("kind", MADE)
+def test_another_run_of_the_engine_begins_its_schedule_anew(kind):
+    script = Script(MADE[kind])
+    _, used, _ = script.run()
+    script.run()
+    assert used[9:] == used[:9]
+
+
+def test_a_schedule_by_epochs_lasts_as_many_epochs():
+    used = []
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 1.0)
+    engine = supervised(model, optimizer, torch.nn.functional.mse_loss)
+    engine.add(LRSchedule(linear(), when=Events.EPOCH_COMPLETED))
+    engine.on(Events.EPOCH_STARTED)(lambda state: used.append(optimizer.param_groups[0]["lr"]))
+    engine.run([(torch.ones(1, 2), torch.ones(1, 1))] * 3, max_epochs=4)
+    assert used == [1.0, 0.75, 0.5, 0.25]
+
+
+def hand_written(*handlers, accumulate=1):
+    weight = torch.nn.Parameter(torch.zeros(()))
+    optimizer = torch.optim.SGD([weight], 0.1)
+    update = Update(optimizer, accumulate=accumulate)
+    return Engine(
+        lambda state, batch: update(state, weight * batch),
+        *(*handlers, update),
+        objects={"optimizer": optimizer},
+    )
+
+
+def test_a_step_of_ones_own_tells_of_its_accumulation_by_its_update():
+    engine = hand_written(LRSchedule(MADE["cosine"]), accumulate=2)
+    state = engine.run([1.0] * 5, max_epochs=3)
+    assert state.step == engine.objects["scheduler"].T_max == 9
+
+
+def test_data_of_unknown_length_is_an_error_before_anything_runs():
+    engine = hand_written(LRSchedule(MADE["cosine"]))
+    ran = []
+    engine.on(Events.STARTED)(ran.append)
+    with pytest.raises(ValueError, match="or epoch_length= to say what an epoch is"):
+        engine.run(iter([1.0] * 5), max_epochs=1)
+    assert not ran
+    assert engine.run(iter([1.0] * 5), max_steps=4).step == 4
+    assert engine.run(iter([1.0] * 5), max_epochs=1, epoch_length=5).step == 5
+
+
+def test_a_schedule_whose_lengths_are_steps_asks_for_no_horizon():
+    engine = hand_written(LRSchedule(warmup(2).then(hold())))
+    assert engine.run(iter([1.0] * 5), max_epochs=1).step == 5
+
+
+class Own(EventEnum):
+    CRITIC_UPDATED = "critic_updated"
+
+
+def test_each_optimizer_has_a_schedule_of_its_own():
+    weights = [torch.nn.Parameter(torch.zeros(())) for _ in range(2)]
+    first, second = (torch.optim.SGD([weight], 1.0) for weight in weights)
+    main, critic = Update(first, accumulate=2), Update(second, event=Own.CRITIC_UPDATED)
+
+    def step(state, batch):
+        main(state, weights[0] * batch)
+        critic(state, weights[1] * batch)
+
+    engine = Engine(
+        *(step, main, critic),
+        LRSchedule(linear(), optimizer=first),
+        LRSchedule(linear(), optimizer=second, when=Own.CRITIC_UPDATED, name="critic"),
+    )
+    rows = []
+    engine.on(Events.ITERATION_COMPLETED)(lambda state: rows.append(dict(state.metrics)))
+    state = engine.run([1.0] * 4, max_epochs=1)
+    assert [row["lr/critic"] for row in rows] == [1.0, 0.75, 0.5, 0.25]
+    assert [row.get("lr") for row in rows] == [None, 1.0, 1.0, 0.5]
+    assert (state.step, state.counts[Own.CRITIC_UPDATED]) == (2, 4)
+
+
+def test_the_clock_of_another_optimizer_is_refused():
+    weight = torch.nn.Parameter(torch.zeros(()))
+    optimizer = torch.optim.SGD([weight], 1.0)
+    update = Update(optimizer, event=Own.CRITIC_UPDATED)
+    engine = Engine(
+        lambda state, batch: update(state, weight * batch),
+        *(update, LRSchedule(linear(), optimizer=optimizer)),
+    )
+    with pytest.raises(ValueError, match=r"pass LRSchedule\(\.\.\., when=Own.CRITIC_UPDATED\)"):
+        engine.run([1.0], max_epochs=1)
+
+
+def test_mistakes_are_told():
+    with pytest.raises(RuntimeError, match="pass optimizer= to LRSchedule"):
+        Engine(lambda state, batch: None, LRSchedule(cosine())).run([1], max_epochs=1)
+    with pytest.raises(TypeError, match="the function of LRSchedule made None; it needs"):
+        hand_written(LRSchedule(lambda o, h: None)).run([1.0], max_epochs=1)
+    with pytest.raises(ValueError, match="needs a metric to look at"):
+        hand_written(LRSchedule(lambda o, h: ReduceLROnPlateau(o))).run([1.0], max_epochs=1)
+    with pytest.raises(ValueError, match="cannot be stepped by .*every=2"):
+        hand_written(LRSchedule(cosine(), when=Events.STEP_COMPLETED(every=2))).run(
+            [1.0], max_epochs=1
+        )
+    with pytest.raises(ValueError, match="give this schedule another name"):
+        hand_written(LRSchedule(cosine()), LRSchedule(linear()))
+    state = hand_written(LRSchedule(cosine())).run([1.0], max_epochs=1)
+    with pytest.raises(RuntimeError, match="no schedule 'scheduler' to carry the run on with"):
+        hand_written(LRSchedule(cosine())).run([1.0], max_epochs=2, state=state)
+
+
+def test_a_save_before_the_decay_can_be_continued_to_another_length(tmp_path):
+    schedule = warmup_stable_decay(2, decay_length=0.4)
+    script = Script(schedule, accumulate=1)
+    script.engine.add(
+        Checkpoint(tmp_path, when=ScheduleEvents.PIECE_COMPLETED(at=2))  # the stable one
+    )
+    script.run(max_epochs=2)  # 10 steps, of which 4 decay
+    saved = list(tmp_path.glob("iteration-*"))
+    assert [int(path.name.removeprefix("iteration-")) for path in saved] == [6]
+    longer = Script(schedule, accumulate=1, directory=tmp_path, override=["scheduler"])
+    _, used, _ = longer.run(max_epochs=4)
+    _, whole, _ = Script(schedule, accumulate=1).run(max_epochs=4)
+    assert used == whole[6:]
+    assert used[:6] == [0.1] * 6

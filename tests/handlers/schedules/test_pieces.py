@@ -1,0 +1,175 @@
+"""The pieces of schedules: exact ends, joints without a gap, the formulas of the papers."""
+
+import math
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from camshaft.handlers.schedules import (
+    cosine,
+    curve,
+    exponential,
+    hold,
+    inverse,
+    inverse_sqrt,
+    linear,
+    noam,
+    polynomial,
+    restarts,
+    sqrt,
+    tri_stage,
+    warmup,
+    warmup_stable_decay,
+)
+from camshaft.handlers.schedules.pieces import DECAYS
+
+FALLING = {
+    "linear": linear,
+    "cosine": cosine,
+    "sqrt": sqrt,
+    "exponential": exponential,
+    "inverse": inverse,
+    "polynomial": lambda final, length=None: polynomial(1.5, final, length),
+}
+kinds = st.sampled_from(sorted(FALLING))
+finals = st.floats(1e-3, 1.0)
+
+
+@given(kind=kinds, final=finals, warm=st.integers(0, 50), rest=st.integers(1, 80))
+def test_the_peak_is_at_the_end_of_the_warm_up_and_the_end_is_exact(kind, final, warm, rest):
+    plan = warmup(warm).then(FALLING[kind](final)).plan(warm + rest)
+    factors = [plan(step) for step in range(warm + rest + 10)]
+    assert factors[warm] == 1.0
+    assert factors[0] == (0.0 if warm else 1.0)
+    assert factors[warm + rest :] == [final] * 10
+    assert factors[: warm + 1] == sorted(factors[: warm + 1])
+    assert factors[warm:] == sorted(factors[warm:], reverse=True) or final == 1.0
+    assert all(0.0 <= factor <= 1.0 for factor in factors) or final == 1.0
+
+
+@given(
+    falls=st.lists(st.tuples(kinds, finals, st.integers(20, 60)), min_size=1, max_size=4),
+    cooldown=st.integers(1, 20),
+)
+def test_each_piece_begins_where_the_one_before_has_ended(falls, cooldown):
+    schedule = warmup(20)
+    for kind, final, length in falls:
+        schedule = schedule.then(FALLING[kind](final, length))
+    plan = schedule.then(hold(cooldown)).plan()
+    factors = [plan(step) for step in range(plan.joints[-1])]
+    assert factors[-cooldown:] == [falls[-1][1]] * cooldown
+    for joint, (_, final, _) in zip(plan.joints[2:], falls, strict=False):
+        assert plan(joint) == final
+        late = [plan(joint - n) for n in (2, 1, 0)]
+        assert min(late) <= late[1] <= max(late)
+
+
+@pytest.mark.parametrize("decay", sorted(DECAYS))
+def test_the_stable_phase_of_warmup_stable_decay_is_the_rate_itself(decay):
+    schedule = warmup_stable_decay(0.1, 0.1, decay, final=0.01)
+    assert schedule.plan(100).joints == (0, 10, 90, 100)
+    factors = schedule.factors(100)
+    assert factors[10:91] == [1.0] * 81
+    assert all(a > b for a, b in pairwise(factors[90:]))
+    assert schedule.plan(100)(100) == 0.01
+
+
+def test_a_cosine_with_warm_up_and_cool_down_does_not_drop():
+    factors = warmup(10).then(cosine(0.1)).then(hold(20)).factors(100)
+    assert factors[10] == 1.0
+    assert factors[80:] == [0.1] * 20
+    assert max(a - b for a, b in pairwise(factors[10:])) < math.pi / 2 / 70
+    assert factors[45] == pytest.approx(0.55)
+
+
+def test_restarts_are_longer_and_lower():
+    plan = warmup(100, start=0.2).then(restarts(80, final=0.2, cycle_mul=1.2, lr_mul=0.5)).plan()
+    assert (plan(0), plan(50), plan(100)) == (0.2, pytest.approx(0.6), 1.0)
+    assert (plan(180), plan(276)) == (0.5, 0.25)
+    assert plan(140) == pytest.approx(0.6)
+    assert plan(179) == pytest.approx(0.2, abs=0.01)
+    assert plan(180 + 48) == pytest.approx(0.3)
+
+
+def test_what_follows_whole_cycles_begins_at_their_end():
+    assert restarts(10, final=0.5).then(hold(5)).factors(35)[30:] == [0.5] * 5
+
+
+def test_tri_stage():
+    plan = tri_stage().plan(1000)
+    assert plan.joints == (0, 100, 500, 1000)
+    assert (plan(0), plan(100), plan(500), plan(1000)) == (0.01, 1.0, 1.0, 0.01)
+    assert plan(750) == pytest.approx(0.1)
+
+
+def test_polynomial_is_a_power_of_what_is_left():
+    plan = polynomial(1.5, final=0.2).plan(100)
+    assert plan(36) == pytest.approx(0.2 + 0.8 * 0.64**1.5)
+    assert plan(100) == 0.2
+
+
+def test_noam_is_the_schedule_of_the_paper():
+    plan = noam(512, 4000).plan()
+    assert plan(3999) == pytest.approx(512**-0.5 * 4000**-0.5)
+    assert plan(0) == pytest.approx(512**-0.5 * 4000**-1.5)
+    assert plan(15999) == pytest.approx(512**-0.5 * 16000**-0.5)
+    assert noam(4, 0).plan()(0) == 0.5
+
+
+def test_inverse_sqrt_peaks_at_the_warm_up_and_falls_by_the_root():
+    plan = inverse_sqrt(100, start=0.1).plan()
+    assert (plan(0), plan(100), plan(400), plan(10_000)) == (0.1, 1.0, 0.5, 0.1)
+    assert inverse_sqrt(100).then(linear(length=0.5)).factors(800)[600] == pytest.approx(0.25)
+
+
+def test_the_square_root_falls_fast_and_the_inverse_is_a_line_of_its_own():
+    assert sqrt().plan(100)(25) == 0.5
+    assert inverse(0.1).plan(100)(50) == pytest.approx(1 / 5.5)
+
+
+def test_a_function_of_ones_own_is_a_piece():
+    def bump(progress):
+        return 1 - progress**2
+
+    schedule = warmup(10).then(curve(bump))
+    assert schedule.factors(20)[15] == 0.75
+    assert repr(schedule) == "warmup(10).then(curve(bump))"
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        warmup(3, start=0.1).then(cosine(0.1, 0.5)).then(hold(5)),
+        tri_stage(),
+        warmup_stable_decay(5, 0.2, "inverse", 0.1),
+        restarts(10, 0.1, cycle_mul=2.0, lr_mul=0.5),
+        inverse_sqrt(4, start=0.5),
+        noam(8, 4),
+        polynomial(2.0, 0.1, 7).then(linear(0.5, 3, start=0.2)),
+    ],
+    ids=repr,
+)
+def test_a_schedule_is_written_as_it_is_made(schedule):
+    assert eval(repr(schedule)) == schedule
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: warmup(1000.0), "1000.0 is no length"),
+        (lambda: cosine(length=-1), "-1 is no length"),
+        (lambda: hold().then(cosine()), "give all but one a length"),
+        (lambda: exponential(0.0), "needs a final factor above 0"),
+        (lambda: polynomial(0), "needs a number above 0"),
+        (lambda: restarts(0), "whole number of steps a cycle"),
+        (lambda: inverse_sqrt(0.1), "whole number of steps"),
+        (lambda: warmup_stable_decay(1, 1, "square"), "needs one of sqrt, linear"),
+        (lambda: warmup(60).then(cosine(length=0.5)).plan(100), "takes 110 steps, and the run has"),
+        (lambda: cosine().plan(), "depends on how long the run is"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
