@@ -10,28 +10,29 @@ import argparse
 import ast
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 from torch.nn.utils.rnn import pad_sequence
-from torch.utils.data import DataLoader
-from torchmetrics import MeanMetric
+from torch.utils.data import DataLoader, Dataset, Subset
 
 from camshaft import Engine, State, Update
 from camshaft.handlers import (
+    Average,
     Checkpoint,
     ClipGradNorm,
     JSONLines,
-    Metrics,
+    LRSchedule,
     ProgressBar,
     Validate,
     best,
     latest,
 )
+from camshaft.handlers.schedules import cosine, warmup
 
 CHARACTERS = 128  # ASCII; a function with any other is left out
 END, PADDING = 0, 1  # which no source holds
@@ -54,6 +55,19 @@ def functions(longest: int) -> Iterator[Tensor]:
                 source = "\n".join(lines[node.lineno - 1 : node.end_lineno])
                 if source.isascii():
                     yield torch.tensor([*source.encode()[:longest], END], dtype=torch.uint8)
+
+
+class Samples(Dataset[Tensor]):
+    """The functions, by number."""
+
+    def __init__(self, functions: Iterable[Tensor]) -> None:
+        self.functions = list(functions)
+
+    def __len__(self) -> int:
+        return len(self.functions)
+
+    def __getitem__(self, number: int) -> Tensor:
+        return self.functions[number]
 
 
 class Block(nn.Module):
@@ -89,12 +103,15 @@ class GPT(nn.Module):
         self.place = nn.Embedding(longest, width)
         self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(layers)))
         self.norm = nn.LayerNorm(width)
+        for embedding in (self.token, self.place):
+            nn.init.normal_(embedding.weight, std=0.02)
 
     def forward(self, characters: Tensor) -> Tensor:
         """The logits of what follows each character: (batch, time) to (batch, time, 128)."""
         places = self.place.weight[: characters.shape[1]]
         x = self.norm(self.blocks(self.token(characters) + places))
-        return x @ self.token.weight.T
+        logits: Tensor = x @ self.token.weight.T
+        return logits
 
     @torch.no_grad()
     def continued(self, text: str, length: int) -> str:
@@ -114,7 +131,7 @@ def together(samples: Sequence[Tensor]) -> Tensor:
     return pad_sequence(list(samples), batch_first=True, padding_value=PADDING).long()
 
 
-def build(model: GPT, steps: int, accumulate: int, device: torch.device) -> Engine[Tensor, Losses]:
+def build(model: GPT, accumulate: int, device: torch.device) -> Engine[Tensor, Losses]:
     """The engine that trains and evaluates the model."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, betas=(0.9, 0.95))
     update = Update(optimizer, accumulate=accumulate)
@@ -128,21 +145,24 @@ def build(model: GPT, steps: int, accumulate: int, device: torch.device) -> Engi
         total = cross_entropy(
             logits.float().flatten(0, 1), targets.flatten(), ignore_index=PADDING, reduction="sum"
         )
-        characters = (targets != PADDING).sum()
+        count = (targets != PADDING).sum()
         if state.training:
-            update(state, total, weight=characters)
-        return Losses(total.detach(), characters)
+            update(state, total, weight=count)
+        state.metrics["bits"] = total.detach() / count / math.log(2)
+        return Losses(total.detach(), count)
 
-    engine = Engine(step, objects={"model": model, "optimizer": optimizer})
+    engine = Engine(step, update, objects={"model": model, "optimizer": optimizer})
     return engine.add(
-        Metrics({"bits": MeanMetric()}, select=bits),
         ClipGradNorm(1.0),
+        LRSchedule(warmup(50).then(cosine(final=0.1))),
+        Average("bits", over=50, weight=characters),
+        Average("bits", weight=characters),
     )
 
 
-def bits(losses: Losses) -> tuple[Tensor, Tensor]:
-    """Bits a character, weighted by the number of characters."""
-    return losses.total / losses.characters / math.log(2), losses.characters
+def characters(losses: Losses) -> Tensor:
+    """What a batch counts in a mean: as much as it has characters."""
+    return losses.characters
 
 
 def main(arguments: Sequence[str] | None = None) -> State[Tensor, Losses]:
@@ -157,21 +177,21 @@ def main(arguments: Sequence[str] | None = None) -> State[Tensor, Losses]:
 
     torch.manual_seed(0)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    samples = list(functions(options.longest))
-    held_out = samples[::20]
-    train = [sample for number, sample in enumerate(samples) if number % 20]
-    train_loader: DataLoader[Any] = DataLoader(
-        train, options.batch_size, shuffle=True, collate_fn=together
+    samples = Samples(functions(options.longest))
+    held_out = range(0, len(samples), 20)
+    train = [number for number in range(len(samples)) if number % 20]
+    train_loader = DataLoader(
+        Subset(samples, train), options.batch_size, shuffle=True, collate_fn=together
     )
-    val_loader: DataLoader[Any] = DataLoader(held_out, 64, collate_fn=together)
+    val_loader = DataLoader(Subset(samples, held_out), 64, collate_fn=together)
 
     model = GPT(longest=options.longest).to(device)
-    engine = build(model, options.max_steps, options.accumulate, device)
+    engine = build(model, options.accumulate, device)
     engine.add(
         Validate(val_loader),
         Checkpoint(options.directory, keep=latest(1) | best(1, "val/bits"), resume=True),
         JSONLines(options.directory / "rows.jsonl"),
-        ProgressBar("bits", "val/bits"),
+        ProgressBar("bits/mean", "val/bits"),
     )
     state = engine.run(train_loader, max_steps=options.max_steps)
     print(f"{state.step} steps: {float(state.metrics['val/bits']):.2f} bits a character")
