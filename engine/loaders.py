@@ -5,9 +5,7 @@ from __future__ import annotations
 import copy
 import multiprocessing
 import os
-import random
 import signal
-import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sized
 from contextlib import contextmanager
@@ -18,12 +16,11 @@ from threading import Thread
 from typing import Any, TypeGuard
 from weakref import WeakKeyDictionary
 
-import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, get_worker_info
 
 from . import ranks
 from .position import Position
-from .rng import own_generators
+from .rng import own_generators, seed_all
 from .sources import Replayed, check_length, has_persistent_workers, iterate
 
 STOPPING = tuple(
@@ -216,14 +213,6 @@ class Seeded:
         seed, index = one
         seed_all(seed)
         return self.dataset[index]
-
-
-def seed_all(seed: int) -> None:
-    """Seed the generators of Python, torch and, if it is loaded, NumPy."""
-    random.seed(seed)
-    torch.default_generator.manual_seed(seed)  # torch.manual_seed would queue work for each device
-    if numpy := sys.modules.get("numpy"):
-        numpy.random.seed([seed & 0xFFFFFFFF, seed >> 32])
 
 
 @dataclass(frozen=True)

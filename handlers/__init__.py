@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from ..engine.late import late
 
 if TYPE_CHECKING:
+    from .averages import EMA, SWA
     from .checkpoint import Checkpoint, Export, best, checkpoints, every, latest
     from .clip_grad import ClipGradNorm, ClipGradValue
     from .early_stopping import EarlyStopping
@@ -24,6 +25,8 @@ else:
         __name__,
         {
             "Average": ".metrics",
+            "EMA": ".averages",
+            "SWA": ".averages",
             "Checkpoint": ".checkpoint",
             "ClipGradNorm": ".clip_grad",
             "ClipGradValue": ".clip_grad",
@@ -59,6 +62,8 @@ else:
 
 __all__ = [
     "Average",
+    "EMA",
+    "SWA",
     "Checkpoint",
     "ClipGradNorm",
     "ClipGradValue",
