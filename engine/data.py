@@ -36,7 +36,7 @@ class Feed(Generic[Batch]):
         """
         self.data = data
         self.most = most
-        self.source = source_of(data)
+        self.source = source_of(data, each_once=not state.training)
         self.epoch_length = epoch_length
         self._row = None if epoch_length is None else self._passes(state)
         self._pass: Iterator[Any] = iter(())

@@ -21,6 +21,7 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset, get_work
 from . import ranks
 from .position import Position
 from .rng import own_generators, seed_all
+from .shares import unpadded
 from .sources import Replayed, check_length, has_persistent_workers, iterate
 
 STOPPING = tuple(
@@ -49,11 +50,19 @@ class Loader(Replayed[Any]):
 
     data: DataLoader[Any]
 
-    def __init__(self, data: DataLoader[Any]) -> None:
-        """Make the copy, or take one from an earlier run whose workers are still there."""
+    def __init__(self, data: DataLoader[Any], each_once: bool = False) -> None:
+        """Make the copy, or take one from an earlier run whose workers are still there.
+
+        Args:
+            data: The loader.
+            each_once: True to leave out what a sampler repeats to even out the ranks.
+        """
         super().__init__(data)
         self.is_indexed = not isinstance(data.dataset, IterableDataset)
         self.copy = IDLE.pop(data) if data in IDLE else _copy_of(data)
+        if self.is_indexed:
+            sampler = data.sampler if data.batch_sampler is None else data.batch_sampler
+            _indices(self.copy).sampler = unpadded(sampler) if each_once else sampler
 
     def open(self, position: Position, consumed: int) -> Iterator[Any]:
         """Begin a pass, at its first batch or a later one."""

@@ -43,8 +43,11 @@ class Source(Protocol):
         """Let go of the data: the run is over."""
 
 
-def source_of(data: Iterable[Any]) -> Source:
-    """The way to read this data: asked for its place, skipped by index, or read again."""
+def source_of(data: Iterable[Any], each_once: bool = False) -> Source:
+    """The way to read this data: asked for its place, skipped by index, or read again.
+
+    With `each_once`, what a loader's sampler repeats to even out the ranks is left out.
+    """
     if callable(getattr(data, "state_dict", None)) and callable(
         getattr(data, "load_state_dict", None)
     ):
@@ -53,7 +56,7 @@ def source_of(data: Iterable[Any]) -> Source:
         from .loaders import Loader, is_plain
 
         if is_plain(data):
-            return Loader(data)
+            return Loader(data, each_once)
     return Replayed(data)
 
 

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from .averages import EMA, SWA
     from .checkpoint import Checkpoint, Export, best, checkpoints, every, latest
     from .clip_grad import ClipGradNorm, ClipGradValue
+    from .collect import Collect
     from .early_stopping import EarlyStopping
     from .fine_tuning import Freeze, describe_groups, norms_and_biases, parameter_groups
     from .loggers import JSONLines, TensorBoard
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from .profile import Profile
     from .progress_bar import ProgressBar
     from .schedules import LRSchedule
+    from .restore_best import RestoreBest
     from .terminate_on_nan import TerminateOnNaN
     from .time_handlers import TimeHandlers
     from .validate import Validate
@@ -30,6 +32,7 @@ else:
             "Checkpoint": ".checkpoint",
             "ClipGradNorm": ".clip_grad",
             "ClipGradValue": ".clip_grad",
+            "Collect": ".collect",
             "EarlyStopping": ".early_stopping",
             "Export": ".checkpoint",
             "GarbageCollection": ".measurements",
@@ -40,6 +43,7 @@ else:
             "Profile": ".profile",
             "ProgressBar": ".progress_bar",
             "RankLogs": ".measurements",
+            "RestoreBest": ".restore_best",
             "StopAfter": ".preemption",
             "StopOnSignal": ".preemption",
             "SystemUse": ".measurements",
@@ -67,6 +71,7 @@ __all__ = [
     "Checkpoint",
     "ClipGradNorm",
     "ClipGradValue",
+    "Collect",
     "EarlyStopping",
     "Export",
     "Freeze",
@@ -77,6 +82,7 @@ __all__ = [
     "Profile",
     "ProgressBar",
     "RankLogs",
+    "RestoreBest",
     "StopAfter",
     "StopOnSignal",
     "SystemUse",
