@@ -116,6 +116,7 @@ class Supervised:
     def attach(self, engine: Engine[Any, Output]) -> None:
         """Look at the model's mode when a run starts; average the loss in evaluation."""
         engine.on(Events.STARTED, stage=Stage.MEASURE)(self.check_mode)
+        engine.evaluation.on(Events.STARTED, stage=Stage.MEASURE)(self.share_buffers)
         engine.evaluation.on(Events.ITERATION_COMPLETED, stage=Stage.MEASURE)(self.add_loss)
         engine.evaluation.on(Events.EPOCH_COMPLETED(last=True), stage=Stage.MEASURE)(self.mean_loss)
 
@@ -150,6 +151,12 @@ class Supervised:
                 "unless that is what you want",
                 stacklevel=2,
             )
+
+    def share_buffers(self, state: State[Any, Any]) -> None:
+        """Evaluate one model on all ranks: the first one's, as its forward in training would."""
+        if isinstance(self.model, DistributedDataParallel) and self.model.broadcast_buffers:
+            with torch.no_grad():
+                ranks.share(self.model.module.buffers())
 
     def add_loss(self, state: State[Any, Output]) -> None:
         """Add a batch's loss, as often as the batch has samples."""
