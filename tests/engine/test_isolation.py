@@ -9,6 +9,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from camshaft import Engine, Events, supervised
+from camshaft.engine.weights import twin
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"),
@@ -86,9 +87,14 @@ def with_an_exception(engine, loader):
     engine.evaluation.off(fail)
 
 
+def of_other_weights(engine, loader):
+    engine.objects.setdefault("other", twin(engine.objects["model"]))
+    engine.evaluate(loader, weights="other", seed=5)
+
+
 @pytest.mark.parametrize("generator", [False, True], ids=["global", "own generator"])
 @pytest.mark.parametrize("accumulate", [1, 4])
-@pytest.mark.parametrize("evaluate", [over_the_training_data, with_an_exception])
+@pytest.mark.parametrize("evaluate", [over_the_training_data, with_an_exception, of_other_weights])
 def test_evaluating_every_three_batches_changes_no_bit_of_training(evaluate, accumulate, generator):
     losses, weights = weights_after(evaluate, generator, accumulate)
     expected_losses, expected = weights_after(nothing, generator, accumulate)
