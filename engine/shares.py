@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any
+from typing import Any, TypeGuard
 
 from torch.utils.data import BatchSampler, DistributedSampler
 
@@ -47,12 +47,13 @@ class Share:
 
 def unpadded(sampler: Any) -> Any:
     """A sampler or batch sampler as it is, or with the share of a padded `DistributedSampler`."""
-    if type(sampler) is BatchSampler and _pads(sampler.sampler):
-        return BatchSampler(Share(sampler.sampler), sampler.batch_size, sampler.drop_last)  # type: ignore[arg-type]
+    if type(sampler) is BatchSampler and _pads(ones := sampler.sampler):
+        share: Any = Share(ones)  # a BatchSampler takes whatever can be iterated
+        return BatchSampler(share, sampler.batch_size, sampler.drop_last)
     return Share(sampler) if _pads(sampler) else sampler
 
 
-def _pads(sampler: Any) -> bool:
+def _pads(sampler: Any) -> TypeGuard[DistributedSampler[Any]]:
     """True for torch's own way to deal samples out, also in a class derived from it."""
     return isinstance(sampler, DistributedSampler) and (
         type(sampler).__iter__ is DistributedSampler.__iter__
