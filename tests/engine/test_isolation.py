@@ -194,3 +194,22 @@ def test_an_evaluation_after_the_last_batch_does_not_move_the_place_that_the_dat
         return [batch for training, batch in seen if training]
 
     assert drawn(3) == drawn()
+
+
+class Noisy:
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return torch.rand(()) + random.random()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_with_a_seed_samples_that_are_drawn_at_random_are_the_same_each_time(workers):
+    engine, seen = Engine(lambda state, batch: batch.tolist()), []
+    engine.evaluation.on(Events.ITERATION_COMPLETED)(lambda state: seen.append(state.output))
+    loader = DataLoader(Noisy(), 4, num_workers=workers)
+    for seed in (1, 1, 2):
+        torch.rand(())
+        engine.evaluate(loader, seed=seed)
+    assert seen[0] == seen[1] != seen[2]

@@ -301,3 +301,18 @@ def test_an_exception_in_an_evaluation_of_the_average_leaves_the_raw_weights_and
 
     engine.run(loader, max_epochs=1)
     assert len(before) == 2
+
+
+def test_evaluating_the_average_compiles_nothing_anew():
+    compiled, counts = [], []
+
+    def backend(graph, inputs):
+        compiled.append(graph)
+        return graph.forward
+
+    engine, loader = build(EMA(), wrap=lambda model: torch.compile(model, backend=backend))
+    engine.add(Validate(loader, "val"), Validate(loader, "ema", weights="ema"))
+    engine.on(Events.EPOCH_COMPLETED)(lambda state: counts.append(len(compiled)))
+    engine.run(loader, max_epochs=3)
+    assert counts == [counts[0]] * 3
+    assert counts[0] > 0
