@@ -11,7 +11,7 @@ from torch.nn import Module
 
 from ..engine import ranks
 from ..engine.engine import Engine
-from ..engine.events import EventEnum, Events, Stage, Trigger
+from ..engine.events import EventEnum, Events, Trigger
 from ..engine.state import State
 from ..engine.weights import exchange, put, twin
 
@@ -81,7 +81,7 @@ class RestoreBest:
                 f"RestoreBest(..., name='{self.name}_by_loss')"
             )
         objects[self.name] = twin(objects[self.model]).cpu()
-        engine.on(Events.STARTED, stage=Stage.MEASURE)(self.take_back)
+        engine.on(Events.LOADING)(self.take_back)
         engine.on(self.when)(self.look)
         # Behind the last save, which is of the weights that the run ended with.
         engine.on(Events.CLOSED)(self.restore)

@@ -12,6 +12,7 @@ from torch.nn import Module
 
 from ...engine.engine import Engine
 from ...engine.events import Events, Stage, Trigger
+from ...engine.signals import Subscription
 from ...engine.state import State
 from ...engine.weights import pairs_of, put, twin
 
@@ -49,12 +50,11 @@ def keep(handler: EMA | SWA, engine: Engine[Any, Any]) -> None:
             f"the engine has an object {handler.name!r} already; give this average another name: "
             f"{kind}(..., name='slow_{handler.name}')"
         )
-    for name, other in engine.handlers.items():
-        if handler.name in _used_by(other) and _meet(handler.when, getattr(other, "when", None)):
-            raise ValueError(
-                f"{name} evaluates {handler.name!r} in the moment in which {kind} updates it; "
-                f"attach {kind} first"
-            )
+    if early := _evaluated_before(handler, engine):
+        raise ValueError(
+            f"{early} evaluates {handler.name!r} in a moment in which {kind} updates it; attach "
+            f"{kind} first"
+        )
     objects[handler.name] = twin(objects[handler.model])
     engine.on(Events.STARTED, stage=Stage.MEASURE)(handler.begin)
     engine.on(handler.when, stage=Stage.MEASURE)(handler.update)
@@ -122,11 +122,14 @@ def _is_finite(buffer: Tensor) -> bool:
     return bool(torch.isfinite(buffer).all())
 
 
-def _used_by(handler: object) -> list[str]:
-    """The objects that a handler evaluates in the place of others."""
-    weights = getattr(handler, "weights", None)
-    return list(weights.values()) if isinstance(weights, Mapping) else [str(weights)]
-
-
-def _meet(own: Any, other: Any) -> bool:
-    return other is not None and bool(Trigger.of(own).events & Trigger.of(other).events)
+def _evaluated_before(handler: EMA | SWA, engine: Engine[Any, Any]) -> str | None:
+    """Who would evaluate the average in a moment before it is updated there, if anybody."""
+    for event in Trigger.of(handler.when).events | {Events.STARTED}:
+        for each in engine.signal(event).receivers_for(None):
+            if isinstance(each, Subscription) and each.stage is Stage.MEASURE:
+                owner = getattr(each.function, "__self__", None)
+                weights = getattr(owner, "weights", None)
+                used = weights.values() if isinstance(weights, Mapping) else [weights]
+                if handler.name in used:
+                    return engine.name_of(owner)
+    return None

@@ -15,6 +15,7 @@ from camshaft.handlers import (
     Export,
     JSONLines,
     Metrics,
+    RestoreBest,
     Validate,
     best,
     checkpoints,
@@ -274,7 +275,10 @@ def test_an_average_is_updated_before_it_is_evaluated_or_refused():
         build(Validate([], "swa", weights="swa"), SWA())
     with pytest.raises(ValueError, match="attach EMA first"):
         build(Validate([], "ema", weights={"model": "ema"}), EMA(when=Events.EPOCH_COMPLETED))
+    with pytest.raises(ValueError, match="attach EMA first"):
+        build(Validate([], "ema", when=Events.STARTED, weights="ema"), EMA())
     build(Validate([], "swa", weights="ema"), EMA(), SWA())  # steps come before the epoch's end
+    build(RestoreBest("loss", weights="swa"), SWA())  # looks behind all that measures
 
 
 def test_an_exception_in_an_evaluation_of_the_average_leaves_the_raw_weights_and_modes():
