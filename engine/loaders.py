@@ -22,7 +22,7 @@ from . import ranks
 from .position import Position
 from .rng import own_generators, seed_all
 from .shares import unpadded
-from .sources import Replayed, check_length, has_persistent_workers, iterate
+from .sources import Replayed, check_length, has_persistent_workers, iterate, length_of
 
 STOPPING = tuple(
     getattr(signal, name)
@@ -59,10 +59,11 @@ class Loader(Replayed[Any]):
         """
         super().__init__(data)
         self.is_indexed = not isinstance(data.dataset, IterableDataset)
+        self.is_cut = each_once and self.is_indexed
         self.copy = IDLE.pop(data) if data in IDLE else _copy_of(data)
         if self.is_indexed:
             sampler = data.sampler if data.batch_sampler is None else data.batch_sampler
-            _indices(self.copy).sampler = unpadded(sampler) if each_once else sampler
+            _indices(self.copy).sampler = unpadded(sampler) if self.is_cut else sampler
 
     def open(self, position: Position, consumed: int) -> Iterator[Any]:
         """Begin a pass, at its first batch or a later one."""
@@ -80,6 +81,10 @@ class Loader(Replayed[Any]):
         indices.skip()  # workers have been given their first indices by now, or there are none
         check_length(indices.number, consumed)
         return batches
+
+    def length(self) -> int | None:
+        """The batches of a pass: those of the loader, unless some samples are left out."""
+        return length_of(_indices(self.copy).sampler) if self.is_cut else super().length()
 
     def sizes(self) -> dict[str, int]:
         """The batches, if their number is known; samples and batch size, or a stream's workers."""

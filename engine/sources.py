@@ -25,6 +25,10 @@ class Source(Protocol):
         """
         ...
 
+    def length(self) -> int | None:
+        """The batches of a pass, if that is known."""
+        ...
+
     def sizes(self) -> dict[str, int]:
         """What has to be the same for a pass to be taken up in the middle, by name."""
         ...
@@ -73,6 +77,10 @@ class Replayed(Generic[Batch]):
         found = sum(1 for _ in islice(batches, consumed))
         check_length(found, consumed)
         return batches
+
+    def length(self) -> int | None:
+        """The length of the data, if it has one."""
+        return length_of(self.data)
 
     def sizes(self) -> dict[str, int]:
         """The number of batches, if it is known; and of workers, among which a stream is cut."""

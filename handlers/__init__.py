@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from .preemption import StopAfter, StopOnSignal
     from .profile import Profile
     from .progress_bar import ProgressBar
-    from .schedules import LRSchedule
     from .restore_best import RestoreBest
+    from .schedules import LRSchedule
     from .terminate_on_nan import TerminateOnNaN
     from .time_handlers import TimeHandlers
     from .validate import Validate
@@ -65,9 +65,9 @@ else:
     )
 
 __all__ = [
-    "Average",
     "EMA",
     "SWA",
+    "Average",
     "Checkpoint",
     "ClipGradNorm",
     "ClipGradValue",

@@ -16,7 +16,8 @@ def share_of(rank, ranks, training=False, samples=499, **arguments):
     sampler = DistributedSampler(data, num_replicas=ranks, rank=rank, **sampling)
     loader, seen = DataLoader(data, sampler=sampler, **arguments), []
     engine = Engine(lambda state, batch: seen.append(torch.as_tensor(batch).tolist()))
-    engine.run(loader, max_epochs=1) if training else engine.evaluate(loader)
+    state = engine.run(loader, max_epochs=1) if training else engine.evaluate(loader)
+    assert state.epoch_length == len(seen)
     return seen
 
 
