@@ -15,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 from torch.utils._pytree import tree_map_only
 
+from . import ranks
 from .device import Transfer, to_device
 from .engine import Engine
 from .events import Events, Stage

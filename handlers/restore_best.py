@@ -87,14 +87,18 @@ class RestoreBest:
         engine.on(Events.CLOSED)(self.restore)
 
     def look(self, state: State[Any, Any]) -> None:
-        """Keep the weights if the metric is better than any before."""
+        """Keep the weights if the metric is better than any before.
+
+        Raises:
+            LookupError: The metric is of an earlier iteration, and so of other weights.
+        """
         assert state.engine is not None
         record = state.recall(self, Record)
-        written = state.metrics.written(self.monitor)
-        if written == record.looked_at:
+        metrics = state.metrics
+        if not metrics.is_new(self.monitor, record.looked_at):
             return
-        record.looked_at = written
-        value = ranks.agreed(float(state.metrics[self.monitor]))
+        record.looked_at = metrics.written(self.monitor)
+        value = ranks.agreed(float(metrics[self.monitor]))
         if math.isnan(value):
             return
         best, objects = record.best, state.engine.objects

@@ -83,10 +83,10 @@ def test_where_nothing_is_best_the_last_weights_stay_and_it_is_said(caplog):
     assert "score was never a number; the last weights stay" in caplog.text
 
 
-def test_a_metric_that_was_not_measured_anew_is_not_looked_at_again():
-    engine, weight = build([1, 2, 3], when=Events.ITERATION_COMPLETED(after=2))
-    engine.run([1, 1], max_epochs=2)
-    assert weight.item() == 3  # score 1 was found one iteration after it was measured
+def test_a_value_that_was_measured_of_other_weights_is_an_error():
+    engine, _ = build([1, 2, 3], when=Events.ITERATION_COMPLETED(after=2))
+    with pytest.raises(LookupError, match="last written in iteration 2, and this is iteration 3"):
+        engine.run([1, 1], max_epochs=2)
 
 
 @pytest.mark.parametrize("left", [1, 2, 3, 4, 5])
