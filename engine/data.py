@@ -182,9 +182,7 @@ class Feed(Generic[Batch]):
             )
 
 
-def length_of_epoch(
-    length: int | None, epoch_length: int | None, most: int | None
-) -> int | None:
+def length_of_epoch(length: int | None, epoch_length: int | None, most: int | None) -> int | None:
     """The batches of an epoch over data of that length, if that is known."""
     if epoch_length is not None:
         return epoch_length

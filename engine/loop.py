@@ -52,9 +52,7 @@ class Loop(Generic[Batch, Output]):
         late: list[BaseException] = []
         try:
             # Here already, for what has to be made before a saved state is put back into it.
-            state.epoch_length = length_of_epoch(
-                length_of(self.data), self.epoch_length, self.most
-            )
+            state.epoch_length = length_of_epoch(length_of(self.data), self.epoch_length, self.most)
             moments.announce(Events.LOADING, state)
             if self._is_over():
                 self._say_why()
