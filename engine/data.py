@@ -9,7 +9,7 @@ from typing import Any, Generic
 
 from .position import Position
 from .rng import Rng, capture, generators_of, restore, seed_from
-from .sources import length_of, source_of
+from .sources import source_of
 from .state import Batch, State
 
 logger = logging.getLogger("camshaft")
@@ -36,7 +36,7 @@ class Feed(Generic[Batch]):
         """
         self.data = data
         self.most = most
-        self.source = source_of(data)
+        self.source = source_of(data, each_once=not state.training)
         self.epoch_length = epoch_length
         self._row = None if epoch_length is None else self._passes(state)
         self._pass: Iterator[Any] = iter(())
@@ -56,7 +56,7 @@ class Feed(Generic[Batch]):
 
     def length(self) -> int | None:
         """The batches of an epoch, if that is known."""
-        return length_of_epoch(self.data, self.epoch_length, self.most)
+        return length_of_epoch(self.source.length(), self.epoch_length, self.most)
 
     def epoch(self, state: State[Batch, Any]) -> Iterator[Batch]:
         """The batches that are left of this epoch, and of `max_iterations`."""
@@ -182,11 +182,10 @@ class Feed(Generic[Batch]):
             )
 
 
-def length_of_epoch(data: object, epoch_length: int | None, most: int | None) -> int | None:
-    """The batches of an epoch, if that is known."""
+def length_of_epoch(length: int | None, epoch_length: int | None, most: int | None) -> int | None:
+    """The batches of an epoch over data of that length, if that is known."""
     if epoch_length is not None:
         return epoch_length
-    length = length_of(data)
     return length if most is None or length is None else min(length, most)
 
 

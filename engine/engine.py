@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cached_property
 from itertools import count
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
@@ -240,6 +240,8 @@ class Engine(Generic[Batch, Output]):
         data: Iterable[Batch],
         *,
         epoch_length: int | None = None,
+        weights: str | Mapping[str, str] | None = None,
+        seed: int | None = None,
         parent: State[Any, Any] | None = None,
     ) -> State[Batch, Output]:
         """Run one epoch of evaluation over `data`, or over at most `epoch_length` batches of it.
@@ -247,11 +249,52 @@ class Engine(Generic[Batch, Output]):
         The process function sees `state.training` False; the modules in `objects` are in
         evaluation mode and no gradient is recorded. Afterwards everything is as it was, random
         number generators and each module's own mode included; also after an exception.
+
+        Args:
+            data: The batches. What a `DistributedSampler` repeats to even out the ranks is left
+                out, so each sample counts once.
+            epoch_length: How many batches at the most.
+            weights: Whose weights to evaluate, such as `"ema"`: see `using`.
+            seed: Of the random numbers that the evaluation draws, the same each time. Without it
+                they come from the generators as they stand, which the training moves on.
+            parent: The run inside which this one happens.
         """
         state: State[Batch, Output] = State(training=False, max_epochs=1, parent=parent)
         most = shorter(epoch_length, limit(state))
-        with untouched(self.objects, data):
+        with untouched(self.objects, data, seed), self.using(weights or {}):
             return Loop(self.evaluation, state, data, None, most=most).run()
+
+    @contextmanager
+    def using(self, weights: str | Mapping[str, str]) -> Generator[None]:
+        """For the length of a `with`, let a module of `objects` hold the weights of another one.
+
+        A checkpoint that is written inside has the weights of each where they belong. Do not
+        train inside: what the module holds afterwards is what it held before.
+
+        Args:
+            weights: The name of the object to take, such as `"ema"`, for `"model"`; or such names
+                by those of the objects that take them: `{"generator": "generator_ema"}`.
+
+        Raises:
+            ValueError: There is no such object, or its weights have other names or shapes.
+        """
+        pairs = {"model": weights} if isinstance(weights, str) else weights
+        for name in [*pairs, *pairs.values()]:
+            if not hasattr(self.objects.get(name), "parameters"):
+                modules = [n for n, each in self.objects.items() if hasattr(each, "parameters")]
+                raise ValueError(
+                    f"weights={weights!r}: needs {name!r} to be a module among the engine's "
+                    f"objects; those are {', '.join(map(repr, modules)) or 'none'}. Averages come "
+                    "from EMA or SWA; for a module that is not called 'model', write weights="
+                    "{'generator': 'ema'}"
+                )
+        with ExitStack() as stack:
+            if pairs:
+                from .weights import lent  # which needs torch
+
+                for borrower, owner in pairs.items():
+                    stack.enter_context(lent(self.objects[borrower], self.objects[owner]))
+            yield
 
     def describe(self) -> Description:
         """Every moment: who is called, when, in which order, and where it is written.

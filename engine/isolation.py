@@ -7,16 +7,22 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
+from . import ranks
 from .data import is_read
-from .rng import capture, restore
+from .rng import capture, restore, seed_all
 
 
 @contextmanager
-def untouched(objects: Mapping[str, Any], data: object) -> Generator[None]:
+def untouched(objects: Mapping[str, Any], data: object, seed: int | None = None) -> Generator[None]:
     """Put modules into evaluation mode and record no gradients, then leave everything as it was.
 
     That is each module's own `training` flag, the gradient mode, and every random number
     generator, those inside `data` included.
+
+    Args:
+        objects: The modules are among these.
+        data: What is read meanwhile.
+        seed: Of the generators meanwhile, but for those inside `data`; each rank adds its number.
     """
     torch = sys.modules.get("torch")
     modules = [m for each in objects.values() if hasattr(each, "modules") for m in each.modules()]
@@ -30,6 +36,8 @@ def untouched(objects: Mapping[str, Any], data: object) -> Generator[None]:
             data._iterator = None  # type: ignore[attr-defined]
         for module in modules:
             module.training = False
+        if seed is not None:
+            seed_all(seed + ranks.rank())
         with torch.no_grad() if torch else nullcontext():
             yield
     except BaseException:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import copy
 import multiprocessing
 import os
-import random
 import signal
-import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sized
 from contextlib import contextmanager
@@ -18,13 +16,13 @@ from threading import Thread
 from typing import Any, TypeGuard
 from weakref import WeakKeyDictionary
 
-import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, get_worker_info
 
 from . import ranks
 from .position import Position
-from .rng import own_generators
-from .sources import Replayed, check_length, has_persistent_workers, iterate
+from .rng import own_generators, seed_all
+from .shares import unpadded
+from .sources import Replayed, check_length, has_persistent_workers, iterate, length_of
 
 STOPPING = tuple(
     getattr(signal, name)
@@ -52,11 +50,20 @@ class Loader(Replayed[Any]):
 
     data: DataLoader[Any]
 
-    def __init__(self, data: DataLoader[Any]) -> None:
-        """Make the copy, or take one from an earlier run whose workers are still there."""
+    def __init__(self, data: DataLoader[Any], each_once: bool = False) -> None:
+        """Make the copy, or take one from an earlier run whose workers are still there.
+
+        Args:
+            data: The loader.
+            each_once: True to leave out what a sampler repeats to even out the ranks.
+        """
         super().__init__(data)
         self.is_indexed = not isinstance(data.dataset, IterableDataset)
+        self.is_cut = each_once and self.is_indexed
         self.copy = IDLE.pop(data) if data in IDLE else _copy_of(data)
+        if self.is_indexed:
+            sampler = data.sampler if data.batch_sampler is None else data.batch_sampler
+            _indices(self.copy).sampler = unpadded(sampler) if self.is_cut else sampler
 
     def open(self, position: Position, consumed: int) -> Iterator[Any]:
         """Begin a pass, at its first batch or a later one."""
@@ -74,6 +81,10 @@ class Loader(Replayed[Any]):
         indices.skip()  # workers have been given their first indices by now, or there are none
         check_length(indices.number, consumed)
         return batches
+
+    def length(self) -> int | None:
+        """The batches of a pass: those of the loader, unless some samples are left out."""
+        return length_of(_indices(self.copy).sampler) if self.is_cut else super().length()
 
     def sizes(self) -> dict[str, int]:
         """The batches, if their number is known; samples and batch size, or a stream's workers."""
@@ -216,14 +227,6 @@ class Seeded:
         seed, index = one
         seed_all(seed)
         return self.dataset[index]
-
-
-def seed_all(seed: int) -> None:
-    """Seed the generators of Python, torch and, if it is loaded, NumPy."""
-    random.seed(seed)
-    torch.default_generator.manual_seed(seed)  # torch.manual_seed would queue work for each device
-    if numpy := sys.modules.get("numpy"):
-        numpy.random.seed([seed & 0xFFFFFFFF, seed >> 32])
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from .data import Feed, length_of_epoch
 from .events import Events
 from .moments import Moments, explain
 from .signals import label
+from .sources import length_of
 from .state import Batch, Output, State
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class Loop(Generic[Batch, Output]):
         late: list[BaseException] = []
         try:
             # Here already, for what has to be made before a saved state is put back into it.
-            state.epoch_length = length_of_epoch(self.data, self.epoch_length, self.most)
+            state.epoch_length = length_of_epoch(length_of(self.data), self.epoch_length, self.most)
             moments.announce(Events.LOADING, state)
             if self._is_over():
                 self._say_why()

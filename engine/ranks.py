@@ -7,7 +7,7 @@ group is up.
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -54,6 +54,12 @@ def total(value: Tensor | float) -> Tensor | float:
         return value
     own = value if isinstance(value, int | float) else value.clone()
     return _ignite().all_reduce(own, "SUM")  # type: ignore[no-any-return]
+
+
+def share(tensors: Iterable[Tensor]) -> None:
+    """Copy rank 0's values into these tensors, on every rank."""
+    for tensor in tensors if is_distributed() else ():
+        tensor.copy_(_ignite().broadcast(tensor.clone(), src=0))
 
 
 def gathered(value: Value) -> list[Value]:

@@ -71,6 +71,20 @@ def restore(rng: Rng, data: object = None) -> None:
         _write(generator, state)
 
 
+def seed_all(seed: int) -> None:
+    """Seed the generators that `capture` copies, but for those inside data."""
+    random.seed(seed)
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed([seed & 0xFFFFFFFF, seed >> 32])
+    if torch := sys.modules.get("torch"):
+        torch.default_generator.manual_seed(seed)
+        # torch.manual_seed would queue work for a device that is not in use yet.
+        if torch.cuda.is_available() and torch.cuda.is_initialized():
+            torch.cuda.manual_seed_all(seed)
+        if torch.backends.mps.is_available():
+            torch.mps.manual_seed(seed)
+
+
 def seed_from(rng: Rng) -> int:
     """A seed that belongs to this state of torch's generator; nothing is drawn for it."""
     state = b"" if rng.torch is None else rng.torch.numpy().tobytes()

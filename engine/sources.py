@@ -25,6 +25,10 @@ class Source(Protocol):
         """
         ...
 
+    def length(self) -> int | None:
+        """The batches of a pass, if that is known."""
+        ...
+
     def sizes(self) -> dict[str, int]:
         """What has to be the same for a pass to be taken up in the middle, by name."""
         ...
@@ -43,8 +47,11 @@ class Source(Protocol):
         """Let go of the data: the run is over."""
 
 
-def source_of(data: Iterable[Any]) -> Source:
-    """The way to read this data: asked for its place, skipped by index, or read again."""
+def source_of(data: Iterable[Any], each_once: bool = False) -> Source:
+    """The way to read this data: asked for its place, skipped by index, or read again.
+
+    With `each_once`, what a loader's sampler repeats to even out the ranks is left out.
+    """
     if callable(getattr(data, "state_dict", None)) and callable(
         getattr(data, "load_state_dict", None)
     ):
@@ -53,7 +60,7 @@ def source_of(data: Iterable[Any]) -> Source:
         from .loaders import Loader, is_plain
 
         if is_plain(data):
-            return Loader(data)
+            return Loader(data, each_once)
     return Replayed(data)
 
 
@@ -70,6 +77,10 @@ class Replayed(Generic[Batch]):
         found = sum(1 for _ in islice(batches, consumed))
         check_length(found, consumed)
         return batches
+
+    def length(self) -> int | None:
+        """The length of the data, if it has one."""
+        return length_of(self.data)
 
     def sizes(self) -> dict[str, int]:
         """The number of batches, if it is known; and of workers, among which a stream is cut."""

@@ -87,6 +87,8 @@ class State(Generic[Batch, Output]):
     batch: Batch | None = field(default=None, repr=False)
     output: Output | None = field(default=None, repr=False)
     metrics: Readings = field(default_factory=Readings)
+    collected: dict[str, Any] = field(default_factory=dict, repr=False)
+    """What handlers gathered of a whole epoch, such as predictions, by name; not saved."""
     training: bool = True
     parent: State[Any, Any] | None = field(default=None, repr=False)
     """The run inside which this one happens."""

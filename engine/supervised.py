@@ -15,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 from torch.utils._pytree import tree_map_only
 
+from . import ranks
 from .device import Transfer, to_device
 from .engine import Engine
 from .events import Events, Stage
@@ -116,6 +117,7 @@ class Supervised:
     def attach(self, engine: Engine[Any, Output]) -> None:
         """Look at the model's mode when a run starts; average the loss in evaluation."""
         engine.on(Events.STARTED, stage=Stage.MEASURE)(self.check_mode)
+        engine.evaluation.on(Events.STARTED, stage=Stage.MEASURE)(self.share_buffers)
         engine.evaluation.on(Events.ITERATION_COMPLETED, stage=Stage.MEASURE)(self.add_loss)
         engine.evaluation.on(Events.EPOCH_COMPLETED(last=True), stage=Stage.MEASURE)(self.mean_loss)
 
@@ -150,6 +152,12 @@ class Supervised:
                 "unless that is what you want",
                 stacklevel=2,
             )
+
+    def share_buffers(self, state: State[Any, Any]) -> None:
+        """Evaluate one model on all ranks: the first one's, as its forward in training would."""
+        if isinstance(self.model, DistributedDataParallel) and self.model.broadcast_buffers:
+            with torch.no_grad():
+                ranks.share(self.model.module.buffers())
 
     def add_loss(self, state: State[Any, Output]) -> None:
         """Add a batch's loss, as often as the batch has samples."""

@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING
 from ..engine.late import late
 
 if TYPE_CHECKING:
+    from .averages import EMA, SWA
     from .checkpoint import Checkpoint, Export, best, checkpoints, every, latest
     from .clip_grad import ClipGradNorm, ClipGradValue
+    from .collect import Collect
     from .early_stopping import EarlyStopping
     from .fine_tuning import Freeze, describe_groups, norms_and_biases, parameter_groups
     from .loggers import JSONLines, TensorBoard
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from .preemption import StopAfter, StopOnSignal
     from .profile import Profile
     from .progress_bar import ProgressBar
+    from .restore_best import RestoreBest
     from .schedules import LRSchedule
     from .terminate_on_nan import TerminateOnNaN
     from .time_handlers import TimeHandlers
@@ -24,9 +27,12 @@ else:
         __name__,
         {
             "Average": ".metrics",
+            "EMA": ".averages",
+            "SWA": ".averages",
             "Checkpoint": ".checkpoint",
             "ClipGradNorm": ".clip_grad",
             "ClipGradValue": ".clip_grad",
+            "Collect": ".collect",
             "EarlyStopping": ".early_stopping",
             "Export": ".checkpoint",
             "GarbageCollection": ".measurements",
@@ -37,6 +43,7 @@ else:
             "Profile": ".profile",
             "ProgressBar": ".progress_bar",
             "RankLogs": ".measurements",
+            "RestoreBest": ".restore_best",
             "StopAfter": ".preemption",
             "StopOnSignal": ".preemption",
             "SystemUse": ".measurements",
@@ -58,10 +65,13 @@ else:
     )
 
 __all__ = [
+    "EMA",
+    "SWA",
     "Average",
     "Checkpoint",
     "ClipGradNorm",
     "ClipGradValue",
+    "Collect",
     "EarlyStopping",
     "Export",
     "Freeze",
@@ -72,6 +82,7 @@ __all__ = [
     "Profile",
     "ProgressBar",
     "RankLogs",
+    "RestoreBest",
     "StopAfter",
     "StopOnSignal",
     "SystemUse",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..engine.engine import Engine
@@ -22,21 +22,39 @@ class Validate:
         data: The batches to evaluate on, all of them or `epoch_length`.
         name: Tells several sets apart.
         when: When to evaluate: after each epoch, and at the end of a run that ends inside one.
+            `Events.STARTED | ...` evaluates before the first batch too, and not once more where a
+            run is resumed.
         epoch_length: How many batches at the most.
+        weights: Whose weights to evaluate, such as `"ema"`; the model's own by default. See
+            `Engine.using`.
+        seed: Of the random numbers that an evaluation draws, the same each time. Without it they
+            come from the generators as they stand, which the training moves on.
     """
 
     data: Iterable[Any]
     name: str = "val"
     when: EventEnum | Trigger = Events.EPOCH_COMPLETED(last=True)
     epoch_length: int | None = None
+    weights: str | Mapping[str, str] | None = None
+    seed: int | None = None
 
     def attach(self, engine: Engine[Any, Any]) -> None:
         """Evaluate when the trigger fires, before others act on the results."""
-        engine.on(self.when, stage=Stage.MEASURE)(self.evaluate)
+        clauses = (
+            replace(clause, once=True) if clause.event is Events.STARTED else clause
+            for clause in Trigger.of(self.when).clauses
+        )
+        engine.on(Trigger(frozenset(clauses)), stage=Stage.MEASURE)(self.evaluate)
 
     def evaluate(self, state: State[Any, Any]) -> None:
         """Evaluate, and write the metrics."""
         assert state.engine is not None
-        result = state.engine.evaluate(self.data, epoch_length=self.epoch_length, parent=state)
+        result = state.engine.evaluate(
+            self.data,
+            epoch_length=self.epoch_length,
+            weights=self.weights,
+            seed=self.seed,
+            parent=state,
+        )
         for name, value in result.metrics.items():
             state.metrics[f"{self.name}/{name}"] = value

@@ -9,6 +9,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from camshaft import Engine, Events, supervised
+from camshaft.engine.weights import twin
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"),
@@ -86,9 +87,14 @@ def with_an_exception(engine, loader):
     engine.evaluation.off(fail)
 
 
+def of_other_weights(engine, loader):
+    engine.objects.setdefault("other", twin(engine.objects["model"]))
+    engine.evaluate(loader, weights="other", seed=5)
+
+
 @pytest.mark.parametrize("generator", [False, True], ids=["global", "own generator"])
 @pytest.mark.parametrize("accumulate", [1, 4])
-@pytest.mark.parametrize("evaluate", [over_the_training_data, with_an_exception])
+@pytest.mark.parametrize("evaluate", [over_the_training_data, with_an_exception, of_other_weights])
 def test_evaluating_every_three_batches_changes_no_bit_of_training(evaluate, accumulate, generator):
     losses, weights = weights_after(evaluate, generator, accumulate)
     expected_losses, expected = weights_after(nothing, generator, accumulate)
@@ -188,3 +194,22 @@ def test_an_evaluation_after_the_last_batch_does_not_move_the_place_that_the_dat
         return [batch for training, batch in seen if training]
 
     assert drawn(3) == drawn()
+
+
+class Noisy:
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return torch.rand(()) + random.random()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_with_a_seed_samples_that_are_drawn_at_random_are_the_same_each_time(workers):
+    engine, seen = Engine(lambda state, batch: batch.tolist()), []
+    engine.evaluation.on(Events.ITERATION_COMPLETED)(lambda state: seen.append(state.output))
+    loader = DataLoader(Noisy(), 4, num_workers=workers)
+    for seed in (1, 1, 2):
+        torch.rand(())
+        engine.evaluate(loader, seed=seed)
+    assert seen[0] == seen[1] != seen[2]

@@ -22,6 +22,9 @@ assert ranks.agreed(float(rank + 5)) == 5.0
 assert ranks.any_rank(rank == 1) is True and ranks.any_rank(False) is False
 assert ranks.total(rank + 1) == 3
 assert ranks.total(torch.tensor([rank, 1.0])).tolist() == [1.0, 2.0]
+own = torch.full((2,), float(rank + 5))
+ranks.share([own])
+assert own.tolist() == [5.0, 5.0]
 assert ranks.gathered({"rank": rank}) == [{"rank": 0}, {"rank": 1}]
 
 class Writer:

@@ -8,7 +8,7 @@ import numpy
 import torch
 from torch.utils.data import DataLoader
 
-from camshaft.engine.rng import capture, generators_of, restore
+from camshaft.engine.rng import capture, generators_of, restore, seed_all
 
 
 def draw(generator=None):
@@ -49,3 +49,13 @@ def test_it_works_where_neither_numpy_nor_torch_is_loaded(tmp_path):
         "assert 'torch' not in sys.modules and 'numpy' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_a_seed_is_for_all_of_them():
+    seed_all(2**63 - 1)
+    first = draw()
+    assert draw() != first
+    seed_all(2**63 - 1)
+    assert draw() == first
+    seed_all(5)
+    assert all(a != b for a, b in zip(draw()[:3], first[:3], strict=True))

@@ -1,9 +1,13 @@
 """Validation during training."""
 
+import random
+
+import numpy
+import pytest
 import torch
 
 from camshaft import Engine, Events, supervised
-from camshaft.handlers import EarlyStopping, Validate
+from camshaft.handlers import EMA, Checkpoint, EarlyStopping, JSONLines, Validate
 
 
 def build():
@@ -87,3 +91,121 @@ def test_an_evaluation_that_is_stopped_reports_the_mean_of_what_it_saw():
     mean = engine.evaluate(batches(5)).metrics["loss"].item()
     assert len(losses) == 3
     assert abs(mean - sum(losses) / 3) < 1e-6
+
+
+def test_a_validation_at_the_start_is_not_repeated_where_the_run_is_resumed(tmp_path):
+    def run(directory, left=None):
+        at_start = Events.STARTED | Events.EPOCH_COMPLETED(last=True)
+        engine, ends = build().add(Validate(batches(2), when=at_start)), []
+        engine.add(
+            Checkpoint(directory, resume=True),
+            JSONLines(directory / "rows.jsonl", when=Events.ITERATION_COMPLETED),
+        )
+        engine.evaluation.on(Events.COMPLETED)(
+            lambda s: ends.append((s.parent.iteration, s.iteration))
+        )
+        if left is not None:
+            engine.on(Events.ITERATION_COMPLETED(at=left))(lambda state: state.interrupt("x"))
+        engine.run(batches(4), max_epochs=2)
+        return ends, (directory / "rows.jsonl").read_bytes()
+
+    ends, rows = run(tmp_path / "whole")
+    assert ends == [(0, 2), (4, 2), (8, 2)]
+    for left in (2, 4, 5):
+        before, _ = run(tmp_path / f"{left}", left)
+        after, resumed = run(tmp_path / f"{left}")
+        assert before + after == ends
+        assert resumed == rows
+
+
+@pytest.mark.parametrize("left", [2, 3, 4, 6])
+def test_a_validation_every_few_batches_is_whole_and_fresh_after_a_resume(tmp_path, left):
+    def run(directory, left=None):
+        when = Events.ITERATION_COMPLETED(every=3)
+        engine, ends = build().add(Validate(batches(5), when=when, epoch_length=4)), []
+        engine.add(Checkpoint(directory, resume=True))
+        engine.evaluation.on(Events.COMPLETED)(
+            lambda s: ends.append((s.parent.iteration, s.iteration, s.metrics["loss"].item()))
+        )
+        if left is not None:
+            engine.on(Events.ITERATION_COMPLETED(at=left))(lambda state: state.interrupt("x"))
+        engine.run(batches(4), max_epochs=2)
+        return ends
+
+    parts = run(tmp_path / "left", left) + run(tmp_path / "left")
+    assert [(at, length) for at, length, _ in parts] == [(3, 4), (6, 4)]
+    assert parts == run(tmp_path / "whole")
+
+
+class Noise(torch.nn.Module):
+    """What it measures is drawn at random."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(()))
+
+    def forward(self, input):
+        return self.weight * (torch.rand(()) + random.random() + float(numpy.random.rand()))
+
+
+def losses(seed, limit=3):
+    torch.manual_seed(1)
+    random.seed(1)
+    numpy.random.seed(1)
+    model = Noise()
+    engine = supervised(model, torch.optim.SGD(model.parameters(), 0.0), lambda p, t: p)
+    found, trained = [], []
+    engine.add(Validate(batches(2), seed=seed))
+    engine.on(Events.EPOCH_COMPLETED)(lambda s: found.append(s.metrics["val/loss"].item()))
+    engine.on(Events.ITERATION_COMPLETED)(lambda s: trained.append(s.metrics["loss"].item()))
+    engine.run(batches(2), max_epochs=limit)
+    return found, trained
+
+
+def test_with_a_seed_each_evaluation_draws_the_same_and_training_does_not_notice():
+    moving, trained = losses(None)
+    still, same = losses(7)
+    assert len(set(moving)) == 3
+    assert len(set(still)) == 1
+    assert same == trained
+    assert losses(8)[0] != still
+
+
+def test_the_weights_of_an_average_are_validated_under_a_name_of_their_own():
+    engine = build().add(EMA(0.5), Validate(batches(2)), Validate(batches(2), "ema", weights="ema"))
+    state = engine.run(batches(4), max_epochs=2)
+    assert state.metrics["ema/loss"] != state.metrics["val/loss"]
+    ema = engine.evaluate(batches(2), weights="ema").metrics["loss"]
+    assert torch.equal(state.metrics["ema/loss"], ema)
+
+
+def test_an_average_is_validated_at_the_start_as_the_weights_it_begins_with():
+    when = Events.STARTED
+    engine = build().add(
+        EMA(),
+        Validate(batches(2), when=when),
+        Validate(batches(2), "ema", when=when, weights="ema"),
+    )
+    seen = []
+    engine.on(Events.STARTED)(lambda s: seen.append((s.metrics["ema/loss"], s.metrics["val/loss"])))
+    engine.run(batches(1), max_epochs=1)
+    assert len(seen) == 1
+    assert torch.equal(*seen[0])
+
+
+def test_an_exception_inside_leaves_raw_weights_and_modes_in_place():
+    engine = build().add(EMA(0.5), Validate(batches(2), "ema", weights="ema"))
+    model, before = engine.objects["model"], []
+
+    @engine.evaluation.on(Events.ITERATION_COMPLETED)
+    def fail(state):
+        assert not torch.equal(model.weight, before[-1])
+        raise ZeroDivisionError
+
+    engine.on(Events.STEP_COMPLETED)(lambda s: before.append(model.weight.detach().clone()))
+    with pytest.raises(ZeroDivisionError) as raised:
+        engine.run(batches(2), max_epochs=1)
+    assert "evaluation, epoch 1, iteration 1" in str(raised.value.__notes__)
+    assert torch.equal(model.weight, before[-1])
+    assert model.training
+    assert torch.is_grad_enabled()

@@ -1,0 +1,60 @@
+"""A rank's share of the samples, without those that only even out the ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any, TypeGuard
+
+from torch.utils.data import BatchSampler, DistributedSampler
+
+
+class Share:
+    """The indices of a `DistributedSampler`, but for those that it repeats to even out the ranks.
+
+    It deals samples out in turn, so sample i of a rank is number `rank + i * ranks` of all, and
+    repeats begin where these end.
+
+    >>> padded = DistributedSampler(range(5), num_replicas=2, rank=1, shuffle=False)
+    >>> list(padded), list(Share(padded))
+    ([1, 3, 0], [1, 3])
+    """
+
+    def __init__(self, sampler: DistributedSampler[Any]) -> None:
+        """Take the indices from `sampler`.
+
+        Raises:
+            ValueError: There are fewer samples than ranks.
+        """
+        self.sampler = sampler
+        samples: Any = sampler.dataset
+        count, ranks = len(samples), sampler.num_replicas
+        if count < ranks:
+            raise ValueError(
+                f"an evaluation of {count} samples on {ranks} ranks leaves some without any; "
+                "give every rank all samples, by a DataLoader without a sampler"
+            )
+        self.length = min(len(sampler), len(range(sampler.rank, count, ranks)))
+
+    def __iter__(self) -> Iterator[Any]:
+        """Begin a pass."""
+        return islice(iter(self.sampler), self.length)
+
+    def __len__(self) -> int:
+        """How many samples this rank has."""
+        return self.length
+
+
+def unpadded(sampler: Any) -> Any:
+    """A sampler or batch sampler as it is, or with the share of a padded `DistributedSampler`."""
+    if type(sampler) is BatchSampler and _pads(ones := sampler.sampler):
+        share: Any = Share(ones)  # a BatchSampler takes whatever can be iterated
+        return BatchSampler(share, sampler.batch_size, sampler.drop_last)
+    return Share(sampler) if _pads(sampler) else sampler
+
+
+def _pads(sampler: Any) -> TypeGuard[DistributedSampler[Any]]:
+    """True for torch's own way to deal samples out, also in a class derived from it."""
+    return isinstance(sampler, DistributedSampler) and (
+        type(sampler).__iter__ is DistributedSampler.__iter__
+    )
