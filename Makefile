@@ -4,12 +4,12 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 # The editable install links module by module, so it is renewed when one comes or goes.
-MODULES := $(sort $(wildcard *.py commands/*.py engine/*.py handlers/*.py handlers/*/*.py))
+MODULES := $(sort $(wildcard *.py commands/*.py commands/*/* engine/*.py handlers/*.py handlers/*/*.py))
 KEY := $(shell { echo $(MODULES); cat pyproject.toml constraints.txt; } | cksum | cut -d' ' -f1)
 INSTALL = $(BIN)/pip install --quiet --constraint constraints.txt \
 	--config-settings editable_mode=strict --editable
 
-.PHONY: help demo test lint bench picture soak clean
+.PHONY: help demo test lint bench picture browser soak clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile
@@ -34,11 +34,15 @@ bench: .venv/bench-$(KEY)  ## measure the overhead and the saves against others
 picture: .venv/dev-$(KEY)  ## draw the engine of docs/order.md
 	$(BIN)/python docs/picture.py
 
+browser:  ## install Chromium for the tests that look at pages: on Debian, as root
+	@command -v chromium || { apt-get update -q && \
+		DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends chromium; }
+
 soak: .venv/dev-$(KEY)  ## run the tests that take long
 	$(BIN)/pytest -m soak
 
 clean:  ## remove what these targets made
-	rm -rf .venv build *.egg-info .*_cache .hypothesis
+	rm -rf .venv build *.egg-info .*_cache .hypothesis tests/artefacts
 
 .venv/bin/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Camshaft needs Python 3.11 \

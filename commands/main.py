@@ -12,12 +12,14 @@ from .export import export
 from .found import NoCheckpointError
 from .inspect import inspect
 from .prune import prune
+from .report import report
 from .verify import verify
+from .watch import watch
 
 CODES = """\
 exit codes:
   0  it worked, and what was verified is whole
-  1  something is broken, or could not be done; the error output says what
+  1  something is broken, could not be done, or is not there to report; see the error output
   2  there is no checkpoint, or the command line is wrong
 """
 
@@ -40,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except NoCheckpointError as error:
         return _complain(error, 2)
-    except (OSError, TypeError, ValueError) as error:
+    except (ImportError, OSError, TypeError, ValueError) as error:
         return _complain(error, 1)
 
 
@@ -52,13 +54,15 @@ def _complain(error: Exception, code: int) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="camshaft",
-        description="Look at the checkpoints of a run, from outside of it.",
+        description="Look at a run and its checkpoints, from outside of it.",
         epilog=CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
-    def add(name: str, command: object, text: str, path: str) -> argparse.ArgumentParser:
+    def add(
+        name: str, command: object, text: str, path: str, *, several: bool = False
+    ) -> argparse.ArgumentParser:
         added = commands.add_parser(
             name,
             description=text,
@@ -67,7 +71,10 @@ def _parser() -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         added.set_defaults(command=command)
-        added.add_argument("path", metavar="DIR", type=Path, help=path)
+        if several:
+            added.add_argument("paths", metavar="DIR", type=Path, nargs="+", help=path)
+        else:
+            added.add_argument("path", metavar="DIR", type=Path, help=path)
         return added
 
     directory = "a directory of checkpoints"
@@ -89,4 +96,16 @@ def _parser() -> argparse.ArgumentParser:
     each = add("export", export, "Write one .pt file for torch.load(weights_only=True).", either)
     each.add_argument("file", metavar="FILE", type=Path, help="where to write it")
     each.add_argument("--only", metavar="NAME", help="the state of this object alone, as of model")
+    text, run = "Write one HTML page about a run, or several side by side.", "what a run wrote to"
+    each = add("report", report, text, run, several=True)
+    each.add_argument(
+        *("-o", "--output"),
+        metavar="FILE",
+        type=Path,
+        default=Path("report.html"),
+        help="where to write it (%(default)s)",
+    )
+    text = "Serve that page while the run goes on, on this machine alone."
+    each = add("watch", watch, text, run, several=True)
+    each.add_argument("--port", type=int, default=0, help="by default one that is free")
     return parser

@@ -3,6 +3,7 @@
 python examples/digits.py
 torchrun --nproc-per-node=2 examples/digits.py
 tensorboard --logdir runs/digits
+camshaft watch runs/digits
 """
 
 import argparse
@@ -25,6 +26,7 @@ from camshaft.handlers import (
     Checkpoint,
     ClipGradNorm,
     EarlyStopping,
+    Journal,
     JSONLines,
     LRSchedule,
     Metrics,
@@ -95,6 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> tuple[Engine[Any, Output], S
             resume=True,
         ),
         TensorBoard(options.directory),
+        Journal(options.directory, config=options),
         JSONLines(options.directory / "rows.jsonl"),
         ProgressBar("loss", "val/accuracy"),
     )

@@ -28,6 +28,7 @@ from torch.utils.data import DataLoader, TensorDataset, random_split
 from camshaft import Events, supervised
 from camshaft.handlers import (
     Checkpoint,
+    Journal,
     JSONLines,
     LRSchedule,
     StopAfter,
@@ -65,6 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Checkpoint(
             options.directory, when=Events.STEP_COMPLETED(every=100, last=True), resume=True
         ),
+        Journal(options.directory, config=options),
         JSONLines(
             options.directory / "rows.jsonl",
             when=Events.ITERATION_COMPLETED(every=5) | Events.EPOCH_COMPLETED,

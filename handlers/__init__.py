@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from .collect import Collect
     from .early_stopping import EarlyStopping
     from .fine_tuning import Freeze, describe_groups, norms_and_biases, parameter_groups
+    from .journal import Journal
     from .loggers import JSONLines, TensorBoard
     from .measurements import GarbageCollection, RankLogs, SystemUse, Throughput, WeightNorms
     from .metrics import Average, Metrics, Totals
@@ -39,6 +40,7 @@ else:
             "Freeze": ".fine_tuning",
             "JSONLines": ".loggers",
             "LRSchedule": ".schedules",
+            "Journal": ".journal",
             "Metrics": ".metrics",
             "Profile": ".profile",
             "ProgressBar": ".progress_bar",
@@ -77,6 +79,7 @@ __all__ = [
     "Freeze",
     "GarbageCollection",
     "JSONLines",
+    "Journal",
     "LRSchedule",
     "Metrics",
     "Profile",

@@ -20,6 +20,11 @@ MODULES = [
     for pattern in ("__*__.py", "commands/**/*.py", "engine/**/*.py", "handlers/**/*.py")
     for path in ROOT.glob(pattern)
 ]
+ASSETS = [
+    path.relative_to(ROOT)
+    for kind in ("html", "css", "js")
+    for path in ROOT.glob(f"commands/page/*.{kind}")
+]
 
 
 def test_the_packages_listed_in_pyproject_are_the_folders_that_exist():
@@ -59,7 +64,10 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_wheel_holds_only_the_package(wheel: Path):
     files = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    assert files == {"camshaft/py.typed", *(f"camshaft/{path.as_posix()}" for path in MODULES)}
+    assert files == {
+        "camshaft/py.typed",
+        *(f"camshaft/{path.as_posix()}" for path in [*MODULES, *ASSETS]),
+    }
     assert {"camshaft/__init__.py", "camshaft/engine/__init__.py"} < files
 
 

@@ -38,6 +38,12 @@ loader = torch.utils.data.DataLoader(data, 5, shuffle=True)
 val_loader = torch.utils.data.DataLoader(data, 10)
 """
 AFTERWARDS = {  # what the code of a page has to have done
+    "reports.md": """
+from camshaft.commands.main import main
+assert main(["report", "runs/demo"]) == 0
+page = __import__("pathlib").Path("report.html").read_text()
+assert "batch_size" in page and "iteration-0000000008" in page
+""",
     "resume.md": """
 assert torch.load("model.pt", weights_only=True).keys() == {"weight", "bias"}
 assert list(__import__("pathlib").Path("runs/demo").glob("iteration-*"))

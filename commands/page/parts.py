@@ -1,0 +1,102 @@
+"""The parts of a run by its journal: from each start or resume to its end, whatever that was."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+ENDS = ("completed", "interrupted", "failed")
+
+
+@dataclass
+class Part:
+    """One process's turn at a run."""
+
+    began: dict[str, Any]
+    """Its first line, with configuration, environment and handlers."""
+    lines: list[dict[str, Any]] = field(default_factory=list)
+    alive: bool = False
+
+    @property
+    def last(self) -> dict[str, Any]:
+        """Its last sign of life."""
+        return self.lines[-1]
+
+    @property
+    def end(self) -> str:
+        """How it ended: completed, interrupted or failed, as the journal says; killed or running.
+
+        A part without a last line was killed, or lost its machine, unless it is still written to.
+        """
+        if self._end:
+            return str(self._end["event"])
+        return "running" if self.alive else "killed"
+
+    @property
+    def _end(self) -> dict[str, Any] | None:
+        """The line that says so; a run that is completed may still save."""
+        return next((line for line in reversed(self.lines) if line["event"] in ENDS), None)
+
+    def facts(self) -> dict[str, Any]:
+        """What a page says of it."""
+        return {
+            "event": self.began["event"],
+            "began": _number(self.began, "time"),
+            "from": _number(self.began, "iteration"),
+            "end": self.end,
+            "ended": _number(self.last, "time"),
+            "to": _number(self.last, "iteration"),
+            "reason": str((self._end or {}).get("reason") or ""),
+            "saves": [
+                {"time": _number(line, "time"), "iteration": _number(line, "iteration")}
+                | {"reason": str(line.get("reason", ""))}
+                for line in self.lines
+                if line["event"] == "saving"
+            ],
+        }
+
+
+def parts(records: list[dict[str, Any]], alive: bool) -> list[Part]:
+    """The parts in the order in which they began.
+
+    Args:
+        records: The lines of a journal.
+        alive: True if the file is still written to: then the newest part without an end runs.
+    """
+    found: dict[str, Part] = {}
+    for record in records:
+        key = str(record.get("part"))
+        if key not in found:
+            found[key] = Part(record)
+        found[key].lines.append(record)
+    ordered = sorted(found.values(), key=lambda part: _number(part.began, "time"))
+    if alive and (left := [part for part in ordered if part.end == "killed"]):
+        left[-1].alive = True
+    return ordered
+
+
+def pace(found: list[Part]) -> dict[str, list[float]]:
+    """Iterations per second between one line of the journal and the next, at least a second on.
+
+    What a part had done past the point from which a later one went on is left out.
+    """
+    rates: dict[str, list[float]] = {"x": [], "y": []}
+    for part in found:
+        before = part.began
+        while rates["x"] and rates["x"][-1] > _number(before, "iteration"):
+            rates["x"].pop()
+            rates["y"].pop()
+        for line in part.lines:
+            seconds = _number(line, "time") - _number(before, "time")
+            done = _number(line, "iteration") - _number(before, "iteration")
+            if seconds >= 1:
+                if done > 0:
+                    rates["x"].append(_number(line, "iteration"))
+                    rates["y"].append(done / seconds)
+                before = line
+    return rates
+
+
+def _number(record: dict[str, Any], name: str) -> float:
+    value = record.get(name)
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else 0

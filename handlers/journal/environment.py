@@ -1,0 +1,57 @@
+"""Where a run runs: versions, machine, devices, and the commit of its script."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from ...engine import ranks
+
+PACKAGES = ("camshaft", "torch", "numpy")
+
+
+def environment() -> dict[str, str]:
+    """What can be said of this process, by name; no paths and no variables of the environment.
+
+    >>> environment()["python"] == platform.python_version()
+    True
+    """
+    facts = {"python": platform.python_version()}
+    for name in PACKAGES:
+        with suppress(PackageNotFoundError):
+            facts[name] = version(name)
+    facts |= {
+        "system": f"{platform.system()} {platform.release()}, {platform.machine()}",
+        "host": platform.node(),
+        "devices": _devices(),
+        "ranks": str(ranks.world_size()),
+        "script": Path(sys.argv[0]).name if sys.argv and sys.argv[0] else "",
+        "commit": _commit(),
+    }
+    return {name: fact for name, fact in facts.items() if fact}
+
+
+def _devices() -> str:
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+        return ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
+    return f"CPU, {os.cpu_count()} cores"
+
+
+def _commit() -> str:
+    """The commit that the script's folder is at; with `-dirty` if a file of it was changed."""
+    script = getattr(sys.modules.get("__main__"), "__file__", None)
+    folder = Path(script).parent if script else Path.cwd()
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        told = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=5)
+    except (OSError, subprocess.SubprocessError):  # no git, or a folder that takes its time
+        return ""
+    return told.stdout.strip() if told.returncode == 0 else ""

@@ -1,0 +1,109 @@
+"""Lines of JSON that are only ever added, and outlive their writer."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+try:
+    import fcntl
+except ImportError:  # where there are no such locks, a run that was killed looks alive
+    fcntl = None  # type: ignore[assignment]
+
+logger = logging.getLogger("camshaft")
+
+
+class Lines:
+    """A file that lines are added to, each by one write, so a kill cannot tear what is there.
+
+    It is never an error: the first one is told in a warning, and each line is tried.
+    """
+
+    def __init__(self) -> None:
+        """Start without a file."""
+        self._part = os.urandom(4).hex()  # tells apart who writes to it; no generator is touched
+        self._descriptor: int | None = None
+        self._torn = False
+        self._warned = False
+
+    @property
+    def is_open(self) -> bool:
+        """True between the first line and `close`."""
+        return self._descriptor is not None
+
+    def write(self, path: Path, record: dict[str, Any]) -> None:
+        """Add a line with the time of day, in seconds since 1970; open the file for the first."""
+        line = json.dumps({"time": round(time.time(), 3), "part": self._part, **record}) + "\n"
+        try:
+            if self._descriptor is None:
+                self._open(path)
+            self._append(line)
+        except OSError as error:
+            if not self._warned:
+                logger.warning("Journal: cannot write to %s, the run goes on: %s", path, error)
+            self._warned = True
+
+    def close(self) -> None:
+        """Close the file, if one is open."""
+        if self._descriptor is not None:
+            with suppress(OSError):
+                os.close(self._descriptor)
+            self._descriptor = None
+
+    def _open(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+        size = os.fstat(self._descriptor).st_size
+        with path.open("rb") as file:
+            file.seek(max(size - 1, 0))
+            self._torn = file.read(1) not in (b"", b"\n")
+        if fcntl is not None:
+            with suppress(OSError):  # a reader that looks at this very moment, or no such locks
+                fcntl.flock(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+
+    def _append(self, line: str) -> None:
+        assert self._descriptor is not None
+        data = (("\n" if self._torn else "") + line).encode()
+        self._torn = True
+        if (written := os.write(self._descriptor, data)) < len(data):
+            raise OSError(f"only {written} of {len(data)} bytes were written")
+        self._torn = False
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """The lines of a journal; what is torn or something else is left out.
+
+    >>> read(Path("there/is/no/journal.jsonl"))
+    []
+    """
+    records = []
+    with suppress(FileNotFoundError), path.open(encoding="utf-8", errors="replace") as file:
+        for line in file:
+            with suppress(ValueError, RecursionError):
+                record = json.loads(line)
+                if isinstance(record, dict) and isinstance(record.get("event"), str):
+                    records.append(record)
+    return records
+
+
+def is_written(path: Path) -> bool:
+    """True if a process that is alive has the file open to write; only this machine's are seen."""
+    if fcntl is None:
+        return True
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    else:
+        return False
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,62 @@
+"""Values of all kinds as plain ones, which JSON can hold."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import enum
+import math
+import os
+from collections.abc import Mapping, Sequence, Set
+from typing import Any
+
+DEEPEST = 20
+
+
+def plain(value: Any, depth: int = 0) -> Any:
+    """The same value made of dicts, lists, texts, numbers, truth values and None.
+
+    Anything with names is a dict: mappings (OmegaConf's too, what they refer to resolved),
+    dataclasses, `argparse.Namespace`, and objects with `model_dump`, as pydantic's have. What else
+    there is becomes its `repr`; numbers that JSON does not know are text, such as `"nan"`.
+
+    >>> plain({"size": (8, 8), 1: float("inf"), "where": os.path, "on": True})["size"]
+    [8, 8]
+    """
+    if isinstance(value, enum.Enum):
+        return value.name
+    if value is None or isinstance(value, str | bool):
+        return value
+    if isinstance(value, int | float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if depth >= DEEPEST:  # or it holds itself
+        return "..."
+    if (named := _names(value)) is not None:
+        return {str(key): plain(each, depth + 1) for key, each in named.items()}
+    if isinstance(value, Sequence | Set) and not isinstance(value, bytes):
+        return [plain(each, depth + 1) for each in value]
+    return repr(value)
+
+
+def _names(value: Any) -> Mapping[Any, Any] | None:
+    if isinstance(value, Mapping):
+        return {key: _item(value, key) for key in value}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name, None) for field in dataclasses.fields(value)}
+    if isinstance(value, argparse.Namespace):
+        return vars(value)
+    dump: Any = getattr(value, "model_dump", None)
+    if dump is None or isinstance(value, type):
+        return None
+    dumped: dict[str, Any] = dump()
+    return dumped
+
+
+def _item(mapping: Mapping[Any, Any], key: Any) -> Any:
+    """One value; what OmegaConf cannot resolve, such as a value that is still missing, is said."""
+    try:
+        return mapping[key]
+    except Exception as error:
+        return f"<{type(error).__name__}>"

@@ -1,0 +1,94 @@
+"""A real browser, and what a test saw in it."""
+
+import os
+import shutil
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+
+
+@pytest.fixture(scope="session")
+def chromium():
+    """Headless Chromium: the machine's, or the one that playwright has installed."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    found = next(filter(None, map(shutil.which, NAMES)), None)
+    with sync_api.sync_playwright() as playwright:
+        if found is None and not os.path.exists(playwright.chromium.executable_path):
+            pytest.skip(f"there is no browser: none of {', '.join(NAMES)} is on PATH")
+        browser = playwright.chromium.launch(executable_path=found, args=["--disable-gpu"])
+        yield browser
+        browser.close()
+
+
+def until(page, expression):
+    """Wait; not by `wait_for_function`, which needs the eval that the pages do not allow."""
+    for _ in range(600):
+        if page.evaluate(expression):
+            return
+        page.wait_for_timeout(100)
+    pytest.fail(f"a minute without {expression}")
+
+
+@pytest.fixture
+def open_page(chromium):
+    """Opens an address; the page notes its `complaints` and what it `asked` for."""
+    contexts = []
+
+    def open_one(address, **options):
+        options = {"viewport": {"width": 1280, "height": 900}, **options}
+        context = chromium.new_context(**options)
+        contexts.append(context)
+        page = context.new_page()
+        page.complaints, page.asked = [], []
+        page.until = partial(until, page)
+        page.on("pageerror", lambda error: page.complaints.append(str(error)))
+        page.on("dialog", lambda dialog: (page.complaints.append("a dialog"), dialog.dismiss()))
+        page.on(
+            "console",
+            lambda message: (
+                page.complaints.append(message.text)
+                if message.type in ("error", "warning")
+                else None
+            ),
+        )
+        page.on("request", lambda request: page.asked.append(request.url))
+        page.goto(address if "://" in str(address) else Path(address).as_uri())
+        return page
+
+    yield open_one
+    for context in contexts:
+        context.close()
+
+
+@pytest.fixture(scope="session")
+def artefact():
+    """Where a test leaves a picture for people to look at."""
+    folder = ROOT / "tests" / "artefacts"
+    folder.mkdir(exist_ok=True)
+    return lambda name: str(folder / f"{name}.png")
+
+
+@pytest.fixture(scope="session")
+def digits(tmp_path_factory):
+    """Trains the example on digits with some arguments, and gives its directory."""
+
+    def train(name, *arguments):
+        directory = tmp_path_factory.mktemp(name) / name
+        command = [sys.executable, "examples/digits.py", "--directory", directory, *arguments]
+        result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
+        assert result.returncode == 0, result.stderr[-3000:]
+        return directory
+
+    return train
+
+
+@pytest.fixture(scope="session")
+def trained(digits):
+    """A run of the example on digits."""
+    return digits("digits", "--max-epochs", "4")

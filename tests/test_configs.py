@@ -1,0 +1,132 @@
+"""Runs that are built from configs of OmegaConf's and Hydra's, which know nothing of Camshaft."""
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hydra import compose, initialize_config_dir
+from hydra.errors import InstantiationException
+from hydra.utils import instantiate
+from omegaconf import MISSING, OmegaConf
+from omegaconf.errors import ConfigKeyError, ValidationError
+
+from camshaft.handlers import Checkpoint, Journal
+
+CONFIG = """
+lr: 0.1
+width: 4
+model: {_target_: torch.nn.Linear, in_features: "${width}", out_features: 1}
+optimizer: {_target_: torch.optim.SGD, _partial_: true, lr: "${lr}"}
+scheduler: {_target_: torch.optim.lr_scheduler.ConstantLR, _partial_: true}
+engine:
+  _target_: camshaft.supervised
+  loss_fn: {_target_: torch.nn.MSELoss}
+  accumulate: 2
+directory: ???
+handlers:
+  - {_target_: camshaft.handlers.ClipGradNorm, _args_: [1.0]}
+  - _target_: camshaft.handlers.Checkpoint
+    directory: "${directory}"
+    keep: {_target_: camshaft.handlers.latest, _args_: [3]}
+    resume: true
+"""
+
+
+def build(config):
+    model = instantiate(config.model)
+    optimizer = instantiate(config.optimizer)(model.parameters())
+    engine = instantiate(config.engine, model, optimizer)
+    engine.add(*(instantiate(each) for each in config.handlers))
+    return engine.add(Journal(config.directory, config=config))
+
+
+def journal_of(directory):
+    return json.loads(Path(directory, "journal.jsonl").read_text().splitlines()[0])
+
+
+def test_a_composed_config_builds_an_engine_and_is_saved_with_its_overrides(tmp_path):
+    (tmp_path / "train.yaml").write_text(CONFIG)
+    with initialize_config_dir(str(tmp_path), version_base=None):
+        overrides = ["lr=0.05", f"directory={tmp_path}/run", "engine.accumulate=1", "+seed=3"]
+        config = compose("train", [*overrides, "~scheduler"])
+    engine = build(config)
+    data = [(torch.ones(2, 4), torch.ones(2, 1))] * 4
+    assert engine.run(data, max_epochs=2).step == 8
+    assert isinstance(engine.handlers["Checkpoint"], Checkpoint)
+    saved = journal_of(config.directory)["config"]
+    assert saved["lr"] == saved["optimizer"]["lr"] == 0.05  # what it refers to is resolved
+    assert saved["model"]["in_features"] == 4
+    assert (saved["seed"], "scheduler" in saved) == (3, False)
+
+
+def test_the_saved_config_builds_the_same_run_again(tmp_path):
+    config = OmegaConf.merge(OmegaConf.create(CONFIG), {"directory": str(tmp_path / "run")})
+    data = [(torch.ones(2, 4), torch.ones(2, 1))] * 4
+    build(config).run(data, max_epochs=1)
+    again = OmegaConf.create(journal_of(config.directory)["config"])
+    assert again == OmegaConf.create(OmegaConf.to_container(config, resolve=True))
+    assert build(again).run(data, max_epochs=2).iteration == 8
+
+
+@dataclass
+class Options:
+    lr: float = 0.1
+    name: str = MISSING
+    sizes: list[int] = field(default_factory=lambda: [8, 8])
+    inner: Any = None
+
+
+def test_structured_configs_are_saved_and_what_is_missing_is_said(tmp_path):
+    config = OmegaConf.merge(OmegaConf.structured(Options), OmegaConf.from_dotlist(["lr=0.5"]))
+    assert Journal(tmp_path, config=config).config == {
+        **{"lr": 0.5, "name": "<MissingMandatoryValue>", "sizes": [8, 8], "inner": None}
+    }
+    OmegaConf.set_readonly(config, True)
+    assert Journal(tmp_path, config=config).config["lr"] == 0.5
+
+
+def test_a_wrong_config_is_refused_before_anything_runs():
+    with pytest.raises(ValidationError):
+        OmegaConf.merge(OmegaConf.structured(Options), {"lr": "fast"})
+    with pytest.raises(ConfigKeyError):
+        OmegaConf.merge(OmegaConf.structured(Options), {"rate": 1})
+    model = torch.nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    settings = {"_target_": "camshaft.supervised", "accumulate": 0}
+    with pytest.raises(InstantiationException, match="accumulate"):
+        instantiate(settings, model, optimizer, torch.nn.MSELoss())
+
+
+SCRIPT = """
+import hydra, torch
+from omegaconf import OmegaConf
+from camshaft import Engine
+from camshaft.handlers import Journal
+
+@hydra.main(version_base=None, config_path=None, config_name="train")
+def main(config):
+    directory = hydra.core.hydra_config.HydraConfig.get().runtime.output_dir
+    engine = Engine(lambda state, batch: batch, Journal(directory, config=config))
+    engine.run([1], max_epochs=config.epochs)
+
+hydra.core.config_store.ConfigStore.instance().store("train", {"epochs": 1, "lr": 0.1})
+main()
+"""
+
+
+def test_a_sweep_of_hydras_gives_each_run_a_directory_and_its_config(tmp_path):
+    (tmp_path / "train.py").write_text(SCRIPT)
+    sweep = ["hydra.sweep.dir=out", "hydra.sweep.subdir=${hydra.job.override_dirname}"]
+    command = [sys.executable, "train.py", "-m", "lr=0.1,0.2", "epochs=2", *sweep]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stderr[-2000:]
+    saved = {path.parent.name: journal_of(path.parent) for path in tmp_path.glob("out/*/*.jsonl")}
+    assert {name: line["config"]["lr"] for name, line in saved.items()} == {
+        "epochs=2,lr=0.1": 0.1,
+        "epochs=2,lr=0.2": 0.2,
+    }
