@@ -11,15 +11,16 @@ if TYPE_CHECKING:
     from .collect import Collect
     from .early_stopping import EarlyStopping
     from .fine_tuning import Freeze, describe_groups, norms_and_biases, parameter_groups
+    from .grad_norm import GradNorm
     from .loggers import JSONLines, TensorBoard
     from .measurements import GarbageCollection, RankLogs, SystemUse, Throughput, WeightNorms
     from .metrics import Average, Metrics, Totals
+    from .non_finite_guard import NonFiniteGuard
     from .preemption import StopAfter, StopOnSignal
     from .profile import Profile
     from .progress_bar import ProgressBar
     from .restore_best import RestoreBest
     from .schedules import LRSchedule
-    from .terminate_on_nan import TerminateOnNaN
     from .time_handlers import TimeHandlers
     from .validate import Validate
 else:
@@ -37,9 +38,11 @@ else:
             "Export": ".checkpoint",
             "GarbageCollection": ".measurements",
             "Freeze": ".fine_tuning",
+            "GradNorm": ".grad_norm",
             "JSONLines": ".loggers",
             "LRSchedule": ".schedules",
             "Metrics": ".metrics",
+            "NonFiniteGuard": ".non_finite_guard",
             "Profile": ".profile",
             "ProgressBar": ".progress_bar",
             "RankLogs": ".measurements",
@@ -48,7 +51,6 @@ else:
             "StopOnSignal": ".preemption",
             "SystemUse": ".measurements",
             "TensorBoard": ".loggers",
-            "TerminateOnNaN": ".terminate_on_nan",
             "Throughput": ".measurements",
             "TimeHandlers": ".time_handlers",
             "Totals": ".metrics",
@@ -76,9 +78,11 @@ __all__ = [
     "Export",
     "Freeze",
     "GarbageCollection",
+    "GradNorm",
     "JSONLines",
     "LRSchedule",
     "Metrics",
+    "NonFiniteGuard",
     "Profile",
     "ProgressBar",
     "RankLogs",
@@ -87,7 +91,6 @@ __all__ = [
     "StopOnSignal",
     "SystemUse",
     "TensorBoard",
-    "TerminateOnNaN",
     "Throughput",
     "TimeHandlers",
     "Totals",
