@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from camshaft import Engine, Events, Update
-from camshaft.handlers import Checkpoint, Metrics, NonFiniteGuard
+from camshaft.handlers import Average, Checkpoint, Metrics, NonFiniteGuard
 
 NAN = float("nan")
 
@@ -171,6 +171,18 @@ def test_metrics_of_the_epoch_are_not_poisoned():
     engine, _, _ = build(NonFiniteGuard("skip"))
     engine.add(Metrics({"mean": Mean()}, select=lambda output: output))
     assert engine.run([1.0, NAN, 1.0], max_epochs=1).metrics["mean"] == pytest.approx(0.9375)
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"), [({}, 1.375), ({"over": 3}, 1.375), ({"decay": 0.5}, 1.5)]
+)
+def test_averages_of_the_loss_are_not_poisoned_and_the_loss_itself_stays_nan(kind, expected):
+    engine, _, rows = build(NonFiniteGuard("skip"))
+    engine.add(Average("loss", weight=1, **kind))
+    metrics = engine.run([1.0, 2.0, NAN], max_epochs=1).metrics
+    assert math.isnan(rows[2][1])
+    averages = [value for name, value in metrics.items() if name.startswith("loss/")]
+    assert [float(value) for value in averages] == [expected]
 
 
 class Reads(torch.utils._python_dispatch.TorchDispatchMode):
