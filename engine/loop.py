@@ -43,6 +43,9 @@ class Loop(Generic[Batch, Output]):
         self.epoch_length = epoch_length
         self.most = most
         self.feed: Feed[Batch] | None = None
+        self.waiting = 0
+        """Commit points in a row that were put off, because a window was open."""
+        self.has_warned = False
         self.moments = Moments(engine) if moments is None else moments
         state.engine, state.moments = engine, self.moments
 
@@ -142,7 +145,9 @@ class Loop(Generic[Batch, Output]):
         """Carry out what was asked for, if no window is open; True if the epoch is to be left."""
         state = self.state
         if state.windows:
+            self._put_off()
             return False
+        self.waiting = 0
         if state.saves:
             if self.feed is not None:
                 self.feed.leave(state)
@@ -156,6 +161,21 @@ class Loop(Generic[Batch, Output]):
         if state.saves:
             state.attention = True
         return state.stop_reason is not None or state.epoch_stopped
+
+    def _put_off(self) -> None:
+        """Say so, once, if windows overlap: there is then no moment at which none is open."""
+        windows = self.state.windows.values()
+        self.waiting += 1
+        if len(windows) < 2 or self.has_warned:
+            return
+        if self.waiting > sum(each.update.accumulate for each in windows):
+            self.has_warned = True
+            logger.warning(
+                "a save or a stop waits for a moment without an open accumulation window, and %d "
+                "of them take turns, so that it may wait until the end of the epoch: begin them in "
+                "the same iteration, and let the larger accumulate= be a multiple of the smaller",
+                len(windows),
+            )
 
     def _is_over(self) -> bool:
         if (limit := self.state.limit_reached) is not None:

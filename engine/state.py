@@ -34,7 +34,11 @@ SAVED = (
 )
 # Looking a member up in its class is a Python function on 3.11; a global is not.
 STEP_COMPLETED = Events.STEP_COMPLETED
-ENGINE_FIRES = frozenset(Events) - {STEP_COMPLETED, Events.GRADIENTS_READY}
+UPDATES_FIRE = {
+    *(Events.BACKWARD_COMPLETED, Events.GRADIENTS_READY),
+    *(STEP_COMPLETED, Events.STEP_SKIPPED),
+}
+ENGINE_FIRES = frozenset(Events) - UPDATES_FIRE
 
 
 class Counts(dict[EventEnum, int]):
@@ -94,6 +98,10 @@ class State(Generic[Batch, Output]):
     """The run inside which this one happens."""
     optimizer: Any = field(default=None, repr=False)
     """The optimizer whose gradients are ready or whose step was completed."""
+    skipping: bool = field(default=False, repr=False)
+    """True if a handler has asked to discard the gradients at hand."""
+    skipped_at: int = field(default=-1, repr=False)
+    """The last iteration in which a step was skipped."""
     stop_reason: str | None = None
     resumable: bool = True
     """False once a handler has decided that the run is over for good."""
@@ -138,6 +146,11 @@ class State(Generic[Batch, Output]):
     def is_last_batch(self) -> bool:
         """True if no batch is known to follow in this epoch or in this run."""
         return self.iteration_in_epoch == self.epoch_length or self.iteration == self.max_iterations
+
+    @property
+    def is_discarded(self) -> bool:
+        """True if the step of this iteration was skipped, so that its batch counts for nothing."""
+        return self.skipped_at == self.iteration
 
     @property
     def limit_reached(self) -> str | None:
@@ -185,6 +198,14 @@ class State(Generic[Batch, Output]):
         """End this epoch after the current iteration; its EPOCH_COMPLETED follows."""
         if self.in_epoch:
             self.epoch_stopped = self.attention = True
+
+    def skip_step(self) -> None:
+        """Discard the gradients at hand: for handlers of BACKWARD_COMPLETED, the same on all ranks.
+
+        The optimizer's step is not performed, STEP_SKIPPED takes the place of GRADIENTS_READY and
+        STEP_COMPLETED, and the next batches make the next step.
+        """
+        self.skipping = True
 
     def save(self, reason: str, *, by: object | None = None) -> None:
         """Ask for a checkpoint; it is written at the next commit point.

@@ -20,6 +20,7 @@ from .device import Transfer, to_device
 from .engine import Engine
 from .events import Events, Stage
 from .means import Means, mean_over_ranks, samples_of
+from .split import Split
 from .state import State
 from .update import Update
 from .wrappers import unwrap
@@ -31,7 +32,8 @@ PRECISIONS = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 class Output(NamedTuple):
     """What a supervised engine makes of a batch; nothing here records gradients."""
 
-    loss: Tensor
+    loss: Any
+    """A tensor; None if the loss function gave none for this batch."""
     prediction: Any
     target: Any
 
@@ -39,13 +41,17 @@ class Output(NamedTuple):
 def supervised(
     model: Module,
     optimizer: Optimizer,
-    loss_fn: Callable[[Any, Any], Tensor],
+    loss_fn: Callable[[Any, Any], Tensor | None],
     *,
     accumulate: int = 1,
     precision: str = "fp32",
     device: torch.device | str | None = None,
     prepare_batch: Callable[[Any], tuple[Any, Any]] | None = None,
     overlap_copies: bool = False,
+    split: int | str | None = None,
+    sync: str = "last",
+    scaler: torch.amp.GradScaler | None = None,
+    min_scale: float = 1e-4,
 ) -> Engine[Any, Output]:
     """Build the engine that trains `model` on pairs of input and target, and evaluates it.
 
@@ -57,8 +63,9 @@ def supervised(
         model: Called as `model(input)`; moved to `device`. May be wrapped, as by
             `DistributedDataParallel`; `engine.objects["model"]` is the module inside.
         optimizer: Updates the model.
-        loss_fn: Called as `loss_fn(prediction, target)`; a mean over the batch. A module is moved
-            to `device`; one of your own with weights or buffers is `engine.objects["loss_fn"]`.
+        loss_fn: Called as `loss_fn(prediction, target)`; a mean over the batch, or None to skip
+            it. A module is moved to `device`; one of your own with weights or buffers is
+            `engine.objects["loss_fn"]`.
         accumulate: Micro-batches of one optimizer step.
         precision: `"fp32"`, or `"bf16"` or `"fp16"` by `torch.autocast`, the latter with a
             gradient scaler, which is `engine.objects["scaler"]`.
@@ -67,9 +74,16 @@ def supervised(
             is a pair. Both are moved to the device afterwards, as by `to_device`.
         overlap_copies: Copy batches to the device while it computes the step before: see
             `Transfer`.
+        split: The most samples of a batch that are at once on the device: a larger batch goes
+            through the model in parts, which make one step of the same mean. `"auto"` halves the
+            parts whenever memory runs out.
+        sync: When gradients are averaged over ranks, as of `Update`; `"close"` if split is
+            `"auto"`.
+        scaler: The gradient scaler of `"fp16"`; torch's with its defaults, if there is none.
+        min_scale: The run fails when overflows have brought its scale below this.
 
     Raises:
-        ValueError: `precision` is none of the three.
+        ValueError: `precision` is none of the three, or two arguments do not go together.
 
     >>> model = torch.nn.Linear(2, 1)
     >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -86,18 +100,30 @@ def supervised(
     objects: dict[str, Any] = {"model": unwrap(model), "optimizer": optimizer}
     if isinstance(loss_fn, Module) and _learns(loss_fn.to(place)):
         objects["loss_fn"] = loss_fn
-    scaler = torch.amp.GradScaler(place.type) if precision == "fp16" else None
+    if precision == "fp16":
+        scaler = torch.amp.GradScaler(place.type) if scaler is None else scaler
+    elif scaler is not None:
+        raise ValueError(f"a scaler is for precision='fp16'; precision is {precision!r}")
+    update = Update(
+        optimizer,
+        model=model,
+        accumulate=accumulate,
+        scaler=scaler,
+        min_scale=min_scale,
+        sync="close" if split == "auto" and isinstance(model, DistributedDataParallel) else sync,
+    )
     pair = Supervised(
         model=model,
         loss_fn=loss_fn,
-        update=Update(optimizer, accumulate=accumulate, scaler=scaler),
+        update=update,
         move=_mover(place, overlap_copies),
         autocast=None if precision == "fp32" else torch.autocast(place.type, PRECISIONS[precision]),
         prepare_batch=prepare_batch or _pair,
+        split=None if split is None else Split.of(split, update),
     )
     if scaler is not None:
         objects["scaler"] = scaler
-    engine: Engine[Any, Output] = Engine(pair.train, evaluate=pair.evaluate, objects=objects)
+    engine: Engine[Any, Output] = Engine(pair.process, evaluate=pair.evaluate, objects=objects)
     engine.rehearsal = pair.rehearse
     return engine.add(pair.update, pair)
 
@@ -107,15 +133,26 @@ class Supervised:
     """The two process functions of `supervised`, and the handlers that belong to them."""
 
     model: Module
-    loss_fn: Callable[[Any, Any], Tensor]
+    loss_fn: Callable[[Any, Any], Tensor | None]
     update: Update
     move: Callable[[Any], Any] | None
     """Brings batches to the device; None for the CPU, where they are."""
     autocast: torch.autocast | None
     prepare_batch: Callable[[Any], tuple[Any, Any]]
 
+    split: Split | None = None
+
+    @property
+    def process(self) -> Callable[[State[Any, Output], Any], Output]:
+        """The simplest of the training functions that will do."""
+        if self.split is not None:
+            return self.train_in_parts
+        return self.train if self.update.sync is None else self.train_on_ranks
+
     def attach(self, engine: Engine[Any, Output]) -> None:
         """Look at the model's mode when a run starts; average the loss in evaluation."""
+        if self.split is not None and self.split.most is None:
+            engine.add(self.split)
         engine.on(Events.STARTED, stage=Stage.MEASURE)(self.check_mode)
         engine.evaluation.on(Events.STARTED, stage=Stage.MEASURE)(self.share_buffers)
         engine.evaluation.on(Events.ITERATION_COMPLETED, stage=Stage.MEASURE)(self.add_loss)
@@ -123,12 +160,41 @@ class Supervised:
 
     def train(self, state: State[Any, Output], batch: Any) -> Output:
         """Forward, loss and update."""
-        prediction, target, loss = self._forward(self.model, batch)
-        detached = state.metrics["loss"] = loss.detach()
-        self.update(state, loss)
+        prediction, target, loss = self._forward(self.model, self.prepare_batch(batch))
+        if loss is None:
+            self.update(state, None)
+            detached = None
+        else:
+            detached = state.metrics["loss"] = loss.detach()
+            if self.update.needs_closure:
+                self.update(state, loss, closure=partial(self.loss_of, batch))
+            else:
+                self.update(state, loss)
         if isinstance(prediction, Tensor):
             return Output(detached, prediction.detach(), target)
         return Output(detached, tree_map_only(Tensor, Tensor.detach, prediction), target)
+
+    def train_on_ranks(self, state: State[Any, Output], batch: Any) -> Output:
+        """The same where gradients are averaged over ranks, once a window."""
+        with self.update.micro_batch(state):
+            return self.train(state, batch)
+
+    def train_in_parts(self, state: State[Any, Output], batch: Any) -> Output:
+        """The same, a part of the batch at a time."""
+        assert self.split is not None
+        prediction, target, loss = self.split.train(
+            state, self.prepare_batch(batch), partial(self._forward_part, self.model), self.update
+        )
+        state.metrics["loss"] = loss
+        self.update.advance(state, loss)
+        return Output(loss, prediction, target)
+
+    def loss_of(self, batch: Any) -> Tensor:
+        """The loss of a batch again, for optimizers that ask for it."""
+        loss = self._forward(self.model, self.prepare_batch(batch))[2]
+        if loss is None:
+            raise ValueError("the loss function gave a loss for this batch and then none")
+        return loss
 
     def evaluate(self, state: State[Any, Output], batch: Any) -> Output:
         """Forward and loss."""
@@ -136,8 +202,14 @@ class Supervised:
         if isinstance(model, DistributedDataParallel):  # its forward would wait for other ranks
             model = model.module
         with torch.inference_mode():
-            prediction, target, loss = self._forward(model, batch)
-        state.metrics["loss"] = loss
+            pair = self.prepare_batch(batch)
+            if self.split is None:
+                prediction, target, loss = self._forward(model, pair)
+            else:
+                forward = partial(self._forward_part, model)
+                prediction, target, loss = self.split.evaluate(state, pair, forward)
+        if loss is not None:
+            state.metrics["loss"] = loss
         return Output(loss, prediction, target)
 
     def rehearse(self, state: State[Any, Any], batch: Any) -> None:
@@ -161,15 +233,15 @@ class Supervised:
 
     def add_loss(self, state: State[Any, Output]) -> None:
         """Add a batch's loss, as often as the batch has samples."""
-        if (output := state.output) is not None:
+        if (output := state.output) is not None and output.loss is not None:
             state.recall(self, Means).add("loss", output.loss, samples_of(output) or 1)
 
     def mean_loss(self, state: State[Any, Any]) -> None:
         """Put the mean over all samples, on all ranks, in the place of the last batch's loss."""
         state.metrics.update(mean_over_ranks(state.recall(self, Means).sums))
 
-    def _forward(self, model: Module, batch: Any) -> tuple[Any, Any, Tensor]:
-        input, target = self.prepare_batch(batch)
+    def _forward(self, model: Module, pair: tuple[Any, Any]) -> tuple[Any, Any, Tensor | None]:
+        input, target = pair
         if self.move is not None:
             input, target = self.move((input, target))
         if self.autocast is None:
@@ -178,6 +250,12 @@ class Supervised:
         with self.autocast:
             prediction = model(input)
             return prediction, target, self.loss_fn(prediction, target)
+
+    def _forward_part(self, model: Module, input: Any, target: Any) -> tuple[Any, Any, Tensor]:
+        prediction, target, loss = self._forward(model, (input, target))
+        if loss is None:
+            raise ValueError("the loss function gave None for a part of a batch; split= needs all")
+        return prediction, target, loss
 
 
 def _device_of(model: Module) -> torch.device:

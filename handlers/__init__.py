@@ -11,16 +11,17 @@ if TYPE_CHECKING:
     from .collect import Collect
     from .early_stopping import EarlyStopping
     from .fine_tuning import Freeze, describe_groups, norms_and_biases, parameter_groups
+    from .grad_norm import GradNorm
     from .journal import Journal
     from .loggers import JSONLines, TensorBoard
     from .measurements import GarbageCollection, RankLogs, SystemUse, Throughput, WeightNorms
     from .metrics import Average, Metrics, Totals
+    from .non_finite_guard import NonFiniteGuard
     from .preemption import StopAfter, StopOnSignal
     from .profile import Profile
     from .progress_bar import ProgressBar
     from .restore_best import RestoreBest
     from .schedules import LRSchedule
-    from .terminate_on_nan import TerminateOnNaN
     from .time_handlers import TimeHandlers
     from .validate import Validate
 else:
@@ -28,29 +29,30 @@ else:
         __name__,
         {
             "Average": ".metrics",
-            "EMA": ".averages",
-            "SWA": ".averages",
             "Checkpoint": ".checkpoint",
             "ClipGradNorm": ".clip_grad",
             "ClipGradValue": ".clip_grad",
             "Collect": ".collect",
+            "EMA": ".averages",
             "EarlyStopping": ".early_stopping",
             "Export": ".checkpoint",
-            "GarbageCollection": ".measurements",
             "Freeze": ".fine_tuning",
+            "GarbageCollection": ".measurements",
+            "GradNorm": ".grad_norm",
             "JSONLines": ".loggers",
-            "LRSchedule": ".schedules",
             "Journal": ".journal",
+            "LRSchedule": ".schedules",
             "Metrics": ".metrics",
+            "NonFiniteGuard": ".non_finite_guard",
             "Profile": ".profile",
             "ProgressBar": ".progress_bar",
             "RankLogs": ".measurements",
             "RestoreBest": ".restore_best",
+            "SWA": ".averages",
             "StopAfter": ".preemption",
             "StopOnSignal": ".preemption",
             "SystemUse": ".measurements",
             "TensorBoard": ".loggers",
-            "TerminateOnNaN": ".terminate_on_nan",
             "Throughput": ".measurements",
             "TimeHandlers": ".time_handlers",
             "Totals": ".metrics",
@@ -78,10 +80,12 @@ __all__ = [
     "Export",
     "Freeze",
     "GarbageCollection",
+    "GradNorm",
     "JSONLines",
     "Journal",
     "LRSchedule",
     "Metrics",
+    "NonFiniteGuard",
     "Profile",
     "ProgressBar",
     "RankLogs",
@@ -90,7 +94,6 @@ __all__ = [
     "StopOnSignal",
     "SystemUse",
     "TensorBoard",
-    "TerminateOnNaN",
     "Throughput",
     "TimeHandlers",
     "Totals",

@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 
 from ..engine.engine import Engine
 from ..engine.events import Events
+from ..engine.gradients import parameters_of
 from ..engine.state import State
 
 
@@ -19,18 +20,20 @@ class ClipGradNorm:
     """Scale the gradients of a step down to a norm of at most `max_norm`.
 
     The norm before clipping becomes the metric `"grad_norm"`. By default the gradients of every
-    optimizer are clipped as they become ready, each optimizer's on their own.
+    optimizer are clipped as they become ready, each optimizer's on their own; with a `name` the
+    metric is `"grad_norm/<name>"`, so that several can be told apart.
 
     Pascanu, Mikolov and Bengio, 2013: On the difficulty of training recurrent neural networks.
 
     >>> ClipGradNorm(1.0)
-    ClipGradNorm(max_norm=1.0, norm_type=2.0, optimizer=None)
+    ClipGradNorm(max_norm=1.0, norm_type=2.0, optimizer=None, name=None)
     """
 
     max_norm: float
     norm_type: float = 2.0
     optimizer: Optimizer | None = None
     """Clip for this optimizer only."""
+    name: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse a norm that leaves nothing."""
@@ -45,7 +48,7 @@ class ClipGradNorm:
         """Clip, and keep the norm as it was before."""
         if parameters := _parameters(state, self.optimizer, "ClipGradNorm"):
             norm = clip_grad_norm_(parameters, self.max_norm, self.norm_type)
-            state.metrics["grad_norm"] = norm
+            state.metrics["grad_norm" if self.name is None else f"grad_norm/{self.name}"] = norm
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,4 +84,4 @@ def _parameters(state: State[Any, Any], only: Optimizer | None, name: str) -> li
         )
     if only is not None and optimizer is not only:
         return []
-    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    return parameters_of(optimizer)

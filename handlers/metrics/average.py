@@ -87,6 +87,8 @@ class Average:
         average, metrics = self._recall(state), state.metrics
         if metrics.is_new(self.monitor, average.looked_at, allow_stale=True):
             average.looked_at = metrics.written(self.monitor)
+            if state.is_discarded:  # the value of a skipped step, which may be NaN
+                return
             weight = weight_of(state.output, self.weight, f"Average({self.monitor!r})")
             average.sums.add(self._written, metrics[self.monitor], weight)
 

@@ -84,7 +84,9 @@ class Metrics:
         self._recall(state).reset()
 
     def update(self, state: State[Any, Any]) -> None:
-        """Measure one batch."""
+        """Measure one batch, unless its step was skipped."""
+        if state.is_discarded:
+            return
         running, output = self._recall(state), state.output
         inputs = (self.select or _prediction_and_target)(output)
         inputs = inputs if isinstance(inputs, tuple) else (inputs,)

@@ -12,8 +12,11 @@ from torch.nn.functional import cross_entropy
 
 from camshaft import Engine, Events, supervised
 
-SUPERVISED_CALLS = 11
-"""Python calls of a supervised step beyond forward, loss, backward and `optimizer.step`."""
+SUPERVISED_CALLS = 12
+"""Python calls of a supervised step beyond forward, loss, backward and `optimizer.step`.
+
+Three of them announce its events: gradients can be discarded before anybody relies on them.
+"""
 FIRING = 2
 """Calls by which a moment finds whom to call, however many there are."""
 

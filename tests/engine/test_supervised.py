@@ -179,3 +179,51 @@ def test_a_loss_that_learns_is_saved_and_left_alone_by_evaluation():
     assert centre.any()
     engine.evaluate(batches(3))
     assert torch.equal(loss_fn.centre, centre)
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_lbfgs_simply_works(accumulate):
+    def problem():
+        torch.manual_seed(0)
+        model = torch.nn.Linear(4, 3)
+        return model, torch.optim.LBFGS(
+            model.parameters(), max_iter=5, line_search_fn="strong_wolfe"
+        )
+
+    model, optimizer = problem()
+    engine = supervised(model, optimizer, cross_entropy, accumulate=accumulate)
+    state = engine.run(batches(2), max_epochs=2)
+    expected, optimizer = problem()
+    for window in [[each] for each in batches(2)] * 2 if accumulate == 1 else [batches(2)] * 2:
+
+        def closure(window=window):
+            optimizer.zero_grad()
+            losses = [cross_entropy(expected(input), target) for input, target in window]
+            loss = sum(losses) / len(losses)
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)
+    assert state.step == 4 // accumulate
+    for ours, theirs in zip(model.parameters(), expected.parameters(), strict=True):
+        assert torch.allclose(ours, theirs, rtol=0, atol=1e-5)
+    with pytest.raises(ValueError, match="split= does not go with LBFGS"):
+        supervised(model, optimizer, cross_entropy, split=2)
+
+
+def test_a_batch_without_a_loss_is_skipped_in_training_and_in_evaluation():
+    model = torch.nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    engine = supervised(
+        model,
+        optimizer,
+        lambda prediction, target: cross_entropy(prediction, target) if target.sum() else None,
+    )
+    data = batches(3)
+    data[1] = (data[1][0], torch.zeros_like(data[1][1]))
+    losses = []
+    engine.on(Events.ITERATION_COMPLETED)(lambda state: losses.append(state.output.loss))
+    assert engine.run(data, max_epochs=1).step == 2
+    assert [loss is None for loss in losses] == [False, True, False]
+    assert engine.evaluate(data).metrics["loss"].isfinite()
+    assert "loss" not in engine.evaluate(data[1:2]).metrics

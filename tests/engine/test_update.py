@@ -185,7 +185,11 @@ def test_each_of_two_optimizers_has_a_clock_of_its_own():
         update_critic(state, critic * 1.0)
         update(state, weight * critic.detach())
 
-    engine, calls = Engine(process), {"steps": 0, "critic": 0}
+    engine, calls = Engine(process), {"iterations": 0, "steps": 0, "critic": 0}
+
+    @engine.on(Events.ITERATION_COMPLETED(every=10))
+    def iterations(state):
+        calls["iterations"] += 1
 
     @engine.on(Events.STEP_COMPLETED(every=10))
     def steps(state):
@@ -197,7 +201,7 @@ def test_each_of_two_optimizers_has_a_clock_of_its_own():
 
     state = engine.run(range(100), max_epochs=1)
     assert (state.iteration, state.step, state.counts[GanEvents.CRITIC_UPDATED]) == (100, 100, 100)
-    assert calls == {"steps": 10, "critic": 10}
+    assert calls == {"iterations": 10, "steps": 10, "critic": 10}
 
 
 def test_a_step_that_the_scaler_skips_fires_nothing_and_does_not_count():
@@ -290,3 +294,148 @@ def test_an_update_in_an_evaluation_is_an_error_that_names_the_remedy():
     engine, _ = run(Update(optimizer), lambda batch: (weight * 1.0,))
     with pytest.raises(RuntimeError, match=r"write `if state.training:` before it"):
         engine.evaluate([1])
+
+
+@pytest.mark.parametrize("skipped", [(0,), (1,), (0, 1), (4,), ()])
+@pytest.mark.parametrize("sized", [True, False], ids=["length known", "length unknown"])
+def test_a_micro_batch_without_a_loss_takes_its_place_and_counts_for_nothing(skipped, sized):
+    values = [1.0, 2.0, 4.0, 8.0, 16.0]
+    weight, optimizer = one_weight(lr=0.0)
+    engine, gradients = run(
+        Update(optimizer, accumulate=2), lambda i: (None if i in skipped else weight * values[i],)
+    )
+    data = range(5) if sized else type("Data", (), {"__iter__": lambda self: iter(range(5))})()
+    state = engine.run(data, max_epochs=1)
+    windows = [[i for i in window if i not in skipped] for window in ([0, 1], [2, 3], [4])]
+    assert gradients == [sum(values[i] for i in own) / len(own) for own in windows if own]
+    assert (state.step, state.iteration) == (len(gradients), 5)
+    assert state.counts[Events.STEP_SKIPPED] == 0
+    assert not state.windows
+
+
+def test_a_batch_without_a_loss_makes_no_step_where_nothing_is_accumulated():
+    weight, optimizer = one_weight()
+    engine, gradients = run(Update(optimizer), lambda i: (weight * i if i else None,))
+    assert engine.run([1, 0, 3], max_epochs=1).step == 2
+    assert gradients == [1.0, 3.0]
+
+
+def test_a_skipped_micro_batch_may_stand_among_weighted_ones():
+    weight, optimizer = one_weight(lr=0.0)
+    losses = {0: (None,), 1: (weight * 6.0, 3), 2: (weight * 2.0, 1)}
+    engine, gradients = run(Update(optimizer, accumulate=3), lambda i: losses[i])
+    engine.run(range(3), max_epochs=1)
+    assert gradients == [2.0]
+
+
+def test_a_handler_may_skip_a_step():
+    weight, optimizer = one_weight()
+    engine, gradients = run(Update(optimizer), lambda batch: (weight * batch,))
+
+    @engine.on(Events.BACKWARD_COMPLETED)
+    def judge(state):
+        if weight.grad > 5:
+            state.skip_step()
+
+    seen = []
+    engine.on(Events.STEP_SKIPPED(every=2))(lambda state: seen.append(state.iteration))
+    state = engine.run([1.0, 9.0, 2.0, 9.0, 3.0], max_epochs=1)
+    assert gradients == [1.0, 2.0, 3.0]
+    assert (state.step, state.counts[Events.STEP_SKIPPED], seen) == (3, 2, [4])
+    assert weight.item() == -6.0
+
+
+def quadratic():
+    torch.manual_seed(0)
+    inputs, targets = torch.randn(12, 3, dtype=torch.float64), torch.randn(12, dtype=torch.float64)
+    weight = torch.nn.Parameter(torch.zeros(3, dtype=torch.float64))
+    return weight, lambda rows: ((inputs[rows] @ weight - targets[rows]) ** 2).mean()
+
+
+@pytest.mark.parametrize("search", [None, "strong_wolfe"])
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_an_optimizer_that_evaluates_again_gets_the_loss_of_the_window(search, accumulate):
+    def options(weight):
+        return torch.optim.LBFGS([weight], lr=0.5, max_iter=4, line_search_fn=search)
+
+    weight, loss_of = quadratic()
+    update, calls = Update(options(weight), accumulate=accumulate), []
+
+    def process(state, rows):
+        def closure():
+            calls.append(state.iteration)
+            return loss_of(rows)
+
+        update(state, closure(), closure=closure)
+
+    engine, ready = Engine(process), []
+    engine.on(Events.GRADIENTS_READY)(lambda state: ready.append(state.step))
+    state = engine.run([range(0, 6), range(6, 12)], max_epochs=3)
+
+    expected, loss_of = quadratic()
+    optimizer, evaluations = options(expected), []
+    windows = [[range(0, 6)], [range(6, 12)]] if accumulate == 1 else [[range(0, 6), range(6, 12)]]
+    for window in windows * 3:
+
+        def closure(window=window):
+            evaluations.append(1)
+            optimizer.zero_grad()
+            loss = sum(loss_of(rows) for rows in window) / len(window)
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)
+    assert torch.allclose(weight, expected, rtol=0, atol=1e-9)
+    assert len(calls) == len(evaluations) * accumulate  # not one evaluation more
+    assert ready == list(range(state.step))  # once a step, with the first evaluation's gradients
+
+
+def test_such_an_optimizer_without_a_closure_is_an_error_that_names_the_remedy():
+    weight, _ = one_weight()
+    optimizer = torch.optim.LBFGS([weight])
+    engine, _ = run(Update(optimizer), lambda batch: (weight * 1.0,))
+    with pytest.raises(TypeError, match=r"pass update\(state, loss, closure=...\)"):
+        engine.run([1], max_epochs=1)
+    with pytest.raises(ValueError, match="works neither with a gradient scaler"):
+        Update(optimizer, scaler=torch.amp.GradScaler("cpu"))
+
+
+@pytest.mark.parametrize("options", [{"fused": True}, {"foreach": True}])
+def test_fused_and_foreach_optimizers_are_stepped_as_they_are(options):
+    weight = torch.nn.Parameter(torch.tensor(1.0))
+    optimizer = torch.optim.AdamW([weight], lr=0.1, **options)
+    engine, _ = run(Update(optimizer, accumulate=2), lambda batch: (weight * batch,))
+    engine.run([1.0, 2.0, 3.0], max_epochs=1)
+    expected = torch.nn.Parameter(torch.tensor(1.0))
+    other = torch.optim.AdamW([expected], lr=0.1, **options)
+    for gradient in (1.5, 3.0):
+        expected.grad = torch.tensor(gradient)
+        other.step()
+    assert torch.equal(weight, expected)
+
+
+def test_constant_gradients_at_the_rate_of_one_count_the_updates():
+    weight, optimizer = one_weight()
+    engine, gradients = run(Update(optimizer, accumulate=2), lambda batch: (weight * 1.0,))
+    state = engine.run(range(5), max_epochs=2)
+    assert (weight.item(), state.step, gradients) == (-6.0, 6, [1.0] * 6)
+
+
+@pytest.mark.parametrize(("offset", "saved"), [(0, [4]), (1, [20])])
+def test_windows_that_overlap_for_ever_put_a_save_off_to_the_end_and_say_so(offset, saved, caplog):
+    (weight, optimizer), (other, other_optimizer) = one_weight(), one_weight()
+    update = Update(optimizer, accumulate=2)
+    update_other = Update(other_optimizer, accumulate=4, event=GanEvents.CRITIC_UPDATED)
+
+    def process(state, batch):
+        update(state, weight * 1.0)
+        if state.iteration > offset:
+            update_other(state, other * 1.0)
+
+    engine, saves = Engine(process), []
+    engine.on(Events.ITERATION_COMPLETED(at=3))(lambda state: state.save("now"))
+    engine.on(Events.SAVING)(lambda state: saves.append(state.iteration))
+    engine.run(range(20), max_epochs=1)
+    assert saves == saved
+    told = [each.getMessage() for each in caplog.records if "take turns" in each.getMessage()]
+    assert len(told) == (offset == 1)
