@@ -22,12 +22,14 @@ from torch.utils.data import DataLoader, Dataset, Subset
 
 from camshaft import Engine, State, Update
 from camshaft.handlers import (
+    EMA,
     Average,
     Checkpoint,
     ClipGradNorm,
     JSONLines,
     LRSchedule,
     ProgressBar,
+    StopOnSignal,
     Validate,
     best,
     latest,
@@ -133,7 +135,7 @@ def together(samples: Sequence[Tensor]) -> Tensor:
 
 def build(model: GPT, accumulate: int, device: torch.device) -> Engine[Tensor, Losses]:
     """The engine that trains and evaluates the model."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, betas=(0.9, 0.95))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, betas=(0.9, 0.95))
     update = Update(optimizer, accumulate=accumulate)
     has_bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported()
 
@@ -154,7 +156,8 @@ def build(model: GPT, accumulate: int, device: torch.device) -> Engine[Tensor, L
     engine = Engine(step, update, objects={"model": model, "optimizer": optimizer})
     return engine.add(
         ClipGradNorm(1.0),
-        LRSchedule(warmup(50).then(cosine(final=0.1))),
+        LRSchedule(warmup(0.1).then(cosine(final=0.05))),
+        EMA(0.98),
         Average("bits", over=50, weight=characters),
         Average("bits", weight=characters),
     )
@@ -188,14 +191,16 @@ def main(arguments: Sequence[str] | None = None) -> State[Tensor, Losses]:
     model = GPT(longest=options.longest).to(device)
     engine = build(model, options.accumulate, device)
     engine.add(
-        Validate(val_loader),
+        Validate(val_loader, weights="ema"),
         Checkpoint(options.directory, keep=latest(1) | best(1, "val/bits"), resume=True),
         JSONLines(options.directory / "rows.jsonl"),
+        StopOnSignal(),
         ProgressBar("bits/mean", "val/bits"),
     )
     state = engine.run(train_loader, max_steps=options.max_steps)
     print(f"{state.step} steps: {float(state.metrics['val/bits']):.2f} bits a character")
-    print(model.continued("    def ", 200))
+    with engine.using("ema"):
+        print(model.continued("    def ", 200))
     return state
 
 
