@@ -79,7 +79,8 @@ class MLflowRun:
     def __init__(self, settings: MLflow, start: Start) -> None:
         """Find the run of this name, or make it."""
         self._entities: Any = import_module("mlflow.entities")
-        self._client: Any = import_module("mlflow.tracking").MlflowClient(settings.uri)
+        tracking: Any = import_module("mlflow.tracking")
+        self._client: Any = tracking.MlflowClient(settings.uri)
         experiment = self._client.get_experiment_by_name(settings.experiment)
         number = experiment.experiment_id if experiment else None
         number = number or self._client.create_experiment(settings.experiment)

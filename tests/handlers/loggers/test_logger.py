@@ -35,7 +35,7 @@ def test_what_opens_nothing_is_refused():
 @pytest.mark.parametrize("kind", [JSONLines, CSV, TensorBoard])
 def test_the_table_of_handlers_says_what_a_logger_does_and_when(kind, tmp_path):
     engine = Engine(lambda state, batch: None, kind(tmp_path / "rows", when=EACH(every=7)))
-    table = " ".join(engine.describe().split())
+    table = " ".join(str(engine.describe()).split())
     for line in (
         f"REPORT {kind.__name__}.open_log",
         f"REPORT {kind.__name__}.write",
