@@ -96,6 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> tuple[Engine[Any, Output], S
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
     scheduler = CosineAnnealingLR(optimizer, options.max_epochs * len(train_loader))
 
+    hparams = {"lr": 2e-3, "batch_size": options.batch_size, "max_epochs": options.max_epochs}
     engine = supervised(model, optimizer, nn.functional.cross_entropy)
     engine.add(
         ClipGradNorm(1.0),
@@ -108,7 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> tuple[Engine[Any, Output], S
             keep=latest(2) | best(1, "val/accuracy", mode="max"),
             resume=True,
         ),
-        TensorBoard(options.directory, hparams={**vars(options), "optimizer": optimizer.defaults}),
+        TensorBoard(options.directory, hparams=hparams),
         Journal(options.directory, config=options),
         JSONLines(options.directory / "rows.jsonl"),
         ProgressBar("loss", "val/accuracy"),
