@@ -76,14 +76,15 @@ else:
     )
 
 __all__ = [
-    "Average",
     "CSV",
+    "EMA",
+    "SWA",
+    "Average",
     "Checkpoint",
     "ClipGradNorm",
     "ClipGradValue",
     "Collect",
     "ConsoleLines",
-    "EMA",
     "EarlyStopping",
     "Export",
     "Freeze",
@@ -101,7 +102,6 @@ __all__ = [
     "ProgressBar",
     "RankLogs",
     "RestoreBest",
-    "SWA",
     "StopAfter",
     "StopOnSignal",
     "SystemUse",
