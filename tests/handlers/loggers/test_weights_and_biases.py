@@ -43,6 +43,7 @@ def read(directory):
     """The ids, configurations and rows of all files in the order of their making."""
     from wandb.proto.wandb_internal_pb2 import Record
 
+    wandb.teardown()  # as the end of the process does: its own process may still be writing
     ids, configuration, rows = [], {}, []
     for path in sorted(directory.glob("wandb/offline-run-*/*.wandb")):
         for message in frames(path.read_bytes()):
@@ -93,7 +94,7 @@ def test_a_resumed_run_has_the_same_id_and_no_step_twice_or_missing(tmp_path):
     first.on(Events.SAVING)(lambda state: saved.append(pickle.dumps(state.state_dict())))
     with pytest.raises(RuntimeError, match="interrupted"):
         first.run(range(8), max_epochs=1)
-    wandb.teardown()  # as the end of the process does
+    wandb.teardown()
     second = build(tmp_path)
     second.on(Events.LOADING)(lambda state: state.load_state_dict(pickle.loads(saved[0])))
     second.run(range(8), max_epochs=1)
