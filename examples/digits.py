@@ -21,7 +21,7 @@ from torch.optim.lr_scheduler import CosineAnnealingLR
 from torch.utils.data import DataLoader, DistributedSampler, Subset, TensorDataset
 from torchmetrics.classification import MulticlassAccuracy
 
-from camshaft import Engine, Output, State, supervised
+from camshaft import Engine, Events, Output, State, supervised
 from camshaft.handlers import (
     Checkpoint,
     ClipGradNorm,
@@ -36,6 +36,7 @@ from camshaft.handlers import (
     best,
     latest,
 )
+from camshaft.handlers.loggers import Image
 
 
 def load_data(batch_size: int) -> tuple[DataLoader[Any], DataLoader[Any], DataLoader[Any]]:
@@ -69,6 +70,17 @@ def build_model() -> nn.Module:
     )
 
 
+def sorted_by_prediction(state: State[Any, Output]) -> None:
+    """Show digits of the batch, ten of each prediction a line: a mistake stands out."""
+    assert state.output is not None
+    predicted = state.output.prediction.argmax(1)
+    pixels = state.batch[0].new_zeros(10, 10, 1, 8, 8)  # type: ignore[index]
+    for digit in range(10):
+        found = state.batch[0][predicted == digit][:10]  # type: ignore[index]
+        pixels[digit, : len(found)] = found
+    state.metrics["predictions"] = Image(pixels.flatten(0, 1))
+
+
 def main(arguments: Sequence[str] | None = None) -> tuple[Engine[Any, Output], State[Any, Output]]:
     """Train, or carry on, or find that all is done; then test."""
     parser = argparse.ArgumentParser(description="Train a small CNN on scikit-learn's digits.")
@@ -84,6 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> tuple[Engine[Any, Output], S
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
     scheduler = CosineAnnealingLR(optimizer, options.max_epochs * len(train_loader))
 
+    hparams = {"lr": 2e-3, "batch_size": options.batch_size, "max_epochs": options.max_epochs}
     engine = supervised(model, optimizer, nn.functional.cross_entropy)
     engine.add(
         ClipGradNorm(1.0),
@@ -96,11 +109,13 @@ def main(arguments: Sequence[str] | None = None) -> tuple[Engine[Any, Output], S
             keep=latest(2) | best(1, "val/accuracy", mode="max"),
             resume=True,
         ),
-        TensorBoard(options.directory),
+        TensorBoard(options.directory, hparams=hparams),
         Journal(options.directory, config=options),
         JSONLines(options.directory / "rows.jsonl"),
         ProgressBar("loss", "val/accuracy"),
     )
+    # The last batch of each validation; as a metric of it, `val/predictions` is the run's.
+    engine.evaluation.on(Events.COMPLETED)(sorted_by_prediction)
     state = engine.run(train_loader, max_epochs=options.max_epochs)
     test = engine.evaluate(test_loader)
     if idist.get_rank() == 0:

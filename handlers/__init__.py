@@ -9,11 +9,12 @@ if TYPE_CHECKING:
     from .checkpoint import Checkpoint, Export, best, checkpoints, every, latest
     from .clip_grad import ClipGradNorm, ClipGradValue
     from .collect import Collect
+    from .console_lines import ConsoleLines
     from .early_stopping import EarlyStopping
     from .fine_tuning import Freeze, describe_groups, norms_and_biases, parameter_groups
     from .grad_norm import GradNorm
     from .journal import Journal
-    from .loggers import JSONLines, TensorBoard
+    from .loggers import CSV, ImageFiles, JSONLines, Logger, MLflow, TensorBoard, WandB
     from .measurements import GarbageCollection, RankLogs, SystemUse, Throughput, WeightNorms
     from .metrics import Average, Metrics, Totals
     from .non_finite_guard import NonFiniteGuard
@@ -29,19 +30,24 @@ else:
         __name__,
         {
             "Average": ".metrics",
+            "CSV": ".loggers",
             "Checkpoint": ".checkpoint",
             "ClipGradNorm": ".clip_grad",
             "ClipGradValue": ".clip_grad",
             "Collect": ".collect",
+            "ConsoleLines": ".console_lines",
             "EMA": ".averages",
             "EarlyStopping": ".early_stopping",
             "Export": ".checkpoint",
             "Freeze": ".fine_tuning",
             "GarbageCollection": ".measurements",
             "GradNorm": ".grad_norm",
+            "ImageFiles": ".loggers",
             "JSONLines": ".loggers",
             "Journal": ".journal",
             "LRSchedule": ".schedules",
+            "Logger": ".loggers",
+            "MLflow": ".loggers",
             "Metrics": ".metrics",
             "NonFiniteGuard": ".non_finite_guard",
             "Profile": ".profile",
@@ -57,6 +63,7 @@ else:
             "TimeHandlers": ".time_handlers",
             "Totals": ".metrics",
             "Validate": ".validate",
+            "WandB": ".loggers",
             "WeightNorms": ".measurements",
             "best": ".checkpoint",
             "checkpoints": ".checkpoint",
@@ -69,6 +76,7 @@ else:
     )
 
 __all__ = [
+    "CSV",
     "EMA",
     "SWA",
     "Average",
@@ -76,14 +84,18 @@ __all__ = [
     "ClipGradNorm",
     "ClipGradValue",
     "Collect",
+    "ConsoleLines",
     "EarlyStopping",
     "Export",
     "Freeze",
     "GarbageCollection",
     "GradNorm",
+    "ImageFiles",
     "JSONLines",
     "Journal",
     "LRSchedule",
+    "Logger",
+    "MLflow",
     "Metrics",
     "NonFiniteGuard",
     "Profile",
@@ -98,6 +110,7 @@ __all__ = [
     "TimeHandlers",
     "Totals",
     "Validate",
+    "WandB",
     "WeightNorms",
     "best",
     "checkpoints",

@@ -18,7 +18,10 @@ ONE_FILE_KNOWS = {
     "ignite": ["engine/ranks.py"],
     "rich": ["engine/describe.py"],
     "plotly": ["commands/page/page.py"],
-    "tensorboardX": ["handlers/loggers/tensorboard.py"],
+    "wandb": [],  # handlers/loggers/weights_and_biases.py imports it by name, as
+    "mlflow": [],  # handlers/loggers/ml_flow.py does
+    "matplotlib": [],  # and handlers/loggers/figure.py
+    "tensorboardX": ["handlers/loggers/tensorboard.py"],  # and summaries.py, which imports by name
     "tqdm": ["handlers/progress_bar.py"],
     "psutil": ["handlers/measurements/system_use.py"],
     "safetensors": ["handlers/checkpoint/header.py", "handlers/checkpoint/store.py"],

@@ -9,6 +9,8 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ...engine.media import KINDS, content
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -65,6 +67,8 @@ class Encoder:
             return {SEQUENCES[kind]: self._each(value, path)}
         if kind in MAPPINGS:
             return self._mapping(value, path)
+        if KINDS.get(kind.__name__) is kind:
+            return {"!media": self._mapping({"kind": kind.__name__, **content(value)}, path)}
         return self._array(value, path)
 
     def _each(self, values: Any, path: str) -> list[Any]:
@@ -159,6 +163,11 @@ def _mapping(kind: Callable[[Any], Any]) -> Callable[[Any, Mapping[str, Tensor]]
     )
 
 
+def _medium(given: dict[str, Any], tensors: Mapping[str, Tensor]) -> Any:
+    held = decode(given, tensors)
+    return KINDS[held.pop("kind")](**held)
+
+
 def _list(items: Any) -> list[Any]:
     if not isinstance(items, list):
         raise TypeError(f"{type(items).__name__} where a list should be")
@@ -170,6 +179,7 @@ DECODERS: dict[str, Callable[[Any, Mapping[str, Tensor]], Any]] = {
     "!bytes": lambda text, _: base64.b64decode(text, validate=True),
     "!tensor": lambda name, tensors: tensors[name],
     "!ndarray": lambda name, tensors: tensors[name].numpy(),
+    "!media": _medium,
     "!scalar": lambda name, tensors: tensors[name].reshape(()).numpy()[()],
     **{tag: _sequence(kind) for kind, tag in SEQUENCES.items()},
     **{tag: _mapping(kind) for kind, tag in MAPPINGS.items()},

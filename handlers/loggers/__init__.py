@@ -1,6 +1,32 @@
-"""Loggers: rows of metrics that are resumed with the run, without a missing or a double one."""
+"""Loggers: rows of what a run measures, resumed with it, without a missing or a double one."""
 
+from ...engine.media import Embedding, Histogram, Image, PRCurve, Text
+from .bookmark import Row
+from .csv_file import CSV
+from .figure import figure
+from .image_files import ImageFiles
 from .json_lines import JSONLines
+from .logger import Logger
+from .ml_flow import MLflow
 from .tensorboard import TensorBoard
+from .weights_and_biases import WandB
+from .writer import Start, Writer
 
-__all__ = ["JSONLines", "TensorBoard"]
+__all__ = [
+    "CSV",
+    "Embedding",
+    "Histogram",
+    "Image",
+    "ImageFiles",
+    "JSONLines",
+    "Logger",
+    "MLflow",
+    "PRCurve",
+    "Row",
+    "Start",
+    "TensorBoard",
+    "Text",
+    "WandB",
+    "Writer",
+    "figure",
+]

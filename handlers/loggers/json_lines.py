@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import json
-import logging
 import math
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import count
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, TextIO
+from typing import Any, ClassVar
 
 from ...engine.engine import Engine
-from ...engine.events import EventEnum, Events, Stage, Trigger
-from ...engine.state import State
-from .bookmark import Bookmark, Row
-
-logger = logging.getLogger("camshaft")
+from ...engine.events import EventEnum, Trigger
+from ...engine.media import Medium
+from .bookmark import Row
+from .files import LineFile, move_aside, refuse_directory, replace_lines
+from .logger import WHEN, attach
+from .writer import Start
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +35,7 @@ class JSONLines:
         when: When to write a row, if there is anything new.
 
     >>> from tempfile import mkdtemp
+    >>> from camshaft import Events
     >>> path = Path(mkdtemp(), "rows.jsonl")
     >>> def train_step(state, batch):
     ...     state.metrics["loss"] = 1 / batch
@@ -47,9 +47,9 @@ class JSONLines:
     """
 
     path: str | os.PathLike[str]
-    when: EventEnum | Trigger = (
-        Events.ITERATION_COMPLETED(every=50) | Events.EPOCH_COMPLETED | Events.COMPLETED
-    )
+    when: EventEnum | Trigger = WHEN
+    background: bool = field(default=False, init=False, repr=False)
+    shown: tuple[type[Medium], ...] = field(default=(), init=False, repr=False)
     rank: ClassVar[int] = 0
 
     def attach(self, engine: Engine[Any, Any]) -> None:
@@ -58,75 +58,48 @@ class JSONLines:
         Raises:
             IsADirectoryError: The path is a directory.
         """
-        if Path(self.path).is_dir():
-            raise IsADirectoryError(
-                f"JSONLines({str(self.path)!r}) is a directory; name a file in it: "
-                f"JSONLines({str(Path(self.path) / 'rows.jsonl')!r})"
-            )
-        engine.on(Events.STARTED, stage=Stage.REPORT)(self.open)
-        engine.on(self.when, stage=Stage.REPORT)(self.write)
-        engine.on(Events.SAVING, stage=Stage.MEASURE)(self.sync)
-        engine.on(Events.CLOSED, stage=Stage.REPORT)(self.close)
+        refuse_directory(self.path, "JSONLines", "rows.jsonl")
+        attach(self, engine)
 
-    def open(self, state: State[Any, Any]) -> None:
+    def open(self, start: Start) -> JSONFile:
         """Open the file where the run is; the rows of another run are moved aside.
 
         Raises:
             ValueError: A run is resumed, and the file holds other things than rows.
         """
-        path, bookmark = Path(self.path), state.recall(self, Bookmark)
+        return JSONFile(Path(self.path), start)
+
+
+class JSONFile:
+    """One file of rows."""
+
+    def __init__(self, path: Path, start: Start) -> None:
+        """Open a file that goes on where the run is."""
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists():
-            if state.iteration:
-                _cut(path, bookmark.cut(state))
+            if start.first:
+                replace_lines(path, _lines_before(start.first, path))
             else:
-                _move_aside(path)
-        log = state.recall(self, Log, saved=False)
-        log.file = path.open("a", encoding="utf-8", buffering=1)
-        log.file.writelines(map(_line, bookmark.rows()))
+                move_aside(path, "JSONLines")
+        self._file = LineFile(path)
 
-    def write(self, state: State[Any, Any]) -> None:
-        """Write what is new."""
-        file = state.recall(self, Log, saved=False).file
-        if file is not None and (row := state.recall(self, Bookmark).next_row(state)):
-            file.write(_line(row))
+    def write(self, row: Row) -> None:
+        """Write a row as one line."""
+        # Bare NaN and Infinity, which Python would write, are no JSON.
+        metrics = {
+            name: value if math.isfinite(value) else json.dumps(value)
+            for name, value in row.metrics.items()
+        }
+        clocks = row.clocks
+        self._file.write(json.dumps(clocks | metrics | clocks, allow_nan=False) + "\n")
 
-    def sync(self, state: State[Any, Any]) -> None:
+    def sync(self) -> None:
         """Have all rows on the disk."""
-        if file := state.recall(self, Log, saved=False).file:
-            os.fsync(file.fileno())
+        self._file.sync()
 
-    def close(self, state: State[Any, Any]) -> None:
+    def close(self) -> None:
         """Close the file."""
-        if file := state.recall(self, Log, saved=False).file:
-            file.close()
-
-
-@dataclass(slots=True)
-class Log:
-    """The file of a run under way; None before it is opened."""
-
-    file: TextIO | None = None
-
-
-def _line(row: Row) -> str:
-    clocks = {"iteration": row.iteration, "step": row.step, "epoch": row.epoch}
-    # Bare NaN and Infinity, which Python would write, are no JSON.
-    metrics = {
-        name: value if math.isfinite(value) else json.dumps(value)
-        for name, value in row.metrics.items()
-    }
-    return json.dumps(clocks | metrics | clocks, allow_nan=False) + "\n"
-
-
-def _cut(path: Path, first: int) -> None:
-    """Drop the rows from iteration `first` on, all at once: the file is the old or the new one."""
-    draft = path.with_name(f"{path.name}.tmp")
-    with draft.open("w", encoding="utf-8") as file:
-        file.writelines(_lines_before(first, path))
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
+        self._file.close()
 
 
 def _lines_before(first: int, path: Path) -> Iterator[str]:
@@ -150,11 +123,3 @@ def _iteration(line: str) -> int | None:
         return int(json.loads(line)["iteration"])
     except (ValueError, TypeError, KeyError):
         return None
-
-
-def _move_aside(path: Path) -> None:
-    if path.stat().st_size:
-        names = (path.with_name(f"{path.name}.{number}") for number in count(1))
-        aside = next(name for name in names if not name.exists())
-        path.rename(aside)
-        logger.warning("JSONLines: %s holds the rows of another run; moved to %s", path, aside)

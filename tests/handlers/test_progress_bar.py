@@ -229,3 +229,14 @@ def test_what_cannot_be_meant_is_refused():
         ProgressBar(seconds)
     with pytest.raises(ValueError, match="interval=0"):
         ProgressBar(interval=0)
+
+
+def test_a_thousand_iterations_within_an_interval_are_drawn_once(monkeypatch):
+    looks = []
+    real = time.monotonic
+    monkeypatch.setattr(
+        "camshaft.handlers.progress_bar.time.monotonic", lambda: looks.append(1) or real()
+    )
+    written = lines(((), NEVER), range(1, 1001), max_epochs=1)
+    assert len(written) == 1
+    assert len(looks) < 1010  # one an iteration, and a few for the drawing

@@ -20,6 +20,7 @@ FRESH = multiprocessing.get_context("forkserver")
 FRESH.set_forkserver_preload(
     [
         *("sklearn.datasets", "torchmetrics.classification", "camshaft.handlers"),
+        *("tensorboardX.record_writer", "tensorboardX.summary"),
         "torch._dynamo",  # which the first optimizer imports
     ]
 )
@@ -94,6 +95,7 @@ CASES = {
     "workers": ("--workers", 2),
     "accumulated": ("--accumulate", 3),
     "in the foreground": ("--foreground",),
+    "with every log": ("--logs",),
 }
 
 

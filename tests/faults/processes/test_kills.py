@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-CASES = ["plain", "workers", "accumulated", "in the foreground"]
+CASES = ["plain", "workers", "accumulated", "in the foreground", "with every log"]
 
 
 def kill(process, chance):

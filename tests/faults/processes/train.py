@@ -11,7 +11,7 @@ import json
 import os
 import random
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy
@@ -24,6 +24,7 @@ from torchmetrics.classification import MulticlassAccuracy
 from camshaft import Events, supervised
 from camshaft.engine.rng import capture
 from camshaft.handlers import (
+    CSV,
     Checkpoint,
     ClipGradNorm,
     EarlyStopping,
@@ -31,14 +32,17 @@ from camshaft.handlers import (
     LRSchedule,
     Metrics,
     StopOnSignal,
+    TensorBoard,
     Validate,
     best,
     latest,
 )
+from camshaft.handlers.loggers import Histogram, Image
 
 IMAGES, LABELS = load_digits(return_X_y=True)
 PIXELS = torch.tensor(IMAGES, dtype=torch.float32) / 16
 CLASSES = torch.tensor(LABELS)
+KINDS = ("scalars", "images", "histograms")
 
 
 class Augmented(Dataset):
@@ -94,6 +98,29 @@ def note_batch(state):
     state.metrics["order"] = float(sum(n * 101**i for i, n in enumerate(numbers)) % 2**53)
 
 
+def show(model):
+    """Notes pictures now and then, in other iterations than those with a row of numbers alone."""
+
+    def note(state):
+        state.metrics["digits"] = Image(state.batch[0][:4].reshape(-1, 1, 8, 8))
+        state.metrics["weights"] = Histogram.of(model[0].weight)
+
+    return note
+
+
+def board(directory):
+    """What TensorBoard's own reader finds: the steps and contents of each name."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(directory), size_guidance=dict.fromkeys(KINDS, 0)).Reload()
+    read = {"scalars": events.Scalars, "images": events.Images, "histograms": events.Histograms}
+    return {
+        f"{kind}/{name}": [digest(repr(replace(each, wall_time=0))) for each in of(name)]
+        for kind, of in read.items()
+        for name in events.Tags()[kind]
+    }
+
+
 def spoil(what, state, optimizer, scheduler):
     """Change one part of a run that was resumed, as if it had not been saved."""
     memory = state.memory | state.loaded
@@ -136,6 +163,7 @@ def main(arguments):
     parser.add_argument("--validate-every", type=int, default=5)
     parser.add_argument("--save-every", type=int, default=0)
     parser.add_argument("--foreground", action="store_true")
+    parser.add_argument("--logs", action="store_true", help="all of them, with pictures")
     parser.add_argument("--until", type=int)
     parser.add_argument("--spoil")
     parser.add_argument("--tell", type=Path, help="where to write each iteration's number")
@@ -161,6 +189,13 @@ def main(arguments):
         save = save | Events.ITERATION_COMPLETED(every=options.save_every)
     each = Events.ITERATION_COMPLETED
     engine.on(each)(note_batch)
+    rows = each | Events.EPOCH_COMPLETED
+    if options.logs:
+        engine.on(each(every=3))(show(model))
+        engine.add(
+            CSV(options.directory / "rows.csv", when=rows),
+            TensorBoard(options.directory / "board", when=rows),
+        )
     engine.add(
         ClipGradNorm(1.0),
         LRSchedule(scheduler),
@@ -179,7 +214,7 @@ def main(arguments):
             resume=True,
             background=not options.foreground,
         ),
-        JSONLines(options.directory / "rows.jsonl", when=each | Events.EPOCH_COMPLETED),
+        JSONLines(options.directory / "rows.jsonl", when=rows),
         StopOnSignal(),
     )
     if options.until:
@@ -216,6 +251,9 @@ def main(arguments):
         "rows": (options.directory / "rows.jsonl").read_text(),
         "next": (random.random(), numpy.random.rand(), torch.rand(1).item()) if began else None,
     }
+    if options.logs:
+        outcome["table"] = (options.directory / "rows.csv").read_text()
+        outcome["board"] = board(options.directory / "board")
     Path(options.directory, "result.json").write_text(json.dumps(outcome))
 
 

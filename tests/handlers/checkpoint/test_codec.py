@@ -10,11 +10,20 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from camshaft.engine.media import KINDS, Embedding, Histogram, Image, PRCurve, Text, content
 from camshaft.handlers.checkpoint.codec import Encoder, decode
 
 KEYS = st.none() | st.booleans() | st.integers() | st.text() | st.binary()
 PLAIN = KEYS | st.floats()
 DTYPES = [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.float64, torch.complex64]
+
+MEDIA = {
+    "Text": Text("# words"),
+    "Image": Image(torch.rand(3, 2, 2), "noise"),
+    "Histogram": Histogram.of(torch.rand(9), bins=3),
+    "PRCurve": PRCurve([1, 0], [0.9, 0.2]),
+    "Embedding": Embedding(torch.rand(2, 3), ["a", "b"], torch.rand(2, 1, 4, 4)),
+}
 
 
 @st.composite
@@ -163,3 +172,21 @@ def test_a_key_is_refused_like_a_value():
 def test_what_the_encoder_never_makes_is_not_decoded(encoded):
     with pytest.raises((ValueError, TypeError)):
         decode(encoded, {})
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_what_is_shown_of_a_run_comes_back_as_it_was(name):
+    medium = MEDIA[name]
+    back = there_and_back({"shown": medium})["shown"]
+    assert type(back) is type(medium)
+    assert same(content(back), content(medium))
+
+
+@pytest.mark.parametrize(
+    "spoiled",
+    [{}, {"kind": "Image"}, {"kind": "Popen", "args": "ls"}, {"kind": "Text", "path": "x"}, 3],
+    ids=repr,
+)
+def test_what_is_no_medium_is_refused(spoiled):
+    with pytest.raises(ValueError, match="!media"):
+        decode({"!media": spoiled}, {})

@@ -1,5 +1,6 @@
 """Logged rows of runs that were interrupted: the same ones as without."""
 
+import csv
 import json
 import pickle
 import signal
@@ -13,8 +14,9 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from camshaft import Engine, Events, Stage
-from camshaft.handlers.loggers import JSONLines, TensorBoard
+from camshaft import Engine, Events, Stage, supervised
+from camshaft.handlers import LRSchedule
+from camshaft.handlers.loggers import CSV, JSONLines, TensorBoard
 
 WHEN = Events.ITERATION_COMPLETED(every=3) | Events.EPOCH_COMPLETED | Events.COMPLETED
 DATA = range(10)
@@ -22,6 +24,11 @@ DATA = range(10)
 
 def lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def table(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
 
 
 def scalars(path):
@@ -40,7 +47,10 @@ class Kind:
     read: Any
 
 
-@pytest.fixture(params=[Kind(JSONLines, lines), Kind(TensorBoard, scalars)], ids=["json", "board"])
+KINDS = [Kind(JSONLines, lines), Kind(CSV, table), Kind(TensorBoard, scalars)]
+
+
+@pytest.fixture(params=KINDS, ids=lambda kind: kind.logger.__name__)
 def kind(request):
     return request.param
 
@@ -142,6 +152,9 @@ def test_a_killed_run_loses_no_row_that_its_checkpoint_counts_on(kind, tmp_path)
     if name == "JSONLines":  # the kill may have come while a row was being written
         with (tmp_path / "rows").open("a") as file:
             file.write('{"iteration": 18, "lo')
+    if name == "CSV":
+        with (tmp_path / "rows").open("a") as file:
+            file.write("18,0,2,0.0")
 
     def train_step(state, batch):
         state.metrics["loss"] = 1 / state.iteration
@@ -188,3 +201,17 @@ def test_a_thousand_iterations_logged_every_hundred_read_metrics_from_their_devi
     logger = kind.logger(tmp_path / "rows", when=Events.ITERATION_COMPLETED(every=100))
     Engine(train_step, logger).run(range(1000), max_epochs=1)
     assert Counted.reads == 10
+
+
+def test_the_rate_in_a_row_is_the_one_its_step_used(tmp_path):
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    engine = supervised(model, optimizer, torch.nn.functional.mse_loss)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    path, used = tmp_path / "rows", []
+    engine.add(LRSchedule(schedule), JSONLines(path, when=Events.ITERATION_COMPLETED))
+    engine.on(Events.GRADIENTS_READY)(
+        lambda state: used.append(state.optimizer.param_groups[0]["lr"])
+    )
+    engine.run([(torch.ones(3, 2), torch.zeros(3, 1))] * 3, max_epochs=1)
+    assert [row["lr"] for row in lines(path)] == used == [0.1, 0.05, 0.025]

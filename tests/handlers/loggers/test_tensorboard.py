@@ -1,13 +1,14 @@
 """Rows of metrics as TensorBoard's events, read back by TensorBoard's own reader."""
 
 import math
+import sys
 
 import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from camshaft import Engine, Events, supervised
-from camshaft.handlers.loggers import TensorBoard
+from camshaft.handlers.loggers import Image, TensorBoard
 
 EACH = Events.ITERATION_COMPLETED
 
@@ -84,3 +85,23 @@ def test_a_run_that_starts_anew_hides_the_rows_of_others_and_leaves_their_files(
 def test_evaluations_write_no_rows(tmp_path):
     Engine(inverse, TensorBoard(tmp_path / "runs", when=EACH)).evaluate([1, 2])
     assert not (tmp_path / "runs").exists()
+
+
+def test_without_tensorboard_itself_a_graph_is_refused_at_once(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    with pytest.raises(ModuleNotFoundError, match=r"camshaft\[graph\]"):
+        TensorBoard(tmp_path, graph=(torch.nn.Linear(1, 1), torch.ones(1, 1)))
+
+
+def test_media_of_a_resumed_run_are_there_once(tmp_path):
+    def train_step(state, batch):
+        if batch in (2, 3):
+            state.metrics["shown"] = Image(torch.full((2, 2), batch / 10))
+
+    when = EACH(every=2)
+    engine = Engine(train_step, TensorBoard(tmp_path, when=when))
+    state = engine.run([1, 2, 3], max_epochs=1)
+    engine = Engine(train_step, TensorBoard(tmp_path, when=when))
+    engine.run([1, 2, 3], max_epochs=2, state=state)
+    events = EventAccumulator(str(tmp_path)).Reload()
+    assert [event.step for event in events.Images("shown")] == [2, 4, 6]

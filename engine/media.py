@@ -1,0 +1,228 @@
+"""What can be shown of a run besides numbers: values that are written into its metrics.
+
+They are copies of what they are made of, so they still show the moment they were made in when a
+logger comes to them, and a checkpoint holds them like other metrics. They stay on their device.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Text:
+    """Words, as Markdown.
+
+    >>> from camshaft import Engine
+    >>> def train_step(state, batch):
+    ...     state.metrics["sample"] = Text(f"*{batch}*")
+    >>> Engine(train_step).run(["one", "two"], max_epochs=1).metrics["sample"]
+    Text(text='*two*')
+    """
+
+    text: str
+
+    def __post_init__(self) -> None:
+        """Refuse what is no text."""
+        if not isinstance(self.text, str):
+            raise TypeError(f"Text({self.text!r}): needs a str")
+
+
+@dataclass(frozen=True, eq=False)
+class Image:
+    """A picture, or several of one size as a grid.
+
+    Args:
+        pixels: Of shape (height, width), (channels, height, width), or (number, channels, height,
+            width) for a grid; with 1, 3 or 4 channels; uint8, or floats from 0 to 1.
+        caption: What it shows, where a logger has a place for that.
+
+    Raises:
+        ValueError: The shape is another one.
+
+    >>> import torch
+    >>> Image(torch.rand(6, 1, 8, 8)).pixels.shape
+    torch.Size([1, 16, 24])
+    """
+
+    pixels: Any
+    caption: str = ""
+
+    def __post_init__(self) -> None:
+        """Copy the pixels, in the shape of one picture with channels."""
+        pixels = _copy(self.pixels)
+        if pixels.ndim == 2:
+            pixels = pixels[None]
+        if pixels.ndim not in (3, 4) or pixels.shape[-3] not in (1, 3, 4) or not pixels.numel():
+            raise ValueError(
+                f"Image got pixels of shape {tuple(pixels.shape)}; it needs (height, width), "
+                "(channels, height, width) or (number, channels, height, width) with 1, 3 or 4 "
+                "channels; for pixels with their channels last: pixels.permute(2, 0, 1)"
+            )
+        object.__setattr__(self, "pixels", pixels if pixels.ndim == 3 else grid(pixels))
+
+
+@dataclass(frozen=True, eq=False)
+class Histogram:
+    """How often values are in which range.
+
+    Args:
+        counts: How many values each range has.
+        edges: Where the ranges begin and end: one number more than there are counts.
+
+    Raises:
+        ValueError: They do not fit together.
+
+    >>> import torch
+    >>> Histogram.of(torch.tensor([1.0, 2.0, 2.0, 5.0]), bins=2).counts
+    tensor([3, 1])
+    """
+
+    counts: Any
+    edges: Any
+
+    def __post_init__(self) -> None:
+        """Copy both."""
+        counts, edges = _copy(self.counts), _copy(self.edges)
+        if counts.ndim != 1 or edges.shape != (len(counts) + 1,) or not len(counts):
+            raise ValueError(
+                f"Histogram got counts of shape {tuple(counts.shape)} and edges of shape "
+                f"{tuple(edges.shape)}; it needs (n,) and (n + 1,). Of values it is made by "
+                "Histogram.of(values)"
+            )
+        object.__setattr__(self, "counts", counts)
+        object.__setattr__(self, "edges", edges)
+
+    @classmethod
+    def of(cls, values: Any, bins: int = 64) -> Self:
+        """Count the finite values of a tensor in `bins` ranges of one width, where it is.
+
+        The host does not wait for it. Of no finite value at all, everything is 0.
+        """
+        import torch
+
+        values = torch.as_tensor(values).detach().flatten()
+        values = values.to(torch.promote_types(values.dtype, torch.float32))
+        finite = values.isfinite()
+        padded = torch.cat([values, values.new_zeros(1)])  # of no value there is no smallest one
+        known = torch.cat([finite, ~finite.any()[None]])
+        low = padded.masked_fill(~known, math.inf).amin()
+        high = padded.masked_fill(~known, -math.inf).amax()
+        width = (high - low) / bins
+        width = width.where(width > 0, 1.0)  # of one value alone
+        place = ((values - low) / width).nan_to_num(0, bins - 1, 0).clamp(0, bins - 1).long()
+        counts = torch.zeros(bins, dtype=torch.int64, device=values.device)
+        counts.scatter_add_(0, place, finite.long())
+        steps = torch.arange(bins + 1, dtype=values.dtype, device=values.device)
+        edges = low + steps * width
+        edges[-1] = edges[-1].maximum(high)  # which rounding may have left outside
+        return cls(counts, edges)
+
+
+@dataclass(frozen=True, eq=False)
+class PRCurve:
+    """Precision over recall of a binary classification.
+
+    Args:
+        targets: 1 or True for what is of the class, 0 or False for what is not.
+        scores: The predicted probability of the class, from 0 to 1, for each target.
+
+    Raises:
+        ValueError: Their shapes differ.
+    """
+
+    targets: Any
+    scores: Any
+
+    def __post_init__(self) -> None:
+        """Copy both, without dimensions."""
+        targets, scores = _copy(self.targets).flatten(), _copy(self.scores).flatten()
+        if targets.shape != scores.shape:
+            raise ValueError(
+                f"PRCurve got {len(targets)} targets and {len(scores)} scores; it needs a score "
+                "for each target"
+            )
+        object.__setattr__(self, "targets", targets)
+        object.__setattr__(self, "scores", scores)
+
+
+@dataclass(frozen=True, eq=False)
+class Embedding:
+    """Points in a space of many dimensions, to look at through a projection.
+
+    Args:
+        vectors: Of shape (points, dimensions).
+        labels: What each point is called; or none.
+        images: Of shape (points, channels, height, width), what each point looks like; or none.
+
+    Raises:
+        ValueError: There are not as many labels or images as points.
+    """
+
+    vectors: Any
+    labels: Sequence[Any] | None = None
+    images: Any = None
+
+    def __post_init__(self) -> None:
+        """Copy the tensors; labels become text."""
+        vectors = _copy(self.vectors)
+        images = None if self.images is None else _copy(self.images)
+        labels = None if self.labels is None else [str(_plain(each)) for each in self.labels]
+        given = {"labels": labels, "images": images}
+        if vectors.ndim != 2 or any(
+            each is not None and len(each) != len(vectors) for each in given.values()
+        ):
+            found = {name: len(each) for name, each in given.items() if each is not None}
+            raise ValueError(
+                f"Embedding got vectors of shape {tuple(vectors.shape)} and {found}; it needs "
+                "vectors of shape (points, dimensions), and a label and an image each, or none"
+            )
+        object.__setattr__(self, "vectors", vectors)
+        object.__setattr__(self, "labels", labels)
+        object.__setattr__(self, "images", images)
+
+
+Medium = Text | Image | Histogram | PRCurve | Embedding
+"""What a logger may show besides numbers."""
+
+KINDS: dict[str, type[Medium]] = {
+    kind.__name__: kind for kind in (Text, Image, Histogram, PRCurve, Embedding)
+}
+
+
+def content(medium: Medium) -> dict[str, Any]:
+    """What a medium is made of, by the names of its arguments."""
+    return {item.name: getattr(medium, item.name) for item in fields(medium)}
+
+
+def on_host(medium: Medium) -> Medium:
+    """The same with its tensors in the host's memory."""
+    held = {name: each.cpu() for name, each in content(medium).items() if hasattr(each, "cpu")}
+    return replace(medium, **held) if held else medium
+
+
+def grid(pixels: Tensor) -> Tensor:
+    """Pictures (number, channels, height, width) side by side in one, about as wide as high."""
+    number, channels, height, width = pixels.shape
+    columns = math.ceil(math.sqrt(number))
+    rows = math.ceil(number / columns)
+    filled = pixels.new_zeros(rows * columns, channels, height, width)
+    filled[:number] = pixels
+    lines = filled.reshape(rows, columns, channels, height, width).permute(2, 0, 3, 1, 4)
+    return lines.reshape(channels, rows * height, columns * width)
+
+
+def _copy(values: Any) -> Tensor:
+    import torch
+
+    return torch.as_tensor(values).detach().clone()
+
+
+def _plain(label: Any) -> Any:
+    return label.item() if hasattr(label, "item") else label

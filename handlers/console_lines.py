@@ -1,0 +1,139 @@
+"""Progress as lines of text, with rates and the time that is left."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
+from typing import Any, ClassVar
+
+from ..engine.engine import Engine
+from ..engine.events import EventEnum, Events, Stage, Trigger
+from ..engine.state import State
+from .scalars import scalars
+
+
+@dataclass(frozen=True, eq=False, init=False)
+class ConsoleLines:
+    """Print a line now and then: how far the run is, how fast, the time left, what is new.
+
+    The rate is that since the last line. The time left goes by the mean rate since the first
+    line of this process: what comes before it is warm-up, and what an interrupted run did before
+    it was resumed does not count. Where the end is not known there is none.
+
+    Args:
+        metrics: The names of the metrics to show; without any, all that are numbers.
+        units: What stands behind a metric's value, by its name: `{"memory": "GiB"}`.
+        when: When to print a line.
+        write: Takes a line: `print`, or `logging.getLogger("train").info`.
+
+    >>> def train_step(state, batch):
+    ...     state.metrics["loss"] = 1 / batch
+    >>> lines = ConsoleLines(units={"loss": "bits"}, when=Events.EPOCH_COMPLETED, write=print)
+    >>> state = Engine(train_step, lines).run([1, 2, 4], max_epochs=2)  # doctest: +ELLIPSIS
+    iteration 3/6  epoch 1/2  loss 0.25 bits
+    iteration 6/6  epoch 2/2  ... it/s  eta 0:00:00  loss 0.25 bits
+    """
+
+    metrics: tuple[str, ...]
+    units: Mapping[str, str]
+    when: EventEnum | Trigger
+    write: Callable[[str], object] = field(repr=False)
+    rank: ClassVar[int] = 0
+
+    def __init__(
+        self,
+        *metrics: str,
+        units: Mapping[str, str] | None = None,
+        when: EventEnum | Trigger = Events.ITERATION_COMPLETED(every=50) | Events.EPOCH_COMPLETED,
+        write: Callable[[str], object] = partial(print, flush=True),
+    ) -> None:
+        for name in metrics:
+            if not isinstance(name, str):
+                raise TypeError(f"ConsoleLines got {name!r} for a metric; it needs names: 'loss'")
+        object.__setattr__(self, "metrics", metrics)
+        object.__setattr__(self, "units", dict(units or {}))
+        object.__setattr__(self, "when", when)
+        object.__setattr__(self, "write", write)
+
+    def attach(self, engine: Engine[Any, Any]) -> None:
+        """Print by the trigger."""
+        engine.on(Events.STARTED, stage=Stage.REPORT)(self.begin)
+        engine.on(self.when, stage=Stage.REPORT)(self.print)
+
+    def begin(self, state: State[Any, Any]) -> None:
+        """Leave out what an earlier part of the run has measured."""
+        state.recall(self, Pace, saved=False).write = state.metrics.writes
+
+    def print(self, state: State[Any, Any]) -> None:
+        """Print a line."""
+        pace = state.recall(self, Pace, saved=False)
+        new = state.metrics.since(pace.write)
+        chosen = {name: new[name] for name in self.metrics or new if name in new}
+        now, pace.write = time.monotonic(), state.metrics.writes
+        parts = [_counted("iteration", state.iteration, _iterations(state))]
+        parts.append(_counted("epoch", state.epoch, state.max_epochs))
+        if state.max_steps is not None:
+            parts.append(_counted("step", state.step, state.max_steps))
+        parts += pace.parts(state, now)
+        for name, value in scalars(chosen).items():
+            parts.append(f"{name} {value:.4g} {self.units.get(name, '')}".rstrip())
+        self.write("  ".join(parts))
+
+
+@dataclass(slots=True)
+class Pace:
+    """How fast the run of this process is."""
+
+    write: int = 0
+    """The latest write of a metric at the last line."""
+    began: tuple[float, int, int] | None = None
+    """Time, iteration and step of the first line."""
+    last: tuple[float, int, int] | None = None
+    """The same of the last line."""
+
+    def parts(self, state: State[Any, Any], now: float) -> list[str]:
+        """The rate since the last line and the time left, as far as they are known."""
+        here, found = (now, state.iteration, state.step), list[str]()
+        if self.began and self.last:
+            if state.iteration > self.last[1]:
+                rate = (state.iteration - self.last[1]) / max(now - self.last[0], 1e-9)
+                found.append(f"{rate:.1f} it/s" if rate >= 1 else f"{1 / rate:.1f} s/it")
+            done = state.iteration - self.began[1]
+            left = remaining(state, done, state.step - self.began[2])
+            if done and left is not None:
+                seconds = round(left * (now - self.began[0]) / done)
+                found.append(f"eta {timedelta(seconds=seconds)}")
+        self.began, self.last = self.began or here, here
+        return found
+
+
+def remaining(state: State[Any, Any], iterations: int, steps: int) -> float | None:
+    """The iterations that are left; None if that is not known.
+
+    Args:
+        state: The run.
+        iterations: Those of some while.
+        steps: The optimizer steps in them, by which `max_steps` is converted.
+    """
+    left: list[float] = []
+    if (total := _iterations(state)) is not None:
+        left.append(total - state.iteration)
+    if state.max_steps is not None and steps:
+        left.append((state.max_steps - state.step) * iterations / steps)
+    return min(left) if left else None
+
+
+def _iterations(state: State[Any, Any]) -> int | None:
+    """The iteration at which the run ends by its epochs or iterations."""
+    ends = [] if state.max_iterations is None else [state.max_iterations]
+    if state.max_epochs is not None and state.epoch_length is not None:
+        more = state.max_epochs - state.epoch
+        ends.append(state.epoch_began + (more + 1) * state.epoch_length)
+    return min(ends, default=None)
+
+
+def _counted(name: str, count: int, most: int | None) -> str:
+    return f"{name} {count}" if most is None else f"{name} {count}/{most}"

@@ -1,0 +1,131 @@
+"""Rows for MLflow."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, ClassVar
+
+from ...engine.engine import Engine
+from ...engine.events import EventEnum, Trigger
+from ...engine.media import Image, Medium, Text
+from .bookmark import Row
+from .hparams import flat
+from .logger import WHEN, attach
+from .optional import need
+from .png import png
+from .writer import Start
+
+TAG = "camshaft.run"
+"""The tag by which a run is found again."""
+
+
+@dataclass(frozen=True, eq=False)
+class MLflow:
+    """Write what is new since the last row for MLflow, over the iterations.
+
+    A run that is resumed goes on as the same run there; the values that it has already are not
+    logged twice. The other clocks are metrics beside the rest; texts and images are artifacts,
+    `<name>/<iteration>.md` and `.png`. A server is written to by a thread, and a file at once;
+    whatever goes wrong there costs a warning, not the run. As Azure's machine learning speaks
+    MLflow, its tracking URI will do.
+
+    Needs `pip install "camshaft[mlflow]"`.
+
+    Args:
+        experiment: The name of the experiment; made if there is none.
+        uri: The tracking URI: `"sqlite:///runs/mlflow.db"`, `"http://..."`; by default what the
+            environment says.
+        when: When to write a row, if there is anything new.
+        hparams: Hyper-parameters, also nested.
+        name: What the run is called there; made up if it is None.
+
+    Raises:
+        ModuleNotFoundError: MLflow is not installed.
+    """
+
+    experiment: str
+    uri: str | None = None
+    when: EventEnum | Trigger = WHEN
+    hparams: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    name: str | None = None
+    background: bool = field(init=False, repr=False)
+    shown: tuple[type[Medium], ...] = field(default=(Text, Image), init=False, repr=False)
+    rank: ClassVar[int] = 0
+
+    def __post_init__(self) -> None:
+        """See whether MLflow is there, and whether it writes to a file."""
+        need("mlflow", "MLflow", "mlflow")
+        local = self.uri is not None and self.uri.startswith(("sqlite:", "file:"))
+        object.__setattr__(self, "background", not local)
+
+    def attach(self, engine: Engine[Any, Any]) -> None:
+        """Write rows by the trigger."""
+        attach(self, engine)
+
+    def open(self, start: Start) -> MLflowRun:
+        """Begin a run there, or find it again."""
+        return MLflowRun(self, start)
+
+
+class MLflowRun:
+    """One run of MLflow's."""
+
+    def __init__(self, settings: MLflow, start: Start) -> None:
+        """Find the run of this name, or make it."""
+        self._entities: Any = import_module("mlflow.entities")
+        tracking: Any = import_module("mlflow.tracking")
+        self._client: Any = tracking.MlflowClient(settings.uri)
+        experiment = self._client.get_experiment_by_name(settings.experiment)
+        number = experiment.experiment_id if experiment else None
+        number = number or self._client.create_experiment(settings.experiment)
+        found = self._client.search_runs([number], filter_string=f"tags.`{TAG}` = '{start.run}'")
+        self._has: Counter[tuple[str, int]] = Counter()
+        if found:
+            self._run: str = found[0].info.run_id
+            self._client.update_run(self._run, status="RUNNING")
+            for key in found[0].data.metrics:
+                history = self._client.get_metric_history(self._run, key)
+                self._has.update((key, each.step) for each in history if each.step >= start.first)
+        else:
+            run = self._client.create_run(number, run_name=settings.name, tags={TAG: start.run})
+            self._run = run.info.run_id
+            plain = flat(settings.hparams).items()
+            params = [self._entities.Param(key, str(value)) for key, value in plain]
+            self._client.log_batch(self._run, params=params)
+
+    def write(self, row: Row) -> None:
+        """Log a row, but for what is there."""
+        now, metrics = int(1000 * time.time()), list[Any]()
+        others = {name: count for name, count in row.clocks.items() if name != "iteration"}
+        for name, value in (row.metrics | others).items():
+            if self._has[name, row.iteration]:
+                self._has[name, row.iteration] -= 1
+            else:
+                metrics.append(self._entities.Metric(name, value, now, row.iteration))
+        self._client.log_batch(self._run, metrics=metrics)
+        for name, medium in row.media.items():
+            self._keep(name, row.iteration, medium)
+
+    def sync(self) -> None:
+        """Nothing: a row is there when `write` is over."""
+
+    def close(self) -> None:
+        """End the run there; it may go on later."""
+        self._client.set_terminated(self._run)
+
+    def _keep(self, name: str, iteration: int, medium: Medium) -> None:
+        with TemporaryDirectory() as folder:
+            if isinstance(medium, Image):
+                path = Path(folder, f"{iteration}.png")
+                path.write_bytes(png(medium))
+            else:
+                assert isinstance(medium, Text)
+                path = Path(folder, f"{iteration}.md")
+                path.write_text(medium.text, encoding="utf-8")
+            self._client.log_artifact(self._run, str(path), name)

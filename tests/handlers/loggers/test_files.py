@@ -1,0 +1,81 @@
+"""Files of whole lines."""
+
+import logging
+import os
+import resource
+import signal
+
+import pytest
+
+from camshaft.handlers.loggers.files import LineFile, move_aside, refuse_directory, replace_lines
+
+
+@pytest.fixture
+def at_most(monkeypatch):
+    """Lets files grow to so many bytes, as a full disk would."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    signal.signal(signal.SIGXFSZ, handler)
+
+
+def test_a_line_that_does_not_fit_leaves_no_part_of_itself(tmp_path, at_most):
+    path = tmp_path / "lines"
+    file = LineFile(path)
+    file.write("first\n")
+    at_most(10)
+    with pytest.raises(OSError, match="File too large"):
+        file.write("second\n")
+    assert path.read_text() == "first\n"
+    at_most(100)
+    file.write("third\n")
+    file.close()
+    assert path.read_text() == "first\nthird\n"
+
+
+def test_a_line_is_in_the_file_at_once_and_after_what_was_there(tmp_path):
+    path = tmp_path / "lines"
+    path.write_text("before\n")
+    file = LineFile(path)
+    file.write("ä\n")
+    file.sync()
+    assert path.read_text(encoding="utf-8") == "before\nä\n"
+    file.close()
+
+
+def test_lines_are_replaced_all_at_once(tmp_path):
+    path = tmp_path / "lines"
+    path.write_text("old\n")
+
+    def lines():
+        yield "new\n"
+        assert path.read_text() == "old\n"
+        yield "lines\n"
+
+    replace_lines(path, lines())
+    assert path.read_text() == "new\nlines\n"
+    assert os.listdir(tmp_path) == ["lines"]
+
+
+def test_an_empty_file_is_not_moved(tmp_path, caplog):
+    path = tmp_path / "lines"
+    path.touch()
+    move_aside(path, "JSONLines")
+    assert path.exists()
+    assert not caplog.records
+
+
+def test_a_file_is_moved_to_the_first_free_number(tmp_path, caplog):
+    caplog.set_level(logging.WARNING)
+    path = tmp_path / "lines"
+    path.write_text("mine\n")
+    (tmp_path / "lines.1").touch()
+    move_aside(path, "JSONLines")
+    assert (tmp_path / "lines.2").read_text() == "mine\n"
+    assert "JSONLines" in caplog.text
+
+
+def test_a_directory_is_refused_with_the_line_to_write(tmp_path):
+    with pytest.raises(IsADirectoryError, match=r"CSV\('.*/rows.csv'\)"):
+        refuse_directory(tmp_path, "CSV", "rows.csv")

@@ -1,0 +1,95 @@
+"""MLflow on a SQLite file, read back by its own client."""
+
+import pickle
+
+import pytest
+import torch
+
+from camshaft import Engine, Events
+from camshaft.handlers.loggers import Image, MLflow, Text
+
+pytest.importorskip("mlflow", reason='needs pip install "camshaft[mlflow]"')
+pytestmark = pytest.mark.filterwarnings("ignore")  # of its own making
+EACH = Events.ITERATION_COMPLETED
+
+
+@pytest.fixture(scope="module")
+def uri(tmp_path_factory):
+    """One store for all tests: to make its tables takes a while."""
+    return f"sqlite:///{tmp_path_factory.mktemp('mlflow')}/mlflow.db"
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # where artifacts go
+
+
+def build(uri, experiment, fail_at=None, **arguments):
+    def train_step(state, batch):
+        if state.iteration == fail_at:
+            raise RuntimeError("interrupted")
+        state.metrics["loss"] = torch.tensor(1 / state.iteration)
+        if state.iteration == 2:
+            state.metrics["note"] = Text("words")
+            state.metrics["seen"] = Image(torch.rand(3, 4, 5))
+
+    return Engine(train_step, MLflow(experiment, uri, when=EACH, **arguments))
+
+
+def the_run(uri, name):
+    from mlflow.tracking import MlflowClient
+
+    client = MlflowClient(uri)
+    [run] = client.search_runs([client.get_experiment_by_name(name).experiment_id])
+
+    def rows(metric):
+        history = client.get_metric_history(run.info.run_id, metric)
+        return sorted((each.step, each.value) for each in history)
+
+    return client, run, rows
+
+
+def test_rows_parameters_and_media_are_there(uri):
+    hparams = {"lr": 0.1, "model": {"width": 8}}
+    build(uri, "first", hparams=hparams, name="mine").run(range(3), max_epochs=1)
+    client, run, rows = the_run(uri, "first")
+    assert rows("loss") == [(1, 1.0), (2, 0.5), (3, pytest.approx(1 / 3))]
+    assert rows("epoch") == [(1, 1), (2, 1), (3, 1)]
+    assert run.data.params == {"lr": "0.1", "model/width": "8"}
+    assert run.info.run_name == "mine"
+    assert run.info.status == "FINISHED"
+    found = [
+        each.path
+        for name in ("note", "seen")
+        for each in client.list_artifacts(run.info.run_id, name)
+    ]
+    assert found == ["note/2.md", "seen/2.png"]
+
+
+def test_a_resumed_run_is_the_same_run_with_no_row_twice_or_missing(uri):
+    saved = []
+    first = build(uri, "second", fail_at=6)
+    first.on(EACH(at=4))(lambda state: state.save("test"))
+    first.on(Events.SAVING)(lambda state: saved.append(pickle.dumps(state.state_dict())))
+    with pytest.raises(RuntimeError, match="interrupted"):
+        first.run(range(8), max_epochs=1)
+    second = build(uri, "second")
+    second.on(Events.LOADING)(lambda state: state.load_state_dict(pickle.loads(saved[0])))
+    second.run(range(8), max_epochs=1)
+    _, _, rows = the_run(uri, "second")
+    assert [step for step, _ in rows("loss")] == list(range(1, 9))
+    assert [step for step, _ in rows("epoch")] == list(range(1, 9))
+
+
+def test_a_file_is_written_at_once_and_a_server_by_a_thread(uri):
+    assert not MLflow("x", uri).background
+    assert MLflow("x", "http://localhost:5000").background
+    assert MLflow("x").background
+
+
+def test_a_store_that_cannot_be_opened_costs_a_warning(tmp_path, caplog):
+    (tmp_path / "file").touch()
+    engine = build(f"sqlite:///{tmp_path}/file/mlflow.db", "third")
+    assert engine.run(range(3), max_epochs=1).iteration == 3
+    [warning] = [each for each in caplog.records if each.name == "camshaft"]
+    assert "MLflow" in warning.getMessage()

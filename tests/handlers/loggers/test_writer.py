@@ -1,0 +1,94 @@
+"""A tracker of one's own, in twenty lines."""
+
+import pickle
+
+import pytest
+import torch
+
+from camshaft import Engine, EventEnum, Events
+from camshaft.handlers.loggers import Image, Logger, Text
+
+EACH = Events.ITERATION_COMPLETED
+TRACKED: dict = {}
+
+
+class Tracker:
+    """Keeps the rows of each run by their numbers."""
+
+    def __init__(self, start):
+        self.rows = TRACKED.setdefault(start.run, {})
+
+    def write(self, row):
+        self.rows.setdefault(row.number, (row.clocks, row.metrics, row.media))
+
+    def sync(self):
+        pass
+
+    def close(self):
+        pass
+
+
+class GanEvents(EventEnum):
+    CRITIC_UPDATED = "critic_updated"
+
+
+@pytest.fixture(autouse=True)
+def tracked():
+    TRACKED.clear()
+    return TRACKED
+
+
+def build(fail_at=None):
+    def train_step(state, batch):
+        if state.iteration == fail_at:
+            raise RuntimeError("interrupted")
+        state.metrics["loss"] = torch.tensor(1 / state.iteration)
+        if state.iteration % 2:
+            state.fire(GanEvents.CRITIC_UPDATED)
+
+    return Engine(train_step, Logger(Tracker, when=EACH))
+
+
+def test_rows_carry_all_clocks(tracked):
+    build().run([1, 2, 3], max_epochs=1)
+    [rows] = tracked.values()
+    assert [clocks for clocks, _, _ in rows.values()] == [
+        {"iteration": i, "step": 0, "epoch": 1, "GanEvents.CRITIC_UPDATED": count}
+        for i, count in [(1, 1), (2, 1), (3, 2)]
+    ]
+
+
+def test_a_resumed_run_has_the_same_name_and_its_rows_the_same_numbers(tracked):
+    saved = []
+    first = build(fail_at=8)
+    first.on(EACH(at=5))(lambda state: state.save("test"))
+    first.on(Events.SAVING)(lambda state: saved.append(pickle.dumps(state.state_dict())))
+    with pytest.raises(RuntimeError, match="interrupted"):
+        first.run(range(5), max_epochs=2)
+    [before] = map(dict, tracked.values())
+    assert list(before) == [1, 2, 3, 4, 5, 6, 7]
+
+    second = build()
+    second.on(Events.LOADING)(lambda state: state.load_state_dict(pickle.loads(saved[0])))
+    second.run(range(5), max_epochs=2)
+    [rows] = tracked.values()
+    assert [clocks["iteration"] for clocks, _, _ in rows.values()] == list(range(1, 11))
+    assert {number: rows[number] for number in before} == before
+
+
+def test_another_run_has_another_name(tracked):
+    engine = build()
+    engine.run([1], max_epochs=1)
+    engine.run([1], max_epochs=1)
+    assert len(tracked) == 2
+
+
+def test_media_come_in_the_row_of_their_moment(tracked):
+    def train_step(state, batch):
+        state.metrics["note"] = Text("x")
+        if batch == 2:
+            state.metrics["seen"] = Image(torch.ones(2, 2))
+
+    Engine(train_step, Logger(Tracker, when=EACH)).run([1, 2], max_epochs=1)
+    [rows] = tracked.values()
+    assert [list(media) for _, _, media in rows.values()] == [["note"], ["note", "seen"]]
