@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 HERE = Path(__file__).parent
-WRITERS = {"TensorBoard", "JSONLines", "ProgressBar"}
+WRITERS = {"Journal", "TensorBoard", "JSONLines", "ProgressBar"}
 
 
 def torchrun(*arguments):
