@@ -16,11 +16,13 @@ OWN = 3
 LEVELS: dict[EventEnum | None, int] = {
     **dict.fromkeys((Events.EPOCH_STARTED, Events.EPOCH_COMPLETED), 1),
     **dict.fromkeys((Events.ITERATION_STARTED, Events.ITERATION_COMPLETED, Events.SAVING), 2),
-    **dict.fromkeys((Events.GRADIENTS_READY, Events.STEP_COMPLETED), OWN),
+    **dict.fromkeys((Events.BACKWARD_COMPLETED, Events.GRADIENTS_READY), OWN),
+    **dict.fromkeys((Events.STEP_COMPLETED, Events.STEP_SKIPPED), OWN),
 }
 """In how many of the boxes a moment lies."""
 BOXES = ("each epoch", "each batch", "process(state, batch)")
 REMARKS: dict[EventEnum, str] = {
+    Events.STEP_SKIPPED: "instead of a step that is no good",
     Events.SAVING: "if asked for; also after an epoch",
     Events.COMPLETED: "unless it failed",
     Events.FAILED: "on an exception",
