@@ -45,9 +45,18 @@ def make_server(paths: list[Path], port: int = 0) -> ThreadingHTTPServer:
     system, and a request by any other name than this machine's is refused, so no page of another
     site can read it through a name that it makes lead here.
     """
-    server = ThreadingHTTPServer((ADDRESS, port), partial(Answer, View(Runs(paths))))
-    server.daemon_threads = True
-    return server
+    return Server((ADDRESS, port), partial(Answer, View(Runs(paths))))
+
+
+class Server(ThreadingHTTPServer):
+    """A thread for each request."""
+
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of a browser that went away before it had its answer."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
 
 
 class View:

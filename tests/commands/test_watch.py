@@ -3,6 +3,7 @@
 import http.client
 import json
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -122,6 +123,16 @@ def test_looking_takes_a_tenth_of_the_time_at_most(tmp_path, monkeypatch):
     grow(tmp_path, 2)
     assert view.facts()[1] == first
     assert view.facts()[1] != first
+
+
+def test_a_browser_that_goes_away_is_nothing_to_tell_of(server, capfd):
+    for _ in range(5):
+        with socket.create_connection(server.server_address) as connection:
+            host = f"127.0.0.1:{server.server_port}"
+            connection.sendall(f"GET / HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+            connection.recv(1)  # the page has megabytes
+    assert ask(server)[0].status == 200
+    assert capfd.readouterr().err == ""
 
 
 def test_it_prints_its_address_and_ends_cleanly_at_ctrl_c(tmp_path):
