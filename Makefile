@@ -50,8 +50,10 @@ clean:  ## remove what these targets made
 	% sys.version_info[:2])'
 	$(PYTHON) -m venv .venv
 
+# The tests use timm's schedulers, not its models and the torchvision that they need.
 .venv/dev-$(KEY): | .venv/bin/pip
 	$(INSTALL) ".[dev]"
+	$(BIN)/pip install --quiet --constraint constraints.txt --no-deps timm
 	@rm -f .venv/dev-* .venv/bench-*
 	@touch $@
 
