@@ -141,7 +141,7 @@ class Loop(Generic[Batch, Output]):
         return True
 
     def _commit(self) -> bool:
-        """Carry out what was asked for, unless a window is open; True if the epoch is to be left."""
+        """Carry out what was asked for, if no window is open; True if the epoch is to be left."""
         state = self.state
         if state.windows:
             if state.limit_reached is None:
