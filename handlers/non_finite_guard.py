@@ -66,9 +66,8 @@ class NonFiniteGuard:
     def attach(self, engine: Engine[Any, Any]) -> None:
         """Judge complete gradients; look at a pending judgement before anything is saved."""
         engine.on(Events.BACKWARD_COMPLETED, stage=Stage.MEASURE)(self.judge)
-        engine.on(Events.STEP_COMPLETED, stage=Stage.MEASURE)(self.keep_buffers)
+        engine.on(Events.ITERATION_STARTED, stage=Stage.MEASURE)(self.keep_buffers)
         engine.on(Events.STEP_SKIPPED, stage=Stage.MEASURE)(self.put_buffers_back)
-        engine.on(Events.STARTED)(self.keep_buffers)
         engine.on(Events.COMPLETED | Events.SAVING, stage=Stage.MEASURE)(self.look)
         engine.on(Events.CLOSED)(self.let_go)
 
@@ -105,7 +104,7 @@ class NonFiniteGuard:
 
     def keep_buffers(self, state: State[Any, Any]) -> None:
         """Copy what a forward pass over bad data would spoil, such as running means."""
-        if state.engine is not None:
+        if state.engine is not None and not state.windows:  # between steps, whosever they are
             state.recall(self, Verdict, saved=False).copy(state.engine.objects.values())
 
     def put_buffers_back(self, state: State[Any, Any]) -> None:
@@ -172,7 +171,7 @@ class Verdict:
                 copy.copy_(torch.where(is_bad, copy, buffer))
 
     def put_buffers_back(self) -> None:
-        """Make the buffers what they were after the last good step."""
+        """Make the buffers what they were before the step that is discarded."""
         for buffer, copy in self.buffers or []:
             buffer.copy_(copy)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from camshaft import Engine, Events, Update
+from camshaft import Engine, EventEnum, Events, Update
 from camshaft.handlers import EMA, Average, Checkpoint, Metrics, NonFiniteGuard, RestoreBest
 
 NAN = float("nan")
@@ -265,6 +265,26 @@ def test_a_discarded_step_leaves_the_buffers_of_averages_and_of_best_weights_alo
         return [engine.objects[name].mean.item() for name in ("model", "ema", "best")]
 
     assert run([1.0, 2.0, 4.0, NAN]) == run([1.0, 2.0, 4.0])
+
+
+def test_buffers_go_back_by_one_step_where_no_update_counts_the_runs_steps_too():
+    class Own(EventEnum):
+        STEPPED = "stepped"
+
+    def run(data):
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.125)
+        update = Update(optimizer, event=Own.STEPPED)
+        objects = {"model": model, "optimizer": optimizer}
+        engine = Engine(
+            lambda state, x: update(state, model(torch.tensor(x))),
+            NonFiniteGuard("skip"),
+            objects=objects,
+        )
+        engine.run(data, max_epochs=1)
+        return model.mean.item()
+
+    assert run([1.0, 2.0, NAN]) == run([1.0, 2.0])
 
 
 def test_what_a_scaler_discards_leaves_the_buffers_as_they_were():
