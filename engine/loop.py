@@ -103,8 +103,7 @@ class Loop(Generic[Batch, Output]):
         all_read = self._iterate(feed.epoch(state))
         if all_read:
             feed.check(state)
-        for window in list(state.windows.values()):
-            window.close(state)
+        self._close_windows()
         if self._epoch_is_over(feed, all_read):
             state.in_epoch = state.epoch_stopped = False
             self.moments.announce(Events.EPOCH_COMPLETED, state)
@@ -145,8 +144,10 @@ class Loop(Generic[Batch, Output]):
         """Carry out what was asked for, if no window is open; True if the epoch is to be left."""
         state = self.state
         if state.windows:
-            self._put_off()
-            return False
+            if state.limit_reached is None:
+                self._put_off()
+                return False
+            self._close_windows()  # to wait would take steps beyond the limit
         self.waiting = 0
         if state.saves:
             if self.feed is not None:
@@ -161,6 +162,11 @@ class Loop(Generic[Batch, Output]):
         if state.saves:
             state.attention = True
         return state.stop_reason is not None or state.epoch_stopped
+
+    def _close_windows(self) -> None:
+        """Step with what the open windows hold: no batch follows."""
+        for window in list(self.state.windows.values()):
+            window.close(self.state)
 
     def _put_off(self) -> None:
         """Say so, once, if windows overlap: there is then no moment at which none is open."""

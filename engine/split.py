@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
 from .rng import capture, restore
+from .weights import buffers_in_training
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -140,8 +141,7 @@ class Before:
         window = state.windows.get(id(update))
         self.window = None if window is None else window.copied()
         objects = [] if state.engine is None else state.engine.objects.values()
-        buffers = [each for m in objects if hasattr(m, "buffers") for each in m.buffers()]
-        self.buffers = [(each, each.clone()) for each in buffers]
+        self.buffers = [(each, each.clone()) for each in buffers_in_training(objects)]
 
     def put_back(self) -> None:
         """Make them what they were."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -201,7 +202,7 @@ class Supervised:
         model = self.model
         if isinstance(model, DistributedDataParallel):  # its forward would wait for other ranks
             model = model.module
-        with torch.inference_mode():
+        with torch.inference_mode(), _quiet(model):
             pair = self.prepare_batch(batch)
             if self.split is None:
                 prediction, target, loss = self._forward(model, pair)
@@ -227,9 +228,10 @@ class Supervised:
 
     def share_buffers(self, state: State[Any, Any]) -> None:
         """Evaluate one model on all ranks: the first one's, as its forward in training would."""
-        if isinstance(self.model, DistributedDataParallel) and self.model.broadcast_buffers:
+        parallel = _parallel(self.model)
+        if parallel is not None and parallel.broadcast_buffers:
             with torch.no_grad():
-                ranks.share(self.model.module.buffers())
+                ranks.share(parallel.module.buffers())
 
     def add_loss(self, state: State[Any, Output]) -> None:
         """Add a batch's loss, as often as the batch has samples."""
@@ -256,6 +258,27 @@ class Supervised:
         if loss is None:
             raise ValueError("the loss function gave None for a part of a batch; split= needs all")
         return prediction, target, loss
+
+
+def _parallel(model: Module) -> DistributedDataParallel | None:
+    """What is on several ranks, if anything, inside torch.compile."""
+    while isinstance(inner := getattr(model, "_orig_mod", None), Module):
+        model = inner
+    return model if isinstance(model, DistributedDataParallel) else None
+
+
+@contextmanager
+def _quiet(model: Module) -> Generator[None]:
+    """Let a compiled forward pass on several ranks send no buffers, for which others would wait."""
+    if (parallel := _parallel(model)) is None:
+        yield
+        return
+    sends: Any = parallel.require_forward_param_sync
+    parallel.require_forward_param_sync = False  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        parallel.require_forward_param_sync = sends
 
 
 def _device_of(model: Module) -> torch.device:

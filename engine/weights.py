@@ -6,15 +6,18 @@ import copy
 from collections.abc import Generator, Iterable
 from contextlib import ExitStack, contextmanager
 from itertools import chain
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from torch import Tensor
 from torch.nn import Module
+from torch.optim.swa_utils import AveragedModel
 
 from .wrappers import unwrap
 
 OWN: WeakKeyDictionary[Module, dict[str, Tensor]] = WeakKeyDictionary()
 """Of modules that hold the weights of others for a while: where their own are meanwhile."""
+TWINS: WeakSet[Module] = WeakSet()
+"""Copies made by `twin`: no batch ever goes through them in training."""
 
 
 def weights_of(module: Module) -> dict[str, Tensor]:
@@ -36,7 +39,15 @@ def twin(module: Module) -> Module:
     for tensor in weights_of(made).values():
         if tensor.is_floating_point() and tensor.element_size() < 4:
             tensor.data = tensor.data.float()
+    TWINS.add(made)
     return made
+
+
+def buffers_in_training(objects: Iterable[object]) -> list[Tensor]:
+    """What batches may change by going through modules; averages and best weights are not that."""
+    modules = [each for each in objects if isinstance(each, Module)]
+    used = [m for m in modules if m not in TWINS and not isinstance(m, AveragedModel)]
+    return list({id(each): each for module in used for each in module.buffers()}.values())
 
 
 def put(target: Module, source: Module) -> None:

@@ -15,6 +15,7 @@ from ..engine.engine import Engine
 from ..engine.events import Events, Stage
 from ..engine.gradients import gradients_of, is_broken
 from ..engine.state import State
+from ..engine.weights import buffers_in_training
 
 POLICIES = ("raise", "stop", "skip", "retry")
 
@@ -65,8 +66,8 @@ class NonFiniteGuard:
     def attach(self, engine: Engine[Any, Any]) -> None:
         """Judge complete gradients; look at a pending judgement before anything is saved."""
         engine.on(Events.BACKWARD_COMPLETED, stage=Stage.MEASURE)(self.judge)
-        engine.on(Events.STEP_COMPLETED, stage=Stage.MEASURE)(self.keep_buffers)
-        engine.on(Events.STARTED)(self.keep_buffers)
+        engine.on(Events.ITERATION_STARTED, stage=Stage.MEASURE)(self.keep_buffers)
+        engine.on(Events.STEP_SKIPPED, stage=Stage.MEASURE)(self.put_buffers_back)
         engine.on(Events.COMPLETED | Events.SAVING, stage=Stage.MEASURE)(self.look)
         engine.on(Events.CLOSED)(self.let_go)
 
@@ -83,12 +84,12 @@ class NonFiniteGuard:
             judged.in_a_row = 0
             return
         state.skip_step()
-        verdict.put_buffers_back()
         judged.in_a_row += 1
         most = self.limit or (10 if self.policy == "retry" else None)
         if self.policy == "stop":
             state.stop(_says(state.step + 1))
         elif self.policy == "raise" or (most is not None and judged.in_a_row > most):
+            verdict.put_buffers_back()
             raise FloatingPointError(_teach(state, state.step + 1, judged.in_a_row))
 
     def look(self, state: State[Any, Any]) -> None:
@@ -103,8 +104,12 @@ class NonFiniteGuard:
 
     def keep_buffers(self, state: State[Any, Any]) -> None:
         """Copy what a forward pass over bad data would spoil, such as running means."""
-        if state.engine is not None:
+        if state.engine is not None and not state.windows:  # between steps, whosever they are
             state.recall(self, Verdict, saved=False).copy(state.engine.objects.values())
+
+    def put_buffers_back(self, state: State[Any, Any]) -> None:
+        """Undo what a discarded step's forward passes did; a scaler may have discarded it."""
+        state.recall(self, Verdict, saved=False).put_buffers_back()
 
     def let_go(self, state: State[Any, Any]) -> None:
         """Take away what the optimizers were told."""
@@ -156,7 +161,7 @@ class Verdict:
     def copy(self, objects: Iterable[Any]) -> None:
         """Copy the modules' buffers of floats, unless something bad may be in them."""
         if self.buffers is None:
-            own = [each for m in objects if hasattr(m, "buffers") for each in m.buffers()]
+            own = buffers_in_training(objects)
             self.buffers = [(b, b.detach().clone()) for b in own if b.is_floating_point()]
         for buffer, copy in self.buffers:
             if self.first is None:
@@ -166,7 +171,7 @@ class Verdict:
                 copy.copy_(torch.where(is_bad, copy, buffer))
 
     def put_buffers_back(self) -> None:
-        """Make the buffers what they were after the last good step."""
+        """Make the buffers what they were before the step that is discarded."""
         for buffer, copy in self.buffers or []:
             buffer.copy_(copy)
 

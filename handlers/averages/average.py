@@ -29,6 +29,8 @@ class Updates:
     """What a run remembers of an average: how many weights it is the average of."""
 
     count: int = 0
+    has_begun: bool = False
+    """True once it holds the weights with which the run began."""
 
 
 def keep(handler: EMA | SWA, engine: Engine[Any, Any]) -> None:
@@ -63,9 +65,10 @@ def keep(handler: EMA | SWA, engine: Engine[Any, Any]) -> None:
 def begin(handler: EMA | SWA, state: State[Any, Any]) -> None:
     """In a new run, let the average be the weights."""
     assert state.engine is not None
-    if state.recall(handler, Updates).count == 0:
-        objects = state.engine.objects
+    updates, objects = state.recall(handler, Updates), state.engine.objects
+    if not updates.has_begun:
         put(objects[handler.name], objects[handler.model])
+        updates.has_begun = True
 
 
 def update(handler: EMA | SWA, state: State[Any, Any], fold: Fold) -> None:

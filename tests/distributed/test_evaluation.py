@@ -36,3 +36,16 @@ def test_loss_accuracy_and_what_is_collected_are_those_of_one_rank(alone, tmp_pa
         assert each == found[0]  # averages and the best weights too
     if count == 2:  # the run is over, and its best weights are there again
         assert results(tmp_path, count) == found
+
+
+def test_a_compiled_model_is_evaluated_like_a_plain_one_where_ranks_have_unlike_numbers(tmp_path):
+    script = SCRIPT.with_name("compiled_on_ranks.py")
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
+    command += ["--master-port=0", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
+    result = subprocess.run(
+        [*command, str(script), str(tmp_path)], capture_output=True, text=True, timeout=110
+    )
+    assert result.returncode == 0, result.stderr[-4000:]
+    first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1))
+    assert first == second  # one model on both ranks
+    assert first["compiled"] == first["plain"]

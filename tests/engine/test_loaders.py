@@ -189,13 +189,20 @@ def test_the_users_loader_is_left_as_it_is():
     assert len(list(loader)) == 6  # and works on its own
 
 
+@pytest.fixture
+def workers():
+    """The workers made since the test began; those of earlier ones may wait to be collected."""
+    before = set(multiprocessing.active_children())
+    return lambda: set(multiprocessing.active_children()) - before
+
+
 @pytest.mark.parametrize("arguments", [{}, {"epoch_length": 4}, {"max_iterations": 3}])
-def test_no_worker_is_left_when_a_run_is_over(arguments):
+def test_no_worker_is_left_when_a_run_is_over(arguments, workers):
     gc.disable()  # they end with the run, not some time later
     try:
         engine = Engine(lambda state, batch: None)
         engine.run(DataLoader(Augmented(), 4, num_workers=2), max_epochs=2, **arguments)
-        assert multiprocessing.active_children() == []
+        assert workers() == set()
     finally:
         gc.enable()
 
@@ -208,7 +215,7 @@ class Pid(Dataset):
         return os.getpid()
 
 
-def test_persistent_workers_serve_one_run_after_the_other_and_end_with_their_loader():
+def test_persistent_workers_serve_one_run_after_the_other_and_end_with_their_loader(workers):
     loader = DataLoader(Pid(), 2, num_workers=1, persistent_workers=True)
     pids = []
     engine = Engine(lambda state, batch: pids.extend(batch.tolist()))
@@ -217,7 +224,7 @@ def test_persistent_workers_serve_one_run_after_the_other_and_end_with_their_loa
         engine.evaluate(loader)
     assert len(set(pids)) == 1
     del loader
-    assert multiprocessing.active_children() == []
+    assert workers() == set()
 
 
 def test_workers_are_prepared_by_the_users_function_which_sees_the_users_data_set():
@@ -270,13 +277,16 @@ def test_workers_leave_the_signals_to_a_main_process_that_deals_with_them():
 
 
 @pytest.mark.parametrize("context", ["fork", "spawn"])
-def test_a_signal_to_the_workers_costs_no_batch_where_the_main_process_deals_with_it(context):
+def test_a_signal_to_the_workers_costs_no_batch_where_the_main_process_deals_with_it(
+    context, workers
+):
     seen = []
 
     def process(state, batch):
         seen.extend(batch.tolist())
         if state.iteration == 2:
-            pids = [str(child.pid) for child in multiprocessing.active_children()]
+            pids = [str(worker.pid) for worker in workers()]
+            assert len(pids) == 2
             subprocess.run(["kill", "-TERM", *pids], check=True)
             time.sleep(0.2)  # so that a worker that would die is dead
 
@@ -314,17 +324,17 @@ def test_a_server_that_makes_workers_holds_no_signal_back_from_other_processes(t
 
 
 @pytest.mark.parametrize("context", ["fork", "forkserver"])
-def test_a_worker_still_ends_when_its_parent_wants_it_to(context):
+def test_a_worker_still_ends_when_its_parent_wants_it_to(context, workers):
     with handling(signal.SIGTERM):
         engine = Engine(lambda state, batch: None)
         loader = DataLoader(range(4), 1, num_workers=1, multiprocessing_context=context)
 
         @engine.on(Events.ITERATION_COMPLETED)
         def end(state):
-            for child in multiprocessing.active_children():
-                child.terminate()
-                child.join()
-                assert child.exitcode == 0
+            for worker in workers():
+                worker.terminate()
+                worker.join()
+                assert worker.exitcode == 0
             state.stop("enough")
 
         engine.run(loader, max_epochs=1)

@@ -60,6 +60,24 @@ def test_a_window_cut_by_max_iterations_is_stepped():
     assert (gradients, state.step) == ([1.0, 1.0], 2)
 
 
+def test_max_steps_ends_the_run_at_once_and_steps_with_what_another_window_holds():
+    class Other(EventEnum):
+        STEPPED = "stepped"
+
+    weights = [torch.nn.Parameter(torch.tensor(0.0)) for _ in range(2)]
+    main, other = (torch.optim.SGD([each], lr=1.0) for each in weights)
+    updates = Update(main), Update(other, accumulate=4, event=Other.STEPPED)
+
+    def process(state, batch):
+        for update, weight in zip(updates, weights, strict=True):
+            update(state, batch * weight)
+
+    state = Engine(process).run([1.0] * 5, max_epochs=3, max_steps=7)
+    assert (state.step, state.iteration, state.stop_reason) == (7, 7, "max_steps")
+    assert state.counts[Other.STEPPED] == 3  # of four batches, one, and two
+    assert [each.item() for each in weights] == [-7.0, -3.0]
+
+
 def test_with_weights_the_gradient_is_the_mean_over_all_targets_of_the_window():
     tokens = [3, 1, 7, 2, 5]
     values = torch.arange(18, dtype=torch.float64).split(tokens)

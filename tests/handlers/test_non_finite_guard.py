@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from camshaft import Engine, Events, Update
-from camshaft.handlers import Average, Checkpoint, Metrics, NonFiniteGuard
+from camshaft import Engine, EventEnum, Events, Update
+from camshaft.handlers import EMA, Average, Checkpoint, Metrics, NonFiniteGuard, RestoreBest
 
 NAN = float("nan")
 
@@ -254,6 +254,52 @@ def test_a_run_that_is_resumed_judges_as_if_nobody_had_interrupted_it(policy, tm
     whole = run(tmp_path / "whole", 5)
     run(tmp_path / "parts", 2)
     assert run(tmp_path / "parts", 5) == whole
+
+
+def test_a_discarded_step_leaves_the_buffers_of_averages_and_of_best_weights_alone():
+    def run(data):
+        guard = NonFiniteGuard("skip")
+        engine, _, _ = build(guard)
+        engine.add(EMA(0.5), RestoreBest("loss", mode="max", when=Events.STEP_COMPLETED))
+        engine.run(data, max_epochs=1)
+        return [engine.objects[name].mean.item() for name in ("model", "ema", "best")]
+
+    assert run([1.0, 2.0, 4.0, NAN]) == run([1.0, 2.0, 4.0])
+
+
+def test_buffers_go_back_by_one_step_where_no_update_counts_the_runs_steps_too():
+    class Own(EventEnum):
+        STEPPED = "stepped"
+
+    def run(data):
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.125)
+        update = Update(optimizer, event=Own.STEPPED)
+        objects = {"model": model, "optimizer": optimizer}
+        engine = Engine(
+            lambda state, x: update(state, model(torch.tensor(x))),
+            NonFiniteGuard("skip"),
+            objects=objects,
+        )
+        engine.run(data, max_epochs=1)
+        return model.mean.item()
+
+    assert run([1.0, 2.0, NAN]) == run([1.0, 2.0])
+
+
+def test_what_a_scaler_discards_leaves_the_buffers_as_they_were():
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.125)
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    update = Update(optimizer, scaler=scaler)
+    engine = Engine(
+        lambda state, x: update(state, model(torch.tensor(x))),
+        NonFiniteGuard("skip"),
+        objects={"model": model, "optimizer": optimizer, "scaler": scaler},
+    )
+    state = engine.run([1.0, NAN, 3.0], max_epochs=1)
+    assert (state.step, state.counts[Events.STEP_SKIPPED]) == (2, 1)
+    assert model.mean.item() == 0.5 * 0.5 + 0.5 * 3.0
 
 
 def test_a_run_that_is_interrupted_before_the_next_look_ends_with_the_error():

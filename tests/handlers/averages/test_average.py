@@ -193,6 +193,18 @@ def test_a_resumed_average_is_the_one_of_a_run_that_was_never_left(tmp_path, lef
     assert not equal(expected[1], expected[0])
 
 
+def test_until_its_first_update_it_is_what_the_run_began_with_after_a_resume_too(tmp_path):
+    def train(limit):
+        engine, loader = build(SWA(when=Events.EPOCH_COMPLETED), Checkpoint(tmp_path, resume=True))
+        began = state_of(engine.objects["model"])
+        engine.run(loader, max_iterations=limit)
+        return began, state_of(engine.objects["swa"])
+
+    train(2)
+    began, average = train(3)
+    assert equal(average, began)
+
+
 def test_the_best_average_is_exported_under_the_plain_names_of_the_weights(tmp_path):
     class Accuracy:
         """As given, one after the other, for the average; the model's own is always the best."""
