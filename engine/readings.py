@@ -97,6 +97,11 @@ class Readings(dict[str, Any]):
             KeyError: There is no such metric; the message lists those there are.
             LookupError: It was written in an earlier iteration.
         """
+        if not allow_stale and name not in self:
+            raise KeyError(
+                f"{self._nothing(name)}. If it comes later, look at it when it is measured, by the "
+                "same when=, or pass allow_stale=True"
+            )
         if not allow_stale:
             self.fresh(name)
         return name in self and self.written(name) != looked_at
@@ -127,5 +132,8 @@ class Readings(dict[str, Any]):
 
     def __missing__(self, name: str) -> Any:
         """Say which metrics there are."""
+        raise KeyError(self._nothing(name))
+
+    def _nothing(self, name: str) -> str:
         known = ", ".join(map(repr, self)) or "none yet"
-        raise KeyError(f"no metric {name!r} has been produced so far; there is: {known}")
+        return f"no metric {name!r} has been produced so far; there is: {known}"

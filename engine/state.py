@@ -51,6 +51,11 @@ class Counts(dict[EventEnum, int]):
 
     def __missing__(self, event: EventEnum) -> int:
         """Nothing so far, or what was loaded."""
+        if not isinstance(event, EventEnum):
+            raise TypeError(
+                f"state.fire({event!r}): needs an event of your own, a member of a class derived "
+                "from EventEnum"
+            )
         self[event] = count = self._loaded.pop(repr(event), 0)
         return count
 

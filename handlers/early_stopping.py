@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from ..engine import ranks
 from ..engine.engine import Engine
 from ..engine.events import EventEnum, Events, Trigger
+from ..engine.modes import Mode, mode_of
 from ..engine.state import State
 
 logger = logging.getLogger("camshaft")
@@ -25,7 +26,8 @@ class EarlyStopping:
 
     Args:
         monitor: The metric, such as `"val/loss"`.
-        mode: `"min"` if smaller is better, `"max"` if larger is.
+        mode: `"min"` if smaller is better, `"max"` if larger is; it has to be said for a name such
+            as `"val/accuracy"`.
         patience: Looks without improvement that stop the run.
         min_delta: What a value must be better by to count as an improvement.
         when: When to look.
@@ -40,7 +42,7 @@ class EarlyStopping:
     """
 
     monitor: str
-    mode: Literal["min", "max"] = "min"
+    mode: Mode | None = None
     patience: int = 3
     min_delta: float = 0.0
     when: EventEnum | Trigger = Events.EPOCH_COMPLETED
@@ -52,8 +54,7 @@ class EarlyStopping:
             raise TypeError(f"EarlyStopping({self.monitor!r}): needs the name of a metric")
         if not isinstance(self.patience, int):
             raise TypeError(f"EarlyStopping(patience={self.patience!r}): needs a whole number")
-        if self.mode not in ("min", "max"):
-            raise ValueError(f"EarlyStopping(mode={self.mode!r}): needs 'min' or 'max'")
+        object.__setattr__(self, "mode", mode_of("EarlyStopping", self.monitor, self.mode))
         if self.patience < 1:
             raise ValueError(
                 f"EarlyStopping(patience={self.patience}): needs a number of looks, from 1"
@@ -80,10 +81,7 @@ class EarlyStopping:
             return
         patience.waited += 1
         if patience.waited >= self.patience:
-            state.stop(
-                f"early stopping: {self.monitor} has not improved on {patience.best} in "
-                f"{patience.waited} looks"
-            )
+            state.stop(f"early stopping: {self.monitor} {_waited(patience)}")
 
     def _improves(self, value: float, best: float | None) -> bool:
         if math.isnan(value):
@@ -93,6 +91,12 @@ class EarlyStopping:
         return (
             value < best - self.min_delta if self.mode == "min" else value > best + self.min_delta
         )
+
+
+def _waited(patience: Patience) -> str:
+    if patience.best is None:
+        return f"was no number in {patience.waited} looks"
+    return f"has not improved on {patience.best:.6g} in {patience.waited} looks"
 
 
 @dataclass

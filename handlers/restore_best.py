@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from torch.nn import Module
 
 from ..engine import ranks
 from ..engine.engine import Engine
 from ..engine.events import EventEnum, Events, Trigger
+from ..engine.modes import Mode, mode_of
 from ..engine.state import State
 from ..engine.weights import exchange, put, twin
 
@@ -32,7 +33,8 @@ class RestoreBest:
 
     Args:
         monitor: The metric, such as `"val/loss"`.
-        mode: `"min"` if smaller is better, `"max"` if larger is.
+        mode: `"min"` if smaller is better, `"max"` if larger is; it has to be said for a name such
+            as `"val/accuracy"`.
         when: When to look: the trigger of what measures the metric, since it is the weights of
             this moment that are kept.
         weights: Whose weights the metric is about, such as `"ema"`; the model's own by default.
@@ -40,7 +42,7 @@ class RestoreBest:
         name: What the best weights are called among them.
 
     Raises:
-        ValueError: `mode` is neither of the two.
+        ValueError: `mode` is neither of the two, or has to be said.
 
     >>> RestoreBest("val/accuracy", mode="highest")
     Traceback (most recent call last):
@@ -49,7 +51,7 @@ class RestoreBest:
     """
 
     monitor: str
-    mode: Literal["min", "max"] = "min"
+    mode: Mode | None = None
     when: EventEnum | Trigger = Events.EPOCH_COMPLETED(last=True)
     weights: str | None = None
     model: str = "model"
@@ -59,8 +61,7 @@ class RestoreBest:
         """Refuse what cannot be meant."""
         if not isinstance(self.monitor, str):
             raise TypeError(f"RestoreBest({self.monitor!r}): needs the name of a metric")
-        if self.mode not in ("min", "max"):
-            raise ValueError(f"RestoreBest(mode={self.mode!r}): needs 'min' or 'max'")
+        object.__setattr__(self, "mode", mode_of("RestoreBest", self.monitor, self.mode))
 
     def attach(self, engine: Engine[Any, Any]) -> None:
         """Make room for the weights, look by the trigger, and put them back at the very end.

@@ -38,8 +38,23 @@ class Validate:
     weights: str | Mapping[str, str] | None = None
     seed: int | None = None
 
+    def __post_init__(self) -> None:
+        """Refuse what holds no batches."""
+        if not hasattr(self.data, "__iter__") and not hasattr(self.data, "__getitem__"):
+            raise TypeError(f"Validate({self.data!r}): needs the batches to evaluate on")
+
     def attach(self, engine: Engine[Any, Any]) -> None:
-        """Evaluate when the trigger fires, before others act on the results."""
+        """Evaluate when the trigger fires, before others act on the results.
+
+        Raises:
+            ValueError: Another one writes metrics of the same names.
+        """
+        for other in engine.handlers.values():
+            if isinstance(other, Validate) and other is not self and other.name == self.name:
+                raise ValueError(
+                    f"two Validate(name={self.name!r}): the second would write over the metrics of "
+                    f"the first; name them apart, or combine their triggers: when=... | ..."
+                )
         clauses = (
             replace(clause, once=True) if clause.event is Events.STARTED else clause
             for clause in Trigger.of(self.when).clauses

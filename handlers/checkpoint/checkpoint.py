@@ -14,6 +14,7 @@ from ...engine.engine import Engine
 from ...engine.events import EventEnum, Events, Stage, Trigger
 from ...engine.limits import VARIABLE, max_batches
 from ...engine.state import State
+from ...engine.update import Update
 from .broken import reading
 from .lookup import checkpoints, named
 from .recorder import Notes, asked, check, recorder, warn_of_missing
@@ -125,6 +126,7 @@ class Checkpoint:
 
         Raises:
             TypeError: One of the engine's objects cannot be saved.
+            ValueError: What the run changes is not among them.
         """
         assert state.engine is not None
         for name, each in state.engine.objects.items():
@@ -133,6 +135,7 @@ class Checkpoint:
                     f"engine.objects[{name!r}] is a {type(each).__name__}, which a checkpoint "
                     "cannot hold: it needs state_dict() and load_state_dict()"
                 )
+        _refuse_to_forget(state.engine)
         if state.iteration > 0 or state.position is not None:
             return
         limit = {VARIABLE: max_batches()}  # a run that was only tried out is no other run's begin
@@ -244,6 +247,23 @@ class Checkpoint:
         directory = recorder(self, state).directory
         notes.broken = [name for name in notes.broken if (directory / name).exists()]
         return notes.broken.copy()
+
+
+def _refuse_to_forget(engine: Engine[Any, Any]) -> None:
+    """Save no run whose weights would not be saved with it."""
+    known = list(map(id, engine.objects.values()))
+    for each in engine.handlers.values():
+        if isinstance(each, Update) and id(each.optimizer) not in known:
+            raise ValueError(
+                f"{type(each.optimizer).__name__}, by which an Update steps, is not among the "
+                "engine's objects, so neither it nor its weights would be saved: "
+                'Engine(..., objects={"model": model, "optimizer": optimizer})'
+            )
+    if not engine.objects:
+        logger.warning(
+            "Checkpoint saves the state of the run and no model: the engine has no objects; "
+            'Engine(..., objects={"model": model, "optimizer": optimizer}) names what a run changes'
+        )
 
 
 @contextmanager

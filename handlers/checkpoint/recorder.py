@@ -162,6 +162,8 @@ def recorder(handler: Checkpoint | Export, state: State[Any, Any]) -> Recorder:
 
 def warn_of_missing(handler: Checkpoint | Export, state: State[Any, Any]) -> None:
     """Say once a run that a claim goes by a metric that is not there."""
+    if state.epoch == 1 and state.in_epoch:  # it may be of the epoch's end
+        return
     numbers = scalars(state.metrics)
     missing = sorted({best.metric for best in handler.keep.bests} - numbers.keys())
     if missing and not (notes := state.recall(handler, Notes)).warned:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from ...engine.modes import Mode, mode_of
 from .manifest import Manifest
 
 Clock = Literal["iterations", "steps", "epochs"]
@@ -30,7 +31,7 @@ class Best:
 
     count: int
     metric: str
-    mode: Literal["min", "max"]
+    mode: Mode
 
     def chosen(self, saved: Sequence[Manifest]) -> Iterable[Manifest]:
         """The best ones, if so many have a score."""
@@ -117,7 +118,7 @@ def latest(count: int = 1) -> Keep:
     return Keep(frozenset([Latest(_at_least_one("latest", count))]))
 
 
-def best(count: int, metric: str, mode: Literal["min", "max"] = "min") -> Keep:
+def best(count: int, metric: str, mode: Mode | None = None) -> Keep:
     """Keep the best checkpoints by a metric, such as `"val/loss"`.
 
     NaN is never best, nor is a checkpoint that was written before there was such a metric. Of
@@ -126,13 +127,13 @@ def best(count: int, metric: str, mode: Literal["min", "max"] = "min") -> Keep:
     Args:
         count: How many.
         metric: The name of a metric that is one number.
-        mode: `"min"` if smaller is better, `"max"` if larger is.
+        mode: `"min"` if smaller is better, `"max"` if larger is; it has to be said for a name such
+            as `"val/accuracy"`.
     """
-    if mode not in ("min", "max"):
-        raise ValueError(f"best(mode={mode!r}): needs 'min' or 'max'")
     if not isinstance(metric, str):
         raise TypeError(f"best({count}, {metric!r}): needs the name of a metric")
-    return Keep(frozenset([Best(_at_least_one("best", count), metric, mode)]))
+    claim = Best(_at_least_one("best", count), metric, mode_of("best", metric, mode))
+    return Keep(frozenset([claim]))
 
 
 def every(count: int, clock: Clock = "iterations") -> Keep:

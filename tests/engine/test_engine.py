@@ -306,7 +306,7 @@ def test_a_handler_that_could_not_attach_can_be_added_again():
 def test_a_handler_is_named_after_what_it_is_about_whatever_the_order():
     from camshaft.handlers import EarlyStopping
 
-    loss, accuracy = EarlyStopping("loss"), EarlyStopping("accuracy")
+    loss, accuracy = EarlyStopping("loss"), EarlyStopping("accuracy", mode="max")
     names = {Engine(idle, *pair).name_of(loss) for pair in ((loss, accuracy), (accuracy, loss))}
     assert names == {"EarlyStopping(loss)"}
 
