@@ -274,7 +274,7 @@ def _quiet(model: Module) -> Generator[None]:
         yield
         return
     sends: Any = parallel.require_forward_param_sync
-    parallel.require_forward_param_sync = False  # type: ignore[assignment]
+    parallel.require_forward_param_sync = False
     try:
         yield
     finally:
