@@ -108,6 +108,18 @@ class Loop(Generic[Batch, Output]):
             state.in_epoch = state.epoch_stopped = False
             self.moments.announce(Events.EPOCH_COMPLETED, state)
             self._commit()
+            self._check_that_it_ends()
+
+    def _check_that_it_ends(self) -> None:
+        state = self.state
+        if state.max_epochs is not None or state.max_iterations is not None:
+            return
+        if not state.step and not state.counts[Events.STEP_SKIPPED]:
+            raise RuntimeError(
+                f"max_steps={state.max_steps} is the only limit, and the first epoch made no "
+                "optimizer step: call an Update in the process function, or "
+                "state.fire(Events.STEP_COMPLETED) where it makes its own; or give max_epochs= too"
+            )
 
     def _epoch_is_over(self, feed: Feed[Batch], all_read: bool) -> bool:
         state = self.state

@@ -84,7 +84,9 @@ def supervised(
         min_scale: The run fails when overflows have brought its scale below this.
 
     Raises:
-        ValueError: `precision` is none of the three, or two arguments do not go together.
+        TypeError: `model` is no module, or `loss_fn` is a class.
+        ValueError: `precision` is none of the three, `optimizer` updates another model, or two
+            arguments do not go together.
 
     >>> model = torch.nn.Linear(2, 1)
     >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -93,6 +95,7 @@ def supervised(
     >>> state.step
     3
     """
+    _check(model, optimizer, loss_fn)
     if precision not in PRECISIONS:
         raise ValueError(f"precision={precision!r}: needs one of {', '.join(PRECISIONS)}")
     if device is not None:
@@ -248,10 +251,14 @@ class Supervised:
             input, target = self.move((input, target))
         if self.autocast is None:
             prediction = model(input)
-            return prediction, target, self.loss_fn(prediction, target)
-        with self.autocast:
-            prediction = model(input)
-            return prediction, target, self.loss_fn(prediction, target)
+            loss = self.loss_fn(prediction, target)
+        else:
+            with self.autocast:
+                prediction = model(input)
+                loss = self.loss_fn(prediction, target)
+        if loss is not None and not (isinstance(loss, Tensor) and loss.ndim == 0):
+            raise _no_loss(loss)
+        return prediction, target, loss
 
     def _forward_part(self, model: Module, input: Any, target: Any) -> tuple[Any, Any, Tensor]:
         prediction, target, loss = self._forward(model, (input, target))
@@ -281,6 +288,28 @@ def _quiet(model: Module) -> Generator[None]:
         parallel.require_forward_param_sync = sends
 
 
+def _check(model: Module, optimizer: Optimizer, loss_fn: Any) -> None:
+    if not isinstance(model, Module):
+        raise TypeError(
+            f"supervised() got a {type(model).__name__} as its model; it needs a Module"
+        )
+    if isinstance(loss_fn, type):
+        raise TypeError(f"loss_fn is the class {loss_fn.__name__}; it needs to be made: write ()")
+    if not isinstance(optimizer, Optimizer):
+        return  # Update says what it needs
+    own = {id(each) for each in model.parameters()}
+    if own and own.isdisjoint(id(p) for group in optimizer.param_groups for p in group["params"]):
+        raise ValueError(
+            "the optimizer updates no parameter of this model: make it of model.parameters(), "
+            "after whatever replaces them, such as wrapping"
+        )
+
+
+def _no_loss(loss: Any) -> Exception:
+    given = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else repr(loss)
+    return ValueError(f"the loss function returned {given}; it needs a scalar tensor, or None")
+
+
 def _device_of(model: Module) -> torch.device:
     return next((p.device for p in model.parameters()), torch.device("cpu"))
 
@@ -299,7 +328,8 @@ def _mover(device: torch.device, overlap_copies: bool) -> Callable[[Any], Any] |
 def _pair(batch: Any) -> tuple[Any, Any]:
     if isinstance(batch, PAIR) and len(batch) == 2:
         return batch  # type: ignore[return-value]  # a list of two will do
+    size = f" of {len(batch)}" if isinstance(batch, PAIR) else ""
     raise TypeError(
-        f"supervised() got a batch that is a {type(batch).__name__}; it needs a pair of input and "
-        "target. Give prepare_batch=, a function that makes one of a batch"
+        f"supervised() got a batch that is a {type(batch).__name__}{size}; it needs a pair of "
+        "input and target. Give prepare_batch=, a function that makes one of a batch"
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import warnings
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -11,7 +13,7 @@ from torch.nn import Module
 from torch.optim import Optimizer
 
 from .closures import needs_closure
-from .events import EventEnum, Events
+from .events import EventEnum, Events, Stage
 from .gradients import clear, multiply
 from .scaling import back_off, has_overflowed
 from .state import State
@@ -23,8 +25,9 @@ if TYPE_CHECKING:
 
     from torch.amp import GradScaler
 
-if TYPE_CHECKING:
     from .engine import Engine
+
+logger = logging.getLogger("camshaft")
 
 # Looking a member up in its class is a Python function on 3.11; a global is not.
 BACKWARD_COMPLETED = Events.BACKWARD_COMPLETED
@@ -107,6 +110,28 @@ class Update:
 
     def attach(self, engine: Engine[Any, Any]) -> None:
         """Be known to the engine: schedules over a whole run ask it how its steps are made."""
+        engine.on(Events.EPOCH_COMPLETED(at=1), stage=Stage.REPORT)(self.check_steps)
+        if not any(isinstance(each, Module) for each in engine.objects.values()):
+            engine.evaluation.on(Events.STARTED, stage=Stage.MEASURE)(self.check_modules)
+
+    def check_steps(self, state: State[Any, Any]) -> None:
+        """Warn of a process function that never calls the update."""
+        steps = state.step if self.event is Events.STEP_COMPLETED else state.counts[self.event]
+        if not steps and not state.counts[STEP_SKIPPED]:
+            logger.warning(
+                "an Update is attached and made no step in the first epoch; call it in the process "
+                "function: `if state.training: update(state, loss)`"
+            )
+
+    def check_modules(self, state: State[Any, Any]) -> None:
+        """Warn of a model that nobody puts into evaluation mode."""
+        assert state.engine is not None
+        if not any(isinstance(each, Module) for each in state.engine.objects.values()):
+            warnings.warn(
+                "the engine knows no module, so this evaluation leaves the model in training mode; "
+                'name it: Engine(..., objects={"model": model, "optimizer": optimizer})',
+                stacklevel=2,
+            )
 
     def __call__(
         self,

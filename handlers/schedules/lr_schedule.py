@@ -87,7 +87,11 @@ class LRSchedule:
             check(self._ready, self.monitor, self.field)
 
     def attach(self, engine: Engine[Any, Any]) -> None:
-        """Step by the trigger; save the scheduler with the run."""
+        """Step by the trigger; save the scheduler with the run.
+
+        Raises:
+            ValueError: It is of an optimizer that the engine does not know, or its name is taken.
+        """
         others = (each for each in engine.handlers.values() if each is not self)
         taken = [each.name for each in others if isinstance(each, LRSchedule)]
         if self.name in taken or self.name in engine.objects:
@@ -96,6 +100,7 @@ class LRSchedule:
                 "LRSchedule(..., name='critic_scheduler')"
             )
         if self._ready is not None:
+            _check_whose(self._ready, engine)
             engine.objects[self.name] = self._ready
         else:  # before a checkpoint is loaded into it
             engine.on(Events.LOADING, stage=Stage.MEASURE)(self.begin)
@@ -214,6 +219,17 @@ class Look:
     """Which write of its metric a schedule has looked at: no value counts twice."""
 
     at: int = 0
+
+
+def _check_whose(scheduler: LRScheduler, engine: Engine[Any, Any]) -> None:
+    """Refuse a scheduler of an optimizer that this engine does not know, where it knows one."""
+    known = [each for each in engine.objects.values() if isinstance(each, Optimizer)]
+    if known and all(each is not scheduler.optimizer for each in known):
+        raise ValueError(
+            f"LRSchedule got a {type(scheduler).__name__} of an optimizer that is not among the "
+            "engine's objects, so it would move no rate of this run; make it of the engine's "
+            'optimizer, or name the other one: Engine(..., objects={"critic_optimizer": ...})'
+        )
 
 
 def _changes(old: dict[str, int | None], new: dict[str, int | None]) -> str:

@@ -11,6 +11,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from ...engine.events import Events, Trigger
 from ...engine.horizon import Horizon, horizon_of
 from ...engine.schedulers import write
+from ...engine.signals import check_arity
 from ...engine.state import State
 from ...engine.update import Update
 from .by_updates import ByUpdates, UpdateScheduler
@@ -32,7 +33,10 @@ def ready(given: object, said: str = "LRSchedule got") -> LRScheduler | None:
         return given
     if isinstance(given, UpdateScheduler) and not isinstance(given, type):
         return ByUpdates(given)
-    if pieces(given) or (callable(given) and not isinstance(given, type)):
+    if pieces(given):
+        return None
+    if callable(given) and not isinstance(given, type):
+        check_arity(given, 2, "a schedule", "the optimizer and the horizon")
         return None
     raise TypeError(
         f"{said} {given!r}; it needs a torch scheduler, one with step_update() as in timm, "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from numbers import Real
 
 from .schedule import Length, Piece, Schedule
 
@@ -184,7 +185,16 @@ def warmup_stable_decay(
 def _between(
     blend: Blend, text: str, final: float, length: Length, start: float | None = None
 ) -> Schedule:
-    """A piece that begins and ends with exactly these values."""
+    """A piece that begins and ends with exactly these values.
+
+    Raises:
+        TypeError: The final value is no number.
+    """
+    if not isinstance(final, Real):
+        raise TypeError(
+            f"a schedule that ends at a {type(final).__name__}: needs a number; what LRSchedule "
+            "takes is made by a call, as in LRSchedule(cosine())"
+        )
 
     def value(begin: float, done: int, length: int | None) -> float:
         begin = begin if start is None else start

@@ -99,7 +99,10 @@ class Schedule:
         ]
         taken = sum(length for length in lengths if length is not None)
         if total is not None and round(taken) > total and self.needs_total:
-            raise ValueError(f"{self!r} takes {round(taken)} steps, and the run has {total}")
+            raise ValueError(
+                f"{self!r} takes {round(taken)} steps, and the run has {total}; a length between 0 "
+                "and 1 is a share of the run, as in warmup(0.1)"
+            )
         joints, place = [0], 0.0
         for length in lengths:
             if length is None and total is None:

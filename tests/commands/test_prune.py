@@ -108,5 +108,5 @@ def test_a_claim_by_a_metric_that_none_has_drops_nothing_and_lists_those_there_a
     paths = [save(iteration, loss=1 / iteration) for iteration in (1, 2, 3)]
     code, _, errors = camshaft("prune", tmp_path / "run", "--keep", "best(1, 'val/err')")
     assert code == 1
-    assert "has the metric 'val/acc'; they have: 'loss'" in errors[0]
+    assert "has the metric 'val/err'; they have: 'loss'" in errors[0]
     assert all(path.exists() for path in paths)

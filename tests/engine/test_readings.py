@@ -81,3 +81,12 @@ def test_how_old_a_value_is_is_saved_and_of_older_checkpoints_it_is_not_known():
     del saved["iterations"]
     again.load_state_dict(saved)
     assert again.fresh("loss") == 1.0
+
+
+def test_who_looks_before_anything_is_measured_is_told_what_to_do():
+    readings = Readings(loss=1.0)
+    with pytest.raises(
+        KeyError, match="there is: 'loss'. If it comes later, look at it when it is"
+    ):
+        readings.is_new("val/loss", 0)
+    assert not readings.is_new("val/loss", 0, allow_stale=True)

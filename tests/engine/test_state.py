@@ -131,3 +131,8 @@ def test_is_last_batch_is_true_where_it_is_known():
     engine.run(iter("abc"), max_epochs=1)
     engine.run("abc", max_iterations=2)
     assert seen == [*(False, False, True), *(False, False, False), *(False, True)]
+
+
+def test_what_is_no_event_cannot_be_fired():
+    with pytest.raises(TypeError, match=r"state.fire\('hello'\): needs an event of your own"):
+        State().fire("hello")

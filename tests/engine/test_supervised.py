@@ -208,7 +208,7 @@ def test_lbfgs_simply_works(accumulate):
     for ours, theirs in zip(model.parameters(), expected.parameters(), strict=True):
         assert torch.allclose(ours, theirs, rtol=0, atol=1e-5)
     with pytest.raises(ValueError, match="split= does not go with LBFGS"):
-        supervised(model, optimizer, cross_entropy, split=2)
+        supervised(expected, optimizer, cross_entropy, split=2)
 
 
 def test_a_batch_without_a_loss_is_skipped_in_training_and_in_evaluation():
@@ -227,3 +227,41 @@ def test_a_batch_without_a_loss_is_skipped_in_training_and_in_evaluation():
     assert [loss is None for loss in losses] == [False, True, False]
     assert engine.evaluate(data).metrics["loss"].isfinite()
     assert "loss" not in engine.evaluate(data[1:2]).metrics
+
+
+@pytest.mark.parametrize(
+    ("loss_fn", "says"),
+    [
+        (lambda p, t: cross_entropy(p, t, reduction="none"), r"a tensor of shape \(5,\)"),
+        (lambda p, t: 0.5, "returned 0.5"),
+    ],
+)
+def test_a_loss_that_is_none_is_told_of_with_what_it_is(loss_fn, says):
+    model = torch.nn.Linear(4, 3)
+    engine = supervised(model, torch.optim.SGD(model.parameters()), loss_fn)
+    with pytest.raises(ValueError, match=f"{says}.*; it needs a scalar tensor"):
+        engine.run(batches(1), max_epochs=1)
+
+
+def test_a_loss_that_was_not_made_is_refused():
+    model = torch.nn.Linear(4, 3)
+    with pytest.raises(TypeError, match="loss_fn is the class CrossEntropyLoss"):
+        supervised(model, torch.optim.SGD(model.parameters()), torch.nn.CrossEntropyLoss)
+
+
+def test_model_and_optimizer_the_wrong_way_round_are_refused():
+    model = torch.nn.Linear(4, 3)
+    with pytest.raises(TypeError, match="got a SGD as its model"):
+        supervised(torch.optim.SGD(model.parameters()), model, cross_entropy)
+
+
+def test_an_optimizer_of_another_model_is_refused():
+    optimizer = torch.optim.SGD(torch.nn.Linear(4, 3).parameters())
+    with pytest.raises(ValueError, match="updates no parameter of this model"):
+        supervised(torch.nn.Linear(4, 3), optimizer, cross_entropy)
+
+
+def test_a_batch_of_three_says_so():
+    engine, _, _ = build()
+    with pytest.raises(TypeError, match="a batch that is a tuple of 3; it needs a pair"):
+        engine.run([(1, 2, 3)], max_epochs=1)

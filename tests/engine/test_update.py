@@ -28,6 +28,28 @@ def run(update, losses, max_epochs=1, **limits):
     return engine, gradients
 
 
+def test_a_process_function_that_forgets_its_update_is_told_of(caplog):
+    _, optimizer = one_weight()
+    Engine(lambda state, batch: None, Update(optimizer)).run([1, 2], max_epochs=2)
+    assert caplog.text.count("made no step in the first epoch; call it") == 1
+
+
+def test_a_run_that_would_never_come_to_its_steps_is_an_error():
+    _, optimizer = one_weight()
+    engine = Engine(lambda state, batch: None, Update(optimizer))
+    with pytest.raises(RuntimeError, match="max_steps=3 is the only limit, and the first epoch"):
+        engine.run([1, 2], max_steps=3)
+
+
+def test_an_evaluation_of_a_model_that_the_engine_does_not_know_is_told_of():
+    _, optimizer = one_weight()
+    engine = Engine(lambda state, batch: None, Update(optimizer))
+    with pytest.warns(UserWarning, match="the engine knows no module, so this evaluation leaves"):
+        engine.evaluate([1])
+    engine.objects["model"] = torch.nn.Linear(1, 1)
+    engine.evaluate([1])
+
+
 def test_a_short_last_window_is_the_mean_over_what_it_holds():
     weight, optimizer = one_weight(lr=1e-3, value=1.0)
     engine, gradients = run(

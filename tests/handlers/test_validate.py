@@ -21,6 +21,16 @@ def batches(count):
     return [(torch.ones(3, 2) * number, torch.zeros(3, 1)) for number in range(1, count + 1)]
 
 
+def test_two_sets_of_one_name_are_refused():
+    with pytest.raises(ValueError, match="would write over the metrics of the first; name them"):
+        build().add(Validate(batches(2)), Validate(batches(3)))
+
+
+def test_what_holds_no_batches_is_refused():
+    with pytest.raises(TypeError, match=r"Validate\(None\): needs the batches to evaluate on"):
+        Validate(None)
+
+
 def test_what_the_evaluation_measures_becomes_a_metric_with_the_sets_name():
     engine = build().add(Validate(batches(2)), Validate(batches(3), name="other"))
     state = engine.run(batches(4), max_epochs=1)

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from camshaft import Engine, Events, State, supervised
+from camshaft import Engine, Events, State, Update, supervised
 from camshaft.handlers import EarlyStopping, LRSchedule, Metrics, Validate
 from camshaft.handlers.checkpoint import Checkpoint, best, checkpoints, every, latest
 
@@ -624,3 +624,30 @@ def test_on_two_ranks_one_writes_each_goes_on_with_its_own_numbers_and_errors_ar
     )
     assert second["said"].startswith("TypeError: run.1.metrics.values.bad is a builtins.object")
     assert numbers(tmp_path / "parts") == [3, 4]
+
+
+def test_a_run_whose_weights_would_not_be_saved_is_refused(tmp_path):
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(()))], 0.1)
+    engine = Engine(lambda state, batch: None, Update(optimizer), Checkpoint(tmp_path))
+    with pytest.raises(ValueError, match="SGD, by which an Update steps, is not among the engine"):
+        engine.run([1], max_epochs=1)
+    engine.objects["optimizer"] = optimizer
+    assert engine.run([1], max_epochs=1).stop_reason == "max_epochs"
+
+
+def test_a_run_without_any_objects_is_told_of(tmp_path, caplog):
+    Engine(lambda state, batch: None, Checkpoint(tmp_path)).run([1], max_epochs=1)
+    assert "saves the state of the run and no model: the engine has no objects" in caplog.text
+
+
+def test_a_score_of_the_end_of_the_epoch_is_not_missed_in_the_first_one(tmp_path, caplog):
+    engine = Engine(lambda state, batch: None, objects={"model": torch.nn.Linear(1, 1)})
+    when = Events.ITERATION_COMPLETED | Events.EPOCH_COMPLETED
+    engine.add(Checkpoint(tmp_path, when=when, keep=best(1, "score")))
+
+    @engine.on(Events.EPOCH_COMPLETED)
+    def score(state):
+        state.metrics["score"] = 1.0
+
+    engine.run([1, 2], max_epochs=2)
+    assert "which no handler has produced" not in caplog.text

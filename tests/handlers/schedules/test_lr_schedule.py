@@ -183,3 +183,17 @@ def test_the_rate_and_the_clock_of_a_skipped_step_stay_and_the_next_step_is_righ
     engine.run([1.0, 1.0, float("inf"), 1.0, 1.0, 1.0], max_epochs=1)
     assert steps == [1, 1, 2]
     assert used == logged == [0.05, 0.1]
+
+
+def test_a_schedule_that_was_not_called_is_told_of():
+    with pytest.raises(TypeError, match=r"is made by a call, as in LRSchedule\(cosine\(\)\)"):
+        cosine(torch.optim.SGD([torch.nn.Parameter(torch.zeros(()))]))
+    with pytest.raises(TypeError, match="for a schedule cannot be called with the optimizer and"):
+        LRSchedule(lambda step: 1.0)
+
+
+def test_a_scheduler_of_an_optimizer_that_the_engine_does_not_know_is_refused():
+    own, other = (torch.optim.SGD([torch.nn.Parameter(torch.zeros(()))], 0.1) for _ in range(2))
+    engine = Engine(lambda state, batch: None, objects={"optimizer": own})
+    with pytest.raises(ValueError, match="a StepLR of an optimizer that is not among the engine's"):
+        engine.add(LRSchedule(StepLR(other, 1)))
