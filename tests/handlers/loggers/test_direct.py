@@ -142,6 +142,7 @@ def test_a_writer_that_raises_misses_the_row_and_is_named_once(caplog):
     [warning] = caplog.records
     assert "Logger(Raising)" in warning.getMessage()
     assert "an odd row" in warning.getMessage()
+    assert "That row is lost" in warning.getMessage()
 
 
 def test_ctrl_c_comes_through(tmp_path):
