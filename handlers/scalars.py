@@ -32,7 +32,7 @@ def scalars(metrics: Mapping[str, Any]) -> dict[str, float]:
     return {name: numbers[name] for name in metrics if name in numbers}
 
 
-def _float(number: Real) -> float:
+def _float(number: Any) -> float:
     try:
         return float(number)
     except OverflowError:  # an integer of hundreds of digits

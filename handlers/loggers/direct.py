@@ -81,7 +81,8 @@ class Direct:
                 self._fail(error)
 
     def end(self) -> None:
-        """Nothing is under way that could end meanwhile."""
+        """Have all rows on the disk, or say that they are not."""
+        self.sync()
 
     def close(self) -> None:
         """Close the writer."""

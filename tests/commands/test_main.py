@@ -7,7 +7,6 @@ import pytest
 
 from camshaft.commands.main import main
 
-
 COMMANDS = [["inspect"], ["verify"], ["prune"], ["export"], ["report"], ["watch"]]
 
 

@@ -29,9 +29,11 @@ def test_checkpoints_or_a_journal_alone_are_a_run(camshaft, save, tmp_path):
 
 def test_nothing_to_report_is_code_2_as_for_inspect_and_leaves_no_file(camshaft, tmp_path):
     (tmp_path / "empty").mkdir()
+    (tmp_path / "file").touch()
     for name, why in (
         ("empty", "holds no rows, journal or checkpoints"),
         ("no", "is no directory"),
+        ("file", "is no directory"),
     ):
         code, printed, errors = camshaft("report", tmp_path / name, "-o", tmp_path / "page.html")
         assert (code, printed) == (2, [])
