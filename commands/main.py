@@ -11,6 +11,7 @@ from ..handlers.checkpoint.notation import keep_of
 from .export import export
 from .found import NoCheckpointError
 from .inspect import inspect
+from .page.run import NothingToReportError
 from .prune import prune
 from .report import report
 from .verify import verify
@@ -19,8 +20,8 @@ from .watch import watch
 CODES = """\
 exit codes:
   0  it worked, and what was verified is whole
-  1  something is broken, could not be done, or is not there to report; see the error output
-  2  there is no checkpoint, or the command line is wrong
+  1  something is broken or could not be done; see the error output
+  2  there is no checkpoint or nothing to report, or the command line is wrong
 """
 
 
@@ -40,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         sys.stdout = None  # whoever reads has enough, as in `camshaft inspect runs | head -1`
         return 0
-    except NoCheckpointError as error:
+    except (NoCheckpointError, NothingToReportError) as error:
         return _complain(error, 2)
     except (ImportError, OSError, TypeError, ValueError) as error:
         return _complain(error, 1)

@@ -14,7 +14,16 @@ if TYPE_CHECKING:
     from .fine_tuning import Freeze, describe_groups, norms_and_biases, parameter_groups
     from .grad_norm import GradNorm
     from .journal import Journal
-    from .loggers import CSV, ImageFiles, JSONLines, Logger, MLflow, TensorBoard, WandB
+    from .loggers import (
+        CSV,
+        ImageFiles,
+        JSONLines,
+        Logger,
+        MLflow,
+        SwanLab,
+        TensorBoard,
+        WandB,
+    )
     from .measurements import GarbageCollection, RankLogs, SystemUse, Throughput, WeightNorms
     from .metrics import Average, Metrics, Totals
     from .non_finite_guard import NonFiniteGuard
@@ -57,6 +66,7 @@ else:
             "SWA": ".averages",
             "StopAfter": ".preemption",
             "StopOnSignal": ".preemption",
+            "SwanLab": ".loggers",
             "SystemUse": ".measurements",
             "TensorBoard": ".loggers",
             "Throughput": ".measurements",
@@ -104,6 +114,7 @@ __all__ = [
     "RestoreBest",
     "StopAfter",
     "StopOnSignal",
+    "SwanLab",
     "SystemUse",
     "TensorBoard",
     "Throughput",

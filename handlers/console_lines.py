@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,6 +15,8 @@ from ..engine.events import EventEnum, Events, Stage, Trigger
 from ..engine.state import State
 from .scalars import scalars
 
+logger = logging.getLogger("camshaft")
+
 
 @dataclass(frozen=True, eq=False, init=False)
 class ConsoleLines:
@@ -21,7 +24,8 @@ class ConsoleLines:
 
     The rate is that since the last line. The time left goes by the mean rate since the first
     line of this process: what comes before it is warm-up, and what an interrupted run did before
-    it was resumed does not count. Where the end is not known there is none.
+    it was resumed does not count. Where the end is not known there is none. A line that cannot be
+    written costs a warning, not the run.
 
     Args:
         metrics: The names of the metrics to show; without any, all that are numbers.
@@ -80,7 +84,13 @@ class ConsoleLines:
         parts += pace.parts(state, now)
         for name, value in scalars(chosen).items():
             parts.append(f"{name} {value:.4g} {self.units.get(name, '')}".rstrip())
-        self.write("  ".join(parts))
+        try:
+            self.write("  ".join(parts))
+        except Exception as error:  # a pipe that nobody reads, a full disk
+            if not pace.warned:
+                pace.warned = True
+                kind = type(error).__name__
+                logger.warning("ConsoleLines lost a line: %s: %s; the run goes on", kind, error)
 
 
 @dataclass(slots=True)
@@ -93,6 +103,8 @@ class Pace:
     """Time, iteration and step of the first line."""
     last: tuple[float, int, int] | None = None
     """The same of the last line."""
+    warned: bool = False
+    """True if it was said that a line could not be written."""
 
     def parts(self, state: State[Any, Any], now: float) -> list[str]:
         """The rate since the last line and the time left, as far as they are known."""

@@ -114,8 +114,15 @@ class ProgressBar:
             new = state.metrics.since(since)
             chosen = {name: new[name] for name in self.metrics or new if name in new}
             numbers = scalars(chosen).items()
-            show.display.draw(state, ", ".join(f"{name}={value:.4g}" for name, value in numbers))
+            text = ", ".join(f"{name}={value:.4g}" for name, value in numbers)
             show.due = time.monotonic() + show.interval
+            try:
+                show.display.draw(state, text)
+            except (OSError, ValueError) as error:  # a pipe that nobody reads, a full disk
+                if not show.warned:
+                    show.warned = True
+                    kind = type(error).__name__
+                    logger.warning("ProgressBar: %s: %s; the run goes on", kind, error)
 
 
 class Display(Protocol):
@@ -138,6 +145,8 @@ class Show:
     """When to draw again, by the monotonic clock."""
     write: int = 0
     """The latest write of a metric as the epoch began."""
+    warned: bool = False
+    """True if it was said that something could not be drawn."""
 
 
 class Bar:

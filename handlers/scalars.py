@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from numbers import Real
 from typing import Any
@@ -19,7 +20,7 @@ def scalars(metrics: Mapping[str, Any]) -> dict[str, float]:
     >>> scalars({"loss": torch.tensor(0.5), "lr": 0.1, "confusion": torch.eye(2)})
     {'loss': 0.5, 'lr': 0.1}
     """
-    numbers = {name: float(value) for name, value in metrics.items() if isinstance(value, Real)}
+    numbers = {name: _float(value) for name, value in metrics.items() if isinstance(value, Real)}
     held: dict[torch.device, dict[str, Tensor]] = {}
     for name, value in metrics.items():
         if isinstance(value, Tensor) and value.ndim == 0 and not value.is_complex():
@@ -29,3 +30,10 @@ def scalars(metrics: Mapping[str, Any]) -> dict[str, float]:
         stacked = torch.stack([tensor.to(widest) for tensor in tensors.values()])
         numbers.update(zip(tensors, stacked.tolist(), strict=True))
     return {name: numbers[name] for name in metrics if name in numbers}
+
+
+def _float(number: Any) -> float:
+    try:
+        return float(number)
+    except OverflowError:  # an integer of hundreds of digits
+        return math.inf if number > 0 else -math.inf

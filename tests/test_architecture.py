@@ -20,6 +20,7 @@ ONE_FILE_KNOWS = {
     "plotly": ["commands/page/page.py"],
     "wandb": [],  # handlers/loggers/weights_and_biases.py imports it by name, as
     "mlflow": [],  # handlers/loggers/ml_flow.py does
+    "swanlab": [],  # and handlers/loggers/swan_lab.py
     "matplotlib": [],  # and handlers/loggers/figure.py
     "tensorboardX": ["handlers/loggers/tensorboard.py"],  # and summaries.py, which imports by name
     "tqdm": ["handlers/progress_bar.py"],

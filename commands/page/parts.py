@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,7 +58,7 @@ class Part:
 
 
 def parts(records: list[dict[str, Any]], alive: bool) -> list[Part]:
-    """The parts in the order in which they began.
+    """The parts in the order in which they began: that of the lines, as a clock may be set back.
 
     Args:
         records: The lines of a journal.
@@ -69,7 +70,7 @@ def parts(records: list[dict[str, Any]], alive: bool) -> list[Part]:
         if key not in found:
             found[key] = Part(record)
         found[key].lines.append(record)
-    ordered = sorted(found.values(), key=lambda part: _number(part.began, "time"))
+    ordered = list(found.values())
     if alive and (left := [part for part in ordered if part.end == "killed"]):
         left[-1].alive = True
     return ordered
@@ -99,4 +100,6 @@ def pace(found: list[Part]) -> dict[str, list[float]]:
 
 def _number(record: dict[str, Any], name: str) -> float:
     value = record.get(name)
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else 0
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return 0
+    return value if abs(value) < math.inf else 0

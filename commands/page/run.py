@@ -35,6 +35,8 @@ class Run:
     def is_empty(self) -> bool:
         """True if there is nothing to report."""
         journal = self.directory / JOURNAL
+        if not self.directory.is_dir():
+            return True
         return not (self._rows.series or read(journal) or self._checkpoints())
 
     def look(self) -> bool:
@@ -110,7 +112,7 @@ def _progress(found: list[Part], newest: dict[str, Any]) -> dict[str, Any] | Non
     limits = newest.get("limits")
     limits = limits if isinstance(limits, dict) else {}
     clocks = {clock: found[-1].last.get(clock) for clock in ("iteration", "step", "epoch")}
-    return {**clocks, **limits, "end": found[-1].end}
+    return {**_finite({**clocks, **limits}), "end": found[-1].end}
 
 
 def _calls(told: Any) -> list[list[str]]:

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 DEEPEST = 20
+LONGEST = 1024
+"""The bits of the largest integers that a float can hold, and that all JSON readers take."""
 
 
 def plain(value: Any, depth: int = 0) -> Any:
@@ -27,8 +29,10 @@ def plain(value: Any, depth: int = 0) -> Any:
         return value.name
     if value is None or isinstance(value, str | bool):
         return value
-    if isinstance(value, int | float):
+    if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
+    if isinstance(value, int):
+        return value if value.bit_length() <= LONGEST else hex(value)
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if depth >= DEEPEST:  # or it holds itself

@@ -8,6 +8,7 @@ from .image_files import ImageFiles
 from .json_lines import JSONLines
 from .logger import Logger
 from .ml_flow import MLflow
+from .swan_lab import SwanLab
 from .tensorboard import TensorBoard
 from .weights_and_biases import WandB
 from .writer import Start, Writer
@@ -24,6 +25,7 @@ __all__ = [
     "PRCurve",
     "Row",
     "Start",
+    "SwanLab",
     "TensorBoard",
     "Text",
     "WandB",

@@ -11,6 +11,11 @@ from .writer import Start, Writer
 
 logger = logging.getLogger("camshaft")
 
+LATER = (
+    "what it misses it gets at the next save, at the end of the run, or when the run is resumed, "
+    "if it can write then"
+)
+
 
 class Direct:
     """Calls a writer in place; what it raises is told once, and costs rows at the most.
@@ -64,7 +69,7 @@ class Direct:
             self._fail(error)
             return
         except Exception as error:  # of this row, so others may do
-            self._warn(error)
+            self._warn(error, "that row is lost")
         self.written = row.number
 
     def sync(self) -> None:
@@ -76,7 +81,8 @@ class Direct:
                 self._fail(error)
 
     def end(self) -> None:
-        """Nothing is under way that could end meanwhile."""
+        """Have all rows on the disk, or say that they are not."""
+        self.sync()
 
     def close(self) -> None:
         """Close the writer."""
@@ -85,7 +91,7 @@ class Direct:
             try:
                 writer.close()
             except Exception as error:
-                self._warn(error)
+                self._warn(error, "it may lack its last rows")
 
     def _fail(self, error: Exception) -> None:
         self._warn(error)
@@ -94,11 +100,9 @@ class Direct:
             if writer is not None:
                 writer.close()
 
-    def _warn(self, error: Exception) -> None:
+    def _warn(self, error: Exception, meaning: str = LATER) -> None:
         if not self._warned:
             self._warned = True
-            logger.warning(
-                "%s could not write: %s: %s; the run goes on. What it misses it gets at the next "
-                "save, at the end of the run, or when the run is resumed, if it can write then",
-                *(self.name, type(error).__name__, error),
-            )
+            kind = type(error).__name__
+            text = "%s could not write: %s: %s; the run goes on. %s"
+            logger.warning(text, self.name, kind, error, meaning.capitalize())

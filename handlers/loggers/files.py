@@ -32,8 +32,14 @@ class LineFile:
         self._size += len(data)
 
     def sync(self) -> None:
-        """Have all lines on the disk."""
+        """Have all lines on the disk.
+
+        Raises:
+            FileNotFoundError: Somebody has removed the file, so the lines would be gone with it.
+        """
         os.fsync(self._descriptor)
+        if not os.fstat(self._descriptor).st_nlink:
+            raise FileNotFoundError("the file was removed while it was written")
 
     def close(self) -> None:
         """Close the file."""

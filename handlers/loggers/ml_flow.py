@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -31,9 +32,9 @@ class MLflow:
 
     A run that is resumed goes on as the same run there; the values that it has already are not
     logged twice. The other clocks are metrics beside the rest; texts and images are artifacts,
-    `<name>/<iteration>.md` and `.png`. A server is written to by a thread, and a file at once;
-    whatever goes wrong there costs a warning, not the run. As Azure's machine learning speaks
-    MLflow, its tracking URI will do.
+    `<name>/<iteration>.md` and `.png`. What MLflow does not allow in names becomes `_`. A server
+    is written to by a thread, and a file at once; whatever goes wrong there costs a warning, not
+    the run. As Azure's machine learning speaks MLflow, its tracking URI will do.
 
     Needs `pip install "camshaft[mlflow]"`.
 
@@ -104,13 +105,13 @@ class MLflowRun:
         now, metrics = int(1000 * time.time()), list[Any]()
         others = {name: count for name, count in row.clocks.items() if name != "iteration"}
         for name, value in (row.metrics | others).items():
-            if self._has[name, row.iteration]:
-                self._has[name, row.iteration] -= 1
+            if self._has[_allowed(name), row.iteration]:
+                self._has[_allowed(name), row.iteration] -= 1
             else:
-                metrics.append(self._entities.Metric(name, value, now, row.iteration))
+                metrics.append(self._entities.Metric(_allowed(name), value, now, row.iteration))
         self._client.log_batch(self._run, metrics=metrics)
         for name, medium in row.media.items():
-            self._keep(name, row.iteration, medium)
+            self._keep(_allowed(name), row.iteration, medium)
 
     def sync(self) -> None:
         """Nothing: a row is there when `write` is over."""
@@ -129,3 +130,9 @@ class MLflowRun:
                 path = Path(folder, f"{iteration}.md")
                 path.write_text(medium.text, encoding="utf-8")
             self._client.log_artifact(self._run, str(path), name)
+
+
+def _allowed(name: str) -> str:
+    """The nearest name that MLflow takes: one refused name would cost the whole row."""
+    parts = [re.sub(r"[^\w.\- :]", "_", part) for part in name.split("/")]
+    return "/".join("_" * max(len(part), 1) if part.strip(".") == "" else part for part in parts)

@@ -7,6 +7,8 @@ import pytest
 
 from camshaft.commands.main import main
 
+COMMANDS = [["inspect"], ["verify"], ["prune"], ["export"], ["report"], ["watch"]]
+
 
 def start(*arguments, **options):
     command = [sys.executable, "-W", "error", "-m", "camshaft", *map(str, arguments)]
@@ -59,8 +61,9 @@ def test_a_wrong_command_line_is_code_2(arguments, capsys):
     assert "usage: camshaft" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", [[], ["inspect"], ["verify"], ["prune"], ["export"]])
+@pytest.mark.parametrize("command", [[], *COMMANDS])
 def test_help_tells_the_exit_codes(command, capsys):
     with pytest.raises(SystemExit, match="0"):
         main([*command, "--help"])
-    assert "2  there is no checkpoint, or the command line is wrong" in capsys.readouterr().out
+    code = "2  there is no checkpoint or nothing to report, or the command line is wrong"
+    assert code in capsys.readouterr().out

@@ -27,14 +27,17 @@ def test_checkpoints_or_a_journal_alone_are_a_run(camshaft, save, tmp_path):
     assert camshaft("report", tmp_path / "run", "-o", tmp_path / "page.html")[0] == 0
 
 
-def test_nothing_to_report_is_code_1_and_leaves_no_file(camshaft, tmp_path):
+def test_nothing_to_report_is_code_2_as_for_inspect_and_leaves_no_file(camshaft, tmp_path):
     (tmp_path / "empty").mkdir()
+    (tmp_path / "file").touch()
     for name, why in (
         ("empty", "holds no rows, journal or checkpoints"),
         ("no", "is no directory"),
+        ("file", "is no directory"),
     ):
         code, printed, errors = camshaft("report", tmp_path / name, "-o", tmp_path / "page.html")
-        assert (code, printed) == (1, [])
+        assert (code, printed) == (2, [])
+        assert camshaft("inspect", tmp_path / name)[0] == code
         assert errors == [f"camshaft: {tmp_path / name} {why}"]
     assert not (tmp_path / "page.html").exists()
 

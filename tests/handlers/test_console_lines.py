@@ -108,6 +108,16 @@ def test_lines_may_go_to_a_log(caplog):
     assert caplog.messages == ["iteration 1/1  epoch 1/1"]
 
 
+def test_lines_that_nobody_reads_cost_one_warning(caplog):
+    def write(line):
+        raise BrokenPipeError("nobody reads")
+
+    engine = Engine(lambda state, batch: None, ConsoleLines(when=EACH, write=write))
+    assert engine.run([1, 2, 3], max_epochs=1).iteration == 3
+    [warning] = caplog.messages
+    assert "ConsoleLines lost a line: BrokenPipeError: nobody reads" in warning
+
+
 def test_by_default_they_are_printed(capsys):
     Engine(lambda state, batch: None, ConsoleLines()).run([1], max_epochs=1)
     assert capsys.readouterr().out == "iteration 1/1  epoch 1/1\n"

@@ -223,6 +223,19 @@ def test_two_runs_at_once_have_a_bar_each():
     assert re.findall(r"% (\d/\d)", file.getvalue()) == ["5/5", "3/3"]
 
 
+class Full(io.StringIO):
+    """A file on a full disk."""
+
+    def write(self, text):
+        raise OSError("no space left")
+
+
+def test_an_output_that_takes_nothing_costs_one_warning(caplog):
+    engine = Engine(lambda state, batch: None, ProgressBar(interval=1e-9, file=Full()))
+    assert engine.run([1, 2, 3], max_epochs=2).iteration == 6
+    assert caplog.messages == ["ProgressBar: OSError: no space left; the run goes on"]
+
+
 def test_what_cannot_be_meant_is_refused():
     seconds: Any = 5
     with pytest.raises(TypeError, match="interval=5"):

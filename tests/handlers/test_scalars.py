@@ -31,6 +31,10 @@ def test_what_is_not_one_number_is_left_out(value):
     assert scalars({"other": value, "loss": 1.0}) == {"loss": 1.0}
 
 
+def test_an_integer_that_no_float_can_hold_is_infinite():
+    assert scalars({"huge": 10**400, "tiny": -(10**400)}) == {"huge": math.inf, "tiny": -math.inf}
+
+
 def test_nan_and_infinity_stay_what_they_are():
     numbers = scalars({"nan": torch.tensor(math.nan), "infinity": -math.inf})
     assert math.isnan(numbers["nan"])

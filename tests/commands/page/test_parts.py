@@ -34,6 +34,18 @@ def test_only_the_newest_part_without_an_end_can_be_alive():
     assert [part.end for part in parts(done, alive=False)] == ["killed", "completed"]
 
 
+def test_a_clock_that_was_set_back_changes_no_order():
+    records = [line(100, "started"), line(20, "resumed", 5, "b"), line(30, "running", 9, "b")]
+    assert [part.end for part in parts(records, alive=True)] == ["killed", "running"]
+
+
+def test_what_is_no_number_counts_as_0():
+    records = [line(float("nan"), "started", float("inf")), line(1e999, "running", True)]
+    [facts] = [part.facts() for part in parts(records, alive=False)]
+    assert [facts[name] for name in ("began", "from", "ended", "to")] == [0, 0, 0, 0]
+    assert pace(parts(records, alive=False)) == {"x": [], "y": []}
+
+
 def test_lines_of_two_writers_are_told_apart():
     records = [line(0, "started"), line(1, "failed", 0, "b"), line(2, "completed", 8)]
     assert [part.end for part in parts(records, alive=False)] == ["completed", "failed"]

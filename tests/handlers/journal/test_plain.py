@@ -65,6 +65,12 @@ JSON = st.recursive(
 )
 
 
+def test_an_integer_without_end_is_text():
+    assert plain(10**400) == hex(10**400)
+    assert float(plain(-(2**1023)))  # the largest that readers take for a number
+    json.dumps(plain(10**9000))
+
+
 @given(JSON)
 def test_plain_values_stay_what_they_are(value):
     assert plain(value) == value

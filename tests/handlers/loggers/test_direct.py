@@ -142,6 +142,21 @@ def test_a_writer_that_raises_misses_the_row_and_is_named_once(caplog):
     [warning] = caplog.records
     assert "Logger(Raising)" in warning.getMessage()
     assert "an odd row" in warning.getMessage()
+    assert "That row is lost" in warning.getMessage()
+
+
+@pytest.mark.parametrize("kind", [JSONLines, CSV])
+@pytest.mark.parametrize("saves", [True, False])
+def test_a_file_that_was_removed_meanwhile_costs_a_warning(kind, saves, tmp_path, caplog):
+    path = tmp_path / "rows"
+    engine = build(kind(path, when=EACH))
+    engine.on(EACH(at=2))(lambda state: path.unlink())
+    if saves:
+        engine.on(EACH(at=3))(lambda state: state.save("test"))
+    assert engine.run(range(6), max_epochs=1).iteration == 6
+    [warning] = caplog.messages
+    assert "the file was removed" in warning
+    assert path.exists() is saves  # then it was opened anew, so the later rows are there
 
 
 def test_ctrl_c_comes_through(tmp_path):

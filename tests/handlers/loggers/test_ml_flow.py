@@ -81,6 +81,22 @@ def test_a_resumed_run_is_the_same_run_with_no_row_twice_or_missing(uri):
     assert [step for step, _ in rows("epoch")] == list(range(1, 9))
 
 
+def test_names_that_are_not_allowed_cost_no_row(uri, caplog):
+    def train_step(state, batch):
+        state.metrics.update({"</script> é": 1.0, "../a": 2.0, "loss": 3.0, "": 4.0, "b//c": 5.0})
+        state.metrics["a\nb"] = Text("words")
+
+    def engine():
+        return Engine(train_step, MLflow("names", uri, when=EACH))
+
+    engine().run(range(2), max_epochs=1)
+    assert not [each for each in caplog.records if each.name == "camshaft"]
+    client, run, rows = the_run(uri, "names")
+    for name in ("_/script_ é", "__/a", "loss", "_", "b/_/c"):
+        assert [step for step, _ in rows(name)] == [1, 2], name
+    assert len(client.list_artifacts(run.info.run_id, "a_b")) == 2
+
+
 def test_a_file_is_written_at_once_and_a_server_by_a_thread(uri):
     assert not MLflow("x", uri).background
     assert MLflow("x", "http://localhost:5000").background

@@ -1,0 +1,113 @@
+"""SwanLab without a network: its files, read back by its own reader and messages."""
+
+import pickle
+from importlib.metadata import PackageNotFoundError, version
+
+import pytest
+import torch
+
+from camshaft import Engine, Events
+from camshaft.handlers.loggers import Image, SwanLab, Text
+
+EACH = Events.ITERATION_COMPLETED
+
+
+def is_there():
+    """True for a version that takes ids; it is not imported, which older ones warn about."""
+    try:
+        return tuple(map(int, version("swanlab").split(".")[:2])) >= (0, 10)
+    except PackageNotFoundError:
+        return False
+
+
+pytestmark = [
+    pytest.mark.skipif(not is_there(), reason='needs pip install "camshaft[swanlab]"'),
+    pytest.mark.filterwarnings("ignore"),  # of its own making
+]
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch):
+    """A busy machine may take longer than a run would wait."""
+    monkeypatch.setattr("camshaft.handlers.loggers.background.PATIENCE", 100)
+
+
+def read(directory):
+    """The ids, the values by their names and iterations, and the names of media of all files."""
+    from swanlab.proto.swanlab.record.v1.record_pb2 import Record
+    from swanlab.sdk.internal.core_python.store import DataStoreReader
+
+    ids, values, media = [], [], []
+    for path in sorted(directory.glob("run-*/*.swanlab"), key=lambda path: path.stat().st_mtime):
+        reader = DataStoreReader()
+        reader.open(path)
+        for message in reader:
+            record = Record.FromString(message)
+            if record.HasField("start"):
+                ids.append(record.start.id)
+            elif record.HasField("scalar"):
+                scalar = record.scalar
+                values.append((scalar.key, scalar.step, scalar.value.number))
+            elif record.HasField("media"):
+                media.append((record.media.key, record.media.step))
+        reader.close()
+    return ids, values, media
+
+
+def build(directory, fail_at=None, **arguments):
+    def train_step(state, batch):
+        if state.iteration == fail_at:
+            raise RuntimeError("interrupted")
+        state.metrics["loss"] = torch.tensor(1 / state.iteration)
+        if state.iteration == 2:
+            state.metrics["note"] = Text("words")
+            state.metrics["seen"] = Image(torch.rand(3, 4, 5), "noise")
+
+    options = {"mode": "offline"}
+    return Engine(train_step, SwanLab("tests", directory, when=EACH, options=options, **arguments))
+
+
+def test_rows_configuration_and_media_are_there(tmp_path):
+    build(tmp_path, hparams={"lr": 0.1, "model": {"width": 8}}).run(range(3), max_epochs=1)
+    [identity], values, media = read(tmp_path)
+    assert len(identity) == 32
+    losses = [(step, value) for name, step, value in values if name == "loss"]
+    assert losses == [(1, 1.0), (2, 0.5), (3, pytest.approx(1 / 3))]
+    assert [(step, value) for name, step, value in values if name == "epoch"] == [
+        *((1, 1), (2, 1), (3, 1))
+    ]
+    assert sorted(media) == [("note", 2), ("seen", 2)]
+    [config] = tmp_path.glob("run-*/files/config.yaml")
+    assert "width: 8" in config.read_text()
+
+
+def test_a_resumed_run_has_the_same_id_and_no_iteration_missing(tmp_path):
+    saved = []
+    first = build(tmp_path, fail_at=6)
+    first.on(EACH(at=4))(lambda state: state.save("test"))
+    first.on(Events.SAVING)(lambda state: saved.append(pickle.dumps(state.state_dict())))
+    with pytest.raises(RuntimeError, match="interrupted"):
+        first.run(range(8), max_epochs=1)
+    second = build(tmp_path)
+    second.on(Events.LOADING)(lambda state: state.load_state_dict(pickle.loads(saved[0])))
+    second.run(range(8), max_epochs=1)
+    ids, values, _ = read(tmp_path)
+    assert len(ids) == 2
+    assert len(set(ids)) == 1
+    found = {}
+    for name, step, value in values:  # what comes twice, in two files, is the same
+        assert found.setdefault((name, step), value) == value
+    assert [step for name, step in found if name == "loss"] == list(range(1, 9))
+
+
+def test_a_run_of_ones_own_is_left_alone_with_one_warning(tmp_path, caplog):
+    import swanlab
+
+    mine = swanlab.init(project="mine", mode="offline", log_dir=str(tmp_path / "mine"))
+    assert build(tmp_path / "other").run(range(3), max_epochs=1).iteration == 3
+    [warning] = [each for each in caplog.records if each.name == "camshaft"]
+    assert "SwanLab could not be opened" in warning.getMessage()
+    mine.log({"loss": 1.0}, step=1)
+    mine.finish()
+    [_], values, _ = read(tmp_path / "mine")
+    assert values == [("loss", 1, 1.0)]
