@@ -1,8 +1,8 @@
 """A character-level GPT that learns Python from Python's own standard library.
 
 Each sample is one function, so batches differ in how many characters they hold; the loss is a sum
-over characters and says so (`weight=`), and the gradient is the mean over all of a step. Two minutes
-on two cores bring it to 2.4 bits a character.
+over characters and says so (`weight=`), and the gradient is the mean over all of a step. In two to
+three minutes on two cores it comes to 2.4 bits a character.
 
 python examples/char_gpt.py
 """
