@@ -64,7 +64,7 @@ class ConsoleLines:
 
     def attach(self, engine: Engine[Any, Any]) -> None:
         """Print by the trigger."""
-        engine.on(Events.STARTED, stage=Stage.REPORT)(self.begin)
+        engine.on(Events.LOADING, stage=Stage.REPORT)(self.begin)
         engine.on(self.when, stage=Stage.REPORT)(self.print)
 
     def begin(self, state: State[Any, Any]) -> None:
@@ -142,8 +142,8 @@ def _iterations(state: State[Any, Any]) -> int | None:
     """The iteration at which the run ends by its epochs or iterations."""
     ends = [] if state.max_iterations is None else [state.max_iterations]
     if state.max_epochs is not None and state.epoch_length is not None:
-        more = state.max_epochs - state.epoch
-        ends.append(state.epoch_began + (more + 1) * state.epoch_length)
+        more = state.max_epochs + 1 - max(state.epoch, 1)
+        ends.append(state.epoch_began + more * state.epoch_length)
     return min(ends, default=None)
 
 

@@ -10,6 +10,7 @@ from ...engine.media import Medium, on_host
 from ...engine.state import State
 from ..scalars import scalars
 
+OURS = ("Events.", "ScheduleEvents.")
 MOST = 1000
 """So many rows are remembered at the most while they cannot be written."""
 
@@ -94,6 +95,6 @@ class Bookmark:
 
 
 def custom_clocks(state: State[Any, Any]) -> dict[str, int]:
-    """The counts of the events that are not the engine's own."""
+    """The counts of the events of the user's own."""
     counts = state.counts.state_dict()
-    return {name: count for name, count in counts.items() if not name.startswith("Events.")}
+    return {name: count for name, count in counts.items() if not name.startswith(OURS)}

@@ -97,7 +97,14 @@ def attach(handler: LogsRows, engine: Engine[Any, Any]) -> None:
     """Write the rows of a handler by its trigger, as its own methods, so that they bear its name.
 
     They are in the log, or in the checkpoint, before a checkpoint counts on them.
+
+    Raises:
+        ValueError: Another handler writes to the same file.
     """
+    path = getattr(handler, "path", None)
+    for name, other in engine.handlers.items():
+        if path and other is not handler and getattr(other, "path", None) == path:
+            raise ValueError(f"{name} writes to {path} already; give this logger a file of its own")
     for when, stage, function in (
         (Events.STARTED, Stage.REPORT, open_log),
         (handler.when, Stage.REPORT, write),

@@ -85,8 +85,6 @@ def test_how_old_a_value_is_is_saved_and_of_older_checkpoints_it_is_not_known():
 
 def test_who_looks_before_anything_is_measured_is_told_what_to_do():
     readings = Readings(loss=1.0)
-    with pytest.raises(
-        KeyError, match="there is: 'loss'. If it comes later, look at it when"
-    ):
+    with pytest.raises(KeyError, match="there is: 'loss'. If it comes later, look at it when"):
         readings.is_new("val/loss", 0)
     assert not readings.is_new("val/loss", 0, allow_stale=True)

@@ -5,7 +5,7 @@ import logging
 import pytest
 import torch
 
-from camshaft import Engine, Events, State, supervised
+from camshaft import Engine, Events, Stage, State, supervised
 from camshaft.handlers import ConsoleLines
 from camshaft.handlers.console_lines import Pace, remaining
 
@@ -142,3 +142,13 @@ def test_without_a_known_end_there_is_no_time_left():
 def test_what_is_no_name_is_refused():
     with pytest.raises(TypeError, match="needs names"):
         ConsoleLines(EACH)
+
+
+def test_a_line_at_the_start_knows_the_length_and_what_was_measured_there():
+    lines = []
+    start = Events.STARTED
+    engine = Engine(lambda state, batch: None)
+    engine.on(start, stage=Stage.MEASURE)(lambda state: state.metrics.update({"val/loss": 0.5}))
+    engine.add(ConsoleLines("val/loss", when=start, write=lines.append))
+    engine.run(range(10), max_epochs=3)
+    assert lines == ["iteration 0/30  epoch 0/3  val/loss 0.5"]

@@ -1,9 +1,14 @@
 """Loggers of one's own, and how they are wired."""
 
-import pytest
+import json
 
-from camshaft import Engine, Events
+import pytest
+import torch
+
+from camshaft import Engine, Events, supervised
+from camshaft.handlers import LRSchedule
 from camshaft.handlers.loggers import CSV, JSONLines, Logger, TensorBoard
+from camshaft.handlers.schedules import cosine, warmup
 
 EACH = Events.ITERATION_COMPLETED
 
@@ -55,3 +60,19 @@ def test_what_no_logger_shows_stays_where_it_is(tmp_path):
     engine = Engine(lambda state, batch: state.metrics.update(thing=object()))
     engine.add(Logger(Board, when=EACH))
     assert engine.run([1], max_epochs=1).memory["Logger(Board)"].number == 0
+
+
+@pytest.mark.parametrize("kind", [JSONLines, CSV])
+def test_two_loggers_do_not_write_to_one_file(kind, tmp_path):
+    with pytest.raises(ValueError, match="JSONLines writes to .* already; give this logger a file"):
+        Engine(lambda state, batch: None, JSONLines(tmp_path / "rows"), kind(tmp_path / "rows"))
+
+
+def test_only_clocks_of_the_users_own_are_in_a_row(tmp_path):
+    model = torch.nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    engine = supervised(model, optimizer, torch.nn.functional.mse_loss)
+    engine.add(LRSchedule(warmup(1).then(cosine())), JSONLines(tmp_path / "rows", when=EACH))
+    engine.run([(torch.ones(1, 1), torch.ones(1, 1))] * 3, max_epochs=1)
+    row = json.loads((tmp_path / "rows").read_text().splitlines()[-1])
+    assert set(row) == {"iteration", "step", "epoch", "loss", "lr"}
