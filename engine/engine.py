@@ -242,6 +242,7 @@ class Engine(Generic[Batch, Output]):
         epoch_length: int | None = None,
         weights: str | Mapping[str, str] | None = None,
         seed: int | None = None,
+        name: str = "",
         parent: State[Any, Any] | None = None,
     ) -> State[Batch, Output]:
         """Run one epoch of evaluation over `data`, or over at most `epoch_length` batches of it.
@@ -257,9 +258,10 @@ class Engine(Generic[Batch, Output]):
             weights: Whose weights to evaluate, such as `"ema"`: see `using`.
             seed: Of the random numbers that the evaluation draws, the same each time. Without it
                 they come from the generators as they stand, which the training moves on.
+            name: What `state.name` says, for handlers that see several evaluations.
             parent: The run inside which this one happens.
         """
-        state: State[Batch, Output] = State(training=False, max_epochs=1, parent=parent)
+        state: State[Batch, Output] = State(training=False, max_epochs=1, name=name, parent=parent)
         most = shorter(epoch_length, limit(state))
         with untouched(self.objects, data, seed), self.using(weights or {}):
             return Loop(self.evaluation, state, data, None, most=most).run()

@@ -99,6 +99,8 @@ class State(Generic[Batch, Output]):
     collected: dict[str, Any] = field(default_factory=dict, repr=False)
     """What handlers gathered of a whole epoch, such as predictions, by name; not saved."""
     training: bool = True
+    name: str = ""
+    """What an evaluation is called, such as `"val"` by `Validate`."""
     parent: State[Any, Any] | None = field(default=None, repr=False)
     """The run inside which this one happens."""
     optimizer: Any = field(default=None, repr=False)

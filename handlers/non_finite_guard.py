@@ -76,8 +76,10 @@ class NonFiniteGuard:
         verdict, judged = state.recall(self, Verdict, saved=False), state.recall(self, Judged)
         bad = self._is_bad(state, judged)
         if self.policy in ("raise", "stop") and _is_fused(state.optimizer):
-            verdict.protect(state.optimizer, bad, state.step + 1)
-            if (state.step + 1) % self.every == 0:
+            judged.count += 1
+            # Where each optimizer has a clock of its own, `state.step` stands still.
+            verdict.protect(state.optimizer, bad, max(state.step + 1, judged.count))
+            if judged.count % self.every == 0:
                 self.look(state)
             return
         if not bool(bad):
@@ -134,6 +136,8 @@ class NonFiniteGuard:
 class Judged:
     """How many windows in a row were discarded, and the last metric that was looked at."""
 
+    count: int = 0
+    """Windows judged on the device."""
     in_a_row: int = 0
     writes: int = 0
 
@@ -159,10 +163,9 @@ class Verdict:
             self.told.append(optimizer)
 
     def copy(self, objects: Iterable[Any]) -> None:
-        """Copy the modules' buffers of floats, unless something bad may be in them."""
+        """Copy the modules' buffers, unless something bad may be in them."""
         if self.buffers is None:
-            own = buffers_in_training(objects)
-            self.buffers = [(b, b.detach().clone()) for b in own if b.is_floating_point()]
+            self.buffers = [(b, b.detach().clone()) for b in buffers_in_training(objects)]
         for buffer, copy in self.buffers:
             if self.first is None:
                 copy.copy_(buffer)

@@ -69,6 +69,7 @@ class Validate:
             epoch_length=self.epoch_length,
             weights=self.weights,
             seed=self.seed,
+            name=self.name,
             parent=state,
         )
         for name, value in result.metrics.items():

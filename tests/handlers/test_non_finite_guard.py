@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from camshaft import Engine, EventEnum, Events, Update
+from camshaft import Engine, EventEnum, Events, Update, supervised
 from camshaft.handlers import EMA, Average, Checkpoint, Metrics, NonFiniteGuard, RestoreBest
 
 NAN = float("nan")
@@ -334,3 +334,30 @@ def test_nan_on_one_rank_ends_both_with_the_number_of_the_step(kind):
     for rank in (0, 1):
         says = f"[rank{rank}]: FloatingPointError: the gradients or the loss of step 3 are not"
         assert says in result.stderr
+
+
+def test_a_fused_optimizer_with_a_clock_of_its_own_is_looked_at_as_often():
+    class Own(EventEnum):
+        STEPPED = "stepped"
+
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.125, fused=True)
+    update = Update(optimizer, event=Own.STEPPED)
+    engine = Engine(
+        lambda state, x: update(state, model(torch.tensor(x))),
+        NonFiniteGuard("raise", every=5),
+        objects={"model": model, "optimizer": optimizer},
+    )
+    with pytest.raises(FloatingPointError, match="of step 3 are .*; the run is in iteration 5 "):
+        engine.run([1.0, 2.0, NAN, *[1.0] * 17], max_epochs=1)
+
+
+def test_counts_in_the_models_buffers_go_back_too():
+    model = torch.nn.BatchNorm1d(2, momentum=None)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    engine = supervised(model, optimizer, torch.nn.functional.mse_loss)
+    good, target = torch.tensor([[1.0, 2.0], [3.0, 5.0]]), torch.zeros(2, 2)
+    engine.add(NonFiniteGuard("skip"))
+    engine.run([(good, target), (good * NAN, target)], max_epochs=1)
+    assert model.num_batches_tracked == 1
+    assert torch.equal(model.running_mean, good.mean(0))

@@ -31,6 +31,15 @@ def test_what_holds_no_batches_is_refused():
         Validate(None)
 
 
+def test_a_handler_of_evaluations_knows_which_one_it_is_in():
+    engine, seen = build(), []
+    engine.add(Validate(batches(2)), Validate(batches(3), name="other"))
+    engine.evaluation.on(Events.COMPLETED)(lambda state: seen.append(state.name))
+    engine.run(batches(4), max_epochs=1)
+    engine.evaluate(batches(1))
+    assert seen == ["val", "other", ""]
+
+
 def test_what_the_evaluation_measures_becomes_a_metric_with_the_sets_name():
     engine = build().add(Validate(batches(2)), Validate(batches(3), name="other"))
     state = engine.run(batches(4), max_epochs=1)
