@@ -103,7 +103,7 @@ def attach(handler: LogsRows, engine: Engine[Any, Any]) -> None:
     """
     path = getattr(handler, "path", None)
     for name, other in engine.handlers.items():
-        if path and other is not handler and getattr(other, "path", None) == path:
+        if path and id(other) != id(handler) and getattr(other, "path", None) == path:
             raise ValueError(f"{name} writes to {path} already; give this logger a file of its own")
     for when, stage, function in (
         (Events.STARTED, Stage.REPORT, open_log),
