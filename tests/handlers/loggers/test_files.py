@@ -4,31 +4,33 @@ import logging
 import os
 import resource
 import signal
+from contextlib import contextmanager
 
 import pytest
 
 from camshaft.handlers.loggers.files import LineFile, move_aside, refuse_directory, replace_lines
 
 
-@pytest.fixture
-def at_most(monkeypatch):
-    """Lets files grow to so many bytes, as a full disk would."""
+@contextmanager
+def at_most(size):
+    """Lets files grow to so many bytes, as a full disk would; pytest's own output, too."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    signal.signal(signal.SIGXFSZ, handler)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
 
 
-def test_a_line_that_does_not_fit_leaves_no_part_of_itself(tmp_path, at_most):
+def test_a_line_that_does_not_fit_leaves_no_part_of_itself(tmp_path):
     path = tmp_path / "lines"
     file = LineFile(path)
     file.write("first\n")
-    at_most(10)
-    with pytest.raises(OSError, match="File too large"):
+    with at_most(10), pytest.raises(OSError, match="File too large"):
         file.write("second\n")
     assert path.read_text() == "first\n"
-    at_most(100)
     file.write("third\n")
     file.close()
     assert path.read_text() == "first\nthird\n"
