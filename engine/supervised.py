@@ -24,7 +24,7 @@ from .means import Means, mean_over_ranks, samples_of
 from .split import Split
 from .state import State
 from .update import Update
-from .wrappers import unwrap
+from .wrappers import uncompiled, unwrap
 
 PAIR = (tuple, list)
 PRECISIONS = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -143,7 +143,6 @@ class Supervised:
     """Brings batches to the device; None for the CPU, where they are."""
     autocast: torch.autocast | None
     prepare_batch: Callable[[Any], tuple[Any, Any]]
-
     split: Split | None = None
 
     @property
@@ -269,8 +268,7 @@ class Supervised:
 
 def _parallel(model: Module) -> DistributedDataParallel | None:
     """What is on several ranks, if anything, inside torch.compile."""
-    while isinstance(inner := getattr(model, "_orig_mod", None), Module):
-        model = inner
+    model = uncompiled(model)
     return model if isinstance(model, DistributedDataParallel) else None
 
 

@@ -14,6 +14,7 @@ from torch.nn import Module
 from torch.nn.parallel import DistributedDataParallel
 
 from . import ranks
+from .wrappers import uncompiled
 
 WAYS = ("last", "each", "close")
 
@@ -40,9 +41,10 @@ class Sync:
         """
         if way not in WAYS:
             raise ValueError(f"sync={way!r}: needs one of {', '.join(map(repr, WAYS))}")
-        while model is not None and isinstance(inner := getattr(model, "_orig_mod", None), Module):
-            model = inner  # of torch.compile
-        if model is None or way == "each" or (off := _switch(model)) is None:
+        if model is None or way == "each":
+            return None
+        model = uncompiled(model)
+        if (off := _switch(model)) is None:
             return None
         sync = cls(model, off, at_close=way == "close")
         if sync.at_close and not sync.can_average:

@@ -32,6 +32,13 @@ def unwrap(model: Module) -> Module:
     return model
 
 
+def uncompiled(model: Module) -> Module:
+    """The module inside torch.compile, other wrappers included."""
+    while inside(model) == "_orig_mod":
+        model = model._orig_mod  # type: ignore[assignment]
+    return model
+
+
 def plain_names(module: Module, names: Iterable[str]) -> dict[str, str]:
     """What each of the names in a module's `state_dict` is without wrappers at any depth.
 

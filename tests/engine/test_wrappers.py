@@ -9,7 +9,7 @@ from torch.nn import DataParallel, Linear, Sequential
 from torch.optim.swa_utils import AveragedModel
 
 from camshaft import unwrap
-from camshaft.engine.wrappers import plain_names
+from camshaft.engine.wrappers import plain_names, uncompiled
 
 
 def compiled(module) -> Any:
@@ -59,3 +59,11 @@ def test_names_are_plain_at_any_depth(outer, prefix, wrap):
     found = plain_names(module, module.state_dict()).values()
     weights = {name for name in found if not name.endswith("n_averaged")}
     assert weights == {f"{prefix}module.weight", f"{prefix}module.bias"}
+
+
+def test_only_the_wrapper_of_torch_compile_is_taken_off():
+    model = torch.nn.Linear(1, 1)
+    parallel = torch.nn.DataParallel(model)
+    assert uncompiled(torch.compile(parallel, backend="eager")) is parallel
+    assert uncompiled(parallel) is parallel
+    assert uncompiled(model) is model
