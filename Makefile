@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 
 # The editable install links module by module, so it is renewed when one comes or goes.
-MODULES := $(sort $(wildcard *.py commands/*.py commands/*/* engine/*.py handlers/*.py handlers/*/*.py))
+MODULES := $(sort $(wildcard *.py) $(shell find engine handlers -type f -not -name '*.pyc'))
 KEY := $(shell { echo $(MODULES); cat pyproject.toml constraints.txt; } | cksum | cut -d' ' -f1)
 INSTALL = $(BIN)/pip install --quiet --constraint constraints.txt \
 	--config-settings editable_mode=strict --editable

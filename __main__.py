@@ -1,6 +1,112 @@
-"""`python -m camshaft` looks at checkpoints."""
+"""`python -m camshaft`, also called `camshaft`: the commands, their arguments and exit codes."""
 
-from .commands.main import main
+from __future__ import annotations
 
-if __name__ == "__main__":
-    raise SystemExit(main())
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from .handlers.checkpoint.commands.export import export
+from .handlers.checkpoint.commands.found import NoCheckpointError
+from .handlers.checkpoint.commands.inspect import inspect
+from .handlers.checkpoint.commands.prune import prune
+from .handlers.checkpoint.commands.verify import verify
+from .handlers.checkpoint.format.notation import keep_of
+from .handlers.report.report import report
+from .handlers.report.run import NothingToReportError
+from .handlers.report.watch import watch
+
+CODES = """\
+exit codes:
+  0  it worked, and what was verified is whole
+  1  something is broken or could not be done; see the error output
+  2  there is no checkpoint or nothing to report, or the command line is wrong
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Carry out one command and give its exit code; errors are one line on standard error."""
+    given = vars(_parser().parse_args(arguments))
+    command = given.pop("command")
+    try:
+        if "keep" in given:
+            given["keep"] = keep_of(given["keep"])
+    except ValueError as error:
+        return _complain(error, 2)
+    try:
+        code: int = command(**given)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        sys.stdout = None  # whoever reads has enough, as in `camshaft inspect runs | head -1`
+        return 0
+    except (NoCheckpointError, NothingToReportError) as error:
+        return _complain(error, 2)
+    except (ImportError, OSError, TypeError, ValueError) as error:
+        return _complain(error, 1)
+
+
+def _complain(error: Exception, code: int) -> int:
+    print("camshaft:", " ".join(str(error).split("\n")), file=sys.stderr)
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="camshaft",
+        description="Look at a run and its checkpoints, from outside of it.",
+        epilog=CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    def add(
+        name: str, command: object, text: str, path: str, *, several: bool = False
+    ) -> argparse.ArgumentParser:
+        added = commands.add_parser(
+            name,
+            description=text,
+            help=text,
+            epilog=CODES,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        added.set_defaults(command=command)
+        if several:
+            added.add_argument("paths", metavar="DIR", type=Path, nargs="+", help=path)
+        else:
+            added.add_argument("path", metavar="DIR", type=Path, help=path)
+        return added
+
+    directory = "a directory of checkpoints"
+    either = f"{directory}, or one checkpoint"
+    each = add("inspect", inspect, "Show each checkpoint in one line, or one in detail.", either)
+    each.add_argument("--json", action="store_true", dest="as_json", help="for programs")
+    each.add_argument(
+        "--verify", action="store_true", help="read every file, rather than compare sizes only"
+    )
+    add("verify", verify, "Read every file and compare it with its checksums.", either)
+    each = add("prune", prune, "Drop the checkpoints that nothing claims.", directory)
+    each.add_argument(
+        "--keep",
+        required=True,
+        metavar="CLAIMS",
+        help="""which to keep, as in a script: "latest(2) | best(1, 'val/loss')\"""",
+    )
+    each.add_argument("--dry-run", action="store_true", help="only say what would be dropped")
+    each = add("export", export, "Write one .pt file for torch.load(weights_only=True).", either)
+    each.add_argument("file", metavar="FILE", type=Path, help="where to write it")
+    each.add_argument("--only", metavar="NAME", help="the state of this object alone, as of model")
+    text, run = "Write one HTML page about a run, or several side by side.", "what a run wrote to"
+    each = add("report", report, text, run, several=True)
+    each.add_argument(
+        *("-o", "--output"),
+        metavar="FILE",
+        type=Path,
+        default=Path("report.html"),
+        help="where to write it (%(default)s)",
+    )
+    text = "Serve that page while the run goes on, on this machine alone."
+    each = add("watch", watch, text, run, several=True)
+    each.add_argument("--port", type=int, default=0, help="by default one that is free")
+    return parser

@@ -9,14 +9,14 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 from . import ranks
-from .describe import Description, describe
+from .data.limits import limit, shorter
 from .events import EventEnum, Stage, Trigger
-from .isolation import untouched
-from .limits import limit, shorter
+from .inspection.describe import Description, describe
+from .inspection.trace import Trace, record, rehearse
 from .loop import Loop
+from .modules.evaluation import untouched
 from .signals import Signal, Subscription, check_arity, label
-from .state import Batch, Output, State
-from .trace import Trace, record, rehearse
+from .state.state import Batch, Output, State
 
 if TYPE_CHECKING:
     from .moments import Watch
@@ -292,7 +292,7 @@ class Engine(Generic[Batch, Output]):
                 )
         with ExitStack() as stack:
             if pairs:
-                from .weights import lent  # which needs torch
+                from .modules.weights import lent  # which needs torch
 
                 for borrower, owner in pairs.items():
                     stack.enter_context(lent(self.objects[borrower], self.objects[owner]))

@@ -10,7 +10,7 @@ from operator import index
 from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
-    from .state import State
+    from .state.state import State
 
     Predicate = Callable[[State[Any, Any]], bool]
 

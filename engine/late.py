@@ -1,29 +1,47 @@
 """Names that a package imports when they are first asked for.
 
-So `import camshaft` brings no torch along to those who need none: an engine of plain Python, or
-the command line.
+`import camshaft` thus imports no torch: an engine of plain Python and the command line start fast.
 """
 
 from __future__ import annotations
 
+import ast
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 
-def late(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """A `__getattr__` for a package: it imports a name from its home, a module of the package.
+def late(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """The `__getattr__`, `__dir__` and `__all__` of a package, by its stub `__init__.pyi`.
 
-    >>> late("camshaft.engine", {"Engine": ".engine"})("Engine")
+    The stub is the one list of the package's names: type checkers read it, and so does this
+    function (PEP 562 and PEP 561). Each name is imported from where the stub imports it.
+
+    >>> get, _, names = late("camshaft")
+    >>> "Engine" in names
+    True
+    >>> get("Engine")
     <class 'camshaft.engine.engine.Engine'>
     """
+    stub = Path(str(sys.modules[package].__file__)).with_suffix(".pyi")
+    homes = {
+        alias.name: f"{'.' * node.level}{node.module or ''}"
+        for node in ast.parse(stub.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ImportFrom) and node.level
+        for alias in node.names
+    }
 
     def get(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(import_module(homes[name], package), name)
-        setattr(sys.modules[package], name, value)  # the next one who asks finds it there
+        home = import_module(homes[name], package)
+        value = getattr(home, name, None) or import_module(f".{name}", home.__name__)
+        setattr(sys.modules[package], name, value)  # the next access finds it there
         return value
 
-    return get
+    def names() -> list[str]:
+        return list(homes)
+
+    return get, names, names()

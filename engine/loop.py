@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic
 
-from .data import Feed, length_of_epoch
+from .data.feed import Feed, length_of_epoch
+from .data.sources import length_of
 from .events import Events
 from .moments import Moments, explain
 from .signals import label
-from .sources import length_of
-from .state import Batch, Output, State
+from .state.state import Batch, Output, State
 
 if TYPE_CHECKING:
     from .engine import Engine

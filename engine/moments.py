@@ -16,7 +16,7 @@ from .signals import Signal, Subscription, label, source
 
 if TYPE_CHECKING:
     from .engine import Engine
-    from .state import State
+    from .state.state import State
 
     Receiver = Callable[[State[Any, Any]], object]
     Watch = Callable[[EventEnum, Receiver, Receiver], Receiver]

@@ -15,7 +15,7 @@ from .events import EventEnum, Stage, Trigger
 
 if TYPE_CHECKING:
     from .moments import Moment
-    from .state import State
+    from .state.state import State
 
 Receiver = TypeVar("Receiver", bound=Callable[..., Any])
 

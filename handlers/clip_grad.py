@@ -11,8 +11,8 @@ from torch.optim import Optimizer
 
 from ..engine.engine import Engine
 from ..engine.events import Events
-from ..engine.gradients import parameters_of
-from ..engine.state import State
+from ..engine.state.state import State
+from ..engine.update.gradients import parameters_of
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,8 +10,8 @@ from typing import Any
 from ..engine import ranks
 from ..engine.engine import Engine
 from ..engine.events import EventEnum, Events, Trigger
-from ..engine.modes import Mode, mode_of
-from ..engine.state import State
+from ..engine.state.state import State
+from .common.comparison import Mode, mode_of
 
 logger = logging.getLogger("camshaft")
 

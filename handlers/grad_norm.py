@@ -11,8 +11,8 @@ from torch.optim import Optimizer
 from ..engine import ranks
 from ..engine.engine import Engine
 from ..engine.events import EventEnum, Events, Stage, Trigger
-from ..engine.gradients import gradients_of, norm
-from ..engine.state import State
+from ..engine.state.state import State
+from ..engine.update.gradients import gradients_of, norm
 
 
 @dataclass(frozen=True, eq=False)

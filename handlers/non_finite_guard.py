@@ -13,9 +13,9 @@ from torch.optim import Optimizer
 from ..engine import ranks
 from ..engine.engine import Engine
 from ..engine.events import Events, Stage
-from ..engine.gradients import gradients_of, is_broken
-from ..engine.state import State
-from ..engine.weights import buffers_in_training
+from ..engine.modules.weights import buffers_in_training
+from ..engine.state.state import State
+from ..engine.update.gradients import gradients_of, is_broken
 
 POLICIES = ("raise", "stop", "skip", "retry")
 

@@ -13,9 +13,9 @@ from torch import profiler
 from ..engine import ranks
 from ..engine.engine import Engine
 from ..engine.events import EventEnum, Events, Stage, Trigger
+from ..engine.inspection.trace import watching
 from ..engine.signals import label
-from ..engine.state import State
-from ..engine.trace import watching
+from ..engine.state.state import State
 
 if TYPE_CHECKING:
     from ..engine.moments import Receiver

@@ -11,8 +11,8 @@ from typing import Any, ClassVar, Protocol, TextIO
 
 from ..engine.engine import Engine
 from ..engine.events import Events, Stage
-from ..engine.state import State
-from .scalars import scalars
+from ..engine.state.state import State
+from .common.scalars import scalars
 
 logger = logging.getLogger("camshaft")
 

@@ -12,9 +12,9 @@ from torch.nn import Module
 from ..engine import ranks
 from ..engine.engine import Engine
 from ..engine.events import EventEnum, Events, Trigger
-from ..engine.modes import Mode, mode_of
-from ..engine.state import State
-from ..engine.weights import exchange, put, twin
+from ..engine.modules.weights import exchange, put, twin
+from ..engine.state.state import State
+from .common.comparison import Mode, mode_of
 
 logger = logging.getLogger("camshaft")
 

@@ -17,14 +17,10 @@ ROOT = Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 MODULES = [
     path.relative_to(ROOT)
-    for pattern in ("__*__.py", "commands/**/*.py", "engine/**/*.py", "handlers/**/*.py")
+    for pattern in ("__*__.py", "engine/**/*.py", "handlers/**/*.py")
     for path in ROOT.glob(pattern)
 ]
-ASSETS = [
-    path.relative_to(ROOT)
-    for kind in ("html", "css", "js")
-    for path in ROOT.glob(f"commands/page/*.{kind}")
-]
+ASSETS = [path.relative_to(ROOT) for path in ROOT.glob("handlers/report/assets/*")]
 
 
 def test_the_packages_listed_in_pyproject_are_the_folders_that_exist():

@@ -39,7 +39,7 @@ val_loader = torch.utils.data.DataLoader(data, 10)
 """
 AFTERWARDS = {  # what the code of a page has to have done
     "reports.md": """
-from camshaft.commands.main import main
+from camshaft.__main__ import main
 assert main(["report", "runs/demo"]) == 0
 page = __import__("pathlib").Path("report.html").read_text()
 assert "batch_size" in page and "iteration-0000000008" in page

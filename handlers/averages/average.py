@@ -12,9 +12,9 @@ from torch.nn import Module
 
 from ...engine.engine import Engine
 from ...engine.events import Events, Stage, Trigger
+from ...engine.modules.weights import pairs_of, put, twin
 from ...engine.signals import Subscription
-from ...engine.state import State
-from ...engine.weights import pairs_of, put, twin
+from ...engine.state.state import State
 
 if TYPE_CHECKING:
     from .ema import EMA

@@ -9,7 +9,7 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from ...engine.engine import Engine
 from ...engine.events import EventEnum, Events, Trigger
-from ...engine.state import State
+from ...engine.state.state import State
 from .average import begin, keep, update
 
 

@@ -10,21 +10,21 @@ from pathlib import Path
 from typing import Any
 
 from ...engine import ranks
+from ...engine.data.limits import VARIABLE, max_batches
 from ...engine.engine import Engine
 from ...engine.events import EventEnum, Events, Stage, Trigger
-from ...engine.limits import VARIABLE, max_batches
-from ...engine.state import State
-from ...engine.update import Update
-from .broken import reading
-from .lookup import checkpoints, named
+from ...engine.state.state import State
+from ...engine.update.update import Update
+from .background import Failure
+from .directory.catalogue import checkpoints, named
+from .directory.saved import look_at
+from .directory.store import read
+from .format.errors import reading
+from .format.retention import Keep, latest
 from .recorder import Notes, asked, check, recorder, warn_of_missing
-from .resumption import Resumption
-from .retention import Keep, latest
-from .saved import look_at
-from .settings import settings
+from .resume.resume import Resumption
+from .resume.settings import settings
 from .snapshot import Snapshot, content, take, take_part
-from .store import read
-from .writer import Failure
 
 logger = logging.getLogger("camshaft")
 

@@ -10,12 +10,12 @@ from typing import Any
 from ...engine import ranks
 from ...engine.engine import Engine
 from ...engine.events import EventEnum, Events, Stage, Trigger
-from ...engine.state import State
-from .lookup import checkpoints
+from ...engine.state.state import State
+from .background import Failure
+from .directory.catalogue import checkpoints
+from .format.retention import Keep, latest
 from .recorder import asked, check, recorder, warn_of_missing
-from .retention import Keep, latest
 from .snapshot import take
-from .writer import Failure
 
 logger = logging.getLogger("camshaft")
 

@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...engine import ranks
-from ...engine.state import State
-from ..scalars import scalars
-from .files import make_directory, sweep
-from .lock import locked
-from .manifest import Manifest
-from .retention import Keep
+from ...engine.state.state import State
+from ..common.scalars import scalars
+from .background import Writer
+from .directory.files import make_directory, sweep
+from .directory.lock import locked
+from .directory.store import is_claimed, prune, write
+from .format.manifest import Manifest
+from .format.retention import Keep
 from .snapshot import Snapshot
 from .staging import Staging, uncopied
-from .store import is_claimed, prune, write
-from .writer import Writer
 
 if TYPE_CHECKING:
     from .checkpoint import Checkpoint

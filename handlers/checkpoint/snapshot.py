@@ -11,11 +11,11 @@ from torch import Tensor
 from torch.nn import Module
 
 from ...engine import ranks
-from ...engine.state import State
-from .broken import reading
-from .codec import Encoder, decode, is_plain
-from .manifest import PLAIN_NAME
-from .rehearsal import rehearse_run
+from ...engine.state.state import State
+from .format.codec import Encoder, decode, is_plain
+from .format.errors import reading
+from .format.manifest import PLAIN_NAME
+from .resume.validate import rehearse_run
 from .weights import weights
 
 logger = logging.getLogger("camshaft")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from .document import text_of
-from .files import Source
-from .image import Image, streamed
-from .saved import TENSORS, TREE
+from .directory.files import Source
+from .directory.saved import TENSORS, TREE
+from .format.strict_json import text_of
+from .format.tensors import Image, streamed
 from .snapshot import Snapshot
 
 

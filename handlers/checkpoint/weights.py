@@ -10,8 +10,8 @@ from torch.nn import Module
 from torch.nn.parameter import is_lazy
 from torch.optim.swa_utils import AveragedModel
 
-from ...engine.weights import own_weights
-from ...engine.wrappers import inside, plain_names, unwrap
+from ...engine.modules.weights import own_weights
+from ...engine.modules.wrappers import inside, plain_names, unwrap
 
 
 def weights(module: Module) -> dict[str, Any]:

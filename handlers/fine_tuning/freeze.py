@@ -11,8 +11,8 @@ from torch.nn import Module, Parameter
 
 from ...engine.engine import Engine
 from ...engine.events import EventEnum, Events, Stage, Trigger
-from ...engine.state import State
-from ...engine.wrappers import unwrap
+from ...engine.modules.wrappers import unwrap
+from ...engine.state.state import State
 from .patterns import Pattern, known, label, matches
 
 

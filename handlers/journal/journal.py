@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from ...engine.engine import Engine
 from ...engine.events import Events, Stage
 from ...engine.moments import Firing
-from ...engine.state import State
+from ...engine.state.state import State
 from .environment import environment
 from .lines import Lines
 from .plain import plain

@@ -1,13 +1,13 @@
 """Loggers: rows of what a run measures, resumed with it, without a missing or a double one."""
 
-from ...engine.media import Embedding, Histogram, Image, PRCurve, Text
-from .bookmark import Row
+from ..common.media import Embedding, Histogram, Image, PRCurve, Text
 from .csv_file import CSV
 from .figure import figure
 from .image_files import ImageFiles
 from .json_lines import JSONLines
 from .logger import Logger
 from .ml_flow import MLflow
+from .rows import Row
 from .swan_lab import SwanLab
 from .tensorboard import TensorBoard
 from .weights_and_biases import WandB

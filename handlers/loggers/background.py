@@ -10,7 +10,7 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Literal
 
-from .bookmark import MOST, Row
+from .rows import MOST, Row
 from .writer import Start, Writer
 
 logger = logging.getLogger("camshaft")

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from .bookmark import Row
+from .rows import Row
 from .writer import Start, Writer
 
 logger = logging.getLogger("camshaft")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from ...engine.media import Image
+from ..common.media import Image
 
 
 def figure(drawn: Any, caption: str = "") -> Image:

@@ -7,7 +7,7 @@ import warnings
 from importlib import import_module
 from typing import Any
 
-from ...engine.isolation import untouched
+from ...engine.modules.evaluation import untouched
 
 logger = logging.getLogger("camshaft")
 

@@ -10,10 +10,10 @@ from urllib.parse import quote
 
 from ...engine.engine import Engine
 from ...engine.events import EventEnum, Trigger
-from ...engine.media import Image, Medium
-from .bookmark import Row
+from ..common.media import Image, Medium
 from .logger import WHEN, attach
 from .png import png
+from .rows import Row
 from .writer import Start
 
 

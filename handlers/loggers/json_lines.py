@@ -12,10 +12,10 @@ from typing import Any, ClassVar
 
 from ...engine.engine import Engine
 from ...engine.events import EventEnum, Trigger
-from ...engine.media import Medium
-from .bookmark import Row
+from ..common.media import Medium
 from .files import LineFile, move_aside, refuse_directory, replace_lines
 from .logger import WHEN, attach
+from .rows import Row
 from .writer import Start
 
 

@@ -9,11 +9,11 @@ from typing import Any, ClassVar, Protocol
 
 from ...engine.engine import Engine
 from ...engine.events import EventEnum, Events, Stage, Trigger
-from ...engine.media import KINDS, Medium
-from ...engine.state import State
+from ...engine.state.state import State
+from ..common.media import KINDS, Medium
 from .background import Background
-from .bookmark import Bookmark
 from .direct import Direct
+from .rows import Bookmark
 from .writer import Start, Writer
 
 WHEN = Events.ITERATION_COMPLETED(every=50) | Events.EPOCH_COMPLETED | Events.COMPLETED

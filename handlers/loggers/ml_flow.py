@@ -14,12 +14,12 @@ from typing import Any, ClassVar
 
 from ...engine.engine import Engine
 from ...engine.events import EventEnum, Trigger
-from ...engine.media import Image, Medium, Text
-from .bookmark import Row
+from ..common.media import Image, Medium, Text
 from .hparams import flat
 from .logger import WHEN, attach
 from .optional import need
 from .png import png
+from .rows import Row
 from .writer import Start
 
 TAG = "camshaft.run"

@@ -6,7 +6,7 @@ import struct
 import zlib
 from typing import TYPE_CHECKING, Any
 
-from ...engine.media import Image
+from ..common.media import Image
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import quote
 
-from ...engine.media import Embedding, Image, grid
+from ..common.media import Embedding, Image, grid
 from .png import png
 
 CONFIG = "projector_config.pbtxt"

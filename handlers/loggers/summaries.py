@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-from ...engine.media import Histogram, Image, Medium, PRCurve, Text
+from ..common.media import Histogram, Image, Medium, PRCurve, Text
 from .hparams import flat
 from .png import as_bytes, png
 

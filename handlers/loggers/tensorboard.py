@@ -14,12 +14,12 @@ from typing import Any, ClassVar
 
 from ...engine.engine import Engine
 from ...engine.events import EventEnum, Trigger
-from ...engine.media import Embedding, Medium
-from .bookmark import Row
+from ..common.media import Embedding, Medium
 from .graph import graph_of
 from .logger import ALL, WHEN, attach
 from .optional import need
 from .projector import write_embedding
+from .rows import Row
 from .summaries import hparams_summary, summary_value
 from .writer import Start
 

@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 
 from ...engine.engine import Engine
 from ...engine.events import EventEnum, Trigger
-from ...engine.media import Histogram, Image, Medium, Text
-from .bookmark import Row
+from ..common.media import Histogram, Image, Medium, Text
 from .logger import WHEN, attach
 from .optional import need
 from .png import as_bytes
+from .rows import Row
 from .writer import Start
 
 

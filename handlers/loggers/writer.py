@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from .bookmark import Row
+from .rows import Row
 
 
 @dataclass(frozen=True)

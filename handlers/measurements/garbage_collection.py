@@ -8,7 +8,7 @@ from typing import Any
 
 from ...engine.engine import Engine
 from ...engine.events import Events, Stage
-from ...engine.state import State
+from ...engine.state.state import State
 
 
 @dataclass(frozen=True, eq=False)

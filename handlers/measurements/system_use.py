@@ -9,7 +9,7 @@ import torch
 
 from ...engine.engine import Engine
 from ...engine.events import EventEnum, Events, Stage, Trigger
-from ...engine.state import State
+from ...engine.state.state import State
 
 GIB = 2**30
 

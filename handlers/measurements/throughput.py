@@ -11,8 +11,8 @@ from ...engine import ranks
 from ...engine.engine import Engine
 from ...engine.events import EventEnum, Events, Stage, Trigger
 from ...engine.means import length_of
-from ...engine.state import State
-from ..scalars import scalars
+from ...engine.state.state import State
+from ..common.scalars import scalars
 from .flops import Counter, Flops, peak_of_device
 
 Count = Callable[[Any], Any]

@@ -12,7 +12,7 @@ from torch.nn import Module
 
 from ...engine.engine import Engine
 from ...engine.events import EventEnum, Events, Stage, Trigger
-from ...engine.state import State
+from ...engine.state.state import State
 
 
 @dataclass(frozen=True, eq=False)

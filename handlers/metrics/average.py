@@ -8,7 +8,7 @@ from typing import Any
 from ...engine.engine import Engine
 from ...engine.events import EventEnum, Events, Stage, Trigger
 from ...engine.means import Means, Weight, Window, mean_over_ranks, weight_of
-from ...engine.state import State
+from ...engine.state.state import State
 
 OFTEN = Events.ITERATION_COMPLETED(every=50) | Events.EPOCH_COMPLETED | Events.COMPLETED
 """When loggers write their rows."""

@@ -10,7 +10,7 @@ from typing import Any
 from ...engine.engine import Engine
 from ...engine.events import Events, Stage
 from ...engine.means import Weight, weight_of
-from ...engine.state import State
+from ...engine.state.state import State
 from .running import Running
 
 METHODS = ("reset", "update", "compute")

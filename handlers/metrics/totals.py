@@ -11,7 +11,7 @@ from torch import Tensor
 from ...engine import ranks
 from ...engine.engine import Engine
 from ...engine.events import EventEnum, Events, Stage, Trigger
-from ...engine.state import State
+from ...engine.state.state import State
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,10 +13,10 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from ...engine import ranks
 from ...engine.engine import Engine
 from ...engine.events import EventEnum, Events, Stage, Trigger
-from ...engine.horizon import Horizon
-from ...engine.schedulers import advance, read
-from ...engine.state import State
+from ...engine.state.state import State
+from ..common.schedulers import advance, read
 from .by_updates import ByUpdates
+from .horizon import Horizon
 from .making import Made, Make, check, look_ahead, make, optimizer_of, ready, restore
 from .scheduled import Scheduled
 

@@ -9,12 +9,12 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from ...engine.events import Events, Trigger
-from ...engine.horizon import Horizon, horizon_of
-from ...engine.schedulers import write
 from ...engine.signals import check_arity
-from ...engine.state import State
-from ...engine.update import Update
+from ...engine.state.state import State
+from ...engine.update.update import Update
+from ..common.schedulers import write
 from .by_updates import ByUpdates, UpdateScheduler
+from .horizon import Horizon, horizon_of
 from .schedule import Schedule
 from .scheduled import Scheduled
 

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from camshaft.commands.main import main
+from camshaft.__main__ import main
 
 LOSS = (
     "[...document.querySelectorAll('figure')].find(f => f.querySelector('h3').textContent=='loss')"

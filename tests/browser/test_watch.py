@@ -6,8 +6,8 @@ import threading
 import pytest
 
 from camshaft import Engine, Events
-from camshaft.commands.watch import make_server
 from camshaft.handlers import Checkpoint, Journal, JSONLines
+from camshaft.handlers.report.watch import make_server
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from torch.nn.functional import mse_loss
 from torch.nn.parallel import DistributedDataParallel
 
 from camshaft import Engine, Events, Update, ranks, supervised
-from camshaft.engine.split import OUT_OF_MEMORY
+from camshaft.engine.supervised.split import OUT_OF_MEMORY
 from camshaft.handlers import GradNorm, NonFiniteGuard
 
 WINDOWS = [0, 1], [2, 3], [4]

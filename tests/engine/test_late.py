@@ -34,5 +34,5 @@ def test_what_is_not_there_is_the_usual_error():
 def test_what_was_asked_for_once_is_found_without_asking_again():
     module = importlib.import_module("camshaft.handlers")
     vars(module).pop("EarlyStopping", None)
-    get = late("camshaft.handlers", {"EarlyStopping": ".early_stopping"})
+    get, *_ = late("camshaft.handlers")
     assert get("EarlyStopping") is vars(module)["EarlyStopping"]

@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from camshaft.handlers.checkpoint import BrokenCheckpoint, best, checkpoints
-from camshaft.handlers.checkpoint.lookup import named
+from camshaft.handlers.checkpoint.directory.catalogue import named
 
 NEWEST, OLDER = "iteration-0000000002", "iteration-0000000001"
 FILES = ("manifest.json", "model.safetensors", "state.json", "train.safetensors")

@@ -13,7 +13,7 @@ import stat
 import pytest
 
 from camshaft.handlers.checkpoint import checkpoints
-from camshaft.handlers.checkpoint.saved import verify
+from camshaft.handlers.checkpoint.directory.saved import verify
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 OLDER = "iteration-0000000002"

@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 from torchmetrics.classification import MulticlassAccuracy
 
 from camshaft import Events, supervised
-from camshaft.engine.rng import capture
+from camshaft.engine.state.generators import capture
 from camshaft.handlers import (
     CSV,
     Checkpoint,

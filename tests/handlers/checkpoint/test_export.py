@@ -10,7 +10,7 @@ from torch import nn
 from camshaft import Engine, Events
 from camshaft.handlers import Checkpoint, Export, best, latest
 from camshaft.handlers.checkpoint import checkpoints
-from camshaft.handlers.checkpoint.saved import verify
+from camshaft.handlers.checkpoint.directory.saved import verify
 
 
 def scoring(scores, *handlers):

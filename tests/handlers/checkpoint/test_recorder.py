@@ -18,9 +18,10 @@ from torch import nn
 
 from camshaft import Engine, Events
 from camshaft.handlers import Checkpoint, Export, best, latest
-from camshaft.handlers.checkpoint import checkpoints, recorder, writer
-from camshaft.handlers.checkpoint.saved import LATEST, verify
-from camshaft.handlers.checkpoint.store import write as really_write
+from camshaft.handlers.checkpoint import background as writer
+from camshaft.handlers.checkpoint import checkpoints, recorder
+from camshaft.handlers.checkpoint.directory.saved import LATEST, verify
+from camshaft.handlers.checkpoint.directory.store import write as really_write
 
 EACH = Events.ITERATION_COMPLETED
 
@@ -255,7 +256,7 @@ import torch
 from torch import nn
 from camshaft import Engine, Events
 from camshaft.handlers import Checkpoint
-from camshaft.handlers.checkpoint import writer
+from camshaft.handlers.checkpoint import background as writer
 
 writer.FIRST_WAIT = 0.001
 engine = Engine(lambda state, batch: None, objects={"model": nn.Linear(1000, 1000)})
@@ -312,7 +313,9 @@ def small(tmp_path):
 @pytest.mark.parametrize("told", [True, False], ids=["told beforehand", "in the middle"])
 def test_a_full_disk_is_named_with_the_bytes_and_the_older_ones_are_whole(small, monkeypatch, told):
     if not told:
-        monkeypatch.setattr("camshaft.handlers.checkpoint.store.need_space", lambda *_: None)
+        monkeypatch.setattr(
+            "camshaft.handlers.checkpoint.directory.store.need_space", lambda *_: None
+        )
     wide = nn.Linear(1000, 700)  # 2.8 MB
     engine = Engine(lambda state, batch: None, objects={"model": wide})
     engine.add(Checkpoint(small / "run", when=EACH, retries=1, keep=latest(1)))

@@ -7,10 +7,10 @@ import torch
 from torch import nn
 
 from camshaft import Engine
-from camshaft.handlers.checkpoint.manifest import Manifest
+from camshaft.handlers.checkpoint.directory.store import read, write
+from camshaft.handlers.checkpoint.format.manifest import Manifest
 from camshaft.handlers.checkpoint.snapshot import content, take, take_part
 from camshaft.handlers.checkpoint.staging import uncopied
-from camshaft.handlers.checkpoint.store import read, write
 
 
 class Average:

@@ -10,7 +10,7 @@ import torch
 
 from camshaft import Events, Stage, supervised
 from camshaft.handlers import Checkpoint, LRSchedule
-from camshaft.handlers.checkpoint.settings import changes, settings
+from camshaft.handlers.checkpoint.resume.settings import changes, settings
 
 
 class Told:

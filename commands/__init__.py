@@ -1,1 +1,0 @@
-"""The command line: looks at checkpoints from outside a run; nothing imports it."""

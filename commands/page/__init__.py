@@ -1,1 +1,0 @@
-"""What a page about runs is made of: what is read, what is drawn of it, and the page itself."""

@@ -1,0 +1,211 @@
+"""Batches: one epoch after the other, from where a run was left."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any, Generic
+
+from ..state.data_position import Position
+from ..state.generators import Rng, capture, generators_of, restore, seed_from
+from ..state.state import Batch, State
+from .sources import source_of
+
+logger = logging.getLogger("camshaft")
+
+END = object()
+
+
+class Feed(Generic[Batch]):
+    """The batches of one epoch after the other, from the position of a state on.
+
+    An epoch is one pass over the data, or `epoch_length` batches of an endless row of passes.
+    """
+
+    def __init__(
+        self,
+        data: Iterable[Batch],
+        state: State[Batch, Any],
+        epoch_length: int | None,
+        most: int | None = None,
+    ) -> None:
+        """Get ready; `take_up` goes to where the run was left.
+
+        `most` caps each pass, which then begins anew; `epoch_length` cuts a row of passes.
+        """
+        self.data = data
+        self.most = most
+        self.source = source_of(data, each_once=not state.training)
+        self.epoch_length = epoch_length
+        self._row = None if epoch_length is None else self._passes(state)
+        self._pass: Iterator[Any] = iter(())
+        self._doubted = False
+        self._is_taken_up = False
+        UNDER_WAY.add(self)
+
+    def take_up(self, state: State[Batch, Any]) -> None:
+        """Put the generators back to where the run was left, if this state carries one on."""
+        self._is_taken_up = True
+        position = state.position
+        if position is not None and position.left is not None:
+            if not state.in_epoch:
+                self._settle(position, position.left)
+            restore(position.left, self.data)
+            position.left = None
+
+    def length(self) -> int | None:
+        """The batches of an epoch, if that is known."""
+        return length_of_epoch(self.source.length(), self.epoch_length, self.most)
+
+    def epoch(self, state: State[Batch, Any]) -> Iterator[Batch]:
+        """The batches that are left of this epoch, and of `max_iterations`."""
+        batches: Iterator[Batch]
+        if self._row is not None and self.epoch_length is not None:
+            batches = islice(self._row, self.epoch_length - state.iteration_in_epoch)
+        else:
+            batches = self._reopen(state) if self._is_open(state) else self._begin(state)
+            if self.most is not None:
+                batches = islice(batches, self.most - state.iteration_in_epoch)
+            self._pass = batches
+        if state.max_iterations is not None:
+            batches = islice(batches, max(0, state.max_iterations - state.iteration))
+        return batches
+
+    def is_used_up(self) -> bool:
+        """True if no batch follows in this epoch; where its length is the data's, it is asked.
+
+        Asking matters besides: samplers with a generator of their own draw from it at the end.
+        """
+        return self._row is not None or next(self._pass, END) is END
+
+    def check(self, state: State[Batch, Any]) -> None:
+        """Refuse a pass that is over without having given a batch.
+
+        Raises:
+            ValueError: The data is empty, or an iterator that an earlier pass has used up.
+        """
+        position = state.position
+        if position is None or state.iteration > position.began:
+            return
+        if isinstance(self.data, Iterator) and position.number > 1:
+            raise ValueError(
+                f"epoch {state.epoch} found no batch: the data is an iterator that an earlier "
+                "epoch has used up. Pass something that can begin again (a DataLoader, a list), "
+                "or give epoch_length= to cut one long iterator into epochs"
+            )
+        raise ValueError(
+            f"epoch {state.epoch} found no batch: the data is empty. If it is a DataLoader, look "
+            "at its batch_size, drop_last and sampler"
+        )
+
+    def leave(self, state: State[Batch, Any]) -> None:
+        """Remember the generators as they are, so that the run can be carried on exactly."""
+        if not self._is_taken_up:  # STARTED has failed: the run is where it was
+            return
+        now = capture(self.data)
+        if state.position is None:
+            state.position = Position(0, state.iteration, now, seed_from(now))
+        elif state.position.number:
+            state.position.told = self.source.state()
+        state.position.left = now
+
+    def warn_of_doubts(self) -> None:
+        """Say, once a run, why a resumed run may not be the same to the last bit."""
+        if not self._doubted:
+            self._doubted = True
+            for doubt in self.source.doubts():
+                logger.warning("a resumed run may not be the same to the last bit: %s", doubt)
+
+    def close(self) -> None:
+        """Let go of the data, so that its workers end with the run."""
+        self._row, self._pass = None, iter(())  # the row knows the feed: a cycle
+        self.source.close()
+        UNDER_WAY.discard(self)
+
+    def _is_open(self, state: State[Batch, Any]) -> bool:
+        """True if this epoch's pass has begun, even if the run was left before its first batch."""
+        position = state.position
+        begun = position is not None and position.number > 0 and position.began == state.iteration
+        return begun or state.iteration_in_epoch > 0
+
+    def _passes(self, state: State[Batch, Any]) -> Iterator[Batch]:
+        if state.position is not None and state.position.number > 0:
+            yield from self._reopen(state)
+        while True:
+            yield from self._begin(state)
+            self.check(state)
+
+    def _begin(self, state: State[Batch, Any]) -> Iterator[Batch]:
+        number = 1 if state.position is None else state.position.number + 1
+        if state.training:  # an evaluation may share a data set with the training around it
+            _set_epoch(self.data, number)
+        rng = capture(self.data)
+        seed = seed_from(rng) if state.position is None else state.position.seed
+        position = state.position = Position(number, state.iteration, rng, seed)
+        position.sizes = self.source.sizes()
+        position.source = self.data if isinstance(self.data, Iterator) else None
+        return self.source.open(position, 0)
+
+    def _reopen(self, state: State[Batch, Any]) -> Iterator[Batch]:
+        position = state.position
+        assert position is not None
+        if position.source is not None and position.source is self.data:
+            return iter(self.data)
+        now = capture(self.data)
+        restore(position.rng, self.data)
+        _set_epoch(self.data, position.number)
+        self._check_sizes(position, state.epoch)
+        batches = self.source.open(position, state.iteration - position.began)
+        restore(now, self.data)
+        return batches
+
+    def _settle(self, position: Position, left: Rng) -> None:
+        """Between epochs: other data may follow, which keeps its own generators and place."""
+        if len(generators_of(self.data)) != len(left.generators):
+            left.generators = capture(self.data).generators
+        if position.told is not None:
+            self.source.settle(position.told)
+
+    def _check_sizes(self, position: Position, epoch: int) -> None:
+        now = self.source.sizes()
+        changed = [
+            f"{name} {was} -> {now.get(name)}"
+            for name, was in position.sizes.items()
+            if now.get(name) != was
+        ]
+        if changed:
+            raise ValueError(
+                f"cannot carry on in the middle of epoch {epoch} with other data: "
+                f"{', '.join(changed)}. Pass the data that the run was left with; between two "
+                "epochs it may change"
+            )
+
+
+def length_of_epoch(length: int | None, epoch_length: int | None, most: int | None) -> int | None:
+    """The batches of an epoch over data of that length, if that is known."""
+    if epoch_length is not None:
+        return epoch_length
+    return length if most is None or length is None else min(length, most)
+
+
+UNDER_WAY: set[Feed[Any]] = set()
+"""The feeds of all runs that are under way."""
+
+
+def is_read(data: object) -> bool:
+    """True if a run under way reads this data."""
+    return any(feed.data is data for feed in list(UNDER_WAY))  # other threads may begin runs
+
+
+def _set_epoch(data: object, number: int) -> None:
+    """Tell samplers and data sets that shuffle by epoch which one begins; they count from 0."""
+    batch_sampler = getattr(data, "batch_sampler", None)
+    parts: list[Any] = [data, getattr(data, "dataset", None), getattr(data, "sampler", None)]
+    parts.append(batch_sampler)
+    parts.append(getattr(batch_sampler, "sampler", None))
+    told: set[int] = set()
+    for part in parts:
+        if hasattr(part, "set_epoch") and id(part) not in told:
+            told.add(id(part))
+            part.set_epoch(number - 1)

@@ -1,0 +1,153 @@
+"""What was called when: the trace of a real run, or of a rehearsal without a model."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..events import EventEnum
+from ..moments import Moments
+from ..signals import label
+from ..state.state import State
+
+if TYPE_CHECKING:
+    from ..engine import Engine, Process
+    from ..moments import Receiver, Watch
+
+
+class Call(NamedTuple):
+    """One call of a handler."""
+
+    event: EventEnum
+    number: int
+    """The count of the event, on its clock."""
+    epoch: int
+    iteration: int
+    handler: str
+    depth: int = 0
+    """How many calls of handlers it happened in, as what an evaluation calls does."""
+    training: bool = True
+
+    @property
+    def place(self) -> str:
+        """Where in its run."""
+        kind = "" if self.training else "evaluation, "
+        return f"{'  ' * self.depth}{kind}epoch {self.epoch}, iteration {self.iteration}"
+
+    @property
+    def moment(self) -> str:
+        """The event, and its count where the place does not say it."""
+        known = self.event.clock in ("epochs", "iterations")
+        return f"{self.event!r}" if known else f"{self.event!r} {self.number}"
+
+    def __str__(self) -> str:
+        """One line."""
+        return f"{self.place}: {self.moment} {self.handler}"
+
+
+class Trace(list[Call]):
+    """Calls in their order: equal to another if all of them are; one line a call as text."""
+
+    @property
+    def outer(self) -> Trace:
+        """Without what handlers' calls called, such as the moments of an evaluation."""
+        return Trace(call for call in self if call.depth == 0)
+
+    def diff(self, other: list[Call]) -> str:
+        """What to drop from this trace (-) and to add (+) to have the other; empty if equal."""
+        from difflib import unified_diff  # not on the way of every import
+
+        lines = unified_diff(list(map(str, self)), list(map(str, other)), n=1, lineterm="")
+        return "\n".join(list(lines)[2:])  # without the names of files
+
+    def __str__(self) -> str:
+        """The calls under the iterations in which they happened."""
+        width = max((len(call.moment) for call in self), default=0)
+        lines: list[str] = []
+        place = None
+        for call in self:
+            if call.place != place:
+                lines.append(place := call.place)
+            lines.append(f"{'  ' * call.depth}  {call.moment:{width}}  {call.handler}")
+        return "\n".join(lines) or "no calls"
+
+
+@contextmanager
+def watching(engine: Engine[Any, Any], watch: Watch) -> Generator[None]:
+    """Within the `with` block, call each handler by what `watch` makes of it.
+
+    It is made as `watch(event, receiver, function)` for the handlers of runs and of evaluations,
+    also of those under way, from their next moment on. Without a watch nothing is looked at.
+    """
+    engines = (engine, engine.evaluation)
+    for each in engines:
+        each.watches.append(watch)
+        _look_again(each)
+    try:
+        yield
+    finally:
+        for each in engines:
+            each.watches.remove(watch)
+            _look_again(each)
+
+
+@contextmanager
+def record(
+    engine: Engine[Any, Any], *events: EventEnum, last: int | None = None
+) -> Generator[Trace]:
+    """Within the `with` block, list the calls of `engine`'s handlers; see `Engine.record`."""
+    trace, depth = Trace(), 0
+
+    def watch(event: EventEnum, receiver: Receiver, function: Receiver) -> Receiver:
+        name = label(receiver)
+
+        def call(state: State[Any, Any]) -> None:
+            nonlocal depth
+            if not events or event in events:
+                trace.append(_call(event, name, state, depth))
+                if last is not None and len(trace) > last:
+                    del trace[0]
+            depth += 1
+            try:
+                function(state)
+            finally:
+                depth -= 1
+
+        return call
+
+    with watching(engine, watch):
+        yield trace
+
+
+def rehearse(
+    engine: Engine[Any, Any],
+    process: Process[Any, Any] | None,
+    max_epochs: int,
+    epoch_length: int,
+) -> Trace:
+    """Run the loop with a list in the place of every handler."""
+    from ..engine import Engine
+    from ..loop import Loop
+
+    trace = Trace()
+
+    def hear(event: EventEnum, receiver: Receiver, function: Receiver) -> Receiver:
+        name = label(receiver)
+        return lambda state: trace.append(_call(event, name, state))
+
+    stand_in: Engine[int, Any] = Engine(process or (lambda state, batch: None))
+    state: State[int, Any] = State(max_epochs=max_epochs)
+    Loop(stand_in, state, range(epoch_length), None, moments=Moments(engine, hear)).run()
+    return trace
+
+
+def _look_again(engine: Engine[Any, Any]) -> None:
+    for signal in engine.signals.values():
+        signal.changed()
+
+
+def _call(event: EventEnum, name: str, state: State[Any, Any], depth: int = 0) -> Call:
+    counts = state.counts
+    number = counts[event] if event in counts else getattr(state, event.clock.removesuffix("s"))
+    return Call(event, number, state.epoch, state.iteration, name, depth, state.training)

@@ -1,0 +1,1 @@
+"""Modules of torch: their wrappers, weights, activations, and evaluation without a trace."""

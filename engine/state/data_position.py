@@ -1,0 +1,49 @@
+"""Where in the data a run is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from .generators import Rng
+
+
+@dataclass(slots=True)
+class Position:
+    """A pass over the data, and what drew its order."""
+
+    number: int
+    """Passes begun so far, 0 before the first; with the data's own epochs, the epoch."""
+    began: int
+    """The run's iteration before the first batch of this pass."""
+    rng: Rng
+    """The generators just before the pass began: they draw its order."""
+    seed: int
+    """The run's seed for what workers draw, the same in all passes."""
+    left: Rng | None = None
+    """The generators when the run was left or saved; None before."""
+    sizes: dict[str, int] = field(default_factory=dict)
+    """The batches, samples, ... of this pass, as far as they are known."""
+    told: Any = None
+    """What the data said of its place when the run was left, if it does so."""
+    source: object = None
+    """The data, if it is an iterator: it cannot begin again and is taken where it stands."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """The position as plain values and tensors; of an iterator, how far it was read."""
+        return {
+            "number": self.number,
+            "began": self.began,
+            "rng": self.rng.state_dict(),
+            "seed": self.seed,
+            "left": None if self.left is None else self.left.state_dict(),
+            "sizes": self.sizes,
+            "told": self.told,
+        }
+
+    @classmethod
+    def of(cls, saved: dict[str, Any]) -> Position:
+        """The position that `state_dict` gave."""
+        left = None if saved["left"] is None else Rng(**saved["left"])
+        generators: dict[str, Any] = {"rng": Rng(**saved["rng"]), "left": left}
+        return cls(**saved | generators)

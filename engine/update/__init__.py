@@ -1,0 +1,1 @@
+"""From a loss to an optimizer step: accumulation windows, averaging over ranks, loss scaling."""

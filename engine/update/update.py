@@ -1,0 +1,290 @@
+"""The training half of a step: backward, accumulate, normalise, step."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+from torch.nn import Module
+from torch.optim import Optimizer
+
+from ..events import EventEnum, Events, Stage
+from ..state.state import State
+from .closures import needs_closure
+from .gradients import clear, multiply
+from .scaling import back_off, has_overflowed
+from .sync import Sync
+from .window import Window
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch.amp import GradScaler
+
+    from ..engine import Engine
+
+logger = logging.getLogger("camshaft")
+
+# Looking a member up in its class is a Python function on 3.11; a global is not.
+BACKWARD_COMPLETED = Events.BACKWARD_COMPLETED
+GRADIENTS_READY = Events.GRADIENTS_READY
+STEP_SKIPPED = Events.STEP_SKIPPED
+AS_IS = nullcontext()
+
+
+class Update:
+    """Turns losses into optimizer steps: `update(state, loss)` after each forward pass.
+
+    The gradient of a step is the exact mean over what its accumulation window held, also when
+    the window is a short one at the end of an epoch. In this order: backward, average over ranks,
+    unscale, normalise, overflow check (with a scaler), `BACKWARD_COMPLETED`, `GRADIENTS_READY`,
+    optimizer step, `STEP_COMPLETED`, zero. A step that the scaler or a handler skips fires
+    `STEP_SKIPPED` instead, and does not count.
+
+    >>> import torch
+    >>> weight = torch.nn.Parameter(torch.tensor(1.0))
+    >>> update = Update(torch.optim.SGD([weight], lr=1.0), accumulate=2)
+    >>> state = State(epoch_length=2)
+    >>> for factor in (1.0, 3.0):
+    ...     state.iteration += 1
+    ...     update(state, factor * weight)
+    >>> weight.item(), state.step
+    (-1.0, 1)
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        *,
+        model: Module | None = None,
+        accumulate: int = 1,
+        scaler: GradScaler | None = None,
+        min_scale: float = 1e-4,
+        sync: str = "last",
+        event: EventEnum = Events.STEP_COMPLETED,
+    ) -> None:
+        """Prepare updates by `optimizer`.
+
+        Args:
+            optimizer: Its parameters are updated.
+            model: What `DistributedDataParallel` or FSDP made, so that its ranks talk once a
+                window; see `sync` and `micro_batch`.
+            accumulate: Micro-batches of an accumulation window.
+            scaler: Scales losses for float16.
+            min_scale: The run fails when overflows have brought the scale below this.
+            sync: When `model` averages gradients over ranks: in the backward pass of a window's
+                `"last"` micro-batch, of `"each"`, or when it is about to step: `"close"`, which
+                allows each rank to skip micro-batches of its own (`loss=None`).
+            event: Announced after each step. Where several optimizers take turns, give each but
+                the main one an event of its own: it is the clock of that optimizer's steps.
+
+        Raises:
+            TypeError: `optimizer` is no torch optimizer.
+            ValueError: `accumulate` is no number of micro-batches, or two arguments do not go
+                together.
+        """
+        if not isinstance(optimizer, Optimizer):
+            raise TypeError(f"Update got {optimizer!r}; it needs a torch.optim.Optimizer")
+        if isinstance(accumulate, bool) or not isinstance(accumulate, int) or accumulate < 1:
+            raise ValueError(f"accumulate={accumulate!r}: needs a number of micro-batches, from 1")
+        self.optimizer = optimizer
+        self.accumulate = accumulate
+        self.scaler = scaler if scaler is not None and scaler.is_enabled() else None
+        self.min_scale = min_scale
+        self.sync = Sync.of(model, sync)
+        self.event = event
+        self.needs_closure = needs_closure(optimizer)
+        at_close = self.sync is not None and self.sync.at_close
+        if self.needs_closure and (self.scaler is not None or at_close):
+            raise ValueError(
+                f"{type(optimizer).__name__} evaluates the loss several times a step; that works "
+                "neither with a gradient scaler nor with sync='close'"
+            )
+        self._is_direct = not (at_close or self.needs_closure)
+        plain = getattr(optimizer.zero_grad, "__func__", None) is Optimizer.zero_grad
+        self.clear = partial(clear, optimizer) if plain else optimizer.zero_grad
+
+    def attach(self, engine: Engine[Any, Any]) -> None:
+        """Be known to the engine: schedules over a whole run ask it how its steps are made."""
+        engine.on(Events.EPOCH_COMPLETED(at=1), stage=Stage.REPORT)(self.check_steps)
+        if not any(isinstance(each, Module) for each in engine.objects.values()):
+            engine.evaluation.on(Events.STARTED, stage=Stage.MEASURE)(self.check_modules)
+
+    def check_steps(self, state: State[Any, Any]) -> None:
+        """Warn of a process function that never calls the update."""
+        steps = state.step if self.event is Events.STEP_COMPLETED else state.counts[self.event]
+        if not steps and not state.counts[STEP_SKIPPED]:
+            logger.warning(
+                "an Update is attached and made no step in the first epoch; call it in the process "
+                "function: `if state.training: update(state, loss)`"
+            )
+
+    def check_modules(self, state: State[Any, Any]) -> None:
+        """Warn of a model that nobody puts into evaluation mode."""
+        assert state.engine is not None
+        if not any(isinstance(each, Module) for each in state.engine.objects.values()):
+            warnings.warn(
+                "the engine knows no module, so this evaluation leaves the model in training mode; "
+                'name it: Engine(..., objects={"model": model, "optimizer": optimizer})',
+                stacklevel=2,
+            )
+
+    def __call__(
+        self,
+        state: State[Any, Any],
+        loss: Tensor | None,
+        weight: Tensor | float | None = None,
+        *,
+        closure: Callable[[], Tensor] | None = None,
+    ) -> None:
+        """Take one micro-batch; step if it is the last one of its window.
+
+        Args:
+            state: The run.
+            loss: A scalar. Without `weight` it is a mean, and each micro-batch counts once. None
+                skips the micro-batch: it takes its place in the window, and counts for nothing.
+            weight: How many targets the loss is a sum over; the gradient is then divided by all
+                targets of the window, on all ranks.
+            closure: Computes the same loss again, for optimizers that need it, such as LBFGS.
+
+        Raises:
+            RuntimeError: This is an evaluation; or one rank of several skips a micro-batch.
+            TypeError: The optimizer needs a closure and there is none.
+            ValueError: Some micro-batches of a window have a weight and some have none.
+        """
+        if not state.training:
+            raise RuntimeError(
+                "an update was asked for in an evaluation; write `if state.training:` before it, "
+                "or give the engine a step of its own for that: Engine(..., evaluate=...)"
+            )
+        if (
+            loss is not None
+            and weight is None
+            and (self.accumulate == 1 or state.is_last_batch)
+            and self._is_direct
+            and id(self) not in state.windows
+        ):
+            self.clear()  # what another backward pass or a failed run has left
+            (loss if self.scaler is None else self.scaler.scale(loss)).backward()
+            self.step(state)
+            return
+        if loss is not None:
+            self.backward(state, loss)
+        self.advance(state, loss, weight, closure=closure)
+
+    def micro_batch(
+        self, state: State[Any, Any], *, more: bool = False
+    ) -> AbstractContextManager[Any]:
+        """What the forward pass and the call of the update run in, if the model is on ranks.
+
+        Their backward passes then average gradients once a window: `DistributedDataParallel`
+        decides in the forward pass, FSDP in the backward pass. Without it each pass does, which
+        is right too, and slower.
+
+        Args:
+            state: The run.
+            more: True if further parts of the same micro-batch follow.
+
+        ```python
+        with update.micro_batch(state):
+            loss = loss_fn(model(inputs), targets)
+            update(state, loss)
+        ```
+        """
+        sync = self.sync
+        if sync is None or not state.training:
+            return AS_IS
+        window = state.windows.get(id(self))
+        calls = 1 if window is None else window.calls + 1
+        is_last = not more and (calls >= self.accumulate or state.is_last_batch)
+        is_off = sync.is_off(is_last, may_end=state.epoch_length is None and not more)
+        if window is None and is_off:
+            window = self._open(state)
+        if window is not None:
+            window.is_off = is_off
+        return sync.off() if is_off else AS_IS
+
+    def backward(self, state: State[Any, Any], loss: Tensor) -> None:
+        """Add the gradients of a part of a micro-batch, which `advance` counts when it is whole."""
+        window = state.windows.get(id(self)) or self._open(state)
+        try:
+            window.backward(loss)
+        except BaseException:  # half a backward pass spoils the window: the next one begins anew
+            del state.windows[id(self)]
+            raise
+
+    def advance(
+        self,
+        state: State[Any, Any],
+        loss: Tensor | None,
+        weight: Tensor | float | None = None,
+        *,
+        closure: Callable[[], Tensor] | None = None,
+    ) -> None:
+        """Count a micro-batch whose gradients are there; step if its window is complete."""
+        window = state.windows.get(id(self)) or self._open(state)
+        try:
+            window.add(loss, weight, closure)
+        except BaseException:
+            del state.windows[id(self)]
+            raise
+        if window.calls >= self.accumulate or state.is_last_batch:
+            window.close(state)
+
+    def step(
+        self,
+        state: State[Any, Any],
+        factor: Tensor | float | None = None,
+        closure: Callable[[], Tensor] | None = None,
+    ) -> None:
+        """Step with the gradients there are, times `factor`."""
+        optimizer, scaler = self.optimizer, self.scaler
+        state.optimizer, state.skipping = optimizer, False
+        if scaler is not None:
+            scaler.unscale_(optimizer)
+        if factor is not None:
+            multiply(optimizer, factor)
+        overflow = scaler is not None and has_overflowed(scaler, optimizer)
+        if not overflow:
+            state.fire(BACKWARD_COMPLETED)
+        if overflow or state.skipping:
+            self._skip(state, overflow)
+            return
+        state.fire(GRADIENTS_READY)
+        if closure is None:
+            optimizer.step()
+        else:
+            optimizer.step(closure)  # type: ignore[arg-type]  # torch means float or Tensor
+        if scaler is not None:
+            scaler.update()
+        state.fire(self.event)
+        self.clear()
+
+    def rehearse(self, state: State[Any, Any]) -> None:
+        """Fire the events that a call would fire, without a loss."""
+        window = state.windows.get(id(self)) or self._open(state)
+        window.calls += 1
+        if window.calls == self.accumulate or state.is_last_batch:
+            del state.windows[id(self)]
+            for event in (BACKWARD_COMPLETED, GRADIENTS_READY, self.event):
+                state.fire(event)
+
+    def _open(self, state: State[Any, Any]) -> Window:
+        self.clear()
+        window: Window = state.windows.setdefault(id(self), Window(self))
+        return window
+
+    def _skip(self, state: State[Any, Any], overflow: bool) -> None:
+        """Discard the gradients."""
+        state.skipping, state.skipped_at = False, state.iteration
+        self.clear()
+        if self.scaler is not None:
+            self.scaler.update()
+        state.fire(STEP_SKIPPED)
+        state.metrics["skipped_steps"] = state.counts[STEP_SKIPPED]
+        if overflow and self.scaler is not None:
+            back_off(self.scaler, self.min_scale, state)

@@ -1,0 +1,9 @@
+from .checkpoint import Checkpoint as Checkpoint
+from .directory.catalogue import Checkpoints as Checkpoints
+from .directory.catalogue import checkpoints as checkpoints
+from .directory.saved import Saved as Saved
+from .export import Export as Export
+from .format.errors import BrokenCheckpoint as BrokenCheckpoint
+from .format.retention import best as best
+from .format.retention import every as every
+from .format.retention import latest as latest

@@ -1,0 +1,112 @@
+"""What one checkpoint holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ...common.table import aligned, readable_metrics, readable_size
+from ..directory.files import regular
+from ..directory.saved import TENSORS, TREE
+from ..format.errors import reading
+from ..format.header import Description, tensors_in
+from ..format.manifest import Manifest
+from ..format.strict_json import LARGEST, tree_of
+from .found import Found
+
+
+def describe(found: Found) -> list[str]:
+    """The lines that say what is in it; for a broken one, what is wrong with it.
+
+    Raises:
+        BrokenCheckpoint: Its files are whole, but are not what a run writes.
+    """
+    if found.saved is None or found.problem is not None:
+        return [f"{found.path} is broken: {found.problem}"]
+    manifest = found.saved.manifest
+    with reading(found.path, TREE):
+        with regular(found.path / TREE) as file:
+            tree = tree_of(file.read(LARGEST + 1))
+        facts = _facts(manifest, tree["run"])
+        tensors = {
+            Path(name).stem: tensors_in(found.path / name)
+            for name in manifest.files
+            if name.endswith(TENSORS)
+        }
+        objects = aligned([("object", *HEAD), *_objects(tree["objects"], tensors)])
+    files = aligned([("file", "bytes"), *((n, each.size) for n, each in manifest.files.items())])
+    return [str(found.path), *facts, "", *objects, "", *files]
+
+
+HEAD = ("tensors", "numbers", "bytes", "types", "file")
+
+
+def _facts(manifest: Manifest, parts: list[dict[str, Any]]) -> list[str]:
+    rows = [
+        *(_of_run(manifest, parts[0]) if parts else _of_export(manifest)),
+        ("why", manifest.reason),
+        ("metrics", readable_metrics(manifest.metrics) or "none"),
+        ("kept by", manifest.keep or "unknown"),
+        ("versions", ", ".join(f"{name} {each}" for name, each in manifest.versions.items())),
+        ("ranks", str(manifest.world_size)),
+        ("size", readable_size(manifest.size)),
+    ]
+    return aligned(rows)
+
+
+def _of_run(manifest: Manifest, run: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    position = _position(manifest)
+    if run["in_epoch"]:
+        inside = _counted(run["iteration"] - run["epoch_began"], "iteration")
+        position += f"; {inside} into epoch {run['epoch']}"
+    yield "position", position
+    yield "stopped", str(run["stop_reason"] or "no")
+    yield "memory", ", ".join(_names(run["memory"])) or "none"
+
+
+def _of_export(manifest: Manifest) -> Iterator[tuple[str, str]]:
+    yield "position", _position(manifest)
+    yield "holds", "exported objects alone; no run can go on from them"
+
+
+def _position(manifest: Manifest) -> str:
+    clocks = {"epoch": manifest.epoch, "iteration": manifest.iteration, "step": manifest.step}
+    return ", ".join(_counted(count, name) for name, count in clocks.items())
+
+
+def _objects(
+    objects: dict[str, Any], tensors: dict[str, dict[str, Description]]
+) -> Iterator[tuple[str | int, ...]]:
+    left = {file: dict(each) for file, each in tensors.items()}
+    for name, each in objects.items():
+        own = [left[each["file"]].pop(tensor) for tensor in set(_tensors(each["content"]))]
+        yield (name, *_sums(own), f"{each['file']}{TENSORS}")
+    for file, rest in left.items():
+        if rest:
+            yield ("(the run)", *_sums(list(rest.values())), f"{file}{TENSORS}")
+
+
+def _sums(own: list[Description]) -> tuple[int, int, int, str]:
+    types = ", ".join(sorted({each.dtype for each in own}))
+    return len(own), sum(e.numbers for e in own), sum(e.size for e in own), types
+
+
+def _tensors(content: Any) -> Iterator[str]:
+    """The names of the tensors in an encoded value; see `codec.py`."""
+    if isinstance(content, dict) and len(content) == 1:
+        ((tag, inner),) = content.items()
+        if tag in ("!tensor", "!ndarray", "!scalar"):
+            yield inner
+            return
+    if isinstance(content, dict | list):
+        for inner in content.values() if isinstance(content, dict) else content:
+            yield from _tensors(inner)
+
+
+def _names(memory: dict[str, Any]) -> list[str]:
+    return [str(name) for name, _ in memory["!dict"]] if "!dict" in memory else list(memory)
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

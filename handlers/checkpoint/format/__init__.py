@@ -1,0 +1,1 @@
+"""What a checkpoint's files hold: manifest, tensors, plain values, and claims."""

@@ -1,0 +1,186 @@
+"""Nested values as JSON and tensors: what a checkpoint holds, without pickle."""
+
+from __future__ import annotations
+
+import base64
+import math
+import sys
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ...common.media import KINDS, content
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+DTYPES = frozenset(
+    f"torch.{name}"
+    for name in (
+        *("bool", "uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64"),
+        *("float16", "bfloat16", "float32", "float64", "complex64"),
+        *("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"),
+    )
+)
+"""What safetensors can write."""
+
+SEQUENCES: dict[type, str] = {tuple: "!tuple", set: "!set", frozenset: "!frozenset"}
+MAPPINGS: dict[type, str] = {dict: "!dict", OrderedDict: "!ordered", Counter: "!counter"}
+
+
+class Encoder:
+    """Turns values into what JSON can say, and collects their tensors by name.
+
+    Plain values stay what they are; what JSON does not know becomes an object of one key that
+    begins with `!`, and a tensor becomes the name under which `tensors` holds it. Only these exact
+    types are taken, so nothing that is loaded can be of a type that was not named here.
+
+    >>> import torch
+    >>> encoder = Encoder()
+    >>> encoder.encode({"lr": 0.1, "betas": (0.9, math.inf), "mean": torch.zeros(2)}, "adam")
+    {'lr': 0.1, 'betas': {'!tuple': [0.9, {'!float': 'inf'}]}, 'mean': {'!tensor': 'adam.mean'}}
+    >>> encoder.tensors
+    {'adam.mean': tensor([0., 0.])}
+    """
+
+    def __init__(self, owner: str = "") -> None:
+        """Start without tensors; errors call the whole by the name `owner`."""
+        self.owner = owner
+        self.tensors: dict[str, Tensor] = {}
+
+    def encode(self, value: Any, path: str = "") -> Any:
+        """The value as JSON; `path` is where it lies, and what its tensors are named after.
+
+        Raises:
+            TypeError: The value, or one inside it, has no place in a checkpoint.
+        """
+        kind = type(value)
+        if value is None or kind in (bool, int, str):
+            return value
+        if kind is float:
+            return value if math.isfinite(value) else {"!float": repr(value)}
+        if kind is bytes:
+            return {"!bytes": base64.b64encode(value).decode("ascii")}
+        if kind is list:
+            return self._each(value, path)
+        if kind in SEQUENCES:
+            return {SEQUENCES[kind]: self._each(value, path)}
+        if kind in MAPPINGS:
+            return self._mapping(value, path)
+        if KINDS.get(kind.__name__) is kind:
+            return {"!media": self._mapping({"kind": kind.__name__, **content(value)}, path)}
+        return self._array(value, path)
+
+    def _each(self, values: Any, path: str) -> list[Any]:
+        return [self.encode(value, _join(path, index)) for index, value in enumerate(values)]
+
+    def _mapping(self, value: Mapping[Any, Any], path: str) -> Any:
+        if type(value) is dict and is_plain(value):
+            return {key: self.encode(item, _join(path, key)) for key, item in value.items()}
+        items = [
+            [self.encode(key, _join(path, "<key>")), self.encode(item, _join(path, key))]
+            for key, item in value.items()
+        ]
+        return {MAPPINGS[type(value)]: items}
+
+    def _array(self, value: Any, path: str) -> Any:
+        torch: Any = sys.modules.get("torch")  # where it is not loaded, nothing can be of it
+        if torch and type(value) in (torch.Tensor, torch.nn.Parameter):
+            return {"!tensor": self._put(value, path)}
+        numpy: Any = sys.modules.get("numpy")
+        if torch and numpy and (type(value) is numpy.ndarray or isinstance(value, numpy.generic)):
+            array = numpy.array(value, order="C")
+            tag = "!ndarray" if type(value) is numpy.ndarray else "!scalar"
+            try:
+                return {tag: self._put(torch.from_numpy(array), path)}
+            except TypeError:
+                raise self._refuse(path, f"an array of {array.dtype}") from None
+        raise self._refuse(path, f"a {type(value).__module__}.{type(value).__qualname__}")
+
+    def _put(self, tensor: Tensor, path: str) -> str:
+        dense = str(tensor.layout) == "torch.strided" and not tensor.is_meta
+        if not dense or str(tensor.dtype) not in DTYPES:
+            raise self._refuse(
+                path, f"a tensor of {tensor.dtype}, {tensor.layout}, {tensor.device}"
+            )
+        # Safetensors takes any text but for its own key, and no halves of characters.
+        plain = path.encode("utf-8", "backslashreplace").decode()
+        name, number = plain, 2
+        while name in self.tensors or name == "__metadata__":
+            name, number = f"{plain}~{number}", number + 1
+        self.tensors[name] = tensor.detach()
+        return name
+
+    def _refuse(self, path: str, found: str) -> TypeError:
+        return TypeError(
+            f"{_join(self.owner, path)} is {found}, which a checkpoint cannot hold; it takes None, "
+            "bool, int, float, str, bytes, list, tuple, set, dict, and dense tensors and arrays of "
+            "numbers. Give the state_dict() of an object instead of the object"
+        )
+
+
+def is_plain(value: Any) -> bool:
+    """True of a dict that stands for itself: all keys are text, and none could be a tag."""
+    return isinstance(value, dict) and all(
+        type(key) is str and not key.startswith("!") for key in value
+    )
+
+
+def decode(encoded: Any, tensors: Mapping[str, Tensor]) -> Any:
+    """The value that `Encoder.encode` was given, with the tensors it collected.
+
+    Raises:
+        ValueError: This is nothing that `encode` makes, or a tensor is missing.
+    """
+    if isinstance(encoded, list):
+        return [decode(item, tensors) for item in encoded]
+    if not isinstance(encoded, dict):
+        return encoded
+    if len(encoded) == 1:
+        ((tag, content),) = encoded.items()
+        if tag in DECODERS:
+            try:
+                return DECODERS[tag](content, tensors)
+            except (AttributeError, KeyError, TypeError, RuntimeError) as error:
+                said = f"{type(error).__name__}: {error}"
+                raise ValueError(f"has a {tag} that is none ({said})") from error
+    if any(key.startswith("!") for key in encoded):
+        raise ValueError(f"{sorted(encoded)} is no tag of a value")
+    return {key: decode(item, tensors) for key, item in encoded.items()}
+
+
+def _join(path: str, key: object) -> str:
+    return f"{path}.{key}" if path else str(key)
+
+
+def _sequence(kind: Callable[[Any], Any]) -> Callable[[Any, Mapping[str, Tensor]], Any]:
+    return lambda items, tensors: kind(decode(item, tensors) for item in _list(items))
+
+
+def _mapping(kind: Callable[[Any], Any]) -> Callable[[Any, Mapping[str, Tensor]], Any]:
+    return lambda items, tensors: kind(
+        {decode(key, tensors): decode(item, tensors) for key, item in map(_list, _list(items))}
+    )
+
+
+def _medium(given: dict[str, Any], tensors: Mapping[str, Tensor]) -> Any:
+    held = decode(given, tensors)
+    return KINDS[held.pop("kind")](**held)
+
+
+def _list(items: Any) -> list[Any]:
+    if not isinstance(items, list):
+        raise TypeError(f"{type(items).__name__} where a list should be")
+    return items
+
+
+DECODERS: dict[str, Callable[[Any, Mapping[str, Tensor]], Any]] = {
+    "!float": lambda text, _: {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}[text],
+    "!bytes": lambda text, _: base64.b64decode(text, validate=True),
+    "!tensor": lambda name, tensors: tensors[name],
+    "!ndarray": lambda name, tensors: tensors[name].numpy(),
+    "!media": _medium,
+    "!scalar": lambda name, tensors: tensors[name].reshape(()).numpy()[()],
+    **{tag: _sequence(kind) for kind, tag in SEQUENCES.items()},
+    **{tag: _mapping(kind) for kind, tag in MAPPINGS.items()},
+}

@@ -1,0 +1,166 @@
+"""Which checkpoints are kept: claims, and the checkpoints they claim."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from ...common.comparison import Mode, mode_of
+from .manifest import Manifest
+
+Clock = Literal["iterations", "steps", "epochs"]
+CLOCKS = {"iterations": "iteration", "steps": "step", "epochs": "epoch"}
+
+
+@dataclass(frozen=True, slots=True)
+class Latest:
+    """The newest `count`."""
+
+    count: int
+
+    def chosen(self, saved: Sequence[Manifest]) -> Iterable[Manifest]:
+        """The last ones of those given in the order of writing."""
+        return saved[-self.count :]
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """The best `count` by a metric."""
+
+    count: int
+    metric: str
+    mode: Mode
+
+    def chosen(self, saved: Sequence[Manifest]) -> Iterable[Manifest]:
+        """The best ones, if so many have a score."""
+        return self.ranking(saved)[: self.count]
+
+    def ranking(self, saved: Sequence[Manifest]) -> list[Manifest]:
+        """All that have a score, the best first; of equal ones, the earlier first.
+
+        One measurement counts once: what was saved again before the next one was taken has other
+        weights than those that were measured.
+        """
+        sign = 1 if self.mode == "min" else -1
+        scores: dict[object, tuple[float, Manifest]] = {}
+        for each in saved:
+            score = sign * each.metrics.get(self.metric, math.nan)
+            written = each.written.get(self.metric, object())
+            if not math.isnan(score):
+                scores.setdefault((written, score), (score, each))
+        return [each for _, each in sorted(scores.values(), key=lambda pair: pair[0])]
+
+
+@dataclass(frozen=True, slots=True)
+class Every:
+    """The first at or after each multiple of `count`."""
+
+    count: int
+    clock: Clock
+
+    def chosen(self, saved: Sequence[Manifest]) -> Iterable[Manifest]:
+        """The first one of each stretch, but of the one that begins at 0."""
+        first: dict[int, Manifest] = {}
+        for each in saved:
+            first.setdefault(getattr(each, CLOCKS[self.clock]) // self.count, each)
+        return [each for stretch, each in first.items() if stretch > 0]
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Claims, made by `latest`, `best` and `every` and combined with `|`.
+
+    >>> latest(2) | best(1, "val/loss")
+    best(1, 'val/loss', mode='min') | latest(2)
+    """
+
+    claims: frozenset[Latest | Best | Every]
+
+    def __or__(self, other: Keep) -> Keep:
+        """What either of them claims is kept."""
+        return Keep(self.claims | other.claims)
+
+    @property
+    def bests(self) -> list[Best]:
+        """The claims that go by a metric."""
+        return [claim for claim in self.claims if isinstance(claim, Best)]
+
+    def kept(self, saved: Iterable[Manifest]) -> dict[int, list[str]]:
+        """The numbers of those that are kept, and the claims of each; the newest needs none."""
+        saved = list(saved)
+        newest: dict[int, list[str]] = {number: [] for number in latest(1).claimed(saved)}
+        return newest | self.claimed(saved)
+
+    def claimed(self, saved: Iterable[Manifest]) -> dict[int, list[str]]:
+        """The numbers of those that are claimed, and the claims of each.
+
+        Of several of one iteration, only the last one written counts.
+        """
+        by_iteration: dict[int, Manifest] = {}
+        for each in sorted(saved, key=lambda each: each.number):
+            by_iteration[each.iteration] = each
+        current = sorted(by_iteration.values(), key=lambda each: each.number)
+        claimed: dict[int, list[str]] = {}
+        for claim in sorted(self.claims, key=_written):
+            for each in claim.chosen(current):
+                claimed.setdefault(each.number, []).append(_written(claim))
+        return claimed
+
+    def __repr__(self) -> str:
+        """The claims as one writes them."""
+        return " | ".join(sorted(map(_written, self.claims)))
+
+
+def latest(count: int = 1) -> Keep:
+    """Keep the newest checkpoints, by when they were written."""
+    return Keep(frozenset([Latest(_at_least_one("latest", count))]))
+
+
+def best(count: int, metric: str, mode: Mode | None = None) -> Keep:
+    """Keep the best checkpoints by a metric, such as `"val/loss"`.
+
+    NaN is never best, nor is a checkpoint that was written before there was such a metric. Of
+    equal ones the earlier stays. Scores lie in the checkpoints, so they survive a resume.
+
+    Args:
+        count: How many.
+        metric: The name of a metric that is one number.
+        mode: `"min"` if smaller is better, `"max"` if larger is; it has to be said for a name such
+            as `"val/accuracy"`.
+    """
+    if not isinstance(metric, str):
+        raise TypeError(f"best({count}, {metric!r}): needs the name of a metric")
+    claim = Best(_at_least_one("best", count), metric, mode_of("best", metric, mode))
+    return Keep(frozenset([claim]))
+
+
+def every(count: int, clock: Clock = "iterations") -> Keep:
+    """Keep, for good, the first checkpoint at or after each multiple of `count`.
+
+    Args:
+        count: The distance of those that are kept.
+        clock: What is counted: `"iterations"`, `"steps"` or whole `"epochs"`.
+    """
+    if clock not in CLOCKS:
+        raise ValueError(f"every(clock={clock!r}): needs one of {', '.join(map(repr, CLOCKS))}")
+    return Keep(frozenset([Every(_at_least_one("every", count), clock)]))
+
+
+def _at_least_one(name: str, count: object) -> int:
+    if not isinstance(count, int) or isinstance(count, bool):
+        raise TypeError(f"{name}({count!r}): needs a whole number")
+    if count < 1:
+        raise ValueError(f"{name}({count}): needs a number from 1")
+    return count
+
+
+def _written(claim: Latest | Best | Every) -> str:
+    match claim:
+        case Latest(count):
+            return f"latest({count})"
+        case Best(count, metric, mode):
+            return f"best({count}, {metric!r}, mode={mode!r})"
+        case Every(count, clock):
+            return f"every({count}, {clock!r})"

@@ -1,0 +1,168 @@
+"""Loading tried on the side, so that what a checkpoint holds is refused before anything changes."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import LBFGS, Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from ....engine.state.data_position import Position
+from ....engine.state.generators import Rng
+from ....engine.state.state import SAVED, State
+
+FREE_SHAPES = (LBFGS, getattr(torch.optim, "Adafactor", LBFGS))
+"""Torch's optimizers whose states have other shapes than their parameters."""
+
+
+def rehearse_run(run: Any) -> None:
+    """Try whether a saved run can be loaded; nothing is changed.
+
+    Raises:
+        ValueError: It cannot: something is missing, or of another kind than a run makes it.
+    """
+    with refusing("a run"):
+        found = [*_of_run(run)]
+    if found:
+        raise ValueError("holds what no run can go on from: " + "; ".join(found))
+
+
+def rehearse_objects(objects: Mapping[str, Any], saved: Mapping[str, Any]) -> list[str]:
+    """One line for each state of an optimizer or a schedule that is of the wrong kind or shape."""
+    found = list[str]()
+    for name in objects.keys() & saved.keys():
+        if isinstance(objects[name], Optimizer):
+            found += _of_optimizer(name, objects[name], saved[name])
+        elif isinstance(objects[name], LRScheduler):
+            found += _of_schedule(name, objects[name].state_dict(), saved[name])
+    return found
+
+
+@contextmanager
+def refusing(what: str) -> Generator[None, None, None]:
+    """What comes of looking at a state that is none is a ValueError, whatever it is."""
+    try:
+        yield
+    except ValueError:
+        raise
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}"
+        raise ValueError(f"holds a state that is none of {what} ({said})") from error
+
+
+def _of_run(run: Any) -> Iterator[str]:
+    state, fresh = State[Any, Any](), State[Any, Any]()
+    state.load_state_dict(run)
+    for name in SAVED:
+        own = getattr(fresh, name)
+        yield from _count(name, run[name]) if type(own) is int else _kinds(name, own, run[name])
+    for name, count in {**state.counts.state_dict(), "metrics": state.metrics.writes}.items():
+        yield from _count(f"the count of {name}", count)
+    yield from _kinds("stop_reason", "", run["stop_reason"])
+    yield from _kinds("handlers", [], run["handlers"])
+    yield from _kinds("settings", {}, run["settings"])
+    if any(type(name) is not str for name in (*run["handlers"], *run["settings"], *run["memory"])):
+        yield "it has handlers or settings without a name"
+    if (position := state.position) is not None:
+        yield from _of_position(position, run["position"])
+
+
+def _of_position(position: Position, saved: Mapping[str, Any]) -> Iterator[str]:
+    if saved.keys() != position.state_dict().keys():
+        yield f"the position has {sorted(saved)}"
+    yield from _count("position.number", position.number)
+    yield from _count("position.began", position.began)
+    if type(position.seed) is not int or not -(2**63) <= position.seed < 2**64:
+        yield "position.seed is none"
+    for name, size in position.sizes.items():
+        yield from _count(f"position.sizes.{name}", size)
+    for rng in (position.rng, position.left):
+        if rng is not None:
+            yield from _of_generators(rng)
+
+
+def _of_generators(rng: Rng) -> Iterator[str]:
+    random.Random().setstate(rng.python)
+    if rng.torch is not None:
+        torch.Generator().set_state(rng.torch)
+    for state in (rng.numpy, *rng.generators):
+        if isinstance(state, dict):
+            yield from _of_numpy(state)
+
+
+def _of_numpy(state: Mapping[str, Any]) -> Iterator[str]:
+    """NumPy trusts a place in a buffer, and would read what lies beyond it."""
+    inner = state["state"]
+    for place, limit in ((inner.get("pos", 0), 624), (state.get("buffer_pos", 0), 4)):
+        if type(place) is not int or not 0 <= place <= limit:
+            yield f"a generator of NumPy is at {repr(place)[:50]}"
+            return
+    if "key" in inner and (numpy := sys.modules.get("numpy")):
+        kind, content = inner["key"]
+        key = numpy.frombuffer(content, dtype=kind)
+        if state["bit_generator"] == "MT19937" and (key.dtype != numpy.uint32 or len(key) != 624):
+            yield "a generator of NumPy has a key that is none"
+        elif state["bit_generator"] == "MT19937":
+            numpy.random.RandomState().set_state({**state, "state": {**inner, "key": key}})
+
+
+def _of_optimizer(name: str, optimizer: Optimizer, saved: Any) -> Iterator[str]:
+    parameters = [each for group in optimizer.param_groups for each in group["params"]]
+    indices = [index for group in saved["param_groups"] for index in group["params"]]
+    if len(set(indices)) != len(parameters) or not saved["state"].keys() <= set(indices):
+        yield f"{name!r} has states of other parameters than it has"
+        return
+    by_index = dict(zip(indices, parameters, strict=True))
+    for own, group in zip(optimizer.param_groups, saved["param_groups"], strict=True):
+        for key in own.keys() & group.keys() - {"params"}:
+            yield from _kinds(f"{name}.{key}", own[key], group[key])
+    for index, state in saved["state"].items():
+        for key, value in state.items():
+            if not _fits(optimizer, by_index[index], value):
+                shape = list(by_index[index].shape)
+                yield f"the state {key!r} in {name!r} does not fit a parameter of shape {shape}"
+
+
+def _fits(optimizer: Optimizer, parameter: Tensor, value: Any) -> bool:
+    module = type(optimizer).__module__
+    if not module.startswith("torch.optim.") or isinstance(optimizer, FREE_SHAPES):
+        return True  # who knows what it keeps
+    if not isinstance(value, Tensor):
+        return value is None or isinstance(value, int | float)
+    if value.numel() == 1 and value.ndim == 0:
+        return True
+    return value.shape == parameter.shape and value.is_complex() == parameter.is_complex()
+
+
+def _of_schedule(name: str, own: Mapping[str, Any], saved: Any) -> Iterator[str]:
+    for key in own.keys() & saved.keys():
+        yield from _kinds(f"{name}.{key}", own[key], saved[key])
+
+
+def _kinds(name: str, own: Any, saved: Any) -> Iterator[str]:
+    """What is a number, text, list or dict there has to be one here; None may become anything."""
+    here, there = _kind(own), _kind(saved)
+    if None not in (own, saved) and here != there:
+        yield f"{name} is {there} in the checkpoint, and needs to be {here}"
+    elif isinstance(saved, int) and abs(saved) >= 2**63:
+        yield f"{name} is out of range in the checkpoint"
+
+
+def _count(name: str, saved: Any) -> Iterator[str]:
+    if type(saved) is not int or not 0 <= saved < 2**63:
+        yield f"{name} is no number of things that happened: {repr(saved)[:50]}"
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true or false"
+    if isinstance(value, int | float | Tensor):
+        return "a number"
+    kinds = {str: "text", list: "a list", tuple: "a tuple", dict: "a dict"}
+    return next((kind for each, kind in kinds.items() if isinstance(value, each)), "an object")

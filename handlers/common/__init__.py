@@ -1,0 +1,1 @@
+"""What several handlers need: media, numbers of metrics, comparisons, schedulers, tables."""

@@ -1,0 +1,141 @@
+"""`camshaft watch`: the page of a run while it goes on, for this machine's browsers alone."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from .page import library, page
+from .run import Runs
+
+ADDRESS = "127.0.0.1"
+IDLE = 9
+"""A look at the files is followed by this many times its own length without one."""
+
+
+def watch(paths: list[Path], port: int) -> int:
+    """Serve the page until Ctrl-C.
+
+    Raises:
+        ImportError: plotly is not installed.
+        OSError: The port is taken.
+    """
+    library()  # without it, say so now
+    with make_server(paths, port) as server:
+        print(f"http://{ADDRESS}:{server.server_port}/  (Ctrl-C ends it)", flush=True)
+        try:
+            server.serve_forever(poll_interval=0.2)
+        except KeyboardInterrupt:
+            print(file=sys.stderr)
+    return 0
+
+
+def make_server(paths: list[Path], port: int = 0) -> ThreadingHTTPServer:
+    """A server that answers GET and HEAD on this machine's loopback, with two things.
+
+    These are the page, at `/`, and its data, at `/data.json`. No path is looked up in a file
+    system, and a request by any other name than this machine's is refused, so no page of another
+    site can read it through a name that it makes lead here.
+    """
+    return Server((ADDRESS, port), partial(Answer, View(Runs(paths))))
+
+
+class Server(ThreadingHTTPServer):
+    """A thread for each request."""
+
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of a browser that went away before it had its answer."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
+
+
+class View:
+    """What the runs show now; looked at when somebody asks, and never more often than is cheap."""
+
+    def __init__(self, runs: Runs) -> None:
+        """Start without a look."""
+        self._runs = runs
+        self._lock = threading.Lock()
+        self._facts: dict[str, Any] = {}
+        self._version = 0
+        self._next = 0.0
+
+    def facts(self) -> tuple[dict[str, Any], str]:
+        """The facts and the version of them."""
+        with self._lock:
+            began = time.monotonic()
+            if began >= self._next:
+                if self._runs.look() or not self._facts:
+                    self._facts = self._runs.facts()
+                    self._version += 1
+                ended = time.monotonic()
+                self._next = ended + IDLE * (ended - began)
+            return self._facts, f'"{id(self):x}-{self._version}"'
+
+
+class Answer(BaseHTTPRequestHandler):
+    """One request."""
+
+    server_version, sys_version = "Camshaft", ""
+    timeout = 30
+
+    def __init__(self, view: View, *arguments: Any) -> None:
+        """Answer it."""
+        self._view = view
+        super().__init__(*arguments)
+
+    def do_GET(self) -> None:
+        """Give the page or its data."""
+        self._answer(with_body=True)
+
+    def do_HEAD(self) -> None:
+        """The same without the body."""
+        self._answer(with_body=False)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing of requests."""
+
+    def _answer(self, *, with_body: bool) -> None:
+        address: Any = self.server.server_address
+        known = {f"{name}:{address[1]}" for name in (ADDRESS, "localhost")}
+        if self.headers.get("Host") not in known:
+            self.send_error(HTTPStatus.FORBIDDEN, "this page is for this machine alone")
+            return
+        answers: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
+            "/": ("text/html", partial(page, live=True)),
+            "/data.json": ("application/json", partial(json.dumps, allow_nan=False)),
+        }
+        if self.path not in answers:
+            self.send_error(HTTPStatus.NOT_FOUND)
+            return
+        facts, version = self._view.facts()
+        if self.headers.get("If-None-Match") == version:
+            self._begin(HTTPStatus.NOT_MODIFIED, version)
+            self.end_headers()
+            return
+        kind, make = answers[self.path]
+        body = make(facts).encode()
+        self._begin(HTTPStatus.OK, version)
+        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if with_body:
+            self.wfile.write(body)
+
+    def _begin(self, status: HTTPStatus, version: str) -> None:
+        self.send_response(status)
+        self.send_header("Cache-Control", "no-cache")
+        self.send_header("ETag", version)
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("X-Frame-Options", "DENY")
+        self.send_header("Cross-Origin-Resource-Policy", "same-origin")

@@ -1,0 +1,132 @@
+"""How long a run is going to be: what schedules over a whole run have to know."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch.optim import Optimizer
+
+from ...engine.events import Events
+from ...engine.state.state import State
+from ...engine.update.update import Update
+
+
+@dataclass(frozen=True)
+class Horizon:
+    """The totals of a run, counted from its beginning: what its limits and its data come to.
+
+    A window of `accumulate` batches makes a step, and so does the short last window of an epoch;
+    ranks do not multiply anything. A step that is skipped, as after a float16 overflow, was to be
+    one and is counted here.
+
+    >>> Horizon(max_epochs=3, epoch_length=5, accumulate=2).steps
+    9
+    >>> Horizon(max_epochs=3, epoch_length=5, accumulate=2, max_steps=7).epochs
+    3
+    """
+
+    max_epochs: int | None = None
+    max_iterations: int | None = None
+    max_steps: int | None = None
+    epoch_length: int | None = None
+    """Batches of an epoch, if that is known."""
+    accumulate: int | None = 1
+    """Batches of a step, if that is known."""
+
+    @property
+    def steps(self) -> int:
+        """The optimizer steps of the run.
+
+        Raises:
+            ValueError: They cannot be known; the message says what to pass.
+        """
+        limits = (self.max_iterations, self._batches_of_epochs())
+        counts = [self._steps_in(batches) for batches in limits if batches is not None]
+        counts += [] if self.max_steps is None else [self.max_steps]
+        if self.max_epochs is not None and self.epoch_length is None and self.max_steps is None:
+            raise self._unknown("the steps of the run")
+        return min(counts)
+
+    @property
+    def epochs(self) -> int:
+        """The epochs of the run; one that a limit ends early counts.
+
+        Raises:
+            ValueError: They cannot be known; the message says what to pass.
+        """
+        if self.max_iterations is None and self.max_steps is None and self.max_epochs is not None:
+            return self.max_epochs
+        steps, each = self.steps, self.steps_per_epoch
+        return -(-steps // max(each, 1))
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """The optimizer steps of an epoch.
+
+        Raises:
+            ValueError: They cannot be known; the message says what to pass.
+        """
+        if self.epoch_length is None:
+            raise self._unknown("the steps of an epoch")
+        return self._steps_in(self.epoch_length)
+
+    @property
+    def batches(self) -> int:
+        """The batches that the steps of the run take."""
+        steps, size = self.steps, self.accumulate
+        if size == 1:
+            return steps
+        full, rest = divmod(steps, self.steps_per_epoch)
+        assert size is not None
+        assert self.epoch_length is not None
+        return full * self.epoch_length + min(rest * size, self.epoch_length)
+
+    def _batches_of_epochs(self) -> int | None:
+        if self.max_epochs is None or self.epoch_length is None:
+            return None
+        return self.max_epochs * self.epoch_length
+
+    def _steps_in(self, batches: int) -> int:
+        """The steps of so many batches, in epochs each of which closes its last window."""
+        if self.accumulate is None:
+            raise ValueError(
+                "how many batches make a step of this optimizer is not known: tell the engine of "
+                "the Update that steps it, by Engine(train_step, update, ...) or "
+                "engine.add(update), or limit the run by run(..., max_steps=)"
+            )
+        if self.accumulate == 1:
+            return batches
+        if self.epoch_length is None:
+            raise self._unknown("the steps of the run")
+        full, rest = divmod(batches, self.epoch_length) if self.epoch_length else (0, 0)
+        return full * -(-self.epoch_length // self.accumulate) - (-rest // self.accumulate)
+
+    def _unknown(self, what: str) -> ValueError:
+        return ValueError(
+            f"{what} cannot be known, because the data does not say how many batches it has: pass "
+            "run(..., max_steps=) to limit the run by steps, or epoch_length= to say what an epoch "
+            "is"
+        )
+
+
+def horizon_of(state: State[Any, Any], optimizer: Optimizer) -> Horizon:
+    """The totals of this run in steps of this optimizer, as far as they are known when it starts.
+
+    `max_steps` counts the steps of the optimizer whose `Update` announces `STEP_COMPLETED`; the
+    others do their steps in as many batches.
+    """
+    assert state.engine is not None
+    updates = [each for each in state.engine.handlers.values() if isinstance(each, Update)]
+    own = next((each for each in updates if each.optimizer is optimizer), None)
+    main = next((each for each in updates if each.event is Events.STEP_COMPLETED), None)
+    horizon = Horizon(
+        *(state.max_epochs, state.max_iterations, state.max_steps, state.epoch_length),
+        accumulate=None if own is None else own.accumulate,
+    )
+    if own is None or own is main or state.max_steps is None:
+        return horizon
+    if main is not None and main.accumulate == own.accumulate:
+        return horizon
+    whole = replace(horizon, accumulate=None if main is None else main.accumulate)
+    return replace(horizon, max_steps=None, max_iterations=whole.batches)

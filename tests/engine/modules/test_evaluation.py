@@ -1,0 +1,215 @@
+"""Evaluation leaves training bit-identical."""
+
+import random
+
+import numpy
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+from torchdata.stateful_dataloader import StatefulDataLoader
+
+from camshaft import Engine, Events, supervised
+from camshaft.engine.modules.weights import twin
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:.set_vital. is deprecated"),  # by torchdata 0.11
+]
+
+
+class Net(torch.nn.Module):
+    """Dropout, a BatchNorm that is frozen and one that is not."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Linear(4, 8)
+        self.frozen = torch.nn.BatchNorm1d(8).eval()
+        self.norm = torch.nn.BatchNorm1d(8)
+        self.dropout = torch.nn.Dropout(0.5)
+        self.last = torch.nn.Linear(8, 2)
+
+    def forward(self, input):
+        return self.last(self.dropout(self.norm(self.frozen(self.first(input)))))
+
+
+def noisy(input):
+    return input + torch.rand(()) + random.random() + numpy.random.rand()
+
+
+def build(generator=False, accumulate=1):
+    torch.manual_seed(0)
+    random.seed(0)
+    numpy.random.seed(0)
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    data = TensorDataset(torch.randn(30, 4), torch.randint(2, (30,)))
+    own = torch.Generator().manual_seed(3) if generator else None
+    loader = DataLoader(data, 5, shuffle=True, generator=own)
+
+    def prepare(batch):
+        return noisy(batch[0]).float(), batch[1]
+
+    engine = supervised(
+        model,
+        optimizer,
+        torch.nn.functional.cross_entropy,
+        prepare_batch=prepare,
+        accumulate=accumulate,
+    )
+    return engine, model, loader
+
+
+def weights_after(evaluate, generator=False, accumulate=1):
+    engine, model, loader = build(generator, accumulate)
+    losses = []
+    engine.on(Events.ITERATION_COMPLETED)(lambda state: losses.append(state.metrics["loss"].item()))
+    engine.on(Events.ITERATION_COMPLETED(every=3))(lambda state: evaluate(engine, loader))
+    engine.run(loader, max_epochs=3)
+    return losses, {name: value.clone() for name, value in model.state_dict().items()}
+
+
+def nothing(engine, loader):
+    pass
+
+
+def over_the_training_data(engine, loader):
+    engine.evaluate(loader)
+
+
+def with_an_exception(engine, loader):
+    @engine.evaluation.on(Events.ITERATION_COMPLETED(at=2))
+    def fail(state):
+        random.random()
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        engine.evaluate(loader)
+    engine.evaluation.off(fail)
+
+
+def of_other_weights(engine, loader):
+    engine.objects.setdefault("other", twin(engine.objects["model"]))
+    engine.evaluate(loader, weights="other", seed=5)
+
+
+@pytest.mark.parametrize("generator", [False, True], ids=["global", "own generator"])
+@pytest.mark.parametrize("accumulate", [1, 4])
+@pytest.mark.parametrize("evaluate", [over_the_training_data, with_an_exception, of_other_weights])
+def test_evaluating_every_three_batches_changes_no_bit_of_training(evaluate, accumulate, generator):
+    losses, weights = weights_after(evaluate, generator, accumulate)
+    expected_losses, expected = weights_after(nothing, generator, accumulate)
+    assert losses == expected_losses
+    assert weights.keys() == expected.keys()
+    assert all(torch.equal(weights[name], expected[name]) for name in expected)
+
+
+def test_evaluation_is_in_evaluation_mode_without_gradients_and_modes_come_back_each():
+    engine, model, loader = build()
+    seen = []
+
+    @engine.evaluation.on(Events.ITERATION_COMPLETED(at=1))
+    def look(state):
+        modes = {module.training for module in model.modules()}
+        seen.append((modes, torch.is_grad_enabled(), state.training))
+
+    engine.evaluate(loader)
+    assert seen == [({False}, False, False)]
+    assert model.training
+    assert not model.frozen.training
+    assert model.norm.training
+    assert torch.is_grad_enabled()
+
+
+def test_evaluation_can_have_a_process_function_of_its_own():
+    engine = Engine(lambda state, batch: "train", evaluate=lambda state, batch: "evaluate")
+    assert engine.run("a", max_epochs=1).output == "train"
+    assert engine.evaluate("a").output == "evaluate"
+
+
+def test_without_one_the_process_function_can_look_at_the_state():
+    engine = Engine(lambda state, batch: state.training)
+    assert engine.run("a", max_epochs=1).output is True
+    assert engine.evaluate("a").output is False
+
+
+def test_evaluation_has_handlers_of_its_own():
+    engine, calls = Engine(lambda state, batch: None), []
+    engine.on(Events.EPOCH_COMPLETED)(lambda state: calls.append("train"))
+    engine.evaluation.on(Events.EPOCH_COMPLETED)(lambda state: calls.append("evaluate"))
+    engine.evaluate("a")
+    assert calls == ["evaluate"]
+    engine.run("a", max_epochs=1)
+    assert calls == ["evaluate", "train"]
+
+
+def test_evaluation_can_be_capped_and_knows_its_parent():
+    engine = Engine(lambda state, batch: batch)
+    parent = engine.run("a", max_epochs=1)
+    state = engine.evaluate("abcdef", epoch_length=3, parent=parent)
+    assert (state.iteration, state.output, state.parent) == (3, "c", parent)
+
+
+def test_modules_of_a_hand_written_engine_are_put_into_evaluation_mode_too():
+    model, modes = torch.nn.Dropout(0.5), []
+    engine = Engine(lambda state, batch: modes.append(model.training), objects={"model": model})
+    engine.evaluate("a")
+    assert modes == [False]
+    assert model.training
+
+
+class OwnWay(DataLoader):
+    """A loader that is read as it is, for it has an `__iter__` of its own."""
+
+    def __iter__(self):
+        return super().__iter__()
+
+
+@pytest.mark.parametrize("kind", [OwnWay, StatefulDataLoader])
+@pytest.mark.parametrize("when", [Events.STARTED, Events.EPOCH_STARTED, Events.ITERATION_COMPLETED])
+def test_a_part_of_the_training_data_can_be_evaluated_at_any_moment(kind, when):
+    def drawn(*evaluations):
+        torch.manual_seed(0)
+        arguments = {"num_workers": 1, "persistent_workers": True}
+        loader, seen = kind(torch.arange(6), 2, shuffle=True, **arguments), []
+        engine = Engine(lambda state, batch: seen.append((state.training, batch.tolist())))
+        for event in evaluations:
+            engine.on(event)(lambda state: engine.evaluate(loader, epoch_length=1, parent=state))
+        engine.run(loader, max_epochs=2)
+        return [batch for training, batch in seen if training]
+
+    assert drawn(when) == drawn()
+
+
+def test_an_evaluation_after_the_last_batch_does_not_move_the_place_that_the_data_tells():
+    def drawn(*stops):
+        torch.manual_seed(0)
+        loader, seen = StatefulDataLoader(torch.arange(6), 2, shuffle=True), []
+        engine = Engine(lambda state, batch: seen.append((state.training, batch.tolist())))
+        engine.on(Events.ITERATION_COMPLETED)(lambda s: engine.evaluate(loader, epoch_length=1))
+        for stop in stops:
+            engine.on(Events.ITERATION_COMPLETED(at=stop))(lambda s: s.interrupt("x"))
+        state = engine.run(loader, max_epochs=2)
+        for _ in stops:
+            engine.run(StatefulDataLoader(torch.arange(6), 2, shuffle=True), state=state)
+        return [batch for training, batch in seen if training]
+
+    assert drawn(3) == drawn()
+
+
+class Noisy:
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        return torch.rand(()) + random.random()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_with_a_seed_samples_that_are_drawn_at_random_are_the_same_each_time(workers):
+    engine, seen = Engine(lambda state, batch: batch.tolist()), []
+    engine.evaluation.on(Events.ITERATION_COMPLETED)(lambda state: seen.append(state.output))
+    loader = DataLoader(Noisy(), 4, num_workers=workers)
+    for seed in (1, 1, 2):
+        torch.rand(())
+        engine.evaluate(loader, seed=seed)
+    assert seen[0] == seen[1] != seen[2]

@@ -1,0 +1,189 @@
+"""Batches that go through the model in parts, and count as a whole."""
+
+import pytest
+import torch
+from torch.nn.functional import mse_loss
+
+from camshaft import Events, supervised
+from camshaft.engine.supervised.split import OUT_OF_MEMORY, parts, samples_of
+from camshaft.handlers import Checkpoint
+
+
+class Small(torch.nn.Module):
+    """A model with dropout and running means that has room for so many samples at once."""
+
+    def __init__(self, room=None, room_backward=None):
+        super().__init__()
+        self.layer = torch.nn.Linear(3, 1)
+        self.norm = torch.nn.BatchNorm1d(3, affine=False)
+        self.room, self.room_backward = room, room_backward
+        self.seen = []
+
+    def forward(self, x):
+        self.seen.append(len(x))
+        if self.room is not None and len(x) > self.room > 0:
+            self.norm(x)  # and its running means have moved
+        if self.room is not None and len(x) > self.room:
+            torch.rand(1)
+            raise OUT_OF_MEMORY(f"no room for {len(x)} samples")
+        y = self.layer(torch.nn.functional.dropout(self.norm(x), 0.25, self.training))
+        if y.requires_grad and self.room_backward is not None and len(x) > self.room_backward:
+            y.register_hook(self.refuse)
+        return y
+
+    def refuse(self, gradient):
+        raise OUT_OF_MEMORY("no room on the way back")
+
+
+def build(model=None, **arguments):
+    torch.manual_seed(0)
+    model = torch.nn.Linear(3, 1) if model is None else model
+    model.double()
+    for parameter in model.parameters():
+        torch.nn.init.uniform_(parameter, -1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    return supervised(model, optimizer, mse_loss, **arguments), model
+
+
+def batches(sizes=(7, 7, 7, 4)):
+    generator = torch.Generator().manual_seed(3)
+    options = {"generator": generator, "dtype": torch.float64}
+    return [(torch.randn(n, 3, **options), torch.randn(n, 1, **options)) for n in sizes]
+
+
+@pytest.mark.parametrize("accumulate", [1, 2, 3])
+@pytest.mark.parametrize("most", [1, 2, 3, 7, 100])
+def test_gradients_loss_and_output_are_those_of_the_whole_batch(most, accumulate):
+    def run(**arguments):
+        engine, model = build(accumulate=accumulate, **arguments)
+        seen = []
+        engine.on(Events.ITERATION_COMPLETED)(
+            lambda s: seen.append((s.iteration, s.step, s.output, s.metrics["loss"]))
+        )
+        engine.run(batches(), max_epochs=2)
+        return model, seen
+
+    (whole, rows), (split, others) = run(), run(split=most)
+    for ours, theirs in zip(split.parameters(), whole.parameters(), strict=True):
+        assert torch.allclose(ours, theirs, rtol=0, atol=1e-6)
+    assert [row[:2] for row in others] == [row[:2] for row in rows]  # one iteration a batch
+    for (*_, output, loss), (*_, expected, expected_loss) in zip(others, rows, strict=True):
+        assert torch.allclose(output.prediction, expected.prediction, rtol=0, atol=1e-6)
+        assert torch.equal(output.target, expected.target)
+        assert torch.allclose(loss, expected_loss, rtol=0, atol=1e-6)
+        assert torch.allclose(output.loss, loss)
+        assert not output.prediction.requires_grad
+
+
+def test_no_part_is_larger_than_asked_for_and_no_sample_is_lost():
+    model = Small()
+    engine, _ = build(model, split=3)
+    engine.run(batches(), max_epochs=1)
+    assert model.seen == [2, 2, 3, 2, 2, 3, 2, 2, 3, 2, 2]
+
+
+def test_evaluation_goes_in_parts_too():
+    (split, model), (whole, _) = build(Small(), split=2), build(Small())
+    ours, theirs = (engine.evaluate(batches()).metrics["loss"] for engine in (split, whole))
+    assert max(model.seen) == 2
+    assert torch.allclose(ours, theirs, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("room", [{"room": 3}, {"room_backward": 3}], ids=["forward", "backward"])
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_auto_finds_what_fits_and_trains_as_if_it_had_been_told(room, accumulate):
+    ours = Small(**room)
+    engine, _ = build(ours, split="auto", accumulate=accumulate)
+    state = engine.run(batches((3, 7, 7, 4)), max_epochs=3)
+    told = Small()
+    torch.manual_seed(0)
+    engine, _ = build(told, split=3, accumulate=accumulate)
+    expected = engine.run(batches((3, 7, 7, 4)), max_epochs=3)
+    assert ours.seen.count(7) == 1
+    for name, value in ours.state_dict().items():  # weights, running means: to the last bit
+        assert torch.equal(value, told.state_dict()[name]), name
+    assert torch.equal(state.metrics["loss"], expected.metrics["loss"])
+    assert (state.iteration, state.step) == (expected.iteration, expected.step)
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_gradients_of_parts_that_did_fit_are_not_counted_twice(accumulate):
+    class Row(torch.nn.Module):
+        def __init__(self, room=None):
+            super().__init__()
+            self.layer, self.room = torch.nn.Linear(3, 1), room
+            self.seen = []
+
+        def forward(self, x):
+            self.seen.append(len(x))
+            if self.room is not None and len(x) > self.room:
+                raise OUT_OF_MEMORY("no room")
+            return self.layer(torch.nn.functional.dropout(x, 0.25, self.training))
+
+    ours, told = Row(room=2), Row()
+    sizes = (1, 7, 4, 1)
+    for model, split in ((ours, "auto"), (told, 1)):
+        engine, _ = build(model, split=split, accumulate=accumulate)
+        torch.manual_seed(1)
+        engine.run(batches(sizes), max_epochs=1)
+    assert ours.seen[:5] == [1, 7, 2, 2, 3]  # two parts had their gradients when the third failed
+    for value, expected in zip(ours.parameters(), told.parameters(), strict=True):
+        assert torch.equal(value, expected)
+
+
+def test_a_single_sample_that_does_not_fit_is_the_error_it_was():
+    engine, _ = build(Small(room=0), split="auto")
+    with pytest.raises(OUT_OF_MEMORY, match="no room for 1 samples"):
+        engine.run(batches(), max_epochs=1)
+
+
+def test_what_was_found_is_remembered_so_that_a_resumed_run_is_the_same(tmp_path):
+    def run(directory, iterations):
+        model = Small(room=3)
+        engine, _ = build(model, split="auto", accumulate=2)
+        engine.add(Checkpoint(directory, when=Events.ITERATION_COMPLETED(every=2), resume=True))
+        engine.run(batches(), max_iterations=iterations)
+        return model
+
+    whole = run(tmp_path / "whole", 4)
+    run(tmp_path / "parts", 2)
+    resumed = run(tmp_path / "parts", 4)
+    assert resumed.seen == [2, 2, 3, 2, 2]
+    for name, value in whole.state_dict().items():
+        assert torch.equal(value, resumed.state_dict()[name]), name
+
+
+def test_an_evaluation_that_does_not_fit_is_halved_for_itself():
+    model = Small(room=3)
+    engine, _ = build(model, split="auto")
+    engine.evaluate(batches((7,)))
+    assert model.seen == [7, 2, 2, 3]
+
+
+def test_tensors_inside_tuples_lists_and_dicts_are_cut_and_others_are_given_whole():
+    pair = ({"x": torch.arange(5), "scale": torch.tensor(2.0), "name": "a"}, [torch.ones(5, 2)])
+    cut = list(parts(pair, 2))
+    assert [part[0]["x"].tolist() for part in cut] == [[0], [1, 2], [3, 4]]
+    assert all(part[0]["name"] == "a" and part[0]["scale"] == 2.0 for part in cut)
+    assert [len(part[1][0]) for part in cut] == [1, 2, 2]
+    assert [more for *_, more in cut] == [True, True, False]
+
+
+@pytest.mark.parametrize("pair", [(torch.ones(3), torch.ones(2)), ("a", "b")])
+def test_a_batch_without_one_number_of_samples_is_an_error(pair):
+    with pytest.raises(ValueError, match="give prepare_batch="):
+        samples_of(pair)
+
+
+@pytest.mark.parametrize("wrong", [0, -1, True, 2.5, "half"])
+def test_wrong_sizes_are_refused(wrong):
+    with pytest.raises(ValueError, match="needs a number of samples, from 1, or 'auto'"):
+        build(split=wrong)
+
+
+def test_a_part_without_a_loss_is_an_error():
+    model = torch.nn.Linear(3, 1).double()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    engine = supervised(model, optimizer, lambda prediction, target: None, split=2)
+    with pytest.raises(ValueError, match="gave None for a part of a batch"):
+        engine.run(batches(), max_epochs=1)

@@ -1,0 +1,156 @@
+"""The lock: one writer at a time, named to the others, and gone when its process is."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from camshaft.handlers.checkpoint.directory.lock import LOCK, locked
+
+HOLDER = """
+import os, sys, time
+from pathlib import Path
+from camshaft.handlers.checkpoint.directory.lock import locked
+
+with locked(Path(sys.argv[1])):
+    child = os.fork() if len(sys.argv) > 2 else 1
+    if child == 0:
+        time.sleep(60)
+        os._exit(0)
+    print(child, flush=True)
+    time.sleep(60)
+"""
+
+
+def holding(directory, *arguments):
+    command = [sys.executable, "-c", HOLDER, str(directory), *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def test_another_process_is_named(tmp_path):
+    with holding(tmp_path) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        told = json.loads((tmp_path / LOCK).read_text())
+        says = f"process {process.pid} on {socket.gethostname()}, since {told['since']}"
+        with pytest.raises(BlockingIOError) as caught, locked(tmp_path):
+            pass
+        process.terminate()
+    assert "another run writes to" in str(caught.value)
+    assert says in str(caught.value)
+    with locked(tmp_path):
+        pass
+
+
+def test_a_killed_process_leaves_no_lock_while_those_it_forked_live_on(tmp_path):
+    with holding(tmp_path, "fork") as process:
+        assert process.stdout is not None
+        child = int(process.stdout.readline())
+        process.kill()
+        process.wait()
+        try:
+            os.kill(child, 0)  # it lives
+            with locked(tmp_path):
+                assert json.loads((tmp_path / LOCK).read_text())["process"] == os.getpid()
+        finally:
+            os.kill(child, signal.SIGKILL)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_process_that_this_one_forks_has_not_got_it_and_does_not_give_it_away(tmp_path):
+    with locked(tmp_path):
+        if (child := os.fork()) == 0:
+            try:
+                with locked(tmp_path):
+                    os._exit(1)
+            except BlockingIOError as error:
+                os._exit(0 if f"process {os.getppid()}" in str(error) else 2)
+            finally:
+                os._exit(3)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        script = HOLDER.replace("time.sleep(60)", "pass")
+        command = [sys.executable, "-c", script, str(tmp_path)]
+        other = subprocess.run(command, capture_output=True, text=True)
+        assert "BlockingIOError: another run writes to" in other.stderr
+
+
+def test_within_a_process_it_holds_too_and_by_any_name_of_the_directory(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "run")
+    with (
+        locked(tmp_path / "run"),
+        pytest.raises(BlockingIOError, match="a run in this very process writes to .*link"),
+        locked(tmp_path / "link"),
+    ):
+        pass
+    with locked(tmp_path / "link"):
+        pass
+
+
+def test_nothing_is_left_of_it_whatever_happens(tmp_path):
+    with pytest.raises(KeyError), locked(tmp_path):
+        raise KeyError
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("left", ["", "[]", "no json", '{"process": 1}'])
+def test_what_a_killed_one_left_in_the_file_does_not_matter(tmp_path, left):
+    (tmp_path / LOCK).write_text(left)
+    with locked(tmp_path):
+        pass
+
+
+CONTENDER = """
+import sys, time
+from pathlib import Path
+from camshaft.handlers.checkpoint.directory.lock import locked
+
+directory, inside, end = Path(sys.argv[1]), Path(sys.argv[2]), time.monotonic() + 2
+got = 0
+while time.monotonic() < end:
+    try:
+        with locked(directory):
+            inside.mkdir()  # fails if somebody else is inside
+            inside.rmdir()
+            got += 1
+    except BlockingIOError:
+        pass
+print(got)
+"""
+
+
+def test_processes_that_compete_for_it_never_have_it_together(tmp_path):
+    (tmp_path / "run").mkdir()
+    command = [sys.executable, "-c", CONTENDER, str(tmp_path / "run"), str(tmp_path / "inside")]
+    contenders = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
+    ends = [process.communicate(timeout=100) for process in contenders]
+    assert [error for _, error in ends] == ["", "", ""]
+    assert sum(int(output) for output, _ in ends) > 10
+
+
+def test_a_file_system_without_locks_is_told_of_once_it_matters(tmp_path, caplog, monkeypatch):
+    import fcntl
+
+    def refuse(descriptor, how):
+        raise OSError(37, "No locks available")
+
+    monkeypatch.setattr(fcntl, "lockf", refuse)
+    with locked(tmp_path):
+        assert "cannot be locked, so nothing keeps others out" in caplog.text
+
+
+def test_who_has_lost_the_directory_does_not_take_the_lock_of_the_next(tmp_path):
+    directory = tmp_path / "run"
+    directory.mkdir()
+    with locked(directory):
+        directory.rename(tmp_path / "moved")
+        directory.mkdir()
+        (directory / LOCK).touch()
+    assert (directory / LOCK).exists()

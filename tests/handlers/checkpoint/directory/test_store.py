@@ -1,0 +1,179 @@
+"""The store: what is written is read, what is damaged is named, and a failure leaves nothing."""
+
+import errno
+import os
+import resource
+import subprocess
+import sys
+from multiprocessing import get_context
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from camshaft.handlers.checkpoint.directory.saved import verify
+from camshaft.handlers.checkpoint.directory.store import read, write
+from camshaft.handlers.checkpoint.format.manifest import Manifest
+from camshaft.handlers.checkpoint.snapshot import Snapshot
+from camshaft.handlers.checkpoint.staging import uncopied
+
+TENSORS = {
+    "matrix": torch.arange(6.0).reshape(2, 3),
+    "bfloat16": torch.ones(3, dtype=torch.bfloat16),
+    "bool": torch.tensor([True, False]),
+    "int64": torch.tensor([2**60]),
+    "scalar": torch.tensor(1.5),
+    "empty": torch.empty(0, 4),
+    "transposed": torch.arange(6.0).reshape(2, 3).T,
+    "slice": torch.arange(100.0)[10:20:3],
+    "expanded": torch.ones(1).expand(4),
+    "conjugated": torch.tensor([1 + 2j]).conj(),
+}
+
+
+def a_snapshot(**tensors):
+    return Snapshot({"plain": [1, "two"]}, {"model": tensors or TENSORS, "train": {}})
+
+
+def names(directory):
+    return sorted(path.name for path in directory.iterdir())
+
+
+def test_every_kind_of_tensor_comes_back(tmp_path):
+    saved = write(tmp_path, uncopied(a_snapshot()), Manifest(iteration=7))
+    verify(saved)
+    back = read(saved)
+    assert back.tree == {"plain": [1, "two"]}
+    assert back.tensors["model"].keys() == TENSORS.keys()
+    for name, tensor in TENSORS.items():
+        found = back.tensors["model"][name]
+        assert (found.dtype, found.shape) == (tensor.dtype, tensor.shape)
+        assert torch.equal(found, tensor), name
+
+
+def test_tied_weights_are_there_under_each_name_and_anybody_can_load_them(tmp_path):
+    model = nn.Sequential(nn.Embedding(5, 3), nn.Linear(3, 5, bias=False), nn.LSTM(3, 3))
+    model[1].weight = model[0].weight
+    saved = write(tmp_path, uncopied(a_snapshot(**model.state_dict())), Manifest())
+    other = nn.Sequential(nn.Embedding(5, 3), nn.Linear(3, 5, bias=False), nn.LSTM(3, 3))
+    other.load_state_dict(load_file(saved.path / "model.safetensors"))
+    assert all(map(torch.equal, other.state_dict().values(), model.state_dict().values()))
+
+
+def test_what_was_read_does_not_depend_on_the_files(tmp_path):
+    saved = write(tmp_path, uncopied(a_snapshot()), Manifest())
+    matrix = read(saved).tensors["model"]["matrix"]
+    with (saved.path / "model.safetensors").open("r+b") as file:
+        file.write(bytes(2000))
+        file.truncate(0)
+    assert torch.equal(matrix, TENSORS["matrix"])
+
+
+def test_the_directory_holds_checkpoints_and_the_name_of_the_latest(tmp_path):
+    write(tmp_path / "run", uncopied(a_snapshot()), Manifest(iteration=9))
+    write(tmp_path / "run", uncopied(a_snapshot()), Manifest(iteration=10))
+    assert names(tmp_path / "run") == ["LATEST", "iteration-0000000009", "iteration-0000000010"]
+    assert (tmp_path / "run/LATEST").read_text() == "iteration-0000000010\n"
+    files = ["manifest.json", "model.safetensors", "state.json", "train.safetensors"]
+    assert names(tmp_path / "run/iteration-0000000010") == files
+    assert len({path.stat().st_mode for path in (tmp_path / "run").glob("*/*")}) == 1
+
+
+def test_a_directory_that_cannot_be_is_an_error_that_says_so(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match=r"could not write the checkpoint .*file/run/iteration-"):
+        write(tmp_path / "file/run", uncopied(a_snapshot()), Manifest())
+
+
+def _write_with_little_space(directory, limit, pipe):
+    """A limit on the size of files fails a write in the middle, as a full disk does."""
+    import signal
+
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    try:
+        write(directory, uncopied(a_snapshot(large=torch.ones(5000))), Manifest(iteration=2))
+        pipe.send(None)
+    except OSError as error:
+        pipe.send((error.errno, str(error)))
+
+
+@pytest.mark.parametrize("limit", [0, 10, 1000, 20_000])
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_write_that_fails_in_the_middle_leaves_the_older_ones_and_no_garbage(tmp_path, limit):
+    first = write(tmp_path, uncopied(a_snapshot()), Manifest(iteration=1))
+    receive, send = get_context("fork").Pipe(duplex=False)
+    child = get_context("fork").Process(
+        target=_write_with_little_space, args=(tmp_path, limit, send)
+    )
+    child.start()
+    number, message = receive.recv()
+    child.join()
+    assert number in (errno.EFBIG, None)
+    assert message.startswith(f"could not write the checkpoint {tmp_path}/iteration-0000000002")
+    assert names(tmp_path) == ["LATEST", "iteration-0000000001"]
+    verify(first)
+    verify(write(tmp_path, uncopied(a_snapshot()), Manifest(iteration=2)))
+
+
+HUNGRY = """
+import sys
+import torch
+from pathlib import Path
+from torch import nn
+from camshaft import Events, supervised
+from camshaft.handlers import Checkpoint
+
+torch.set_num_threads(1)
+model = nn.Sequential(*(nn.Linear(1000, 1000) for _ in range(8)))
+optimizer = torch.optim.Adam(model.parameters())
+engine = supervised(model, optimizer, nn.functional.mse_loss)
+engine.add(Checkpoint(sys.argv[1], resume=True, background=sys.argv[2] == "True"))
+engine.on(Events.STARTED)(lambda state: print(state.epoch))
+engine.run([(torch.ones(2, 1000), torch.ones(2, 1000))] * 2, max_epochs=int(sys.argv[3]))
+lines = dict(line.split(":") for line in Path("/proc/self/status").read_text().splitlines())
+print(lines["VmHWM"].split()[0])
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="Linux tells the peak there")
+@pytest.mark.parametrize("background", [True, False])
+def test_a_resumed_run_never_needs_more_memory_than_a_fresh_one(tmp_path, background):
+    def peak(directory, epochs, goes_on_from):
+        command = [sys.executable, "-c", HUNGRY, str(directory), str(background), str(epochs)]
+        # Otherwise glibc keeps more or less of what is freed, by what was freed before.
+        environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": "131072"}
+        output = subprocess.run(
+            command, env=environment, capture_output=True, text=True, check=True
+        ).stdout
+        assert int(output.split()[0]) == goes_on_from
+        return int(output.split()[1])
+
+    peak(tmp_path / "run", 2, 0)
+    resumed = peak(tmp_path / "run", 4, 2)
+    assert resumed <= 1.02 * peak(tmp_path / "fresh", 4, 0)
+
+
+def test_a_file_is_read_tensor_by_tensor_however_often_it_is_opened(tmp_path, monkeypatch):
+    monkeypatch.setattr("camshaft.handlers.checkpoint.directory.store.WINDOW", 10)
+    saved = write(tmp_path, uncopied(a_snapshot()), Manifest())
+    stored = read(saved).tensors["model"]
+    assert len(stored) == len(TENSORS)
+    for name in [*TENSORS, *TENSORS]:
+        assert torch.equal(stored[name], TENSORS[name])
+
+
+def test_a_save_does_not_fail_for_the_name_of_the_latest(tmp_path, caplog):
+    (tmp_path / "LATEST").mkdir()
+    verify(write(tmp_path, uncopied(a_snapshot()), Manifest(iteration=1)))
+    assert names(tmp_path) == ["LATEST", "iteration-0000000001"]
+    assert "iteration-0000000001 is saved, but LATEST does not say so" in caplog.text
+
+
+def test_what_could_not_be_read_is_not_written(tmp_path, monkeypatch):
+    monkeypatch.setattr("camshaft.handlers.checkpoint.format.tensors.LARGEST_HEADER", 1000)
+    many = {f"a rather long name {number}": torch.zeros(1) for number in range(20)}
+    with pytest.raises(ValueError, match=r"20 tensors, such as 'a rather long name 0', are too"):
+        write(tmp_path / "run", uncopied(Snapshot({}, {"model": many})), Manifest())
+    assert not (tmp_path / "run").exists()

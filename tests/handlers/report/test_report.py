@@ -1,0 +1,68 @@
+"""`camshaft report`: one file, or one line that says why not."""
+
+import json
+import subprocess
+import sys
+
+
+def run_in(directory, **metrics):
+    directory.mkdir(exist_ok=True)
+    (directory / "rows.jsonl").write_text(json.dumps({"iteration": 1, **metrics}) + "\n")
+    return directory
+
+
+def test_it_writes_one_page_about_one_run_or_several(camshaft, tmp_path):
+    one, two = run_in(tmp_path / "one", loss=1), run_in(tmp_path / "two", loss=2)
+    page = tmp_path / "page.html"
+    code, printed, errors = camshaft("report", one, "-o", page)
+    assert (code, errors) == (0, [])
+    assert printed[0].startswith(f"{page}  ")
+    assert "<title>one: Camshaft</title>" in page.read_text()
+    assert camshaft("report", one, two, "--output", page)[0] == 0
+    assert "<title>one, two: Camshaft</title>" in page.read_text()
+
+
+def test_checkpoints_or_a_journal_alone_are_a_run(camshaft, save, tmp_path):
+    save(1)
+    assert camshaft("report", tmp_path / "run", "-o", tmp_path / "page.html")[0] == 0
+
+
+def test_nothing_to_report_is_code_2_as_for_inspect_and_leaves_no_file(camshaft, tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").touch()
+    for name, why in (
+        ("empty", "holds no rows, journal or checkpoints"),
+        ("no", "is no directory"),
+        ("file", "is no directory"),
+    ):
+        code, printed, errors = camshaft("report", tmp_path / name, "-o", tmp_path / "page.html")
+        assert (code, printed) == (2, [])
+        assert camshaft("inspect", tmp_path / name)[0] == code
+        assert errors == [f"camshaft: {tmp_path / name} {why}"]
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_a_place_that_cannot_be_written_is_code_1(camshaft, tmp_path):
+    code, _, errors = camshaft("report", run_in(tmp_path / "one", loss=1), "-o", tmp_path)
+    assert code == 1
+    assert len(errors) == 1
+
+
+def test_a_big_run_makes_a_small_page_without_torch(tmp_path):
+    from camshaft.handlers.report.page import library
+
+    (tmp_path / "run").mkdir()
+    with (tmp_path / "run" / "rows.jsonl").open("w") as file:
+        for iteration in range(100_000):
+            row = {f"metric_{name}": iteration % (7 + name) for name in range(10)}
+            file.write(json.dumps({"iteration": iteration, **row}) + "\n")
+    script = (
+        "import sys\n"
+        "from camshaft.__main__ import main\n"
+        "assert main(['report', 'run']) == 0\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True, capture_output=True)
+    text = (tmp_path / "report.html").read_text()
+    assert '"count":100000' in text
+    assert len(text) - len(library()) < 1_000_000

@@ -1,0 +1,155 @@
+"""`camshaft watch`: a page for this machine alone, which nobody can write to."""
+
+import http.client
+import json
+import signal
+import socket
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from camshaft.handlers.report.run import Runs
+from camshaft.handlers.report.watch import View, make_server
+
+
+@pytest.fixture
+def server(tmp_path):
+    with make_server([tmp_path / "run"]) as made:
+        thread = threading.Thread(target=made.serve_forever, args=[0.01])
+        thread.start()
+        yield made
+        made.shutdown()
+        thread.join()
+
+
+def ask(server, path="/", method="GET", **headers):
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=60)
+    connection.request(method, path, headers=headers)
+    answer = connection.getresponse()
+    body = answer.read()
+    connection.close()
+    return answer, body
+
+
+def grow(tmp_path, iteration):
+    (tmp_path / "run").mkdir(exist_ok=True)
+    with (tmp_path / "run" / "rows.jsonl").open("a") as file:
+        file.write(json.dumps({"iteration": iteration, "loss": 1}) + "\n")
+
+
+def test_a_run_that_has_not_begun_has_a_page_that_waits_and_then_shows_it(server, tmp_path):
+    answer, body = ask(server)
+    assert answer.status == 200
+    assert b'data-live="true"' in body
+    grow(tmp_path, 1)
+    facts = poll(server, lambda facts: facts["charts"])
+    assert facts["runs"][0]["curves"]["loss"]["x"] == [1]
+
+
+def poll(server, wanted):
+    for _ in range(1000):
+        answer, body = ask(server, "/data.json")
+        assert answer.getheader("Content-Type") == "application/json; charset=utf-8"
+        if wanted(facts := json.loads(body)):
+            return facts
+    raise AssertionError(facts)
+
+
+def test_who_has_the_newest_data_is_told_so_in_few_bytes(server, tmp_path):
+    grow(tmp_path, 1)
+    answer, _ = ask(server, "/data.json")
+    tag = answer.getheader("ETag")
+    again, body = ask(server, "/data.json", **{"If-None-Match": tag})
+    assert (again.status, body) == (304, b"")
+    grow(tmp_path, 2)
+    facts = poll(server, lambda facts: facts["runs"][0]["curves"]["loss"]["count"] == 2)
+    assert facts["runs"][0]["curves"]["loss"]["x"] == [1, 2]
+    answer, _ = ask(server, "/data.json", **{"If-None-Match": tag})
+    assert answer.status == 200
+
+
+def test_a_head_has_the_length_and_no_body(server):
+    answer, body = ask(server, "/data.json", "HEAD")
+    assert (answer.status, body) == (200, b"")
+    assert int(answer.getheader("Content-Length")) > 0
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
+def test_nothing_can_be_written(server, method):
+    assert ask(server, "/", method)[0].status == 501
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/rows.jsonl",
+        "/../rows.jsonl",
+        "/run/rows.jsonl",
+        "//etc/passwd",
+        "/data.json/..",
+        "/%2e%2e",
+    ],
+)
+def test_no_file_is_served(server, tmp_path, path):
+    grow(tmp_path, 1)
+    assert ask(server, path)[0].status == 404
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:{port}", "127.0.0.1", "", "0.0.0.0"]
+)
+def test_a_request_by_another_name_is_refused(server, host):
+    answer, body = ask(server, "/data.json", Host=host.format(port=server.server_port))
+    assert answer.status == 403
+    assert b"runs" not in body
+
+
+def test_this_machine_may_be_called_localhost(server):
+    assert ask(server, Host=f"localhost:{server.server_port}")[0].status == 200
+
+
+def test_it_listens_on_loopback_alone(server):
+    assert server.server_address[0] == "127.0.0.1"
+
+
+def test_looking_takes_a_tenth_of_the_time_at_most(tmp_path, monkeypatch):
+    grow(tmp_path, 1)
+    clock = iter([0.0, 10.0, 99.0, 100.0, 101.0])  # a look from 0 to 10; then two requests
+    monkeypatch.setattr("camshaft.handlers.report.watch.time.monotonic", lambda: next(clock))
+    view = View(Runs([tmp_path / "run"]))
+    _, first = view.facts()
+    grow(tmp_path, 2)
+    assert view.facts()[1] == first
+    assert view.facts()[1] != first
+
+
+def test_a_browser_that_goes_away_is_nothing_to_tell_of(server, capfd):
+    for _ in range(5):
+        with socket.create_connection(server.server_address) as connection:
+            host = f"127.0.0.1:{server.server_port}"
+            connection.sendall(f"GET / HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+            connection.recv(1)  # the page has megabytes
+    assert ask(server)[0].status == 200
+    assert capfd.readouterr().err == ""
+
+
+def test_it_prints_its_address_and_ends_cleanly_at_ctrl_c(tmp_path):
+    command = [sys.executable, "-m", "camshaft", "watch", str(tmp_path / "run"), "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        line = process.stdout.readline().decode()
+        assert line.startswith("http://127.0.0.1:")
+        port = int(line.split(":")[2].split("/")[0])
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        connection.request("GET", "/")
+        assert connection.getresponse().status == 200
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0
+        assert process.stderr.read().strip() == b""
+
+
+def test_a_port_that_is_taken_is_code_1(camshaft, server, tmp_path):
+    code, _, errors = camshaft("watch", tmp_path, "--port", server.server_port)
+    assert code == 1
+    assert "in use" in errors[0]
