@@ -314,7 +314,7 @@ class Engine(Generic[Batch, Output]):
     ) -> Trace:
         """List what a run would call, without a model: no handler and no process is called.
 
-        Conditions on counts are known beforehand and `when=` is taken to be true; `seconds=` is
+        Conditions on counts are known beforehand and `where=` is taken to be true; `seconds=` is
         left out, and so is what a handler would do, such as stopping the run or saving.
 
         Args:
