@@ -7,14 +7,13 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from torch.nn import Module
-
 from ..engine import ranks
 from ..engine.engine import Engine
 from ..engine.events import EventEnum, Events, Trigger
 from ..engine.modules.weights import exchange, put, twin
 from ..engine.state.state import State
 from .common.comparison import Mode, mode_of
+from .common.objects import module_of, refuse_taken
 
 logger = logging.getLogger("camshaft")
 
@@ -38,8 +37,8 @@ class RestoreBest:
         when: When to look: the trigger of what measures the metric, since it is the weights of
             this moment that are kept.
         weights: Whose weights the metric is about, such as `"ema"`; the model's own by default.
-        model: Which of the engine's objects they are put into.
-        name: What the best weights are called among them.
+        object: The name in `engine.objects` of the model that they are put into.
+        name: What the best weights are called in `engine.objects`.
 
     Raises:
         ValueError: `mode` is neither of the two, or has to be said.
@@ -54,7 +53,7 @@ class RestoreBest:
     mode: Mode | None = None
     when: EventEnum | Trigger = Events.EPOCH_COMPLETED(last=True)
     weights: str | None = None
-    model: str = "model"
+    object: str = "model"
     name: str = "best"
 
     def __post_init__(self) -> None:
@@ -69,19 +68,9 @@ class RestoreBest:
         Raises:
             ValueError: There is no such model, or the name is taken.
         """
-        objects = engine.objects
-        if not isinstance(objects.get(self.model), Module):
-            modules = [name for name, each in objects.items() if isinstance(each, Module)]
-            raise ValueError(
-                f"RestoreBest(model={self.model!r}): needs a module among the engine's objects; "
-                f"those are {', '.join(map(repr, modules)) or 'none'}"
-            )
-        if self.name in objects:
-            raise ValueError(
-                f"the engine has an object {self.name!r} already; give these weights another name: "
-                f"RestoreBest(..., name='{self.name}_by_loss')"
-            )
-        objects[self.name] = twin(objects[self.model]).cpu()
+        model = module_of(engine, self.object, "RestoreBest")
+        refuse_taken(engine, self.name, "RestoreBest", f"{self.name}_by_loss")
+        engine.objects[self.name] = twin(model).cpu()
         engine.on(Events.LOADING)(self.take_back)
         engine.on(self.when)(self.look)
         # Behind the last save, which is of the weights that the run ended with.
@@ -105,7 +94,7 @@ class RestoreBest:
         best, objects = record.best, state.engine.objects
         if best is None or (value < best if self.mode == "min" else value > best):
             record.best = value
-            put(objects[self.name], objects[self.weights or self.model])
+            put(objects[self.name], objects[self.weights or self.object])
 
     def restore(self, state: State[Any, Any]) -> None:
         """Put the best weights into the model, if the run is over."""
@@ -138,7 +127,7 @@ class RestoreBest:
     def _exchange(self, state: State[Any, Any], record: Record) -> None:
         assert state.engine is not None
         objects = state.engine.objects
-        exchange(objects[self.model], objects[self.name])
+        exchange(objects[self.object], objects[self.name])
         record.is_restored = not record.is_restored
 
 

@@ -1,1 +1,1 @@
-"""What several handlers need: media, numbers of metrics, comparisons, schedulers, tables."""
+"""What several handlers need: named objects, media, scalars, comparisons, schedulers, tables."""
