@@ -26,8 +26,8 @@ class Export:
 
     An export is a directory like a checkpoint, written and kept in the same way, which holds
     `<object>.safetensors` alone, and a `state.json` and `manifest.json` that say what it is. An
-    export that no claim would keep is not written, so `keep=best(1, ...)` leaves just the best one. No run can be
-    resumed from it, and `state.save("why")` does not mean it.
+    export that no claim would keep is not written, so `keep=best(1, ...)` leaves just the best one.
+    No run can be resumed from an export, and `state.save("why")` makes none.
 
     Args:
         directory: Where the exports lie: one of their own, not that of a `Checkpoint`.
