@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any, Generic
 
-from ..state.data_position import Position
-from ..state.generators import Rng, capture, generators_of, restore, seed_from
-from ..state.state import Batch, State
-from .sources import source_of
+from ..state import (
+    Batch,
+    Position,
+    Rng,
+    State,
+    capture_generators,
+    generators_of,
+    restore_generators,
+    seed_from,
+    under_way,
+)
+from .sources import Replayed, Source, Stateful
 
 logger = logging.getLogger("camshaft")
 
@@ -28,30 +37,29 @@ class Feed(Generic[Batch]):
         data: Iterable[Batch],
         state: State[Batch, Any],
         epoch_length: int | None,
-        most: int | None = None,
     ) -> None:
-        """Get ready; `take_up` goes to where the run was left.
+        """Find out how to read the data; `take_up` goes to where the run was left.
 
-        `most` caps each pass, which then begins anew; `epoch_length` cuts a row of passes.
+        A trial run's `max_batches` ends each pass early, and the next one begins the data again;
+        `epoch_length` cuts an endless row of passes into epochs.
         """
         self.data = data
-        self.most = most
+        self.most = state.control.max_batches
         self.source = source_of(data, each_once=not state.training)
         self.epoch_length = epoch_length
         self._row = None if epoch_length is None else self._passes(state)
         self._pass: Iterator[Any] = iter(())
         self._doubted = False
         self._is_taken_up = False
-        UNDER_WAY.add(self)
 
     def take_up(self, state: State[Batch, Any]) -> None:
         """Put the generators back to where the run was left, if this state carries one on."""
         self._is_taken_up = True
-        position = state.position
+        position = state.control.position
         if position is not None and position.left is not None:
-            if not state.in_epoch:
+            if not state.control.in_epoch:
                 self._settle(position, position.left)
-            restore(position.left, self.data)
+            restore_generators(position.left, self.data)
             position.left = None
 
     def length(self) -> int | None:
@@ -85,7 +93,7 @@ class Feed(Generic[Batch]):
         Raises:
             ValueError: The data is empty, or an iterator that an earlier pass has used up.
         """
-        position = state.position
+        position = state.control.position
         if position is None or state.iteration > position.began:
             return
         if isinstance(self.data, Iterator) and position.number > 1:
@@ -103,12 +111,12 @@ class Feed(Generic[Batch]):
         """Remember the generators as they are, so that the run can be carried on exactly."""
         if not self._is_taken_up:  # STARTED has failed: the run is where it was
             return
-        now = capture(self.data)
-        if state.position is None:
-            state.position = Position(0, state.iteration, now, seed_from(now))
-        elif state.position.number:
-            state.position.told = self.source.state()
-        state.position.left = now
+        now = capture_generators(self.data)
+        if state.control.position is None:
+            state.control.position = Position(0, state.iteration, now, seed_from(now))
+        elif state.control.position.number:
+            state.control.position.told = self.source.state()
+        state.control.position.left = now
 
     def warn_of_doubts(self) -> None:
         """Say, once a run, why a resumed run may not be the same to the last bit."""
@@ -121,49 +129,48 @@ class Feed(Generic[Batch]):
         """Let go of the data, so that its workers end with the run."""
         self._row, self._pass = None, iter(())  # the row knows the feed: a cycle
         self.source.close()
-        UNDER_WAY.discard(self)
 
     def _is_open(self, state: State[Batch, Any]) -> bool:
         """True if this epoch's pass has begun, even if the run was left before its first batch."""
-        position = state.position
+        position = state.control.position
         begun = position is not None and position.number > 0 and position.began == state.iteration
         return begun or state.iteration_in_epoch > 0
 
     def _passes(self, state: State[Batch, Any]) -> Iterator[Batch]:
-        if state.position is not None and state.position.number > 0:
+        if state.control.position is not None and state.control.position.number > 0:
             yield from self._reopen(state)
         while True:
             yield from self._begin(state)
             self.check(state)
 
     def _begin(self, state: State[Batch, Any]) -> Iterator[Batch]:
-        number = 1 if state.position is None else state.position.number + 1
+        number = 1 if state.control.position is None else state.control.position.number + 1
         if state.training:  # an evaluation may share a data set with the training around it
             _set_epoch(self.data, number)
-        rng = capture(self.data)
-        seed = seed_from(rng) if state.position is None else state.position.seed
-        position = state.position = Position(number, state.iteration, rng, seed)
+        rng = capture_generators(self.data)
+        seed = seed_from(rng) if state.control.position is None else state.control.position.seed
+        position = state.control.position = Position(number, state.iteration, rng, seed)
         position.sizes = self.source.sizes()
         position.source = self.data if isinstance(self.data, Iterator) else None
         return self.source.open(position, 0)
 
     def _reopen(self, state: State[Batch, Any]) -> Iterator[Batch]:
-        position = state.position
+        position = state.control.position
         assert position is not None
         if position.source is not None and position.source is self.data:
             return iter(self.data)
-        now = capture(self.data)
-        restore(position.rng, self.data)
+        now = capture_generators(self.data)
+        restore_generators(position.rng, self.data)
         _set_epoch(self.data, position.number)
         self._check_sizes(position, state.epoch)
         batches = self.source.open(position, state.iteration - position.began)
-        restore(now, self.data)
+        restore_generators(now, self.data)
         return batches
 
     def _settle(self, position: Position, left: Rng) -> None:
         """Between epochs: other data may follow, which keeps its own generators and place."""
         if len(generators_of(self.data)) != len(left.generators):
-            left.generators = capture(self.data).generators
+            left.generators = capture_generators(self.data).generators
         if position.told is not None:
             self.source.settle(position.told)
 
@@ -182,6 +189,23 @@ class Feed(Generic[Batch]):
             )
 
 
+def source_of(data: Iterable[Any], each_once: bool = False) -> Source:
+    """The way to read this data: asked for its place, skipped by index, or read again.
+
+    With `each_once`, what a loader's sampler repeats to even out the ranks is left out.
+    """
+    if callable(getattr(data, "state_dict", None)) and callable(
+        getattr(data, "load_state_dict", None)
+    ):
+        return Stateful(data)
+    if "torch.utils.data" in sys.modules:
+        from .loader import Loader, is_plain
+
+        if is_plain(data):
+            return Loader(data, each_once)
+    return Replayed(data)
+
+
 def length_of_epoch(length: int | None, epoch_length: int | None, most: int | None) -> int | None:
     """The batches of an epoch over data of that length, if that is known."""
     if epoch_length is not None:
@@ -189,13 +213,12 @@ def length_of_epoch(length: int | None, epoch_length: int | None, most: int | No
     return length if most is None or length is None else min(length, most)
 
 
-UNDER_WAY: set[Feed[Any]] = set()
-"""The feeds of all runs that are under way."""
-
-
 def is_read(data: object) -> bool:
-    """True if a run under way reads this data."""
-    return any(feed.data is data for feed in list(UNDER_WAY))  # other threads may begin runs
+    """True if a run that is under way, in this thread, reads this data."""
+    state = under_way.get()
+    while state is not None and state.control.data is not data:
+        state = state.control.outer
+    return state is not None
 
 
 def _set_epoch(data: object, number: int) -> None:

@@ -3,33 +3,19 @@
 from __future__ import annotations
 
 import copy
-import multiprocessing
-import os
-import signal
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sized
-from contextlib import contextmanager
-from dataclasses import dataclass
-from hashlib import blake2b
+from collections.abc import Iterable, Iterator, Sized
 from itertools import count, islice
-from threading import Thread
 from typing import Any, TypeGuard
 from weakref import WeakKeyDictionary
 
-from torch.utils.data import BatchSampler, DataLoader, IterableDataset, get_worker_info
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from .. import ranks
-from ..state.data_position import Position
-from ..state.generators import own_generators, seed_all
+from ..state import Position, own_generators, seed_of
 from .shares import unpadded
 from .sources import Replayed, check_length, has_persistent_workers, iterate, length_of
-
-STOPPING = tuple(
-    getattr(signal, name)
-    for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2")
-    if hasattr(signal, name)
-)
-"""The signals by which somebody asks a job to end."""
+from .workers import Preparation, Seeded, blocked, caught_signals, is_forked
 
 
 def is_plain(data: object) -> TypeGuard[DataLoader[Any]]:
@@ -69,14 +55,14 @@ class Loader(Replayed[Any]):
         """Begin a pass, at its first batch or a later one."""
         caught = self._renew()
         if not self.is_indexed:
-            with _blocked(caught):
+            with blocked(caught):
                 batches = iterate(self.copy)
             check_length(sum(1 for _ in islice(batches, consumed)), consumed)
             return batches
         indices = _indices(self.copy)
         key = (position.seed, ranks.rank(), position.number)
         indices.begin(consumed, key if self.data.num_workers else None)
-        with _blocked(caught):
+        with blocked(caught):
             batches = iterate(self.copy)
         indices.skip()  # workers have been given their first indices by now, or there are none
         check_length(indices.number, consumed)
@@ -123,9 +109,9 @@ class Loader(Replayed[Any]):
         """
         kept = {name: vars(self.copy)[name] for name in OWN}
         vars(self.copy).update(vars(self.data), **kept)
-        caught = _caught() if self.data.num_workers else frozenset[int]()
+        caught = caught_signals() if self.data.num_workers else frozenset[int]()
         self.copy.worker_init_fn = Preparation(self.data.worker_init_fn, caught)
-        return caught if _is_forked(self.data) else frozenset()
+        return caught if is_forked(self.data) else frozenset()
 
 
 IDLE: WeakKeyDictionary[DataLoader[Any], DataLoader[Any]] = WeakKeyDictionary()
@@ -196,99 +182,3 @@ def _skip(row: Iterator[Any], most: int) -> int:
     found = count()
     deque(zip(islice(row, most), found, strict=False), maxlen=0)
     return next(found)
-
-
-def seed_of(*key: int) -> int:
-    """A seed of 64 bits that belongs to these numbers.
-
-    >>> seed_of(1, 2) == seed_of(1, 2), seed_of(1, 2) == seed_of(2, 1)
-    (True, False)
-    """
-    return int.from_bytes(blake2b(repr(key).encode(), digest_size=8).digest(), "little")
-
-
-class Seeded:
-    """A data set in a worker, whose random numbers begin anew with each batch."""
-
-    def __init__(self, dataset: Any) -> None:
-        """Read from `dataset`."""
-        self.dataset = dataset
-
-    def __getitems__(self, batch: tuple[int, list[Any]]) -> list[Any]:
-        """The samples of a batch."""
-        seed, indices = batch
-        seed_all(seed)
-        if getattr(self.dataset, "__getitems__", None):
-            return self.dataset.__getitems__(indices)  # type: ignore[no-any-return]
-        return [self.dataset[index] for index in indices]
-
-    def __getitem__(self, one: tuple[int, Any]) -> Any:
-        """The sample of a loader that makes no batches, or one that is a batch by itself."""
-        seed, index = one
-        seed_all(seed)
-        return self.dataset[index]
-
-
-@dataclass(frozen=True)
-class Preparation:
-    """What each worker does before its first batch.
-
-    The signals that the main process deals with are left to it: a group's signal reaches the
-    workers as well, and their death would end the run before it can save.
-    """
-
-    own: Callable[[int], object] | None
-    """The loader's `worker_init_fn`, which sees the data set that it knows."""
-    caught: frozenset[int]
-    """Blocked already in a worker that was forked."""
-
-    def __call__(self, worker: int) -> None:
-        """Leave the signals alone, then do what the loader's owner wants."""
-        for number in self.caught - {signal.SIGTERM}:
-            signal.signal(number, signal.SIG_IGN)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, self.caught - {signal.SIGTERM})
-        if signal.SIGTERM in self.caught:
-            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # in one that was not forked
-            Thread(target=_end_with_parent, daemon=True).start()
-        info = get_worker_info()
-        if info is not None and isinstance(info.dataset, Seeded):
-            object.__setattr__(info, "dataset", info.dataset.dataset)  # it refuses by itself
-        if self.own is not None:
-            self.own(worker)
-
-
-def _end_with_parent() -> None:
-    """End this worker when its parent asks, as one that gives up on it does; nobody else may."""
-    parent = (
-        multiprocessing.parent_process()
-    )  # with a fork server, not the process that made this one
-    while parent is not None and signal.sigwaitinfo({signal.SIGTERM}).si_pid != parent.pid:
-        pass
-    os._exit(0)
-
-
-def _is_forked(data: DataLoader[Any]) -> bool:
-    context: Any = data.multiprocessing_context or multiprocessing
-    return context.get_start_method() == "fork"  # type: ignore[no-any-return]
-
-
-@contextmanager
-def _blocked(signals: frozenset[int]) -> Generator[None]:
-    """Hold signals back: what is born meanwhile is never without a plan for them."""
-    if not signals:
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _caught() -> frozenset[int]:
-    """Those of the signals for which this process has a handler of its own."""
-    if not hasattr(signal, "sigwaitinfo"):  # nobody could tell there who has sent a signal
-        return frozenset()
-    handlers = {number: signal.getsignal(number) for number in STOPPING}
-    usual = signal.default_int_handler
-    return frozenset(n for n, each in handlers.items() if callable(each) and each is not usual)

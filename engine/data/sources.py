@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any, Generic, Protocol
 
-from ..state.data_position import Position
-from ..state.state import Batch
+from ..state import Batch, Position
 
 
 class Source(Protocol):
@@ -45,23 +44,6 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Let go of the data: the run is over."""
-
-
-def source_of(data: Iterable[Any], each_once: bool = False) -> Source:
-    """The way to read this data: asked for its place, skipped by index, or read again.
-
-    With `each_once`, what a loader's sampler repeats to even out the ranks is left out.
-    """
-    if callable(getattr(data, "state_dict", None)) and callable(
-        getattr(data, "load_state_dict", None)
-    ):
-        return Stateful(data)
-    if "torch.utils.data" in sys.modules:
-        from .loader import Loader, is_plain
-
-        if is_plain(data):
-            return Loader(data, each_once)
-    return Replayed(data)
 
 
 class Replayed(Generic[Batch]):

@@ -57,7 +57,6 @@ class AverageOfWeights:
 
     def begin(self, state: State[Any, Any]) -> None:
         """In a new run, copy the weights into the average."""
-        assert state.engine is not None
         updates, objects = state.recall(self, Updates), state.engine.objects
         if not updates.has_begun:
             put(objects[self.name], objects[self.object])
@@ -65,7 +64,6 @@ class AverageOfWeights:
 
     def update(self, state: State[Any, Any]) -> None:
         """Take the weights into the average; the first ones are copied."""
-        assert state.engine is not None
         updates, objects = state.recall(self, Updates), state.engine.objects
         average, model = objects[self.name], objects[self.object]
         if updates.count == 0:

@@ -75,7 +75,6 @@ class Export:
             BlockingIOError: Another run writes to it.
             ValueError: The engine has no such object.
         """
-        assert state.engine is not None
         if self.object not in state.engine.objects:
             known = ", ".join(map(repr, state.engine.objects)) or "none"
             raise ValueError(
@@ -105,14 +104,15 @@ class Export:
         """
         if not (reason := asked(self, state, of_all=False)):
             return
-        assert state.engine is not None
         own = recorder(self, state)
         own.open()
         warn_of_missing(self, state)
         with ranks.on_all_ranks("export weights"):
             own.wait()
             if ranks.rank() == 0:
-                exported = take({self.object: state.engine.objects[self.object]}, [])
+                exported = take(
+                    {self.object: state.engine.objects[self.object]}, [], state.engine.lent
+                )
                 own.record(state, exported, reason, only_claimed=True)
 
     def wait(self, state: State[Any, Any]) -> None:

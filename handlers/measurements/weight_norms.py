@@ -51,12 +51,10 @@ class WeightNorms:
         Raises:
             ValueError: The engine has no such model.
         """
-        assert state.engine is not None
         module_of(state.engine, self.object, "WeightNorms")
 
     def measure(self, state: State[Any, Any]) -> None:
         """Write the norms."""
-        assert state.engine is not None
         model = module_of(state.engine, self.object, "WeightNorms")
         named = [(n, p.detach()) for n, p in model.named_parameters() if p.is_floating_point()]
         if not named:

@@ -69,7 +69,7 @@ def _of_run(run: Any) -> Iterator[str]:
     yield from _kinds("settings", {}, run["settings"])
     if any(type(name) is not str for name in (*run["handlers"], *run["settings"], *run["memory"])):
         yield "it has handlers or settings without a name"
-    if (position := state.position) is not None:
+    if (position := state.control.position) is not None:
         yield from _of_position(position, run["position"])
 
 
