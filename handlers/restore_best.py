@@ -68,8 +68,8 @@ class RestoreBest:
         Raises:
             ValueError: There is no such model, or the name is taken.
         """
-        model = module_of(engine, self.object, "RestoreBest")
-        refuse_taken(engine, self.name, "RestoreBest", f"{self.name}_by_loss")
+        model = module_of(engine.objects, self.object, "RestoreBest")
+        refuse_taken(engine.objects, self.name, "RestoreBest", f"{self.name}_by_loss")
         engine.objects[self.name] = twin(model).cpu()
         engine.on(Events.LOADING)(self.take_back)
         engine.on(self.when)(self.look)

@@ -44,8 +44,8 @@ class AverageOfWeights:
                 the average in the moment of an update would come before it.
         """
         kind = type(self).__name__
-        model = module_of(engine, self.object, kind)
-        refuse_taken(engine, self.name, kind, f"slow_{self.name}")
+        model = module_of(engine.objects, self.object, kind)
+        refuse_taken(engine.objects, self.name, kind, f"slow_{self.name}")
         if early := self._evaluated_before(engine):
             raise ValueError(
                 f"{early} evaluates {self.name!r} in a moment in which {kind} updates it; attach "

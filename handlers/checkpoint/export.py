@@ -84,7 +84,7 @@ class Export:
 
     def warn_of_others(self, state: State[Any, Any]) -> None:
         """Say that a new run's exports will compete with those of another."""
-        fresh = state.iteration == 0 and state.position is None
+        fresh = state.iteration == 0 and state.control.position is None
         if fresh and ranks.rank() == 0 and (found := checkpoints(self.directory)):
             logger.warning(
                 "%s holds exports of an earlier run, such as %s; those of this one are kept or "
@@ -110,9 +110,8 @@ class Export:
         with ranks.on_all_ranks("export weights"):
             own.wait()
             if ranks.rank() == 0:
-                exported = take(
-                    {self.object: state.engine.objects[self.object]}, [], state.engine.lent
-                )
+                engine = state.engine
+                exported = take({self.object: engine.objects[self.object]}, [], engine.lent)
                 own.record(state, exported, reason, only_claimed=True)
 
     def wait(self, state: State[Any, Any]) -> None:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from torch.nn import Module
 
-from ...engine.engine import Engine
 
-
-def module_of(engine: Engine[Any, Any], name: str, kind: str) -> Module:
+def module_of(objects: Mapping[str, Any], name: str, kind: str) -> Module:
     """The module that is called `name` among the engine's objects.
 
     Raises:
         ValueError: The engine has no module of that name.
     """
-    found = engine.objects.get(name)
+    found = objects.get(name)
     if not isinstance(found, Module):
-        modules = [other for other, each in engine.objects.items() if isinstance(each, Module)]
+        modules = [other for other, each in objects.items() if isinstance(each, Module)]
         raise ValueError(
             f"{kind}(object={name!r}): needs the name of a module in engine.objects; its modules "
             f"are {', '.join(map(repr, modules)) or 'none'}. Choose one of these, or make the "
@@ -26,13 +25,13 @@ def module_of(engine: Engine[Any, Any], name: str, kind: str) -> Module:
     return found
 
 
-def refuse_taken(engine: Engine[Any, Any], name: str, kind: str, other: str) -> None:
+def refuse_taken(objects: Mapping[str, Any], name: str, kind: str, other: str) -> None:
     """Refuse a name that one of the engine's objects has.
 
     Raises:
         ValueError: The name is taken; the message proposes `other`.
     """
-    if name in engine.objects:
+    if name in objects:
         raise ValueError(
             f"the engine has an object {name!r} already; choose another name: "
             f"{kind}(..., name={other!r})"

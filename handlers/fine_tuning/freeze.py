@@ -132,7 +132,7 @@ class Freeze:
         return any(matches(self.pattern, *each) for each in own.items())
 
     def _model(self, state: State[Any, Any]) -> Module:
-        return unwrap(module_of(state.engine, self.object, "Freeze"))
+        return unwrap(module_of(state.engine.objects, self.object, "Freeze"))
 
 
 @dataclass

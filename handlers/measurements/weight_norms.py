@@ -51,11 +51,11 @@ class WeightNorms:
         Raises:
             ValueError: The engine has no such model.
         """
-        module_of(state.engine, self.object, "WeightNorms")
+        module_of(state.engine.objects, self.object, "WeightNorms")
 
     def measure(self, state: State[Any, Any]) -> None:
         """Write the norms."""
-        model = module_of(state.engine, self.object, "WeightNorms")
+        model = module_of(state.engine.objects, self.object, "WeightNorms")
         named = [(n, p.detach()) for n, p in model.named_parameters() if p.is_floating_point()]
         if not named:
             return
