@@ -107,7 +107,7 @@ class Stateful(Replayed[Batch]):
         return self.data.state_dict()
 
     def settle(self, state: Any) -> None:
-        """Load the data's state, and make its iterator as the run did: that draws random numbers."""
+        """Load the data's state, and make its iterator as the run did, which draws numbers."""
         self.data.load_state_dict(state)
         iter(self.data)
 
