@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from functools import cached_property
 from itertools import count
 from typing import Any, Generic, Protocol, Self, TypeVar
@@ -23,10 +23,10 @@ Result = TypeVar("Result")
 
 
 class Handler(Protocol):
-    """Anything that attaches itself to an engine, mostly by one or two calls of `engine.on`.
+    """An object that attaches itself to an engine, mostly by one or two calls of `engine.on`.
 
-    A handler is a plain value: what it remembers of a run it asks of the state, by
-    `state.recall`. One with an attribute `rank` is attached on that rank only.
+    A handler is a plain value: its memory of a run lives in the state, see `State.recall`. A
+    handler with an attribute `rank` is attached on that rank only.
     """
 
     def attach(self, engine: Engine[Any, Any], /) -> None:
@@ -273,12 +273,11 @@ class Engine(Generic[Batch, Output]):
         with modules.untouched(self.objects, data, seed), self.using(weights or {}):
             return Loop(engine, engine.process, Moments(engine.signals), state, data).run()
 
-    @contextmanager
-    def using(self, weights: str | Mapping[str, str]) -> Generator[None]:
-        """For the length of a `with`, let a module of `objects` hold the weights of another one.
+    def using(self, weights: str | Mapping[str, str]) -> AbstractContextManager[None]:
+        """Within a `with` block, let a module of `objects` hold the weights of another one.
 
         A checkpoint that is written inside has the weights of each where they belong. Do not
-        train inside: what the module holds afterwards is what it held before.
+        train inside: afterwards the module holds what it held before.
 
         Args:
             weights: The name of the object to take, such as `"ema"`, for `"model"`; or such names
@@ -287,21 +286,7 @@ class Engine(Generic[Batch, Output]):
         Raises:
             ValueError: There is no such object, or its weights have other names or shapes.
         """
-        pairs = {"model": weights} if isinstance(weights, str) else weights
-        for name in [*pairs, *pairs.values()]:
-            if not hasattr(self.objects.get(name), "parameters"):
-                known = [n for n, each in self.objects.items() if hasattr(each, "parameters")]
-                raise ValueError(
-                    f"weights={weights!r}: needs {name!r} to be a module among the engine's "
-                    f"objects; those are {', '.join(map(repr, known)) or 'none'}. Averages come "
-                    "from EMA or SWA; for a module that is not called 'model', write weights="
-                    "{'generator': 'ema'}"
-                )
-        with ExitStack() as stack:
-            for borrower, owner in pairs.items():
-                one, other = self.objects[borrower], self.objects[owner]
-                stack.enter_context(modules.lend(one, other, self.lent))
-            yield
+        return modules.using(weights, self.objects, self.lent)
 
     def describe(self) -> Description:
         """Every moment: who is called, when, in which order, and where it is written.
