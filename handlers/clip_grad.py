@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 
 from ..engine.engine import Engine
 from ..engine.events import Events
-from ..engine.state.state import State
+from ..engine.state import State
 from ..engine.update.gradients import parameters_of
 
 

@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 from ..engine import ranks
 from ..engine.engine import Engine
 from ..engine.events import EventEnum, Events, Stage, Trigger
-from ..engine.state.state import State
+from ..engine.state import State
 from ..engine.update.gradients import gradients_of, norm
 
 

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 from ..engine.engine import Engine
 from ..engine.events import EventEnum, Events, Stage
 from ..engine.signals import Receiver, label
-from ..engine.state.state import State
+from ..engine.state import State
 
 logger = logging.getLogger("camshaft")
 

@@ -12,9 +12,9 @@ from torch.nn import Module
 
 from ...engine.engine import Engine
 from ...engine.events import EventEnum, Events, Stage, Trigger
-from ...engine.modules.weights import pairs_of, put, twin
+from ...engine.modules import pairs_of, put, twin
 from ...engine.signals import Subscription
-from ...engine.state.state import State
+from ...engine.state import State
 from ..common.objects import module_of, refuse_taken
 
 

@@ -11,8 +11,8 @@ from torch.nn import Module, Parameter
 
 from ...engine.engine import Engine
 from ...engine.events import EventEnum, Events, Stage, Trigger
-from ...engine.modules.wrappers import unwrap
-from ...engine.state.state import State
+from ...engine.modules import unwrap
+from ...engine.state import State
 from ..common.objects import module_of
 from .patterns import Pattern, known, label, matches
 

@@ -11,7 +11,8 @@ from torch.linalg import vector_norm
 
 from ...engine.engine import Engine
 from ...engine.events import EventEnum, Events, Stage, Trigger
-from ...engine.state.state import State
+from ...engine.state import State
+from ..common import AT_EACH_ROW
 from ..common.objects import module_of
 
 
@@ -36,9 +37,7 @@ class WeightNorms:
 
     each: bool = False
     object: str = "model"
-    when: EventEnum | Trigger = (
-        Events.ITERATION_COMPLETED(every=50) | Events.EPOCH_COMPLETED | Events.COMPLETED
-    )
+    when: EventEnum | Trigger = AT_EACH_ROW
 
     def attach(self, engine: Engine[Any, Any]) -> None:
         """Measure when the trigger fires."""
