@@ -1,4 +1,4 @@
-"""The engine's objects, for handlers that are told the name of one."""
+"""The module, name or optimizer that a handler is told to work on."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from torch.nn import Module
+from torch.optim import Optimizer
+
+from ...engine.state import State
 
 
 def module_of(objects: Mapping[str, Any], name: str, kind: str) -> Module:
@@ -36,3 +39,18 @@ def refuse_taken(objects: Mapping[str, Any], name: str, kind: str, other: str) -
             f"the engine has an object {name!r} already; choose another name: "
             f"{kind}(..., name={other!r})"
         )
+
+
+def stepping(state: State[Any, Any], only: Optimizer | None, kind: str) -> Optimizer | None:
+    """The optimizer whose gradients are ready; None if it is another one than `only`.
+
+    Raises:
+        RuntimeError: Neither the step nor the handler names an optimizer.
+    """
+    optimizer = state.optimizer or only
+    if optimizer is None:
+        raise RuntimeError(
+            f"{kind} does not know whose gradients are ready: make the step with Update, or pass "
+            f"optimizer= to {kind}"
+        )
+    return optimizer if only is None or optimizer is only else None
