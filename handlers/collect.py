@@ -10,10 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
-from ..engine import ranks
-from ..engine.engine import Engine
-from ..engine.events import Events, Stage
-from ..engine.state import State
+from ..engine import Engine, Events, Stage, State, ranks
 
 
 @dataclass(frozen=True, eq=False)

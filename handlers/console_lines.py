@@ -10,10 +10,8 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, ClassVar
 
-from ..engine.engine import Engine
-from ..engine.events import EventEnum, Events, Stage, Trigger
-from ..engine.state import State
-from .common.scalars import scalars
+from ..engine import Engine, EventEnum, Events, Stage, State, Trigger
+from .common import scalars
 
 logger = logging.getLogger("camshaft")
 

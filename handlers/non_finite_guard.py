@@ -10,11 +10,8 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from ..engine import ranks
-from ..engine.engine import Engine
-from ..engine.events import Events, Stage
+from ..engine import Engine, Events, Stage, State, ranks
 from ..engine.modules import buffers_in_training
-from ..engine.state import State
 from ..engine.update.gradients import gradients_of, is_broken
 
 POLICIES = ("raise", "stop", "skip", "retry")

@@ -10,11 +10,7 @@ from typing import Any
 
 from torch import profiler
 
-from ..engine import ranks
-from ..engine.engine import Engine
-from ..engine.events import EventEnum, Events, Stage, Trigger
-from ..engine.signals import Receiver, label
-from ..engine.state import State
+from ..engine import Engine, EventEnum, Events, Receiver, Stage, State, Trigger, label, ranks
 
 logger = logging.getLogger("camshaft")
 

@@ -9,10 +9,8 @@ import time
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TextIO
 
-from ..engine.engine import Engine
-from ..engine.events import Events, Stage
-from ..engine.state import State
-from .common.scalars import scalars
+from ..engine import Engine, Events, Stage, State
+from .common import scalars
 
 logger = logging.getLogger("camshaft")
 

@@ -9,11 +9,9 @@ from typing import Any
 
 from torch.nn import Module, Parameter
 
-from ...engine.engine import Engine
-from ...engine.events import EventEnum, Events, Stage, Trigger
+from ...engine import Engine, EventEnum, Events, Stage, State, Trigger
 from ...engine.modules import unwrap
-from ...engine.state import State
-from ..common.objects import module_of
+from ..common import module_of
 from .patterns import Pattern, known, label, matches
 
 

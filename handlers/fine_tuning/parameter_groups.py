@@ -8,7 +8,7 @@ from typing import Any
 from torch.nn import Module, Parameter
 from torch.optim import Optimizer
 
-from ..common.table import Cell, aligned
+from ..common import Cell, aligned
 from .patterns import Pattern, known, label, matches
 
 DEFAULT = "default"

@@ -8,10 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...engine import ranks
-from ...engine.engine import Engine
-from ...engine.events import Events, Stage
-from ...engine.state import State
+from ...engine import Engine, Events, Stage, State, ranks
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 

@@ -7,9 +7,7 @@ from typing import Any
 
 import torch
 
-from ...engine.engine import Engine
-from ...engine.events import EventEnum, Events, Stage, Trigger
-from ...engine.state import State
+from ...engine import Engine, EventEnum, Events, Stage, State, Trigger
 from ..common import AT_EACH_ROW
 
 GIB = 2**30

@@ -7,13 +7,8 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, Literal
 
-from ...engine import ranks
-from ...engine.engine import Engine
-from ...engine.events import EventEnum, Events, Stage, Trigger
-from ...engine.means import length_of
-from ...engine.state import State
-from ..common import AT_EACH_ROW
-from ..common.scalars import scalars
+from ...engine import Engine, EventEnum, Events, Stage, State, Trigger, length_of, ranks
+from ..common import AT_EACH_ROW, scalars
 from .flops import Counter, Flops, peak_of_device
 
 Count = Callable[[Any], Any]

@@ -7,10 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ...engine.engine import Engine
-from ...engine.events import Events
-from ...engine.moments import Firing
-from ...engine.state import State
+from ...engine import Engine, Events, Firing, State
 
 
 @dataclass(frozen=True, eq=False)

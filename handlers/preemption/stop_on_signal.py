@@ -12,10 +12,7 @@ from threading import current_thread, main_thread
 from types import FrameType
 from typing import Any
 
-from ...engine import ranks
-from ...engine.engine import Engine
-from ...engine.events import Events, Stage
-from ...engine.state import State
+from ...engine import Engine, Events, Stage, State, ranks
 from .watchdog import Watchdog, kill_children
 
 logger = logging.getLogger("camshaft")

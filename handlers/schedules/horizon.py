@@ -7,8 +7,7 @@ from typing import Any
 
 from torch.optim import Optimizer
 
-from ...engine.events import Events
-from ...engine.state import State
+from ...engine import Events, State
 from ...engine.update.update import Update
 
 

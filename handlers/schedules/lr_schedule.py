@@ -10,11 +10,8 @@ from typing import Any
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from ...engine.engine import Engine
-from ...engine.events import EventEnum, Events, Stage, Trigger
-from ...engine.state import State
-from ..common.comparison import Monitored
-from ..common.schedulers import advance, read
+from ...engine import Engine, EventEnum, Events, Stage, State, Trigger
+from ..common import Monitored, advance, read
 from .by_updates import ByUpdates
 from .horizon import Horizon
 from .making import Made, Make, check, look_ahead, make, optimizer_of, ready, restore

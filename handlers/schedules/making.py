@@ -8,11 +8,9 @@ from typing import Any
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from ...engine.events import Events, Trigger
-from ...engine.signals import check_arity
-from ...engine.state import State
+from ...engine import Events, State, Trigger, check_arity
 from ...engine.update.update import Update
-from ..common.schedulers import write
+from ..common import write
 from .by_updates import ByUpdates, UpdateScheduler
 from .horizon import Horizon, horizon_of
 from .schedule import Schedule

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from ..common.schedulers import read, write
+from ..common import read, write
 from .schedule import Schedule
 
 
