@@ -8,8 +8,8 @@ from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 from .. import ranks
-from ..data.feed import is_read
-from ..state.generators import capture, restore, seed_all
+from ..data import is_read
+from ..state import capture_generators, restore_generators, seed_all
 
 
 @contextmanager
@@ -27,7 +27,7 @@ def untouched(objects: Mapping[str, Any], data: object, seed: int | None = None)
     torch = sys.modules.get("torch")
     modules = [m for each in objects.values() if hasattr(each, "modules") for m in each.modules()]
     flags = [module.training for module in modules]
-    rng = capture(data)
+    rng = capture_generators(data)
     # A loader's own iterator, with its persistent workers and its place, serves one pass.
     opened = getattr(data, "_iterator", None)
     is_shared = hasattr(data, "_iterator") and is_read(data)
@@ -42,10 +42,10 @@ def untouched(objects: Mapping[str, Any], data: object, seed: int | None = None)
             yield
     except BaseException:
         with suppress(Exception):  # a device that has failed must not hide how it did
-            restore(rng, data)
+            restore_generators(rng, data)
         raise
     else:
-        restore(rng, data)
+        restore_generators(rng, data)
     finally:
         for module, training in zip(modules, flags, strict=True):
             module.training = training
