@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 from camshaft import Engine, EventEnum, Events, Stage
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[3] / "docs"
 SVG = "{http://www.w3.org/2000/svg}"
 
 

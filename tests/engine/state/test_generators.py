@@ -38,7 +38,7 @@ def test_each_generator_of_a_loader_is_found_once():
 
 
 def test_it_works_where_neither_numpy_nor_torch_is_loaded(tmp_path):
-    source = __import__("camshaft.engine.state.generators").engine.rng.__file__
+    source = sys.modules[capture.__module__].__file__
     script = (
         "import sys, random, runpy\n"
         f"rng = runpy.run_path({source!r})\n"
