@@ -16,7 +16,7 @@ from contextlib import ExitStack, suppress
 from functools import cached_property
 from pathlib import Path
 from textwrap import dedent
-from threading import Lock
+from threading import Lock, Thread
 
 import pytest
 
@@ -34,11 +34,15 @@ class Process:
         return self
 
     def __exit__(self, kind, error, trace):
-        if kind is not None:
-            self.send_signal(signal.SIGKILL, group=True)
-        self.wait()
-        for file in (self.stdout, self.stderr, self._answer):
-            file.close()
+        try:
+            if kind is None:
+                self.wait()
+        finally:
+            if kind or self.returncode is None:
+                self.send_signal(signal.SIGKILL, group=True)
+                self.wait()
+            for file in (self.stdout, self.stderr, self._answer):
+                file.close()
 
     def wait(self, timeout=None):
         """Wait for the end; the exit code, negative after a signal, or None if it still runs."""
@@ -58,9 +62,12 @@ class Process:
 
     def communicate(self):
         """What it and its children write from here on to their end, as a pair of texts."""
-        with ThreadPoolExecutor(1) as pool:
-            errors = pool.submit(self.stderr.read)
-            return self.stdout.read(), errors.result()
+        errors = []
+        reader = Thread(target=lambda: errors.append(self.stderr.read()), daemon=True)
+        reader.start()
+        output = self.stdout.read()
+        reader.join()
+        return output, errors[0]
 
     def result(self):
         """Wait for the end; the exit code and all that was written."""
@@ -119,7 +126,7 @@ class Processes:
             **{"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0"},
             **dict(env),
         }
-        with ExitStack() as stack, ThreadPoolExecutor(count) as pool:
+        with ThreadPoolExecutor(count) as pool, ExitStack() as stack:
             processes = [
                 stack.enter_context(
                     self.start(

@@ -7,7 +7,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from contextlib import contextmanager
 
@@ -316,11 +315,10 @@ if __name__ == "__main__":
 """
 
 
-def test_a_server_that_makes_workers_holds_no_signal_back_from_other_processes(tmp_path):
+def test_a_server_that_makes_workers_holds_no_signal_back_from_other_processes(processes, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
-    result = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=100)
-    assert result.stdout == "[]\n", result.stderr
+    assert processes.run(script).stdout == "[]\n"
 
 
 @pytest.mark.parametrize("context", ["fork", "forkserver"])

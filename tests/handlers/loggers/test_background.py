@@ -1,11 +1,8 @@
 """Trackers that are slow, away or broken."""
 
 import pickle
-import subprocess
-import sys
 import threading
 import time
-from textwrap import dedent
 
 import pytest
 
@@ -139,7 +136,7 @@ def test_a_run_that_fails_ends_its_loggers_too():
 
 
 @pytest.mark.parametrize("where", ["__init__", "write", "close"])
-def test_loggers_that_sleep_for_minutes_do_not_keep_the_process(where, tmp_path):
+def test_loggers_that_sleep_for_minutes_do_not_keep_the_process(processes, where):
     script = """
         import logging, sys, time
         from camshaft import Engine, Events
@@ -167,9 +164,7 @@ def test_loggers_that_sleep_for_minutes_do_not_keep_the_process(where, tmp_path)
         print(engine.run(range(100), max_epochs=1).iteration)
         print(time.monotonic() - waited[0])
     """
-    command = [sys.executable, "-c", dedent(script), where]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert result.returncode == 0, result.stderr
+    result = processes.run(script, where, fresh=where == "write")
     iteration, waited = result.stdout.split()
     assert iteration == "100"
     assert float(waited) < 30  # 5 for all three together, on a machine that is not asleep
