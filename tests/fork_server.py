@@ -36,12 +36,13 @@ def serve(requests):
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             *streams, answer = descriptors
             if (process := os.fork()) == 0:
+                os.setsid()
+                os.write(answer, f"{os.getpid()}\n".encode())
                 os.close(answer)
                 requests.detach()  # standard input takes its number
                 return json.loads(message), streams
             for stream in streams:
                 os.close(stream)
-            os.write(answer, f"{process}\n".encode())
             code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
             os.write(answer, f"{code}\n".encode())
             os._exit(0)
@@ -51,7 +52,6 @@ def serve(requests):
 
 def become(request, streams):
     """Run a script, as a fresh interpreter does or, if asked for, in one."""
-    os.setsid()
     for number, stream in enumerate([os.open(os.devnull, os.O_RDONLY), *streams]):
         os.dup2(stream, number)
         os.close(stream)
