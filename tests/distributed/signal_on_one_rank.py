@@ -19,7 +19,7 @@ rank = idist.get_rank()
 
 def process(state, batch):
     if rank == 0:
-        now = state.moments.began + 10 * state.iteration
+        now = state.control.began + 10 * state.iteration
         time.monotonic = lambda: now
 
 
