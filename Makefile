@@ -2,6 +2,8 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
+# A process a core. The one that is done first takes over half of what another has still to do.
+PYTEST = $(BIN)/pytest --numprocesses logical --maxprocesses 8 --dist worksteal
 
 # The editable install links module by module, so it is renewed when one comes or goes.
 MODULES := $(sort $(wildcard *.py) $(shell find engine handlers -type f -not -name '*.pyc'))
@@ -9,7 +11,7 @@ KEY := $(shell { echo $(MODULES); cat pyproject.toml constraints.txt; } | cksum 
 INSTALL = $(BIN)/pip install --quiet --constraint constraints.txt \
 	--config-settings editable_mode=strict --editable
 
-.PHONY: help demo test lint bench picture browser soak clean
+.PHONY: help demo test slow lint bench picture browser soak clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile
@@ -17,8 +19,11 @@ help:  ## list the targets
 demo: .venv/dev-$(KEY)  ## train a digits classifier, a few seconds on a CPU
 	$(BIN)/python examples/digits.py
 
-test: .venv/dev-$(KEY)  ## run the tests
-	$(BIN)/pytest
+test: .venv/dev-$(KEY)  ## run the tests that show each behaviour once, in a few minutes
+	$(PYTEST)
+
+slow: .venv/dev-$(KEY)  ## run the tests that show more of the same: combinations, kills, browsers
+	$(PYTEST) -m 'slow and not soak'
 
 lint: .venv/dev-$(KEY)  ## check style, format and types
 	$(BIN)/ruff check

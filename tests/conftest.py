@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from functools import cached_property
@@ -20,6 +21,7 @@ from threading import Lock, Thread
 
 import pytest
 
+LEFT_OUT = pytest.StashKey[Counter]()
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is imported, so before it is
 
 
@@ -155,3 +157,29 @@ def processes():
     running = Processes()
     yield running
     running.end()
+
+
+def pytest_configure(config):
+    config.stash[LEFT_OUT] = Counter()
+
+
+def pytest_deselected(items):
+    for item in items:
+        marks = {mark.name for mark in item.iter_markers()}
+        item.config.stash[LEFT_OUT].update([each for each in ("soak", "slow") if each in marks][:1])
+
+
+def pytest_sessionfinish(session):
+    if output := getattr(session.config, "workeroutput", None):
+        output["left out"] = dict(session.config.stash[LEFT_OUT])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    """Each worker of pytest-xdist has left out the same tests."""
+    node.config.stash[LEFT_OUT] = Counter(node.workeroutput.get("left out", {}))
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    for name, count in config.stash[LEFT_OUT].items():
+        terminalreporter.write_line(f"left out: {count} tests marked {name} (make {name})")
