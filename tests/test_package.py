@@ -18,7 +18,8 @@ PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 MODULES = [
     path.relative_to(ROOT)
     for pattern in ("__*__.py", "engine/**/*.py", "handlers/**/*.py")
-    for path in ROOT.glob(pattern)
+    for ending in ("", "i")
+    for path in ROOT.glob(pattern + ending)
 ]
 ASSETS = [path.relative_to(ROOT) for path in ROOT.glob("handlers/report/assets/*")]
 
