@@ -21,7 +21,9 @@ def alone(processes, tmp_path_factory):
     return results(processes, tmp_path_factory.mktemp("alone"), 1)[0]
 
 
-@pytest.mark.parametrize("count", [2, 3, pytest.param(4, marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    "count", [2, pytest.param(3, marks=pytest.mark.slow), pytest.param(4, marks=pytest.mark.soak)]
+)
 def test_loss_accuracy_and_what_is_collected_are_those_of_one_rank(
     alone, processes, tmp_path, count
 ):

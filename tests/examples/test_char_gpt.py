@@ -30,6 +30,7 @@ def test_in_forty_steps_it_learns_which_characters_there_are(whole):
     assert rows(directory)[-1]["step"] == 40
 
 
+@pytest.mark.slow
 def test_asked_to_stop_it_carries_on_as_the_same_run(whole, processes, tmp_path):
     with processes.start(EXAMPLE, "--directory", tmp_path, *SHORT) as process:
         while not (tmp_path / "rows.jsonl").exists() and process.poll() is None:

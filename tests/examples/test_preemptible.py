@@ -62,6 +62,7 @@ def test_killed_with_its_workers_and_run_again_it_is_the_same_run(processes, tmp
     check_equal(tmp_path, expected)
 
 
+@pytest.mark.slow
 def test_run_in_parts_by_the_clock_it_is_the_same_run(processes, tmp_path, whole):
     expected, printed = whole
     command = (EXAMPLE, "--directory", tmp_path, "--workers", 0)

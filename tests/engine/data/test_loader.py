@@ -99,8 +99,16 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(
+    ("kind", "workers"),
+    [
+        *((kind, 0) for kind in KINDS),
+        *(
+            pytest.param(kind, 2, marks=() if kind == "shuffle" else pytest.mark.slow)
+            for kind in KINDS
+        ),
+    ],
+)
 def test_a_run_left_anywhere_and_carried_on_by_new_loaders_sees_the_same(kind, workers):
     def make():
         return DataLoader(Augmented(), num_workers=workers, **KINDS[kind])

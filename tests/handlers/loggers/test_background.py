@@ -135,7 +135,10 @@ def test_a_run_that_fails_ends_its_loggers_too():
     assert board.calls[-1] == "close"
 
 
-@pytest.mark.parametrize("where", ["__init__", "write", "close"])
+@pytest.mark.parametrize(
+    "where",
+    ["write", *(pytest.param(each, marks=pytest.mark.slow) for each in ("__init__", "close"))],
+)
 def test_loggers_that_sleep_for_minutes_do_not_keep_the_process(processes, where):
     script = """
         import logging, sys, time

@@ -135,6 +135,7 @@ print(lines["VmHWM"].split()[0])
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="Linux tells the peak there")
 @pytest.mark.parametrize("background", [True, False])
 def test_a_resumed_run_never_needs_more_memory_than_a_fresh_one(processes, tmp_path, background):
