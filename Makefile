@@ -26,7 +26,7 @@ demo: .venv/demo-$(KEY)  ## train a digits classifier, a few seconds on a CPU
 test: .venv/dev-$(KEY)  ## run the tests that show each behaviour once, in a few minutes
 	$(PYTEST)
 
-slow: .venv/dev-$(KEY)  ## run the tests that show more of the same: combinations, kills, browsers
+slow: .venv/dev-$(KEY)  ## run the tests that show more of the same: combinations, repeated kills, mypy
 	$(PYTEST) -m 'slow and not soak'
 
 lint: .venv/dev-$(KEY)  ## check style, format and types
