@@ -59,17 +59,17 @@ class Collect:
 
     def begin(self, state: State[Any, Any]) -> None:
         """Begin a new epoch."""
-        state.recall(self, Rows).parts.clear()
+        state.recall(self, Collected).parts.clear()
 
     def take(self, state: State[Any, Any]) -> None:
         """Keep what is selected of this batch."""
         selected = (self.select or _prediction_and_target)(state.output)
         kept = tree_map_only(Tensor, self._keep, _rows(selected))
-        state.recall(self, Rows).parts.append(kept)
+        state.recall(self, Collected).parts.append(kept)
 
     def gather(self, state: State[Any, Any]) -> None:
         """Join what all ranks have kept in `state.collected`."""
-        rows = state.recall(self, Rows)
+        rows = state.recall(self, Collected)
         own = rows.joined()
         rows.parts.clear()
         found = [each for each in ranks.gathered(own) if each is not None]
@@ -83,7 +83,7 @@ class Collect:
 
 
 @dataclass
-class Rows:
+class Collected:
     """What was kept so far: for each batch a mapping or tuple of tensors and lists."""
 
     parts: list[Any] = field(default_factory=list)

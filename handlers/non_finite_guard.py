@@ -195,7 +195,7 @@ def _teach(state: State[Any, Any], step: int, times: int) -> str:
     again = f" ({times} times in a row)" if times > 1 else ""
     return (
         f"the gradients or the loss of step {step} are not finite{again}; the run is in iteration "
-        f"{state.iteration} and its weights are those of before that step. Look at the batch in "
+        f"{state.iteration} and its weights are as before that step. Look at the batch in "
         "state.batch, at the learning rate and at the gradient norm (GradNorm), or carry on from "
         "the last checkpoint"
     )

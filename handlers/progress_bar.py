@@ -98,7 +98,7 @@ class ProgressBar:
         """Warn of names that no metric has."""
         if missing := [name for name in self.metrics if name not in state.metrics]:
             known = ", ".join(map(repr, state.metrics)) or "none"
-            logger.warning("ProgressBar: no metric was called %r; there is: %s", missing, known)
+            logger.warning("ProgressBar: no metric is called %r; known: %s", missing, known)
 
     def close(self, state: State[Any, Any]) -> None:
         """End the display, without reading a metric: the device may have failed."""

@@ -12,7 +12,7 @@ from torch.nn import Module, Parameter
 from ...engine import Engine, EventEnum, Events, Stage, State, Trigger
 from ...engine.modules import unwrap
 from ..common import module_of
-from .patterns import Pattern, known, label, matches
+from .patterns import Pattern, group_name, known, matches
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +54,7 @@ class Freeze:
 
     def __post_init__(self) -> None:
         """Name the handler after the pattern."""
-        object.__setattr__(self, "name", label(self.pattern))
+        object.__setattr__(self, "name", group_name(self.pattern))
 
     def attach(self, engine: Engine[Any, Any]) -> None:
         """Freeze and thaw by the triggers, before other handlers of the moment."""

@@ -27,10 +27,10 @@ def matches(pattern: Pattern, name: str, parameter: Parameter) -> bool:
     return pattern(name, parameter)
 
 
-def label(pattern: Pattern) -> str:
+def group_name(pattern: Pattern) -> str:
     """The name of a group of these parameters: `"backbone"` for `"backbone.*"`.
 
-    >>> label("backbone.*"), label("*.bias")
+    >>> group_name("backbone.*"), group_name("*.bias")
     ('backbone', '*.bias')
     """
     if isinstance(pattern, str):
