@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from ..engine.engine import Engine
 from ..engine.events import Events
 from ..engine.state.state import State
-from ..engine.update.gradients import parameters_of
+from ..engine.update import parameters_of
 
 
 @dataclass(frozen=True, eq=False)

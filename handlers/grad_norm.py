@@ -12,7 +12,7 @@ from ..engine import ranks
 from ..engine.engine import Engine
 from ..engine.events import EventEnum, Events, Stage, Trigger
 from ..engine.state.state import State
-from ..engine.update.gradients import gradients_of, norm
+from ..engine.update import gradients_of, norm_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +64,7 @@ class GradNorm:
             )
         if self.optimizer is not None and optimizer is not self.optimizer:
             return
-        value = state.metrics[self.metric] = norm(gradients_of(optimizer), self.norm_type)
+        value = state.metrics[self.metric] = norm_of(gradients_of(optimizer), self.norm_type)
         if self.check:
             _compare(ranks.gathered(float(value)), state.step + 1)
 

@@ -15,7 +15,7 @@ from ..engine.engine import Engine
 from ..engine.events import Events, Stage
 from ..engine.modules.weights import buffers_in_training
 from ..engine.state.state import State
-from ..engine.update.gradients import gradients_of, is_broken
+from ..engine.update import gradients_of, non_finite
 
 POLICIES = ("raise", "stop", "skip", "retry")
 
@@ -106,7 +106,7 @@ class NonFiniteGuard:
 
     def keep_buffers(self, state: State[Any, Any]) -> None:
         """Copy what a forward pass over bad data would spoil, such as running means."""
-        if state.is_running and not state.step_under_way.windows:  # between two steps
+        if state.is_running and not state.step_under_way.is_open:  # between two steps
             state.recall(self, Verdict, saved=False).copy(state.engine.objects.values())
 
     def put_buffers_back(self, state: State[Any, Any]) -> None:
@@ -123,7 +123,7 @@ class NonFiniteGuard:
 
     def _is_bad(self, state: State[Any, Any], judged: Judged) -> Tensor:
         """1.0 or more on every rank if something is not finite on one, without waiting for it."""
-        bad = is_broken(gradients_of(state.optimizer))
+        bad = non_finite(gradients_of(state.optimizer))
         new = state.metrics.since(judged.writes)
         judged.writes = state.metrics.writes
         if self.monitor in new:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from ...engine import ranks
 from ...engine.engine import Engine
 from ...engine.events import EventEnum, Events, Stage, Trigger
-from ...engine.means import length_of
+from ...engine.means import first_length
 from ...engine.state.state import State
 from ..common.scalars import scalars
 from .flops import Counter, Flops, peak_of_device
@@ -49,7 +49,7 @@ class Throughput:
     ['data_time', 'step_time', 'samples_per_second']
     """
 
-    samples: Count = length_of
+    samples: Count = first_length
     tokens: Count | None = None
     flops: Count | Literal["measure"] | None = None
     peak_flops: float | None = None

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...engine.engine import Engine
 from ...engine.events import EventEnum, Events, Stage, Trigger
-from ...engine.means import Means, Weight, Window, mean_over_ranks, weight_of
+from ...engine.means import LastValues, Means, Weight, mean_over_ranks, weight_of
 from ...engine.state.state import State
 
 OFTEN = Events.ITERATION_COMPLETED(every=50) | Events.EPOCH_COMPLETED | Events.COMPLETED
@@ -115,7 +115,7 @@ class Average:
 
     def _begin(self) -> Running:
         if self.over is not None:
-            return Running(Window(self.over, skip_nan=self.skip_nan))
+            return Running(LastValues(self.over, skip_nan=self.skip_nan))
         return Running(Means(self.decay or 1.0, skip_nan=self.skip_nan))
 
 
@@ -123,5 +123,5 @@ class Average:
 class Running:
     """The values so far, and which write of the metric was the latest of them."""
 
-    sums: Means | Window
+    sums: Means | LastValues
     looked_at: int = 0

@@ -9,7 +9,7 @@ from torch.optim import Optimizer
 
 from ...engine.events import Events
 from ...engine.state.state import State
-from ...engine.update.update import Update
+from ...engine.update import Update
 
 
 @dataclass(frozen=True)
