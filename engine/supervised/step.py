@@ -159,7 +159,7 @@ def parallel_of(model: Module) -> DistributedDataParallel | None:
 
 @contextmanager
 def _without_sending_buffers(model: Module) -> Generator[None]:
-    """Let a compiled `DistributedDataParallel` send no buffers, so that no rank waits for others."""
+    """Let a compiled model on several ranks send no buffers, so that no rank waits for others."""
     if (parallel := parallel_of(model)) is None:
         yield
         return

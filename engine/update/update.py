@@ -190,7 +190,7 @@ class Update:
             if window is not None:
                 window.check(weight)
             self.backward(state, loss)
-        self.advance(state, loss, weight=weight, closure=closure)
+        self.advance(state, loss, weight, closure)
 
     def micro_batch(
         self, state: State[Any, Any], *, more: bool = False
@@ -237,7 +237,6 @@ class Update:
         self,
         state: State[Any, Any],
         loss: Tensor | None,
-        *,
         weight: Tensor | float | None = None,
         closure: Closure | None = None,
     ) -> None:
@@ -250,37 +249,30 @@ class Update:
     def close(self, state: State[Any, Any]) -> None:
         """Close the window: step with the mean over what it holds, if it holds any gradients."""
         window: Window = state.step_under_way.windows.pop(self)
-        device = None
-        if self.averages_at_close:
-            if not ranks.any_rank(window.count > 0):
-                return
-            device = parameters_of(self.optimizer)[0].device
-        elif not window.count:
+        at_close, device = self.averages_at_close, None
+        if not (ranks.any_rank(window.count > 0) if at_close else window.count):
             return
-        if self.sync is not None and (window.needs_reduce or self.averages_at_close):
+        if self.sync is not None and (at_close or window.needs_reduce):
             self.sync.average()
+        if at_close:
+            device = parameters_of(self.optimizer)[0].device
         factor, evaluation = window.factor(device), None
-        if window.closures:
-            evaluation = Evaluation(
-                self.optimizer, self._clear, window.closures, window.loss, factor
-            )
+        if closures := window.closures:
+            evaluation = Evaluation(self.optimizer, self._clear, closures, window.loss, factor)
         self._step(state, factor, evaluation)
 
-    def copy(self, state: State[Any, Any]) -> Callable[[], None]:
+    def copy(self, state: State[Any, Any]) -> Callable[[], object]:
         """Copy the open window and its gradients; return what puts them back, however often."""
         windows = state.step_under_way.windows
-        window = kept = None
-        if self in windows:
-            window = replace(windows[self])
-            parameters = parameters_of(self.optimizer)
-            kept = [(each, None if each.grad is None else each.grad.clone()) for each in parameters]
+        if self not in windows:
+            return lambda: windows.pop(self, None)
+        window, parameters = replace(windows[self]), parameters_of(self.optimizer)
+        kept = [None if each.grad is None else each.grad.clone() for each in parameters]
 
         def put_back() -> None:
-            windows.pop(self, None)
-            if window is not None and kept is not None:
-                windows[self] = replace(window)
-                for parameter, gradient in kept:
-                    parameter.grad = None if gradient is None else gradient.clone()
+            windows[self] = replace(window)
+            for parameter, gradient in zip(parameters, kept, strict=True):
+                parameter.grad = None if gradient is None else gradient.clone()
 
         return put_back
 

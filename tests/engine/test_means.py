@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from camshaft.engine.means import Means, LastValues, flat, mean_over_ranks, samples_of, weight_of
+from camshaft.engine.means import LastValues, Means, flat, mean_over_ranks, samples_of, weight_of
 from camshaft.engine.supervised import Output
 
 PAIRS = st.lists(st.tuples(st.floats(-1e6, 1e6), st.integers(1, 1000)), min_size=1, max_size=30)

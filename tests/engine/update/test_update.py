@@ -11,12 +11,13 @@ def one_weight(lr=1.0, value=0.0):
     return weight, torch.optim.SGD([weight], lr=lr)
 
 
-def run(update, losses, max_epochs=1, **limits):
-    """Run an engine whose losses are `loss(batch)`; return the gradient of each step."""
+def run(update, losses):
+    """An engine that updates by `losses(batch)`, a loss and perhaps its weight; its gradients."""
     gradients = []
 
     def process(state, batch):
-        update(state, *losses(batch))
+        loss, *weight = losses(batch)
+        update(state, loss, weight=weight[0] if weight else None)
 
     engine = Engine(process)
 
@@ -350,7 +351,7 @@ def test_a_micro_batch_without_a_loss_takes_its_place_and_counts_for_nothing(ski
     assert gradients == [sum(values[i] for i in own) / len(own) for own in windows if own]
     assert (state.step, state.iteration) == (len(gradients), 5)
     assert state.counts[Events.STEP_SKIPPED] == 0
-    assert not state.step_under_way.windows
+    assert not state.step_under_way.is_open
 
 
 def test_a_batch_without_a_loss_makes_no_step_where_nothing_is_accumulated():
@@ -428,6 +429,16 @@ def test_an_optimizer_that_evaluates_again_gets_the_loss_of_the_window(search, a
     assert torch.allclose(weight, expected, rtol=0, atol=1e-9)
     assert len(calls) == len(evaluations) * accumulate  # not one evaluation more
     assert ready == list(range(state.step))  # once a step, with the first evaluation's gradients
+
+
+@pytest.mark.parametrize(
+    ("kind", "needs"),
+    [(torch.optim.SGD, False), (torch.optim.AdamW, False), (torch.optim.LBFGS, True)],
+)
+def test_an_optimizer_that_needs_a_closure_is_known_by_its_signature(kind, needs):
+    optimizer = kind([one_weight()[0]])
+    torch.optim.lr_scheduler.StepLR(optimizer, 1)  # which wraps step()
+    assert Update(optimizer).needs_closure is needs
 
 
 def test_such_an_optimizer_without_a_closure_is_an_error_that_names_the_remedy():
