@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from functools import cached_property
 from itertools import count
 from typing import Any, Generic, Protocol, Self, TypeVar
@@ -23,10 +23,10 @@ Result = TypeVar("Result")
 
 
 class Handler(Protocol):
-    """Anything that attaches itself to an engine, mostly by one or two calls of `engine.on`.
+    """An object that attaches itself to an engine, mostly by one or two calls of `engine.on`.
 
-    A handler is a plain value: what it remembers of a run it asks of the state, by
-    `state.recall`. One with an attribute `rank` is attached on that rank only.
+    A handler is a plain value: its memory of a run lives in the state, see `State.recall`. A
+    handler with an attribute `rank` is attached on that rank only.
     """
 
     def attach(self, engine: Engine[Any, Any], /) -> None:
@@ -273,12 +273,11 @@ class Engine(Generic[Batch, Output]):
         with modules.untouched(self.objects, data, seed), self.using(weights or {}):
             return Loop(engine, engine.process, Moments(engine.signals), state, data).run()
 
-    @contextmanager
-    def using(self, weights: str | Mapping[str, str]) -> Generator[None]:
-        """For the length of a `with`, let a module of `objects` hold the weights of another one.
+    def using(self, weights: str | Mapping[str, str]) -> AbstractContextManager[None]:
+        """Within a `with` block, let a module of `objects` hold the weights of another one.
 
         A checkpoint that is written inside has the weights of each where they belong. Do not
-        train inside: what the module holds afterwards is what it held before.
+        train inside: afterwards the module holds what it held before.
 
         Args:
             weights: The name of the object to take, such as `"ema"`, for `"model"`; or such names
@@ -287,21 +286,7 @@ class Engine(Generic[Batch, Output]):
         Raises:
             ValueError: There is no such object, or its weights have other names or shapes.
         """
-        pairs = {"model": weights} if isinstance(weights, str) else weights
-        for name in [*pairs, *pairs.values()]:
-            if not hasattr(self.objects.get(name), "parameters"):
-                known = [n for n, each in self.objects.items() if hasattr(each, "parameters")]
-                raise ValueError(
-                    f"weights={weights!r}: needs {name!r} to be a module among the engine's "
-                    f"objects; those are {', '.join(map(repr, known)) or 'none'}. Averages come "
-                    "from EMA or SWA; for a module that is not called 'model', write weights="
-                    "{'generator': 'ema'}"
-                )
-        with ExitStack() as stack:
-            for borrower, owner in pairs.items():
-                one, other = self.objects[borrower], self.objects[owner]
-                stack.enter_context(modules.lend(one, other, self.lent))
-            yield
+        return modules.using(weights, self.objects, self.lent)
 
     def describe(self) -> Description:
         """Every moment: who is called, when, in which order, and where it is written.
@@ -320,7 +305,7 @@ class Engine(Generic[Batch, Output]):
     ) -> Trace:
         """List what a run would call, without a model: no handler and no process is called.
 
-        Conditions on counts are known beforehand and `when=` is taken to be true; `seconds=` is
+        Conditions on counts are known beforehand and `where=` is taken to be true; `seconds=` is
         left out, and so is what a handler would do, such as stopping the run or saving.
 
         Args:
@@ -365,9 +350,10 @@ class Engine(Generic[Batch, Output]):
 
     def _attach(self, handler: Handler) -> None:
         """Name a handler after its class and what it is about, and let it attach itself."""
-        about = getattr(handler, "monitor", None) or getattr(handler, "name", None)
+        given = (getattr(handler, word, None) for word in ("monitor", "name", "object"))
+        about = next((each for each in given if each and isinstance(each, str)), None)
         kind = type(handler).__name__
-        name = self._free(f"{kind}({about})" if isinstance(about, str) else kind)
+        name = self._free(f"{kind}({about})" if about else kind)
         self.handlers[name], self._names[id(handler)] = handler, name
         outer, self._local = self._local, self._local or hasattr(handler, "rank")
         try:

@@ -1,4 +1,4 @@
-"""Torch's `DataLoader`, read from any batch on, with random numbers that belong to the batch."""
+"""Torch's `DataLoader`, read from any batch on, with random numbers seeded by the batch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .workers import Preparation, Seeded, blocked, caught_signals, is_forked
 
 
 def is_plain(data: object) -> TypeGuard[DataLoader[Any]]:
-    """True for a loader that is iterated in the way of torch's own, and not in one of its own."""
+    """True for a `DataLoader` that does not override how torch iterates it."""
     return isinstance(data, DataLoader) and all(
         getattr(type(data), name) is getattr(DataLoader, name)
         for name in ("__iter__", "_get_iterator", "_index_sampler")
@@ -27,21 +27,21 @@ def is_plain(data: object) -> TypeGuard[DataLoader[Any]]:
 
 
 class Loader(Replayed[Any]):
-    """A `DataLoader`, which is left as it is: what is iterated is a copy with parts of our own.
+    """A `DataLoader`, read through a copy that has our own sampler and data set wrapper.
 
-    Of a data set with indices, those of the consumed batches are drawn and thrown away, and no
-    sample is loaded. What workers draw at random depends on the run's seed, the pass and the
-    batch's place in it, whatever the number of workers. An iterable data set is read again.
+    To skip consumed batches, their indices are drawn and dropped; no sample is loaded. The random
+    numbers of workers depend on the run's seed, the pass and the batch's number in it, and not on
+    the number of workers. An iterable data set is read again. The user's loader is not changed.
     """
 
     data: DataLoader[Any]
 
     def __init__(self, data: DataLoader[Any], each_once: bool = False) -> None:
-        """Make the copy, or take one from an earlier run whose workers are still there.
+        """Make the copy, or reuse one whose persistent workers are alive from an earlier run.
 
         Args:
             data: The loader.
-            each_once: True to leave out what a sampler repeats to even out the ranks.
+            each_once: True to leave out the samples that a sampler repeats to pad the ranks.
         """
         super().__init__(data)
         self.is_indexed = not isinstance(data.dataset, IterableDataset)
@@ -64,16 +64,16 @@ class Loader(Replayed[Any]):
         indices.begin(consumed, key if self.data.num_workers else None)
         with blocked(caught):
             batches = iterate(self.copy)
-        indices.skip()  # workers have been given their first indices by now, or there are none
+        indices.skip()  # workers, if any, have their first indices by now
         check_length(indices.number, consumed)
         return batches
 
     def length(self) -> int | None:
-        """The batches of a pass: those of the loader, unless some samples are left out."""
+        """The number of batches of a pass, without the samples that are left out."""
         return length_of(_indices(self.copy).sampler) if self.is_cut else super().length()
 
     def sizes(self) -> dict[str, int]:
-        """The batches, if their number is known; samples and batch size, or a stream's workers."""
+        """The numbers of batches and samples, the batch size, and the workers of a stream."""
         sizes = super().sizes()
         if self.is_indexed:
             sizes.pop("workers", None)
@@ -84,7 +84,7 @@ class Loader(Replayed[Any]):
         return sizes
 
     def doubts(self) -> list[str]:
-        """Randomness that lives in the workers alone, and an order that nobody decides."""
+        """Random generators that only workers hold, and batches in an undefined order."""
         found = [] if self.is_indexed else super().doubts()
         if self.data.num_workers and not getattr(self.data, "in_order", True):
             found.append("in_order=False hands batches out as they come; use in_order=True")
@@ -102,10 +102,10 @@ class Loader(Replayed[Any]):
             IDLE[self.data] = self.copy
 
     def _renew(self) -> frozenset[int]:
-        """Take over what was changed on the loader since; tell what to hold back for new workers.
+        """Copy changes of the user's loader; return the signals to block while workers start.
 
-        These leave the signals to us. Forked ones are born with our handlers for them; to others
-        the block would stick, and to the server that makes them.
+        Workers leave these signals to the main process. Only forked workers inherit our handlers
+        and need the block; in others, and in a fork server, the block would stay.
         """
         kept = {name: vars(self.copy)[name] for name in OWN}
         vars(self.copy).update(vars(self.data), **kept)
@@ -115,15 +115,19 @@ class Loader(Replayed[Any]):
 
 
 IDLE: WeakKeyDictionary[DataLoader[Any], DataLoader[Any]] = WeakKeyDictionary()
-"""The copies of loaders with persistent workers that no run is reading now."""
+"""The copies of loaders whose persistent workers wait for the next run.
+
+This table is process-wide because the workers outlive each run and each engine; an entry ends with
+its loader.
+"""
 
 OWN = ("_iterator", "dataset", "sampler", "batch_sampler")
-"""What a copy has for itself."""
+"""The attributes in which a copy differs from the user's loader."""
 
 
 def _copy_of(data: DataLoader[Any]) -> DataLoader[Any]:
     twin = copy.copy(data)
-    parts: dict[str, Any] = {"_iterator": None}  # a loader lets nobody set these, so not by name
+    parts: dict[str, Any] = {"_iterator": None}  # set in vars(), since a loader refuses to set them
     if not isinstance(data.dataset, IterableDataset):
         if data.num_workers:
             parts["dataset"] = Seeded(data.dataset)
@@ -139,46 +143,46 @@ def _indices(twin: DataLoader[Any]) -> Indices:
 
 
 class Indices:
-    """The indices of each batch of a pass, from any batch on, with the seed of each."""
+    """The indices of each batch of a pass, from any batch on, with a seed for each batch."""
 
     def __init__(self, sampler: Iterable[Any]) -> None:
-        """Take the indices from `sampler`: of a batch each, or one by one."""
+        """Read `sampler`, which gives the indices of a batch each, or single indices."""
         self.sampler = sampler
         self.begin(0, None)
 
     def begin(self, first: int, key: tuple[int, ...] | None) -> None:
-        """Begin the next pass behind the `first` batches; without a `key` nothing is seeded."""
+        """Begin the next pass after the `first` batches; without a `key` give no seeds."""
         self.first, self.key = first, key
         self.number = 0
-        self._row: Iterator[Any] = iter(())
+        self._indices: Iterator[Any] = iter(())
 
     def skip(self) -> None:
-        """Draw what is skipped, if that has not happened so far."""
+        """Draw the indices of the skipped batches, unless that has happened."""
         missing = max(0, self.first - self.number)
         if missing and type(self.sampler) is BatchSampler:  # in one go, without making the batches
             size, ones = self.sampler.batch_size, iter(self.sampler.sampler)
             deque(islice(ones, (missing - 1) * size), maxlen=0)
-            # At least one index makes the last batch of those; a short one has no more.
+            # One index is enough for the last skipped batch, which may be short.
             self.number += missing if _skip(ones, 1) else 0
             deque(islice(ones, size - 1), maxlen=0)
-            self._row = iter(BatchSampler(ones, size, self.sampler.drop_last))
+            self._indices = iter(BatchSampler(ones, size, self.sampler.drop_last))
         else:
-            self.number += _skip(self._row, missing)
+            self.number += _skip(self._indices, missing)
 
     def __iter__(self) -> Iterator[Any]:
-        """Begin to draw; a loader may do so twice for a pass, and reads the second one."""
-        self._row, self.number = iter(self.sampler), 0
+        """Begin to draw; a loader may call this twice for a pass, and uses the second iterator."""
+        self._indices, self.number = iter(self.sampler), 0
         return self._rest()
 
     def _rest(self) -> Iterator[Any]:
         self.skip()
-        for indices in self._row:
+        for indices in self._indices:
             self.number += 1
             yield indices if self.key is None else (seed_of(*self.key, self.number), indices)
 
 
-def _skip(row: Iterator[Any], most: int) -> int:
-    """Take that many, as fast as can be; return how many there were."""
+def _skip(items: Iterator[Any], most: int) -> int:
+    """Skip so many items of an iterator, fast; return how many there were."""
     found = count()
-    deque(zip(islice(row, most), found, strict=False), maxlen=0)
+    deque(zip(islice(items, most), found, strict=False), maxlen=0)
     return next(found)

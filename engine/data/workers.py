@@ -20,11 +20,11 @@ STOPPING = tuple(
     for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2")
     if hasattr(signal, name)
 )
-"""The signals by which somebody asks a job to end."""
+"""The signals that ask a job to end."""
 
 
 class Seeded:
-    """A data set in a worker, whose random numbers begin anew with each batch."""
+    """A data set in a worker, which seeds the random generators before each batch."""
 
     def __init__(self, dataset: Any) -> None:
         """Read from `dataset`."""
@@ -39,7 +39,7 @@ class Seeded:
         return [self.dataset[index] for index in indices]
 
     def __getitem__(self, one: tuple[int, Any]) -> Any:
-        """The sample of a loader that makes no batches, or one that is a batch by itself."""
+        """One sample, of a loader that makes no batches."""
         seed, index = one
         seed_all(seed)
         return self.dataset[index]
@@ -47,37 +47,38 @@ class Seeded:
 
 @dataclass(frozen=True)
 class Preparation:
-    """What each worker does before its first batch.
+    """Prepares a worker before its first batch: a `worker_init_fn`.
 
-    The signals that the main process deals with are left to it: a group's signal reaches the
-    workers as well, and their death would end the run before it can save.
+    A signal to the process group also reaches the workers. They leave it to the main process,
+    since a dead worker would end the run before it can save.
     """
 
     own: Callable[[int], object] | None
-    """The loader's `worker_init_fn`, which sees the data set that it knows."""
+    """The user's `worker_init_fn`, which sees the user's own data set."""
     caught: frozenset[int]
-    """Blocked already in a worker that was forked."""
+    """The signals that the main process handles; a forked worker is born with them blocked."""
 
     def __call__(self, worker: int) -> None:
-        """Leave the signals alone, then do what the loader's owner wants."""
+        """Give up the signals, then call the user's function."""
         for number in self.caught - {signal.SIGTERM}:
             signal.signal(number, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, self.caught - {signal.SIGTERM})
         if signal.SIGTERM in self.caught:
-            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # in one that was not forked
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # in a spawned worker
             Thread(target=_end_with_parent, daemon=True).start()
         info = get_worker_info()
         if info is not None and isinstance(info.dataset, Seeded):
-            object.__setattr__(info, "dataset", info.dataset.dataset)  # it refuses by itself
+            object.__setattr__(
+                info, "dataset", info.dataset.dataset
+            )  # since its own __setattr__ refuses
         if self.own is not None:
             self.own(worker)
 
 
 def _end_with_parent() -> None:
-    """End this worker when its parent asks, as one that gives up on it does; nobody else may."""
-    parent = (
-        multiprocessing.parent_process()
-    )  # with a fork server, not the process that made this one
+    """End this worker when its parent sends SIGTERM; ignore SIGTERM from other processes."""
+    # With a fork server, this is not the process that forked the worker.
+    parent = multiprocessing.parent_process()
     while parent is not None and signal.sigwaitinfo({signal.SIGTERM}).si_pid != parent.pid:
         pass
     os._exit(0)
@@ -91,7 +92,7 @@ def is_forked(data: DataLoader[Any]) -> bool:
 
 @contextmanager
 def blocked(signals: frozenset[int]) -> Generator[None]:
-    """Hold signals back: what is born meanwhile is never without a plan for them."""
+    """Block signals meanwhile, so that processes started here are never without a handler."""
     if not signals:
         yield
         return
@@ -103,8 +104,8 @@ def blocked(signals: frozenset[int]) -> Generator[None]:
 
 
 def caught_signals() -> frozenset[int]:
-    """Those of the signals for which this process has a handler of its own."""
-    if not hasattr(signal, "sigwaitinfo"):  # nobody could tell there who has sent a signal
+    """The stopping signals for which this process has its own handler."""
+    if not hasattr(signal, "sigwaitinfo"):  # on macOS a process cannot find out who sent a signal
         return frozenset()
     handlers = {number: signal.getsignal(number) for number in STOPPING}
     usual = signal.default_int_handler
