@@ -15,7 +15,7 @@ from torch.nn import Module
 from torch.nn.parallel import DistributedDataParallel
 
 from .. import ranks
-from ..modules.wrappers import uncompiled
+from ..modules import uncompiled
 
 WAYS = ("last", "each", "close")
 
