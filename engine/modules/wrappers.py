@@ -40,7 +40,7 @@ def uncompiled(model: Module) -> Module:
 
 
 def plain_names(module: Module, names: Iterable[str]) -> dict[str, str]:
-    """By name in a module's `state_dict`: the name without wrappers, at any depth.
+    """Map names in a module's `state_dict` to those without wrappers, at any depth.
 
     >>> from torch.nn import DataParallel, Linear, Sequential
     >>> plain_names(Sequential(DataParallel(Linear(2, 1))), ["0.module.weight"])

@@ -163,34 +163,35 @@ class Update:
                 "an update was asked for in an evaluation; write `if state.training:` before it, "
                 "or give the engine a step of its own for that: Engine(..., evaluate=...)"
             )
+        if loss is None and not self.averages_at_close and ranks.is_distributed():
+            raise RuntimeError(
+                "a micro-batch without a loss: the other ranks may have one, and would wait for "
+                "this one's gradients; pass model= and sync='close' to Update, or give a loss of "
+                "zero"
+            )
+        if loss is not None and self.needs_closure and closure is None:
+            raise TypeError(
+                f"{type(self.optimizer).__name__} evaluates the loss several times a step: pass "
+                "update(state, loss, closure=...), a function that computes the loss again"
+            )
         window = state.step_under_way.windows.get(self)
-        if loss is None:
-            if ranks.is_distributed() and not self.averages_at_close:
-                raise RuntimeError(
-                    "a micro-batch without a loss: the other ranks may have one, and would wait "
-                    "for this one's gradients; pass model= and sync='close' to Update, or give a "
-                    "loss of zero"
-                )
-        elif (
-            weight is None
-            and window is None
+        if (
+            loss is not None
+            and weight is None
             and (self.accumulate == 1 or state.is_last_batch)
             and self._is_direct
+            and window is None
         ):
             self._clear()  # gradients that another backward pass or a failed run has left
             (loss if self.scaler is None else self.scaler.scale(loss)).backward()
             self._step(state)
             return
-        else:
-            if self.needs_closure and closure is None:
-                raise TypeError(
-                    f"{type(self.optimizer).__name__} evaluates the loss several times a step: "
-                    "pass update(state, loss, closure=...), a function that computes the loss again"
-                )
-            if window is not None:
-                window.check(weight)
+        window = window or self._open(state)
+        window.add(loss, weight, closure if self.needs_closure else None)
+        if loss is not None:
             self.backward(state, loss)
-        self.advance(state, loss, weight, closure)
+        if window.calls >= self.accumulate or state.is_last_batch:
+            self.close(state)
 
     def micro_batch(
         self, state: State[Any, Any], *, more: bool = False
@@ -233,16 +234,10 @@ class Update:
             del state.step_under_way.windows[self]
             raise
 
-    def advance(
-        self,
-        state: State[Any, Any],
-        loss: Tensor | None,
-        weight: Tensor | float | None = None,
-        closure: Closure | None = None,
-    ) -> None:
+    def advance(self, state: State[Any, Any], loss: Tensor) -> None:
         """Count a micro-batch whose gradients are there; step if its window is complete."""
-        window = state.step_under_way.windows.get(self) or self._open(state)
-        window.add(loss, weight, closure if self.needs_closure else None)
+        window: Window = state.step_under_way.windows[self]
+        window.add(loss)
         if window.calls >= self.accumulate or state.is_last_batch:
             self.close(state)
 
@@ -301,7 +296,7 @@ class Update:
                 f"which averages gradients {self.accumulate} times a step; once is enough: "
                 "Update(optimizer, model=model, ...), with the forward pass and the update in "
                 "`with update.micro_batch(state):`. Where each time is meant, write sync='each'",
-                stacklevel=5,
+                stacklevel=4,
             )
 
     def _step(

@@ -50,22 +50,22 @@ class Window:
         loss.backward()
         self.needs_reduce = self.defers_reduce
 
-    def check(self, weight: Tensor | float | None) -> None:
-        """Refuse a weight where the other micro-batches have none, and the other way round.
+    def add(
+        self,
+        loss: Tensor | None,
+        weight: Tensor | float | None = None,
+        closure: Closure | None = None,
+    ) -> None:
+        """Count one micro-batch; its backward pass is separate.
 
         Raises:
-            ValueError: Only some micro-batches have a weight.
+            ValueError: Some micro-batches have a weight and some have none.
         """
-        if self.count and (weight is None) != (self.weight is None):
+        if loss is not None and self.count and (weight is None) != (self.weight is None):
             raise ValueError(
                 "some micro-batches of this accumulation window have a weight= and some have none; "
                 "give all of them the number of their targets, or none of them"
             )
-
-    def add(
-        self, loss: Tensor | None, weight: Tensor | float | None, closure: Closure | None
-    ) -> None:
-        """Count one micro-batch; if it has a loss, its gradients are there already."""
         self.calls += 1
         if loss is None:
             return
