@@ -90,18 +90,14 @@ class Sync:
             _average(list(group))
 
 
-def find_wrapper(parameters: Iterable[Tensor]) -> DistributedDataParallel | None:
-    """The `DistributedDataParallel` around one of these parameters, if any.
+def is_wrapped(parameters: Iterable[Tensor]) -> bool:
+    """True if a `DistributedDataParallel` holds one of these parameters.
 
-    Parameters do not know it, so this looks through all objects of the process: 0.1 s or more.
+    Parameters do not refer to it, so this looks through all objects of the process: 0.1 s or more.
     """
     wanted = set(map(id, parameters))
-    for each in gc.get_objects():
-        if issubclass(type(each), DistributedDataParallel) and wanted & set(
-            map(id, each.parameters())
-        ):
-            return each  # type: ignore[no-any-return]
-    return None
+    models = (each for each in gc.get_objects() if issubclass(type(each), DistributedDataParallel))
+    return any(not wanted.isdisjoint(map(id, model.parameters())) for model in models)
 
 
 def _switch(model: Module) -> Callable[[], AbstractContextManager[Any]] | None:

@@ -17,7 +17,7 @@ from .. import ranks
 from ..events import EventEnum, Events, Stage
 from ..state import State
 from .gradients import check_scale, clear, has_overflowed, multiply, parameters_of
-from .sync import Sync, find_wrapper
+from .sync import Sync, is_wrapped
 from .window import Evaluation, Window, needs_closure
 
 if TYPE_CHECKING:
@@ -288,9 +288,9 @@ class Update:
         return window
 
     def _check_model(self) -> None:
-        """Warn once if every backward pass averages gradients because nobody said model=."""
+        """Warn once if each backward pass averages gradients because `model` was not given."""
         self._lacks_model = False
-        if ranks.is_distributed() and find_wrapper(parameters_of(self.optimizer)) is not None:
+        if ranks.is_distributed() and is_wrapped(parameters_of(self.optimizer)):
             warnings.warn(
                 "this Update was not told of the DistributedDataParallel around its parameters, "
                 f"which averages gradients {self.accumulate} times a step; once is enough: "
