@@ -13,9 +13,7 @@ from .handlers.checkpoint.commands.inspect import inspect
 from .handlers.checkpoint.commands.prune import prune
 from .handlers.checkpoint.commands.verify import verify
 from .handlers.checkpoint.format.notation import keep_of
-from .handlers.report.report import report
-from .handlers.report.run import NothingToReportError
-from .handlers.report.watch import watch
+from .handlers.report import NothingToReportError, report, watch
 
 CODES = """\
 exit codes:

@@ -76,26 +76,27 @@ def parts(records: list[dict[str, Any]], alive: bool) -> list[Part]:
     return ordered
 
 
-def pace(found: list[Part]) -> dict[str, list[float]]:
-    """Iterations per second between one line of the journal and the next, at least a second on.
+def pace(found: list[Part]) -> tuple[list[int], list[float]]:
+    """Iterations, and the iterations per second up to each, over at least a second.
 
-    What a part had done past the point from which a later one went on is left out.
+    Iterations that a later part of the run repeated are left out.
     """
-    rates: dict[str, list[float]] = {"x": [], "y": []}
+    iterations: list[int] = []
+    rates: list[float] = []
     for part in found:
         before = part.began
-        while rates["x"] and rates["x"][-1] > _number(before, "iteration"):
-            rates["x"].pop()
-            rates["y"].pop()
+        while iterations and iterations[-1] > _number(before, "iteration"):
+            iterations.pop()
+            rates.pop()
         for line in part.lines:
             seconds = _number(line, "time") - _number(before, "time")
             done = _number(line, "iteration") - _number(before, "iteration")
             if seconds >= 1:
                 if done > 0:
-                    rates["x"].append(_number(line, "iteration"))
-                    rates["y"].append(done / seconds)
+                    iterations.append(int(_number(line, "iteration")))
+                    rates.append(done / seconds)
                 before = line
-    return rates
+    return iterations, rates
 
 
 def _number(record: dict[str, Any], name: str) -> float:

@@ -8,10 +8,9 @@ from typing import Any
 
 from ..checkpoint.commands.found import Found, NoCheckpointError, look
 from ..checkpoint.commands.inspect import Claims
-from ..checkpoint.directory.saved import MANIFEST
 from ..journal.journal import NAME as JOURNAL
 from ..journal.lines import is_written, read
-from .charts import charts
+from .charts import PACE
 from .curve import curve
 from .parts import Part, pace, parts
 from .rows import Rows, Series
@@ -57,8 +56,7 @@ class Run:
         newest = told[-1] if told else {}
         return {
             "name": name,
-            "curves": self._drawn(),
-            "pace": pace(found),
+            "curves": _pace_curve(found) | self._drawn(),
             "progress": _progress(found, newest),
             "parts": [part.facts() for part in found],
             "checkpoints": self._checkpoints(),
@@ -91,8 +89,8 @@ def _checkpoint(each: Found, claims: Claims) -> dict[str, Any]:
         return facts
     manifest = each.saved.manifest
     try:
-        written = (each.path / MANIFEST).stat().st_mtime
-    except OSError:  # a run that goes on has just dropped it
+        written = each.path.stat().st_mtime
+    except OSError:  # the run has just dropped the checkpoint
         written = None
     return facts | {
         "iteration": manifest.iteration,
@@ -103,6 +101,15 @@ def _checkpoint(each: Found, claims: Claims) -> dict[str, Any]:
         "kept_by": claims.text(each) if each.problem is None else "",
         "reason": manifest.reason.replace("Events.", ""),
     }
+
+
+def _pace_curve(found: list[Part]) -> dict[str, Any]:
+    """The pace as one more curve, if there are enough lines of the journal to draw one."""
+    iterations, rates = pace(found)
+    if len(rates) < 2:
+        return {}
+    series = Series(iterations, [0] * len(rates), rates)
+    return {PACE: curve(series) | {"shape": "hv"}}
 
 
 def _progress(found: list[Part], newest: dict[str, Any]) -> dict[str, Any] | None:
@@ -157,10 +164,9 @@ class Runs:
         looks = [run.look() for run in self.runs]
         return any(looks)
 
-    def facts(self) -> dict[str, Any]:
-        """What was read, as values for JSON, with the charts to draw of it."""
-        facts = [run.facts(name) for run, name in zip(self.runs, self.names, strict=True)]
-        return {"runs": facts, "charts": charts(name for each in facts for name in each["curves"])}
+    def facts(self) -> list[dict[str, Any]]:
+        """What was read of each run."""
+        return [run.facts(name) for run, name in zip(self.runs, self.names, strict=True)]
 
 
 def distinct(directories: list[Path]) -> list[str]:

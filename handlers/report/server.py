@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from .page import library, page
+from .page import library, news, page
 from .run import Runs
 
 ADDRESS = "127.0.0.1"
@@ -60,27 +60,28 @@ class Server(ThreadingHTTPServer):
 
 
 class View:
-    """What the runs show now; looked at when somebody asks, and never more often than is cheap."""
+    """What the runs show now, read on request, and never more often than is cheap."""
 
     def __init__(self, runs: Runs) -> None:
         """Start without a look."""
+        self.names = runs.names
         self._runs = runs
         self._lock = threading.Lock()
-        self._facts: dict[str, Any] = {}
+        self._news: dict[str, Any] = {}
         self._version = 0
         self._next = 0.0
 
-    def facts(self) -> tuple[dict[str, Any], str]:
-        """The facts and the version of them."""
+    def news(self) -> tuple[dict[str, Any], str]:
+        """What the runs show, and its version."""
         with self._lock:
             began = time.monotonic()
             if began >= self._next:
-                if self._runs.look() or not self._facts:
-                    self._facts = self._runs.facts()
+                if self._runs.look() or not self._news:
+                    self._news = news(self._runs, is_live=True)
                     self._version += 1
                 ended = time.monotonic()
                 self._next = ended + IDLE * (ended - began)
-            return self._facts, f'"{id(self):x}-{self._version}"'
+            return self._news, f'"{id(self):x}-{self._version}"'
 
 
 class Answer(BaseHTTPRequestHandler):
@@ -112,19 +113,19 @@ class Answer(BaseHTTPRequestHandler):
             self.send_error(HTTPStatus.FORBIDDEN, "this page is for this machine alone")
             return
         answers: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
-            "/": ("text/html", partial(page, live=True)),
+            "/": ("text/html", partial(page, self._view.names, is_live=True)),
             "/data.json": ("application/json", partial(json.dumps, allow_nan=False)),
         }
         if self.path not in answers:
             self.send_error(HTTPStatus.NOT_FOUND)
             return
-        facts, version = self._view.facts()
+        shown, version = self._view.news()
         if self.headers.get("If-None-Match") == version:
             self._begin(HTTPStatus.NOT_MODIFIED, version)
             self.end_headers()
             return
         kind, make = answers[self.path]
-        body = make(facts).encode()
+        body = make(shown).encode(errors="replace")
         self._begin(HTTPStatus.OK, version)
         self.send_header("Content-Type", f"{kind}; charset=utf-8")
         self.send_header("Content-Length", str(len(body)))
