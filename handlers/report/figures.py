@@ -16,7 +16,7 @@ Figure = dict[str, Any]
 COLOURS = 8
 SMOOTHED_FROM = 20
 """Rows: fewer are clearer without smoothing."""
-ENDS = {
+OUTCOMES = {
     "completed": ("completed", "c2"),
     "interrupted": ("interrupted, to go on", "c4"),
     "failed": ("failed", "c1"),
@@ -99,7 +99,7 @@ def timeline_figure(runs: Sequence[dict[str, Any]]) -> Figure:
     parts = [(run["name"], part) for run in runs for part in run["parts"]]
     traces = [
         _bars(words, colour, [(name, part) for name, part in parts if part["end"] == end])
-        for end, (words, colour) in ENDS.items()
+        for end, (words, colour) in OUTCOMES.items()
     ]
     restarts = [
         (part["began"], run["name"], f"{part['event']} at iteration {part['from']}")

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..common.table import readable_size
 from .charts import LEARNING, Chart
-from .figures import ENDS
+from .figures import OUTCOMES
 from .markup import (
     ABSENT,
     Cell,
@@ -94,7 +94,7 @@ def _summary(run: RunFacts) -> Html:
 
 
 def _end(end: str) -> Html:
-    return tag("span", ENDS[end][0], class_=f"state {end}")
+    return tag("span", OUTCOMES[end][0], class_=f"state {end}")
 
 
 def _busy(run: RunFacts) -> float:
@@ -215,8 +215,9 @@ def _timeline(runs: Sequence[RunFacts]) -> Html:
             right(str(len(part["saves"]))),
         ]
         rows.append([name, *row] if several else row)
-    head = ["began", right("at"), right("lasted"), "ended", right("at iteration"), "why"]
-    head = [*(["run"] if several else []), *head, right("checkpoints")]
+    head: list[Cell] = ["run"] if several else []
+    head += ["began", right("at"), right("lasted"), "ended", right("at iteration"), "why"]
+    head.append(right("checkpoints"))
     words = "Timeline of the parts of the run; the table below says the same."
     style = f"height: {min(30, 8.5 + 2.2 * len(runs)):g}rem"
     place = chart_place("timeline", "By the clock", words, Html(), style=style)
@@ -234,9 +235,9 @@ def _best(runs: Sequence[RunFacts], drawn: Sequence[Chart]) -> Html:
         return Html()
     if len(runs) == 1:
         which = "Lowest, highest and last values"
-        head = ["metric", *map(right, ("lowest", "at iteration", "highest", "at iteration"))]
+        told = ("lowest", "at iteration", "highest", "at iteration", "last", "rows")
         rows = (_extremes(name, runs[0]["curves"][name]) for name in names)
-        return table(which, [*head, right("last"), right("rows")], rows)
+        return table(which, ["metric", *map(right, told)], rows)
     which = "Lowest, highest and last values of each run, with iterations"
     lines: list[list[Cell] | str] = []
     for name in names:

@@ -42,8 +42,7 @@ function traces(figure) {
 function template() {
   const clear = "rgba(0,0,0,0)";
   const axis = {gridcolor: colour("grid"), zeroline: false, showline: true, linecolor: colour("line"),
-    tickfont: {size: 11}, title: {font: {size: 11}, standoff: 6}, automargin: true,
-    exponentformat: "power"};
+    tickfont: {size: 11}, title: {font: {size: 11}, standoff: 6}, automargin: true};
   return {layout: {
     autosize: true, paper_bgcolor: clear, plot_bgcolor: clear, margin: {l: 44, r: 12, t: 8, b: 36},
     font: {family: "system-ui, sans-serif", size: 12, color: colour("soft")},
@@ -60,7 +59,7 @@ function layout({xaxis, yaxis, ...rest}) {
   const [logX, logY] = ["log-x", "log-y"].map((id) => byId(id).checked);
   const typed = (axis, log) => ({type: log ? "log" : "linear", ...axis});  // dates stay dates
   return {...rest, template: template(), uirevision: `${logX} ${logY}`,
-    xaxis: typed(xaxis, logX), yaxis: typed(yaxis, logY)};
+    xaxis: typed(xaxis, logX), yaxis: {...typed(yaxis, logY), exponentformat: logY ? "power" : "B"}};
 }
 
 function draw(place) {

@@ -43,7 +43,7 @@ def test_what_is_no_number_counts_as_0():
     records = [line(float("nan"), "started", float("inf")), line(1e999, "running", True)]
     [facts] = [part.facts() for part in parts(records, alive=False)]
     assert [facts[name] for name in ("began", "from", "ended", "to")] == [0, 0, 0, 0]
-    assert pace(parts(records, alive=False)) == {"x": [], "y": []}
+    assert pace(parts(records, alive=False)) == ([], [])
 
 
 def test_lines_of_two_writers_are_told_apart():
@@ -57,11 +57,11 @@ def test_the_pace_is_taken_over_a_second_at_least_and_follows_the_last_resume():
         line(4, "running", 50),
         *(line(10, "resumed", 40, "b"), line(11, "running", 50, "b"), line(12, "saving", 50, "b")),
     ]
-    assert pace(parts(records, alive=False)) == {"x": [40, 50], "y": [20.0, 10.0]}
+    assert pace(parts(records, alive=False)) == ([40, 50], [20.0, 10.0])
 
 
 def test_lines_without_times_or_clocks_are_no_error():
     records = [{"event": "started"}, {"event": "completed", "time": "late", "iteration": None}]
     (part,) = parts(records, alive=True)
     assert part.facts()["to"] == 0
-    assert pace([part]) == {"x": [], "y": []}
+    assert pace([part]) == ([], [])

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from camshaft import Engine, Events
 from camshaft.handlers import Checkpoint, Journal, JSONLines, best, latest
+from camshaft.handlers.report.page import news
 from camshaft.handlers.report.run import Run, Runs, distinct
 
 
@@ -93,6 +94,7 @@ def test_the_charts_of_several_runs_are_those_of_all_their_metrics(write, tmp_pa
     (tmp_path / "other" / "rows.jsonl").write_text('{"iteration": 1, "val/loss": 2}\n')
     runs = Runs([one, tmp_path / "other"])
     runs.look()
-    facts = runs.facts()
-    assert [chart["metrics"] for chart in facts["charts"]] == [["loss", "val/loss"]]
-    assert [run["name"] for run in facts["runs"]] == ["run", "other"]
+    assert [list(run["curves"]) for run in runs.facts()] == [["loss"], ["val/loss"]]
+    assert [run["name"] for run in runs.facts()] == ["run", "other"]
+    traces = news(runs)["figures"]["curve loss"]["data"]
+    assert [trace["name"] for trace in traces] == ["run: loss", "other: val/loss"]
