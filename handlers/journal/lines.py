@@ -82,7 +82,10 @@ def read(path: Path) -> list[dict[str, Any]]:
     []
     """
     records = []
-    with suppress(FileNotFoundError), path.open(encoding="utf-8", errors="replace") as file:
+    with (
+        suppress(FileNotFoundError, NotADirectoryError),
+        path.open(encoding="utf-8", errors="replace") as file,
+    ):
         for line in file:
             with suppress(ValueError, RecursionError):
                 record = json.loads(line)

@@ -11,6 +11,8 @@ from typing import Any
 
 from .charts import Chart
 from .markup import local_time
+from .parts import Part
+from .run import RunFacts
 
 Figure = dict[str, Any]
 COLOURS = 8
@@ -26,17 +28,19 @@ OUTCOMES = {
 """How a part of a run ended: the words for it, and its colour."""
 
 
-def chart_figure(chart: Chart, runs: Sequence[dict[str, Any]]) -> Figure:
+def chart_figure(chart: Chart, runs: Sequence[RunFacts]) -> Figure:
     """The curves of all runs in one chart."""
     traces = [
         trace
         for place, run in enumerate(runs)
         for index, name in enumerate(chart.metrics)
-        if name in run["curves"]
+        if name in run.curves
         for trace in _curve_traces(chart, name, run, index if len(runs) == 1 else place, len(runs))
     ]
     resumed = [
-        part["from"] for part in runs[0]["parts"] if part["event"] == "resumed" and part["from"] > 0
+        part.first["iteration"]
+        for part in runs[0].parts
+        if part.first["event"] == "resumed" and part.first["iteration"] > 0
     ]
     return {
         "data": traces,
@@ -55,11 +59,11 @@ def chart_figure(chart: Chart, runs: Sequence[dict[str, Any]]) -> Figure:
 
 
 def _curve_traces(
-    chart: Chart, name: str, run: dict[str, Any], colour: int, runs: int
+    chart: Chart, name: str, run: RunFacts, colour: int, runs: int
 ) -> Iterator[dict[str, Any]]:
-    curve, is_validated = run["curves"][name], name in chart.validated
+    curve, is_validated = run.curves[name], name in chart.validated
     is_shared = len(chart.metrics) > 1
-    label = name if runs == 1 else f"{run['name']}: {name}" if is_shared else run["name"]
+    label = name if runs == 1 else f"{run.name}: {name}" if is_shared else run.name
     shared = {"type": "scatter", "name": label, "legendgroup": label}
     meta: dict[str, Any] = {"colour": f"c{colour % COLOURS}"}
     smooth = chart.is_smoothed and not is_validated and curve["count"] >= SMOOTHED_FROM
@@ -94,23 +98,23 @@ def _curve_traces(
         }
 
 
-def timeline_figure(runs: Sequence[dict[str, Any]]) -> Figure:
+def timeline_figure(runs: Sequence[RunFacts]) -> Figure:
     """The parts of all runs by the clock: a bar each, with marks for restarts and checkpoints."""
-    parts = [(run["name"], part) for run in runs for part in run["parts"]]
+    parts = [(run.name, part) for run in runs for part in run.parts]
     traces = [
-        _bars(words, colour, [(name, part) for name, part in parts if part["end"] == end])
+        _bars(words, colour, [(name, part) for name, part in parts if part.end == end])
         for end, (words, colour) in OUTCOMES.items()
     ]
     restarts = [
-        (part["began"], run["name"], f"{part['event']} at iteration {part['from']}")
+        (part.first, run.name, _told(part.first))
         for run in runs
-        for part in run["parts"]
-        if part is not run["parts"][0] or part["event"] == "resumed"
+        for part in run.parts
+        if part is not run.parts[0] or part.first["event"] == "resumed"
     ]
     saves = [
-        (save["time"], name, f"checkpoint at iteration {save['iteration']}")
+        (save, name, f"checkpoint at iteration {save['iteration']}")
         for name, part in parts
-        for save in part["saves"]
+        for save in part.saves
     ]
     traces.append(_marks("started again", "line-ns-open", 26, restarts))
     traces.append(_marks("checkpoint", "diamond", 9, saves))
@@ -127,17 +131,17 @@ def timeline_figure(runs: Sequence[dict[str, Any]]) -> Figure:
     }
 
 
-def _bars(words: str, colour: str, parts: list[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
+def _bars(words: str, colour: str, parts: list[tuple[str, Part]]) -> dict[str, Any]:
     return {
         "type": "bar",
         "orientation": "h",
         "name": words,
         "width": 0.4,
-        "base": [local_time(part["began"]) for _, part in parts],
-        "x": [1000 * (part["ended"] - part["began"]) for _, part in parts],
+        "base": [local_time(part.first["time"]) for _, part in parts],
+        "x": [1000 * part.seconds for _, part in parts],
         "y": [name for name, _ in parts],
         "customdata": [
-            f"{part['event']} at iteration {part['from']}, {part['end']} at iteration {part['to']}"
+            f"{_told(part.first)}, {part.end} at iteration {part.last['iteration']}"
             for _, part in parts
         ],
         "hovertemplate": "%{customdata}<extra></extra>",
@@ -145,14 +149,18 @@ def _bars(words: str, colour: str, parts: list[tuple[str, dict[str, Any]]]) -> d
     }
 
 
+def _told(line: dict[str, Any]) -> str:
+    return f"{line['event']} at iteration {line['iteration']}"
+
+
 def _marks(
-    words: str, symbol: str, size: int, marks: list[tuple[float, str, str]]
+    words: str, symbol: str, size: int, marks: list[tuple[dict[str, Any], str, str]]
 ) -> dict[str, Any]:
     return {
         "type": "scatter",
         "mode": "markers",
         "name": words,
-        "x": [local_time(time) for time, _, _ in marks],
+        "x": [local_time(line["time"]) for line, _, _ in marks],
         "y": [name for _, name, _ in marks],
         "customdata": [told for _, _, told in marks],
         "hovertemplate": "%{customdata}<extra></extra>",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from datetime import datetime
 from html import escape
 
@@ -16,10 +16,6 @@ ABSENT = "\N{EN DASH}"
 
 class Html(str):
     """Text that is HTML already. Any other text is escaped when it becomes part of a page."""
-
-
-Cell = str | tuple[str, str]
-"""What a cell of a table holds, or that and its CSS class."""
 
 
 def tag(name: str, *content: str, **attributes: str | float) -> Html:
@@ -40,32 +36,37 @@ def joined(content: Iterable[str]) -> Html:
     return Html("".join(each if isinstance(each, Html) else escape(each) for each in content))
 
 
-def _cell(name: str, cell: Cell, **attributes: str) -> Html:
-    text, kind = cell if isinstance(cell, tuple) else (cell, "")
-    return tag(name, text, **({"class_": kind} if kind else {}), **attributes)
+def table(
+    label: str,
+    columns: str,
+    head: Sequence[str],
+    rows: Iterable[Sequence[str] | str],
+    differing: Container[int] = (),
+) -> Html:
+    """A table that can be scrolled.
 
-
-def table(label: str, head: Sequence[Cell], rows: Iterable[Sequence[Cell] | str]) -> Html:
-    """A table that can be scrolled; a row that is a text alone is a heading of the rows below."""
-    lines = [
-        tag("tr", tag("th", row, scope="rowgroup", colspan=len(head)), class_="group")
-        if isinstance(row, str)
-        else tag("tr", _cell("th", row[0], scope="row"), *(_cell("td", each) for each in row[1:]))
-        for row in rows
+    Args:
+        label: What it is about.
+        columns: A letter for each column: `l` for text, `r` for numbers, `m` for code.
+        head: The names of the columns.
+        rows: Cells; a row that is one text is a heading of the rows below it.
+        differing: The places of the rows to mark.
+    """
+    kinds = [
+        {"l": {}, "r": {"class_": "number"}, "m": {"class_": "code"}}[each] for each in columns
     ]
-    heads = tag("tr", *(_cell("th", each, scope="col") for each in head))
-    whole = tag("table", tag("thead", heads), tag("tbody", *lines))
+    lines: list[Html] = []
+    for place, row in enumerate(rows):
+        if isinstance(row, str):
+            cell = tag("th", row, scope="rowgroup", colspan=len(head))
+            lines.append(tag("tr", cell, class_="group"))
+            continue
+        cells = [tag("td", text, **kind) for text, kind in zip(row, kinds, strict=True)]
+        cells[0] = tag("th", row[0], scope="row", **kinds[0])
+        lines.append(tag("tr", *cells, **({"class_": "differs"} if place in differing else {})))
+    heads = (tag("th", text, scope="col", **kind) for text, kind in zip(head, kinds, strict=True))
+    whole = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *lines))
     return tag("div", whole, class_="scroll", tabindex=0, role="region", aria_label=label)
-
-
-def right(text: str) -> tuple[str, str]:
-    """A cell with a number in it."""
-    return text, "number"
-
-
-def code(text: str) -> tuple[str, str]:
-    """A cell with a name or a value of a program in it."""
-    return text, "code"
 
 
 def number(value: float | str | None) -> str:

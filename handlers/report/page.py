@@ -9,6 +9,7 @@ import hashlib
 import html
 import json
 from base64 import b64encode
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -17,7 +18,7 @@ from typing import Any
 from ..common.table import readable_size
 from .charts import charts
 from .figures import chart_figure, timeline_figure
-from .run import NothingToReportError, Runs
+from .run import NothingToReportError, Run, runs_in
 from .sections import sections
 
 
@@ -28,26 +29,24 @@ def report(paths: list[Path], output: Path) -> int:
         NothingToReportError: A path is no directory, or holds nothing of a run.
         ImportError: plotly is not installed.
     """
-    runs = Runs(paths)
-    runs.look()
-    for run in runs.runs:
-        if run.is_empty:
-            what = (
-                "holds no rows, journal or checkpoints"
-                if run.directory.is_dir()
-                else "is no directory"
-            )
-            raise NothingToReportError(f"{run.directory} {what}")
+    runs = runs_in(paths)
+    for path, run in zip(paths, runs, strict=True):
+        run.look()
+        if not run.facts().is_begun:
+            empty = "holds no rows, journal or checkpoints"
+            raise NothingToReportError(f"{path} {empty if path.is_dir() else 'is no directory'}")
     # A name in a file of rows may hold half of a character, which no encoding has.
-    output.write_text(page(runs.names, news(runs)), encoding="utf-8", errors="replace")
+    output.write_text(
+        page([run.name for run in runs], news(runs)), encoding="utf-8", errors="replace"
+    )
     print(f"{output}  {readable_size(output.stat().st_size)}")
     return 0
 
 
-def news(runs: Runs, *, is_live: bool = False) -> dict[str, Any]:
+def news(runs: Sequence[Run], *, is_live: bool = False) -> dict[str, Any]:
     """What a page shows of the runs now: its sections as HTML and its figures, ready for JSON."""
-    facts = runs.facts()
-    drawn = charts(name for run in facts for name in run["curves"])
+    facts = [run.facts() for run in runs]
+    drawn = charts(name for run in facts for name in run.curves)
     figures = {chart.key: chart_figure(chart, facts) for chart in drawn}
     return {
         "sections": sections(facts, drawn, is_live=is_live),

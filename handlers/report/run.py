@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import math
+import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,23 +21,38 @@ class NothingToReportError(FileNotFoundError):
     """There is no run, or none that left anything to read."""
 
 
+@dataclass(frozen=True)
+class RunFacts:
+    """What a page says of one run."""
+
+    name: str
+    curves: dict[str, dict[str, Any]]
+    """By the names of the metrics."""
+    parts: list[Part]
+    limits: dict[str, Any]
+    """How far the run is to go, by the newest part in the journal, as all that follows."""
+    checkpoints: list[dict[str, Any]]
+    config: dict[str, str]
+    environment: dict[str, str]
+    handlers: list[list[str]]
+    """Moment, stage, name, trigger and source of each call."""
+
+    @property
+    def is_begun(self) -> bool:
+        """True if anything was found."""
+        return bool(self.curves or self.parts or self.checkpoints)
+
+
 class Run:
     """A run's directory: each look reads what is new in it."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, name: str) -> None:
         """Start with nothing read."""
         self.directory = directory
+        self.name = name
         self._rows = Rows(directory)
         self._seen: tuple[Any, ...] = ()
         self._curves: dict[str, tuple[Series, dict[str, Any]]] = {}
-
-    @property
-    def is_empty(self) -> bool:
-        """True if there is nothing to report."""
-        journal = self.directory / JOURNAL
-        if not self.directory.is_dir():
-            return True
-        return not (self._rows.series or read(journal) or self._checkpoints())
 
     def look(self) -> bool:
         """Read what is new; False if everything is as before."""
@@ -48,22 +64,26 @@ class Run:
         self._seen = seen
         return changed
 
-    def facts(self, name: str) -> dict[str, Any]:
-        """What was read, as values for JSON."""
+    def facts(self) -> RunFacts:
+        """What was read."""
         journal = self.directory / JOURNAL
-        found = parts(read(journal), is_written(journal))
-        told = [part.began for part in found if "config" in part.began]
-        newest = told[-1] if told else {}
-        return {
-            "name": name,
-            "curves": _pace_curve(found) | self._drawn(),
-            "progress": _progress(found, newest),
-            "parts": [part.facts() for part in found],
-            "checkpoints": self._checkpoints(),
-            "config": flat(newest.get("config")),
-            "environment": flat(newest.get("environment")),
-            "handlers": _calls(newest.get("handlers")),
-        }
+        found = parts(read(journal), is_alive=is_written(journal))
+        newest = next((part.first for part in reversed(found) if "config" in part.first), {})
+        limits, calls = newest.get("limits"), newest.get("handlers")
+        return RunFacts(
+            name=self.name,
+            curves=_pace_curve(found) | self._drawn(),
+            parts=found,
+            limits=limits if isinstance(limits, dict) else {},
+            checkpoints=self._checkpoints(),
+            config=flat(newest.get("config")),
+            environment=flat(newest.get("environment")),
+            handlers=[
+                [*map(str, row)]
+                for row in (calls if isinstance(calls, list) else [])
+                if isinstance(row, list) and len(row) == 5
+            ],
+        )
 
     def _drawn(self) -> dict[str, Any]:
         """The curves; one to which nothing was added since is not made anew."""
@@ -112,61 +132,23 @@ def _pace_curve(found: list[Part]) -> dict[str, Any]:
     return {PACE: curve(series) | {"shape": "hv"}}
 
 
-def _progress(found: list[Part], newest: dict[str, Any]) -> dict[str, Any] | None:
-    """How far the run is, by the newest line of its journal."""
-    if not found:
-        return None
-    limits = newest.get("limits")
-    limits = limits if isinstance(limits, dict) else {}
-    clocks = {clock: found[-1].last.get(clock) for clock in ("iteration", "step", "epoch")}
-    return {**_finite({**clocks, **limits}), "end": found[-1].end}
-
-
-def _calls(told: Any) -> list[list[str]]:
-    """The rows of handlers: moment, stage, name, trigger and source; what is none is left out."""
-    rows = told if isinstance(told, list) else []
-    return [[*map(str, row)] for row in rows if isinstance(row, list) and len(row) == 5]
-
-
-def flat(value: Any, name: str = "") -> dict[str, Any]:
-    """Nested values by the path to each, such as `model.width`; empty ones stay.
+def flat(value: Any, name: str = "") -> dict[str, str]:
+    """Nested values as text, by the path to each, such as `model.width`; empty ones stay.
 
     >>> flat({"model": {"width": 8, "heads": []}, "lr": 0.1})
-    {'model.width': 8, 'model.heads': [], 'lr': 0.1}
+    {'model.width': '8', 'model.heads': '[]', 'lr': '0.1'}
     """
     if isinstance(value, dict) and (value or name):
-        inner: dict[str, Any] = {}
+        inner: dict[str, str] = {}
         for key, each in value.items():
             inner |= flat(each, f"{name}.{key}" if name else str(key))
-        return inner or {name: {}}
-    return {name: _finite(value)} if name else {}
+        return inner or {name: "{}"}
+    return {name: json.dumps(value) if isinstance(value, list) else str(value)} if name else {}
 
 
-def _finite(value: Any) -> Any:
-    """A journal that was written by hand may hold what JSON has no word for."""
-    if isinstance(value, list):
-        return [_finite(each) for each in value]
-    if isinstance(value, dict):
-        return {key: _finite(each) for key, each in value.items()}
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
-
-
-class Runs:
-    """The runs of a page."""
-
-    def __init__(self, directories: list[Path]) -> None:
-        """Start with nothing read."""
-        self.runs = [Run(directory) for directory in directories]
-        self.names = distinct([run.directory for run in self.runs])
-
-    def look(self) -> bool:
-        """Read what is new; False if everything is as before."""
-        looks = [run.look() for run in self.runs]
-        return any(looks)
-
-    def facts(self) -> list[dict[str, Any]]:
-        """What was read of each run."""
-        return [run.facts(name) for run, name in zip(self.runs, self.names, strict=True)]
+def runs_in(directories: list[Path]) -> list[Run]:
+    """A run for each directory, named by as much of its path as tells the directories apart."""
+    return list(map(Run, directories, distinct(directories)))
 
 
 def distinct(directories: list[Path]) -> list[str]:

@@ -2,46 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
 from ..common.table import readable_size
 from .charts import LEARNING, Chart
 from .figures import OUTCOMES
-from .markup import (
-    ABSENT,
-    Cell,
-    Html,
-    clock,
-    code,
-    counted,
-    duration,
-    joined,
-    number,
-    right,
-    table,
-    tag,
-)
+from .markup import ABSENT, Html, clock, counted, duration, joined, number, table, tag
+from .parts import number_in
+from .run import RunFacts
 
-RunFacts = dict[str, Any]
-"""What `Run.facts` tells of one run."""
 LOWER_IS_BETTER = re.compile("loss|error|perplexity|mse|mae|rmse|nll", re.IGNORECASE)
 
 
 def sections(runs: Sequence[RunFacts], drawn: Sequence[Chart], *, is_live: bool) -> dict[str, Html]:
-    """Each section by its name; all but the charts are empty until a run that is watched begins."""
-    names = ("head", "charts", "timeline", "best", "checkpoints", "config", "environment")
-    if is_live and not any(run["curves"] or run["parts"] or run["checkpoints"] for run in runs):
-        text = "Waiting for the run to begin. This page goes on by itself."
-        return dict.fromkeys([*names, "handlers"], Html()) | {
-            "charts": tag("p", text, class_="empty wait")
-        }
+    """Each section by its name; only a waiting text until a run that is watched begins."""
     missing = "Nothing tells {}. Add Journal(directory) to the handlers."
     config = "Nothing tells its configuration: Journal(directory, config=…) does."
-    return {
+    found = {
         "head": _head(runs, drawn),
         "charts": _charts(runs, drawn),
         "timeline": _timeline(runs) or _empty(missing.format("when it started and stopped")),
@@ -51,6 +31,10 @@ def sections(runs: Sequence[RunFacts], drawn: Sequence[Chart], *, is_live: bool)
         "environment": _named("environment", runs) or _empty(missing.format("where it ran")),
         "handlers": _each_run(runs, lambda run: _handlers(run, is_open=len(runs) == 1)),
     }
+    if is_live and not any(run.is_begun for run in runs):
+        text = "Waiting for the run to begin. This page goes on by itself."
+        return dict.fromkeys(found, Html()) | {"charts": tag("p", text, class_="empty wait")}
+    return found
 
 
 def _empty(text: str) -> Html:
@@ -60,272 +44,230 @@ def _empty(text: str) -> Html:
 def _each_run(runs: Sequence[RunFacts], make: Callable[[RunFacts], Html]) -> Html:
     if len(runs) == 1:
         return make(runs[0])
-    return joined(
-        each for run in runs for each in (tag("h3", run["name"], class_="run"), make(run))
-    )
+    return joined(each for run in runs for each in (tag("h3", run.name, class_="run"), make(run)))
 
 
 def _head(runs: Sequence[RunFacts], drawn: Sequence[Chart]) -> Html:
-    if len(runs) == 1:
-        figures = joined(_key_figures(runs[0], drawn)[:8])
-        return joined([tag("p", _summary(runs[0]), id="summary"), tag("dl", figures, id="figures")])
-    lines = (tag("span", tag("b", run["name"]), " ", _summary(run), class_="line") for run in runs)
-    return tag("p", *lines, id="summary")
+    if len(runs) > 1:
+        lines = (tag("span", tag("b", run.name), " ", _summary(run), class_="line") for run in runs)
+        return tag("p", *lines, id="summary")
+    figures = [
+        tag("div", tag("dt", name), tag("dd", value), tag("dd", note, class_="note"))
+        for name, value, note in _key_figures(runs[0], drawn)
+    ]
+    return joined(
+        [tag("p", _summary(runs[0]), id="summary"), tag("dl", *figures[:8], id="figures")]
+    )
 
 
 def _summary(run: RunFacts) -> Html:
-    told: dict[str, Any] = run["progress"]
-    if not told:
+    if not run.parts:
         return Html("No journal tells when it ran.")
-    parts: list[dict[str, Any]] = run["parts"]
-    limit = f" of {number(told['max_epochs'])}" if told.get("max_epochs") else ""
-    reason = f" ({_first_line(parts[-1]['reason'], 200)})" if parts[-1]["reason"] else ""
-    clocks = f"{counted(told['iteration'], 'iteration')}, {counted(told['step'], 'step')}"
-    time = f"{duration(_busy(run))}{f' in {len(parts)} parts' if len(parts) > 1 else ''}"
-    text = f"{reason} · epoch {number(told['epoch'])}{limit}, {clocks} · {time}"
-    total = told.get("max_iterations") or (told.get("max_epochs") or 0) * (
-        told.get("epoch_length") or 0
+    part, count = run.parts[-1], len(run.parts)
+    epochs, length = number_in(run.limits, "max_epochs"), number_in(run.limits, "epoch_length")
+    total = number_in(run.limits, "max_iterations") or epochs * length
+    done: float = part.last["iteration"]
+    text = (
+        f"{f' ({_first_line(part.reason, 200)})' if part.reason else ''}"
+        f" · epoch {number(part.last['epoch'])}{f' of {number(epochs)}' if epochs else ''}, "
+        f"{counted(done, 'iteration')}, {counted(part.last['step'], 'step')}"
+        f" · {duration(_busy(run))}{f' in {count} parts' if count > 1 else ''}"
     )
     progress = Html()
-    if told["end"] == "running" and total:
-        done = min(told["iteration"], total)
-        progress = tag("progress", max=total, value=done, aria_label="progress of the run")
-    return joined([_end(told["end"]), text, progress])
+    if part.end == "running" and total:
+        told = "progress of the run"
+        progress = tag("progress", max=total, value=min(done, total), aria_label=told)
+    return joined([_outcome(part.end), text, progress])
 
 
-def _end(end: str) -> Html:
+def _outcome(end: str) -> Html:
     return tag("span", OUTCOMES[end][0], class_=f"state {end}")
 
 
 def _busy(run: RunFacts) -> float:
     """The seconds in which a process was at work."""
-    return float(sum(max(0, part["ended"] - part["began"]) for part in run["parts"]))
+    return sum(part.seconds for part in run.parts)
 
 
 def _first_line(text: str, most: int) -> str:
     return text.partition("\n")[0][:most]
 
 
-def _key_figures(run: RunFacts, drawn: Sequence[Chart]) -> list[Html]:
-    chosen: list[Html] = []
-    validated = (name for chart in drawn if chart.heading == LEARNING for name in chart.validated)
-    for name in validated:
+def _key_figures(run: RunFacts, drawn: Sequence[Chart]) -> Iterator[tuple[str, str, str]]:
+    """Names, values and notes."""
+    for name in (name for chart in drawn if chart.heading == LEARNING for name in chart.validated):
         which = "lowest" if LOWER_IS_BETTER.search(name) else "highest"
-        if point := run["curves"].get(name, {}).get(which):
+        if point := run.curves[name][which]:
             at = f"at iteration {number(point['iteration'])}, epoch {number(point['epoch'])}"
-            chosen.append(_key_figure(f"{name}, {which}", number(point["value"]), at))
+            yield f"{name}, {which}", number(point["value"]), at
     for name in ("loss", "lr"):
-        if curve := run["curves"].get(name):
-            at = f"at iteration {number(curve['last']['iteration'])}"
-            chosen.append(_key_figure(f"{name}, last", number(curve["last"]["value"]), at))
-    done, busy = sum(part["to"] - part["from"] for part in run["parts"]), _busy(run)
-    if done and busy:
-        chosen.append(_key_figure("Pace", number(done / busy), "iterations per second"))
-    if found := run["checkpoints"]:
+        if name in run.curves:
+            point = run.curves[name]["last"]
+            at = f"at iteration {number(point['iteration'])}"
+            yield f"{name}, last", number(point["value"]), at
+    done = sum(part.last["iteration"] - part.first["iteration"] for part in run.parts)
+    if done and (busy := _busy(run)):
+        yield "Pace", number(done / busy), "iterations per second"
+    if found := run.checkpoints:
         whole = [each["size"] for each in found if each["problem"] is None]
         broken = len(found) - len(whole)
         note = f"{broken} broken" if broken else readable_size(sum(whole))
-        chosen.append(_key_figure("Checkpoints", str(len(found)), note))
-    return chosen
-
-
-def _key_figure(name: str, value: str, note: str) -> Html:
-    return tag("div", tag("dt", name), tag("dd", value), tag("dd", note, class_="note"))
+        yield "Checkpoints", str(len(found)), note
 
 
 def _charts(runs: Sequence[RunFacts], drawn: Sequence[Chart]) -> Html:
     if not drawn:
-        return _empty(
-            'There are no rows of metrics. Add JSONLines("…/rows.jsonl") to the handlers, in this '
-            "directory."
-        )
+        to_add = 'Add JSONLines("…/rows.jsonl") to the handlers, in this directory.'
+        return _empty(f"There are no rows of metrics. {to_add}")
     return joined(
-        joined(
-            [
-                tag("h2", heading),
-                tag("div", *(_card(chart, runs) for chart in charts), class_="grid"),
-            ]
-        )
+        piece
         for heading, charts in groupby(drawn, lambda chart: chart.heading)
+        for piece in (
+            tag("h2", heading),
+            tag("div", *(_curves_place(chart, runs) for chart in charts), class_="grid"),
+        )
     )
 
 
-def _card(chart: Chart, runs: Sequence[RunFacts]) -> Html:
+def _curves_place(chart: Chart, runs: Sequence[RunFacts]) -> Html:
     named = [
-        (name if len(runs) == 1 else f"{run['name']}: {name}", run["curves"][name])
+        (name if len(runs) == 1 else f"{run.name}: {name}", run.curves[name])
         for run in runs
         for name in chart.metrics
-        if name in run["curves"]
+        if name in run.curves
     ]
-    notes = joined(_notes(named))
-    words = "; ".join(
-        f"{name}: "
-        + ", ".join(
-            f"{which} {number(curve[which]['value'])}"
-            for which in ("last", "lowest", "highest")
-            if curve[which]
-        )
-        for name, curve in named
-    )
-    words = f"Chart of {' and '.join(chart.metrics)} by iteration. {words}."
-    return chart_place(chart.key, chart.title, words, notes)
+    words = f"Chart of {' and '.join(chart.metrics)} by iteration."
+    for name, curve in named:
+        points = [which for which in ("last", "lowest", "highest") if curve[which]]
+        told = ", ".join(f"{which} {number(curve[which]['value'])}" for which in points)
+        words += f" {name}: {told}."
+    notes = (note for name, curve in named for note in _notes(name, curve))
+    return _place(chart.key, chart.title, words, notes=joined(notes))
 
 
-def chart_place(key: str, title: str, words: str, notes: Html, **attributes: str) -> Html:
+def _place(key: str, title: str, words: str, notes: Html, **attributes: str) -> Html:
     """Where the page's code draws the figure of this key."""
-    place = {"class_": "chart", "role": "img", **attributes}
+    place = {"class_": "chart", "role": "img", "aria_label": words, "data_figure": key}
     return tag(
         "figure",
         tag("figcaption", tag("h3", title)),
-        tag("div", aria_label=words, data_figure=key, **place),
+        tag("div", **place, **attributes),
         tag("p", notes, class_="notes"),
         class_="card",
     )
 
 
-def _notes(named: Iterable[tuple[str, dict[str, Any]]]) -> Iterable[Html | str]:
-    for name, curve in named:
-        if "means" in curve:
-            yield (
-                f"{name}: {number(curve['count'])} rows, drawn as {number(len(curve['x']))} points "
-                "that keep every peak. "
-            )
-        if odd := curve["odd"]["count"]:
-            yield f"{name}: {counted(odd, 'value')} not a number (\N{MULTIPLICATION SIGN}). "
-        if curve["lowest"] and curve["lowest"]["value"] <= 0:
-            text = f"{name}: a logarithmic axis has no place for values that are not above zero. "
-            yield tag("span", text, class_="log-y")
+def _notes(name: str, curve: dict[str, Any]) -> Iterator[str]:
+    if "means" in curve:
+        drawn = f"{number(curve['count'])} rows, drawn as {number(len(curve['x']))} points"
+        yield f"{name}: {drawn} that keep every peak. "
+    if odd := curve["odd"]["count"]:
+        yield f"{name}: {counted(odd, 'value')} not a number (\N{MULTIPLICATION SIGN}). "
+    if curve["lowest"] and curve["lowest"]["value"] <= 0:
+        text = f"{name}: a logarithmic axis has no place for values that are not above zero. "
+        yield tag("span", text, class_="log-y")
 
 
 def _timeline(runs: Sequence[RunFacts]) -> Html:
-    parts = [(run["name"], part) for run in runs for part in run["parts"]]
-    if not parts:
+    if not any(run.parts for run in runs):
         return Html()
-    several = len(runs) > 1
-    rows: list[list[Cell]] = []
-    for name, part in parts:
-        killed = "no last line in the journal" if part["end"] == "killed" else ABSENT
-        row: list[Cell] = [
-            f"{part['event']} at iteration {number(part['from'])}",
-            right(clock(part["began"])),
-            right(duration(part["ended"] - part["began"])),
-            _end(part["end"]),
-            right(number(part["to"])),
-            _first_line(part["reason"], 300) or killed,
-            right(str(len(part["saves"]))),
-        ]
-        rows.append([name, *row] if several else row)
-    head: list[Cell] = ["run"] if several else []
-    head += ["began", right("at"), right("lasted"), "ended", right("at iteration"), "why"]
-    head.append(right("checkpoints"))
     words = "Timeline of the parts of the run; the table below says the same."
     style = f"height: {min(30, 8.5 + 2.2 * len(runs)):g}rem"
-    place = chart_place("timeline", "By the clock", words, Html(), style=style)
-    return joined([place, table("Parts of the run", head, rows)])
+    place = _place("timeline", "By the clock", words, Html(), style=style)
+    return joined([place, _each_run(runs, _parts)])
+
+
+def _parts(run: RunFacts) -> Html:
+    head = ("began", "at", "lasted", "ended", "at iteration", "why", "checkpoints")
+    killed = {"killed": "no last line in the journal"}
+    rows = [
+        [
+            f"{part.first['event']} at iteration {number(part.first['iteration'])}",
+            clock(part.first["time"]),
+            duration(part.seconds),
+            _outcome(part.end),
+            number(part.last["iteration"]),
+            _first_line(part.reason, 300) or killed.get(part.end, ABSENT),
+            str(len(part.saves)),
+        ]
+        for part in run.parts
+    ]
+    return table("Parts of the run", "lrrlrlr", head, rows)
 
 
 def _best(runs: Sequence[RunFacts], drawn: Sequence[Chart]) -> Html:
-    names = [
-        name
-        for chart in drawn
-        for name in chart.metrics
-        if name in chart.validated or chart.heading == LEARNING
-    ]
-    if not names:
-        return Html()
-    if len(runs) == 1:
-        which = "Lowest, highest and last values"
-        told = ("lowest", "at iteration", "highest", "at iteration", "last", "rows")
-        rows = (_extremes(name, runs[0]["curves"][name]) for name in names)
-        return table(which, ["metric", *map(right, told)], rows)
-    which = "Lowest, highest and last values of each run, with iterations"
-    lines: list[list[Cell] | str] = []
-    for name in names:
-        curves = [run["curves"].get(name, {}) for run in runs]
-        lines.append(name)
-        for extreme in ("lowest", "highest", "last"):
-            points = (_point(curve.get(extreme)) for curve in curves)
-            lines.append([extreme, *points])
-    return table(which, ["metric", *(right(run["name"]) for run in runs)], lines)
+    """The extremes of each metric; those of several runs below one another."""
+    rows: list[list[str] | str] = []
+    for chart in drawn:
+        for name in chart.metrics:
+            if name in chart.validated or chart.heading == LEARNING:
+                rows += [name] if len(runs) > 1 else []
+                rows += [
+                    _extremes(run.name if len(runs) > 1 else name, run.curves[name])
+                    for run in runs
+                    if name in run.curves
+                ]
+    first = "metric" if len(runs) == 1 else "run"
+    head = (first, "lowest", "at iteration", "highest", "at iteration", "last", "rows")
+    return table("Lowest, highest and last values", "lrrrrrr", head, rows) if rows else Html()
 
 
-def _extremes(name: str, curve: dict[str, Any]) -> list[Cell]:
-    cells: list[Cell] = [name]
+def _extremes(name: str, curve: dict[str, Any]) -> list[str]:
+    cells = [name]
     for point in (curve["lowest"], curve["highest"]):
         at = f"{number(point['iteration'])} (epoch {number(point['epoch'])})" if point else ABSENT
-        cells += [right(number(point and point["value"])), right(at)]
-    return [*cells, right(number(curve["last"]["value"])), right(number(curve["count"]))]
-
-
-def _point(point: dict[str, Any] | None) -> Cell:
-    if not point:
-        return right(ABSENT)
-    at = tag("span", f"at {number(point['iteration'])}", class_="mute")
-    return right(joined([number(point["value"]), " ", at]))
+        cells += [number(point and point["value"]), at]
+    return [*cells, number(curve["last"]["value"]), number(curve["count"])]
 
 
 def _checkpoints(run: RunFacts) -> Html:
-    rows: list[list[Cell]] = [
+    rows = [
         [
-            code(each["name"]),
-            right(number(each.get("iteration"))),
-            right(number(each.get("epochs"))),
-            right(readable_size(each["size"]) if "size" in each else ABSENT),
-            right(clock(each.get("written"))),
+            each["name"],
+            number(each.get("iteration")),
+            number(each.get("epochs")),
+            readable_size(each["size"]) if "size" in each else ABSENT,
+            clock(each.get("written")),
             "whole, by its sizes"
             if each["problem"] is None
             else tag("span", f"broken: {each['problem']}", class_="state failed"),
             each.get("kept_by") or ABSENT,
             each.get("reason") or ABSENT,
         ]
-        for each in reversed(run["checkpoints"])
+        for each in reversed(run.checkpoints)
     ]
-    numbers = map(right, ("iteration", "epochs", "size", "written"))
-    head: list[Cell] = ["checkpoint", *numbers, "state", "kept by", "why"]
-    return (
-        table("Checkpoints, the newest first", head, rows)
-        if rows
-        else _empty("There are no checkpoints.")
-    )
+    head = ("checkpoint", "iteration", "epochs", "size", "written", "state", "kept by", "why")
+    label = "Checkpoints, the newest first"
+    return table(label, "mrrrrlll", head, rows) if rows else _empty("There are no checkpoints.")
 
 
 def _named(key: str, runs: Sequence[RunFacts]) -> Html:
     """Values by name; of several runs, at first only the values that differ."""
-    names = list(dict.fromkeys(name for run in runs for name in run[key]))
+    values: list[dict[str, str]] = [getattr(run, key) for run in runs]
+    names = list(dict.fromkeys(name for each in values for name in each))
     if not names:
         return Html()
-    values = [
-        [_shown(run[key][name]) if name in run[key] else ABSENT for run in runs] for name in names
-    ]
+    rows = [[name, *(each.get(name, ABSENT) for each in values)] for name in names]
     if len(runs) == 1:
-        pairs = zip(names, values, strict=True)
-        return table(key, ["name", "value"], [[code(name), code(value)] for name, [value] in pairs])
-    differs = ["code differs" if len(set(each)) > 1 else "code" for each in values]
-    rows = [
-        [(name, kind), *((value, kind) for value in each)]
-        for name, each, kind in zip(names, values, differs, strict=True)
-    ]
-    count = differs.count("code differs")
-    checked = {"checked": ""} if count else {}
+        return table(key, "mm", ("name", "value"), rows)
+    differing = [place for place, [_, *cells] in enumerate(rows) if len(set(cells)) > 1]
+    checked = {"checked": ""} if differing else {}
     box = tag("input", type="checkbox", id=f"{key}-differences", **checked)
-    label = tag("label", box, f"Only what differs ({count} of {len(names)})", class_="choice")
-    nothing = Html() if count else _empty("Nothing differs.")
-    return joined([label, table(key, ["name", *(run["name"] for run in runs)], rows), nothing])
-
-
-def _shown(value: Any) -> str:
-    return json.dumps(value) if isinstance(value, dict | list) else str(value)
+    text = f"Only what differs ({len(differing)} of {len(names)})"
+    head = ("name", *(run.name for run in runs))
+    shown = table(key, "m" * len(head), head, rows, differing)
+    nothing = Html() if differing else _empty("Nothing differs.")
+    return joined([tag("label", box, text, class_="choice"), shown, nothing])
 
 
 def _handlers(run: RunFacts, *, is_open: bool) -> Html:
-    calls: list[list[str]] = run["handlers"]
-    if not calls:
+    if not run.handlers:
         return _empty("Nothing tells which handlers it had. Add Journal(directory) to them.")
-    rows: list[list[Cell] | str] = []
-    for moment, group in groupby(calls, lambda call: call[0]):
-        rows.append(moment.replace("Events.", ""))
-        for _, stage, name, when, source in group:
-            rows.append([code(name), stage, code(when.replace("Events.", "")), code(source)])
-    summary = tag("summary", f"{counted(len(calls), 'call')} of handlers, in their order")
-    shown = table("Handlers by moment", ["handler", "stage", "when", "source"], rows)
-    return tag("details", summary, shown, **({"open": ""} if is_open else {}))
+    rows: list[list[str] | str] = []
+    for moment, calls in groupby(run.handlers, lambda call: call[0].replace("Events.", "")):
+        rows.append(moment)
+        for _, stage, name, when, source in calls:
+            rows.append([name, stage, when.replace("Events.", ""), source])
+    text = f"{counted(len(run.handlers), 'call')} of handlers, in their order"
+    shown = table("Handlers by moment", "mlmm", ("handler", "stage", "when", "source"), rows)
+    return tag("details", tag("summary", text), shown, **({"open": ""} if is_open else {}))

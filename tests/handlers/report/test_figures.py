@@ -10,6 +10,7 @@ from camshaft.handlers.report.curve import curve
 from camshaft.handlers.report.figures import chart_figure, timeline_figure
 from camshaft.handlers.report.parts import parts
 from camshaft.handlers.report.rows import Series
+from camshaft.handlers.report.run import RunFacts
 
 
 def run_of(name="run", journal=(), **metrics):
@@ -17,8 +18,8 @@ def run_of(name="run", journal=(), **metrics):
         metric: curve(Series(list(range(1, len(values) + 1)), [1] * len(values), values))
         for metric, values in metrics.items()
     }
-    found = [part.facts() for part in parts(list(journal), alive=False)]
-    return {"name": name, "curves": curves, "parts": found}
+    found = parts(list(journal), is_alive=False)
+    return RunFacts(name, curves, found, {}, [], {}, {}, [])
 
 
 def line(time, event, iteration, part="a"):
@@ -32,7 +33,7 @@ JOURNAL = [
 
 
 def figure_of(*runs):
-    (chart,) = charts(name for run in runs for name in run["curves"])
+    (chart,) = charts(name for run in runs for name in run.curves)
     figure = chart_figure(chart, runs)
     plotly.graph_objects.Figure(figure)  # raises for a property that plotly does not have
     json.dumps(figure, allow_nan=False)

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 import pytest
 
 from camshaft.handlers.report.page import asset, embedded, library, news, page
-from camshaft.handlers.report.run import Runs
+from camshaft.handlers.report.run import runs_in
 
 HOSTILE = "</script><script>alert(1)</script><!--"
 
@@ -30,8 +30,8 @@ class Scripts(HTMLParser):
 
 
 def page_of(write, *rows, name="run", **options):
-    runs = Runs([write(*rows or [{"iteration": 1, "loss": 1}])])
-    runs.look()
+    runs = runs_in([write(*rows or [{"iteration": 1, "loss": 1}])])
+    runs[0].look()
     return page([name], news(runs), **options)
 
 

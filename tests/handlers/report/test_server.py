@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from camshaft.handlers.report.run import Runs
+from camshaft.handlers.report.run import runs_in
 from camshaft.handlers.report.server import View, make_server
 
 
@@ -117,7 +117,7 @@ def test_looking_takes_a_tenth_of_the_time_at_most(tmp_path, monkeypatch):
     grow(tmp_path, 1)
     clock = iter([0.0, 10.0, 99.0, 100.0, 101.0])  # a look from 0 to 10; then two requests
     monkeypatch.setattr("camshaft.handlers.report.server.time.monotonic", lambda: next(clock))
-    view = View(Runs([tmp_path / "run"]))
+    view = View(runs_in([tmp_path / "run"]))
     _, first = view.news()
     grow(tmp_path, 2)
     assert view.news()[1] == first
