@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from ...engine import ranks
-from ...engine.data.limits import VARIABLE, max_batches
 from ...engine.engine import Engine
 from ...engine.events import EventEnum, Events, Stage, Trigger
-from ...engine.state.state import State
+from ...engine.state import RunningEngine, State
 from ...engine.update.update import Update
 from .background import Failure
 from .directory.catalogue import checkpoints, named
@@ -128,7 +127,6 @@ class Checkpoint:
             TypeError: One of the engine's objects cannot be saved.
             ValueError: What the run changes is not among them.
         """
-        assert state.engine is not None
         for name, each in state.engine.objects.items():
             if not (hasattr(each, "state_dict") and hasattr(each, "load_state_dict")):
                 raise TypeError(
@@ -136,10 +134,10 @@ class Checkpoint:
                     "cannot hold: it needs state_dict() and load_state_dict()"
                 )
         _refuse_to_forget(state.engine)
-        if state.iteration > 0 or state.position is not None:
+        if state.iteration > 0 or state.control.position is not None:
             return
-        limit = {VARIABLE: max_batches()}  # a run that was only tried out is no other run's begin
-        state.settings = state.settings or settings(state.engine.objects) | limit
+        limit = {"max_batches": state.control.max_batches}  # no real run goes on from a trial
+        state.control.settings = state.control.settings or settings(state.engine.objects) | limit
         if self.resume:
             self.load(state)
         else:
@@ -157,7 +155,6 @@ class Checkpoint:
         """
         if not (reason := asked(self, state, of_all=True)):
             return
-        assert state.engine is not None
         self.open(state)
         own = recorder(self, state)
         warn_of_missing(self, state)
@@ -167,7 +164,7 @@ class Checkpoint:
         parts = ranks.gathered(part)
         with ranks.on_all_ranks("write a checkpoint"):
             if ranks.rank() == 0:
-                snapshot = take(state.engine.objects, parts)
+                snapshot = take(state.engine.objects, parts, state.engine.lent)
                 own.record(state, snapshot, reason, broken=self._broken(state))
 
     def wait(self, state: State[Any, Any]) -> None:
@@ -228,11 +225,10 @@ class Checkpoint:
         return None if self.resume in known else Path(str(self.resume))
 
     def _resumption(self, snapshot: Snapshot, state: State[Any, Any]) -> Resumption:
-        assert state.engine is not None
         saved = content(snapshot)
         notes = saved.run["memory"].get(state.engine.name_of(self), {})
         return Resumption(
-            saved, state.engine, state.settings, self.override, notes.get("override", ())
+            saved, state.engine, state.control.settings, self.override, notes.get("override", ())
         )
 
     def _choose(self) -> tuple[Path | None, list[str]]:
@@ -249,7 +245,7 @@ class Checkpoint:
         return notes.broken.copy()
 
 
-def _refuse_to_forget(engine: Engine[Any, Any]) -> None:
+def _refuse_to_forget(engine: RunningEngine) -> None:
     """Save no run whose weights would not be saved with it."""
     known = list(map(id, engine.objects.values()))
     for each in engine.handlers.values():

@@ -75,7 +75,6 @@ class Export:
             BlockingIOError: Another run writes to it.
             ValueError: The engine has no such object.
         """
-        assert state.engine is not None
         if self.name not in state.engine.objects:
             known = ", ".join(map(repr, state.engine.objects)) or "none"
             raise ValueError(
@@ -85,7 +84,7 @@ class Export:
 
     def warn_of_others(self, state: State[Any, Any]) -> None:
         """Say that a new run's exports will compete with those of another."""
-        fresh = state.iteration == 0 and state.position is None
+        fresh = state.iteration == 0 and state.control.position is None
         if fresh and ranks.rank() == 0 and (found := checkpoints(self.directory)):
             logger.warning(
                 "%s holds exports of an earlier run, such as %s; those of this one are kept or "
@@ -105,14 +104,13 @@ class Export:
         """
         if not (reason := asked(self, state, of_all=False)):
             return
-        assert state.engine is not None
         own = recorder(self, state)
         own.open()
         warn_of_missing(self, state)
         with ranks.on_all_ranks("export weights"):
             own.wait()
             if ranks.rank() == 0:
-                exported = take({self.name: state.engine.objects[self.name]}, [])
+                exported = take({self.name: state.engine.objects[self.name]}, [], state.engine.lent)
                 own.record(state, exported, reason, only_claimed=True)
 
     def wait(self, state: State[Any, Any]) -> None:

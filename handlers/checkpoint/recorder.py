@@ -143,7 +143,8 @@ class Recorder:
             try:
                 self._writer.close(self._lock.close)
             finally:  # raising it is telling it
-                state.saves[:] = [each for each in state.saves if each != (FAILED, self.handler)]
+                saves = state.control.saves
+                saves[:] = [each for each in saves if each != (FAILED, self.handler)]
 
 
 def asked(handler: Checkpoint | Export, state: State[Any, Any], *, of_all: bool) -> str:
@@ -151,7 +152,7 @@ def asked(handler: Checkpoint | Export, state: State[Any, Any], *, of_all: bool)
 
     Saves that are asked `of_all` are for those that write the whole run.
     """
-    found = (each for each, by in state.saves if by is handler or (of_all and by is None))
+    found = (each for each, by in state.control.saves if by is handler or (of_all and by is None))
     return ", ".join(dict.fromkeys(found))
 
 
@@ -162,7 +163,7 @@ def recorder(handler: Checkpoint | Export, state: State[Any, Any]) -> Recorder:
 
 def warn_of_missing(handler: Checkpoint | Export, state: State[Any, Any]) -> None:
     """Say once a run that a claim goes by a metric that is not there."""
-    if state.epoch == 1 and state.in_epoch:  # it may be of the epoch's end
+    if state.epoch == 1 and state.control.in_epoch:  # it may be of the epoch's end
         return
     numbers = scalars(state.metrics)
     missing = sorted({best.metric for best in handler.keep.bests} - numbers.keys())

@@ -48,8 +48,14 @@ def take_part(state: State[Any, Any]) -> tuple[Any, dict[str, Tensor]]:
     return tree, {name: tensor.cpu() for name, tensor in encoder.tensors.items()}
 
 
-def take(objects: Mapping[str, Any], parts: list[tuple[Any, dict[str, Tensor]]]) -> Snapshot:
+def take(
+    objects: Mapping[str, Any],
+    parts: list[tuple[Any, dict[str, Tensor]]],
+    lent: Mapping[Module, Mapping[str, Tensor]] | None = None,
+) -> Snapshot:
     """The snapshot of the engine's objects and of every rank's part; it shares their memory.
+
+    Modules that hold another one's weights for a while give their own, which `lent` has.
 
     Raises:
         TypeError: They hold something that a checkpoint cannot.
@@ -61,9 +67,9 @@ def take(objects: Mapping[str, Any], parts: list[tuple[Any, dict[str, Tensor]]])
     for name, each in objects.items():
         if isinstance(each, Module) and name != TRAIN and PLAIN_NAME.fullmatch(name):
             files[name] = Encoder(name)
-            saved[name] = {"file": name, "content": files[name].encode(weights(each))}
+            saved[name] = {"file": name, "content": files[name].encode(weights(each, lent))}
         else:
-            content = weights(each) if isinstance(each, Module) else each.state_dict()
+            content = weights(each, lent) if isinstance(each, Module) else each.state_dict()
             saved[name] = {"file": TRAIN, "content": train.encode(content, name)}
     tree = {"objects": saved, "run": [own for own, _ in parts]}
     if not parts and not train.tensors:  # an export of modules

@@ -60,7 +60,7 @@ class Manifest:
         return cls(
             iteration=state.iteration,
             step=state.step,
-            epoch=state.epoch - state.in_epoch,
+            epoch=state.epoch - state.control.in_epoch,
             reason=reason,
             metrics=metrics,
             written={name: state.metrics.written(name) for name in metrics},

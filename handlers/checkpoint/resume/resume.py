@@ -12,8 +12,7 @@ from torch.nn import Module
 from torch.optim.lr_scheduler import LRScheduler
 
 from ....engine import ranks
-from ....engine.engine import Engine
-from ....engine.state.state import State
+from ....engine.state import RunningEngine, State
 from ..snapshot import Content
 from ..weights import load_weights
 from .mismatch import memory_mismatches, mismatches
@@ -33,7 +32,7 @@ class Resumption:
     """
 
     content: Content
-    engine: Engine[Any, Any]
+    engine: RunningEngine
     settings: Mapping[str, Any]
     """The script's, before anything was loaded."""
     override: Sequence[str] = ()
