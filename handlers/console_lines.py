@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from ..engine.engine import Engine
 from ..engine.events import EventEnum, Events, Stage, Trigger
 from ..engine.state.state import State
-from .common.scalars import scalars
+from .common import scalars
 
 logger = logging.getLogger("camshaft")
 

@@ -11,7 +11,7 @@ from ..engine import ranks
 from ..engine.engine import Engine
 from ..engine.events import EventEnum, Events, Trigger
 from ..engine.state.state import State
-from .common.comparison import Mode, mode_of
+from .common import Mode, mode_of
 
 logger = logging.getLogger("camshaft")
 

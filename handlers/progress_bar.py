@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Protocol, TextIO
 from ..engine.engine import Engine
 from ..engine.events import Events, Stage
 from ..engine.state.state import State
-from .common.scalars import scalars
+from .common import scalars
 
 logger = logging.getLogger("camshaft")
 

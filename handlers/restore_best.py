@@ -14,7 +14,7 @@ from ..engine.engine import Engine
 from ..engine.events import EventEnum, Events, Trigger
 from ..engine.modules.weights import exchange, put, twin
 from ..engine.state.state import State
-from .common.comparison import Mode, mode_of
+from .common import Mode, mode_of
 
 logger = logging.getLogger("camshaft")
 

@@ -12,7 +12,7 @@ from ...engine.engine import Engine
 from ...engine.events import EventEnum, Events, Stage, Trigger
 from ...engine.means import length_of
 from ...engine.state.state import State
-from ..common.scalars import scalars
+from ..common import scalars
 from .flops import Counter, Flops, peak_of_device
 
 Count = Callable[[Any], Any]

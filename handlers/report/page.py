@@ -15,7 +15,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from ..common.table import readable_size
+from ..common import readable_size
 from .charts import charts
 from .figures import chart_figure, timeline_figure
 from .run import NothingToReportError, Run, runs_in

@@ -1,4 +1,4 @@
-"""Rows of metrics as loggers wrote them; what is torn or not a row is left out."""
+"""Rows of metrics as `JSONLines` wrote them, without lines that are torn or not a row."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..journal.journal import NAME as JOURNAL
+from ..journal import JOURNAL
 
 CLOCKS = frozenset({"iteration", "step", "epoch", "time"})
 OWN_CLOCK = re.compile(r"\w+\.[A-Z][A-Z0-9_]*")  # such as GanEvents.CRITIC_UPDATED
@@ -26,7 +26,7 @@ class Series:
 
 
 class Tail:
-    """A file that grows: each look reads what is new; one that was exchanged is read anew."""
+    """A file that grows: each look reads what is new; a file that was replaced is read anew."""
 
     def __init__(self, path: Path, begin: Callable[[], None], take: Callable[[bytes], None]):
         """Call `begin` before the first line of a file, and `take` for each line."""
@@ -76,7 +76,7 @@ class Rows:
 
     @property
     def series(self) -> dict[str, Series]:
-        """What was read; where two files have a metric, the one whose name comes first counts."""
+        """The series by metric; if two files have a metric, the first file by name counts."""
         merged: dict[str, Series] = {}
         for _, series in self._files.values():
             for name, each in series.items():
@@ -104,7 +104,7 @@ def _into(series: dict[str, Series]) -> Callable[[bytes], None]:
 
 
 def _number(value: Any) -> float | None:
-    """A number, also one that JSON does not know and that was written as text."""
+    """A number; numbers that JSON cannot hold were written as text."""
     if isinstance(value, str):
         return float(value) if value in ("NaN", "Infinity", "-Infinity") else None
     if isinstance(value, bool) or not isinstance(value, int | float):

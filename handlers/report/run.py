@@ -1,4 +1,4 @@
-"""All that a page says of one run, from what lies in its directory."""
+"""All that a page says of one run, from the files in its directory."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import Any
 
 from ..checkpoint.commands.found import Found, NoCheckpointError, look
 from ..checkpoint.commands.inspect import Claims
-from ..journal.journal import NAME as JOURNAL
-from ..journal.lines import is_written, read
+from ..journal import JOURNAL, is_written, read_journal
 from .charts import PACE
 from .curve import curve
 from .parts import Part, pace, parts
@@ -18,7 +17,7 @@ from .rows import Rows, Series
 
 
 class NothingToReportError(FileNotFoundError):
-    """There is no run, or none that left anything to read."""
+    """A directory is missing, or holds nothing of a run."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ class Run:
     def facts(self) -> RunFacts:
         """What was read."""
         journal = self.directory / JOURNAL
-        found = parts(read(journal), is_alive=is_written(journal))
+        found = parts(read_journal(journal), is_alive=is_written(journal))
         newest = next((part.first for part in reversed(found) if "config" in part.first), {})
         limits, calls = newest.get("limits"), newest.get("handlers")
         return RunFacts(
@@ -86,7 +85,7 @@ class Run:
         )
 
     def _drawn(self) -> dict[str, Any]:
-        """The curves; one to which nothing was added since is not made anew."""
+        """The curves; only those with new rows are made again."""
         before, self._curves = self._curves, {}
         for name, series in self._rows.series.items():
             known, drawn = before.get(name, (None, {}))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
-from ..common.table import readable_size
+from ..common import readable_size
 from .charts import LEARNING, Chart
 from .figures import OUTCOMES
 from .markup import ABSENT, Html, clock, counted, duration, joined, number, table, tag

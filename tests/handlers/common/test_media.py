@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from camshaft.handlers.common.media import Embedding, Histogram, Image, PRCurve, Text, on_host
+from camshaft.handlers.common import Embedding, Histogram, Image, PRCurve, Text, on_host
 
 
 @pytest.mark.parametrize(

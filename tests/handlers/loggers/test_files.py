@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from camshaft.handlers.loggers.files import LineFile, move_aside, refuse_directory, replace_lines
+from camshaft.handlers.loggers.files import LineFile, move_aside, replace_lines
 
 
 @contextmanager
@@ -76,8 +76,3 @@ def test_a_file_is_moved_to_the_first_free_number(tmp_path, caplog):
     move_aside(path, "JSONLines")
     assert (tmp_path / "lines.2").read_text() == "mine\n"
     assert "JSONLines" in caplog.text
-
-
-def test_a_directory_is_refused_with_the_line_to_write(tmp_path):
-    with pytest.raises(IsADirectoryError, match=r"CSV\('.*/rows.csv'\)"):
-        refuse_directory(tmp_path, "CSV", "rows.csv")
