@@ -25,13 +25,13 @@ class Export:
     """Write the weights of one object, beside a `Checkpoint` or without one.
 
     An export is a directory like a checkpoint, written and kept in the same way, which holds
-    `<name>.safetensors` alone, and a `state.json` and `manifest.json` that say what it is. What no
-    claim would keep is not written, so `keep=best(1, ...)` leaves just the best one. No run can be
-    resumed from it, and `state.save("why")` does not mean it.
+    `<object>.safetensors` alone, and a `state.json` and `manifest.json` that say what it is. An
+    export that no claim would keep is not written, so `keep=best(1, ...)` leaves just the best one.
+    No run can be resumed from an export, and `state.save("why")` makes none.
 
     Args:
         directory: Where the exports lie: one of their own, not that of a `Checkpoint`.
-        name: Which of the engine's objects.
+        object: The name of one of the engine's objects.
         when: When to export.
         keep: Which to keep: `latest(2) | best(1, "val/loss") | every(10_000)`.
         background: False to write on the thread that trains.
@@ -43,12 +43,12 @@ class Export:
         ValueError: The directory is the address of an object store.
 
     >>> from camshaft.handlers import best
-    >>> Export("runs/best", keep=best(1, "val/accuracy", mode="max")).name
+    >>> Export("runs/best", keep=best(1, "val/accuracy", mode="max")).object
     'model'
     """
 
     directory: str | Path
-    name: str = "model"
+    object: str = "model"
     when: EventEnum | Trigger = Events.EPOCH_COMPLETED(last=True)
     keep: Keep = latest(1)
     background: bool = True
@@ -75,10 +75,10 @@ class Export:
             BlockingIOError: Another run writes to it.
             ValueError: The engine has no such object.
         """
-        if self.name not in state.engine.objects:
+        if self.object not in state.engine.objects:
             known = ", ".join(map(repr, state.engine.objects)) or "none"
             raise ValueError(
-                f"Export(name={self.name!r}): needs one of the engine's objects: {known}"
+                f"Export(object={self.object!r}): needs one of the engine's objects: {known}"
             )
         recorder(self, state).open()
 
@@ -110,7 +110,8 @@ class Export:
         with ranks.on_all_ranks("export weights"):
             own.wait()
             if ranks.rank() == 0:
-                exported = take({self.name: state.engine.objects[self.name]}, [], state.engine.lent)
+                engine = state.engine
+                exported = take({self.object: engine.objects[self.object]}, [], engine.lent)
                 own.record(state, exported, reason, only_claimed=True)
 
     def wait(self, state: State[Any, Any]) -> None:

@@ -1,4 +1,4 @@
-"""What several handlers need: media, metrics as numbers, modes, schedulers, and tables of text."""
+"""What several handlers need: named objects, media, numbers, comparisons, schedulers, tables."""
 
 from ...engine.late import late
 

@@ -1,4 +1,7 @@
 from .comparison import Mode as Mode
+from .comparison import Monitored as Monitored
+from .comparison import check_monitor as check_monitor
+from .comparison import is_better as is_better
 from .comparison import mode_of as mode_of
 from .media import KINDS as KINDS
 from .media import Embedding as Embedding
@@ -10,7 +13,11 @@ from .media import Text as Text
 from .media import content as content
 from .media import grid as grid
 from .media import on_host as on_host
+from .numbers import AT_EACH_ROW as AT_EACH_ROW
 from .numbers import scalars as scalars
+from .objects import module_of as module_of
+from .objects import refuse_taken as refuse_taken
+from .objects import stepping as stepping
 from .table import Cell as Cell
 from .table import aligned as aligned
 from .table import readable_metrics as readable_metrics

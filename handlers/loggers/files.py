@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ...engine import Engine, EventEnum, Trigger
-from .logger import WHEN, LogsRows
+from ..common import AT_EACH_ROW
+from .logger import LogsRows
 from .rows import Row, Start
 
 logger = logging.getLogger("camshaft")
@@ -23,7 +24,7 @@ class LogsToFile(LogsRows):
     """What the loggers that write one file have in common."""
 
     path: str | os.PathLike[str]
-    when: EventEnum | Trigger = WHEN
+    when: EventEnum | Trigger = AT_EACH_ROW
     usual_name: ClassVar[str]
 
     def attach(self, engine: Engine[Any, Any]) -> None:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from ...engine import EventEnum, Trigger
-from ..common import Image
-from .logger import WHEN, LogsRows
+from ..common import AT_EACH_ROW, Image
+from .logger import LogsRows
 from .rows import Row, Start
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class ImageFiles(LogsRows):
     """
 
     directory: str | os.PathLike[str]
-    when: EventEnum | Trigger = WHEN
+    when: EventEnum | Trigger = AT_EACH_ROW
     shown = (Image,)
 
     def writer(self, start: Start) -> Folder:

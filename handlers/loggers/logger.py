@@ -9,12 +9,10 @@ from importlib.util import find_spec
 from typing import Any, ClassVar
 
 from ...engine import Engine, EventEnum, Events, Stage, State, Trigger
-from ..common import KINDS, Medium
+from ..common import AT_EACH_ROW, KINDS, Medium
 from .delivery import Background, Direct
 from .rows import Bookmark, Start, Writer
 
-WHEN = Events.ITERATION_COMPLETED(every=50) | Events.EPOCH_COMPLETED | Events.COMPLETED
-"""When a row is written, unless a logger is told otherwise."""
 ALL: tuple[type[Medium], ...] = tuple(KINDS.values())
 
 
@@ -120,7 +118,7 @@ class Logger(LogsRows):
 
     open: Callable[[Start], Writer]
     name: str | None = None
-    when: EventEnum | Trigger = WHEN
+    when: EventEnum | Trigger = AT_EACH_ROW
     background: bool = True
     shown = ALL
 

@@ -13,9 +13,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from ...engine import EventEnum, Trigger
-from ..common import Image, Medium, Text
+from ..common import AT_EACH_ROW, Image, Medium, Text
 from .images import png
-from .logger import WHEN, LogsRows, flat, need
+from .logger import LogsRows, flat, need
 from .rows import Row, Start
 
 TAG = "camshaft.run"
@@ -48,7 +48,7 @@ class MLflow(LogsRows):
 
     experiment: str
     uri: str | None = None
-    when: EventEnum | Trigger = WHEN
+    when: EventEnum | Trigger = AT_EACH_ROW
     hparams: Mapping[str, Any] = field(default_factory=dict[str, Any])
     name: str | None = None
     background: bool = field(init=False, repr=False)

@@ -9,9 +9,9 @@ from importlib import import_module
 from typing import Any
 
 from ...engine import EventEnum, Trigger
-from ..common import Image, Medium, Text
+from ..common import AT_EACH_ROW, Image, Medium, Text
 from .images import as_bytes
-from .logger import WHEN, LogsRows, need
+from .logger import LogsRows, need
 from .rows import Row, Start
 
 
@@ -39,7 +39,7 @@ class SwanLab(LogsRows):
 
     project: str
     directory: str | os.PathLike[str] = "swanlog"
-    when: EventEnum | Trigger = WHEN
+    when: EventEnum | Trigger = AT_EACH_ROW
     hparams: Mapping[str, Any] = field(default_factory=dict[str, Any])
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     background = True

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from ...engine import EventEnum, Trigger
-from ..common import Embedding
-from .logger import ALL, WHEN, LogsRows, need
+from ..common import AT_EACH_ROW, Embedding
+from .logger import ALL, LogsRows, need
 from .rows import Row, Start
 from .summaries import graph_of, hparams_summary, summary_value, write_embedding
 
@@ -40,7 +40,7 @@ class TensorBoard(LogsRows):
     """
 
     directory: str | os.PathLike[str]
-    when: EventEnum | Trigger = WHEN
+    when: EventEnum | Trigger = AT_EACH_ROW
     hparams: Mapping[str, Any] = field(default_factory=dict[str, Any])
     graph: tuple[Any, Any] | None = None
     shown = ALL

@@ -9,9 +9,9 @@ from importlib import import_module
 from typing import Any
 
 from ...engine import EventEnum, Trigger
-from ..common import Histogram, Image, Medium, Text
+from ..common import AT_EACH_ROW, Histogram, Image, Medium, Text
 from .images import as_bytes
-from .logger import WHEN, LogsRows, need
+from .logger import LogsRows, need
 from .rows import Row, Start
 
 
@@ -40,7 +40,7 @@ class WandB(LogsRows):
 
     project: str
     directory: str | os.PathLike[str] = "."
-    when: EventEnum | Trigger = WHEN
+    when: EventEnum | Trigger = AT_EACH_ROW
     hparams: Mapping[str, Any] = field(default_factory=dict[str, Any])
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     background = True

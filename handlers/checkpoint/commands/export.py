@@ -10,7 +10,7 @@ from ..directory.saved import look_at
 from .found import is_checkpoint, look
 
 
-def export(path: Path, file: Path, only: str | None) -> int:
+def export(path: Path, file: Path, object: str | None) -> int:
     """Export that checkpoint, or the newest good one of a directory."""
     if is_checkpoint(path):
         saved = look_at(path)
@@ -19,6 +19,6 @@ def export(path: Path, file: Path, only: str | None) -> int:
         newest = checkpoints(path).latest()
         assert newest is not None
         saved = newest
-    saved.export(file, only)
+    saved.export(file, object)
     print(f"{file}  {readable_size(file.stat().st_size)}  from {saved.path}")
     return 0

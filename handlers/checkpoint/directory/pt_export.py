@@ -33,7 +33,7 @@ def export(saved: Saved, file: Path, only: str | None = None) -> Path:
         if taken := sorted(content.keys() & set(NUMBERS)):
             raise ValueError(
                 f"an object called {taken[0]!r} has no place beside the number of that name; "
-                f"export it alone, with only={taken[0]!r}"
+                f"export it alone, with object={taken[0]!r}"
             )
         content |= {name: getattr(saved.manifest, name) for name in NUMBERS}
     try:
@@ -74,5 +74,5 @@ def portable(value: Any, path: str) -> Any:
     found = "a very large integer" if kind is int else f"a {kind.__module__}.{kind.__qualname__}"
     raise TypeError(
         f"{path} is {found}, which torch.load(weights_only=True) does not take; the objects "
-        "without such a thing can be exported one by one, with only="
+        "without such a thing can be exported one by one, with object="
     )

@@ -31,14 +31,14 @@ class Saved:
     manifest: Manifest = field(repr=False)
     """When it was written, why, how well the run did, and what its files should hold."""
 
-    def state_dict(self, name: str) -> Any:
+    def state_dict(self, object: str) -> Any:
         """The state of one of the run's objects, such as `"model"`, on the CPU.
 
         A model's is under the plain names of its weights, however it was wrapped:
         `model.load_state_dict(saved.state_dict("model"))`. The files it lies in are verified.
 
         Args:
-            name: Its name among the engine's objects.
+            object: Its name among the engine's objects.
 
         Raises:
             BrokenCheckpoint: A file is missing, or not what was written.
@@ -46,19 +46,19 @@ class Saved:
         """
         from .store import read_objects
 
-        return read_objects(self, name)[name]
+        return read_objects(self, object)[object]
 
-    def export(self, file: str | Path, only: str | None = None) -> Path:
+    def export(self, file: str | Path, object: str | None = None) -> Path:
         """Write one file that plain torch reads, with `torch.load(file, weights_only=True)`.
 
         It holds a dict: the state of each of the run's objects by its name, `"iteration"`,
-        `"step"`, `"epoch"` and `"metrics"`. With `only="model"` it holds that state alone, so
+        `"step"`, `"epoch"` and `"metrics"`. With `object="model"` it holds that state alone, so
         that `model.load_state_dict(torch.load(file, weights_only=True))` works. NumPy's arrays
         become tensors and its numbers Python's.
 
         Args:
             file: Where to write it; what is there is replaced, at once.
-            only: The name of the one object that is meant.
+            object: The name of the one object to export; all of them by default.
 
         Raises:
             BrokenCheckpoint: A file is missing, or not what was written.
@@ -68,7 +68,7 @@ class Saved:
         """
         from .pt_export import export
 
-        return export(self, Path(file), only)
+        return export(self, Path(file), object)
 
 
 def scan(directory: Path) -> tuple[list[Saved], dict[str, str]]:
