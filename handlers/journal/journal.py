@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from ...engine import Engine, Events, Firing, Stage, State
 from .environment import environment
-from .lines import JOURNAL, Lines
+from .file import JOURNAL, JournalFile
 from .plain import plain
 
 
@@ -126,6 +126,6 @@ class Journal:
 class Pen:
     """The open journal of a run."""
 
-    lines: Lines = field(default_factory=Lines)
+    lines: JournalFile = field(default_factory=JournalFile)
     said: Firing = field(default_factory=lambda: Firing(time.monotonic()))
     """The last sign of life."""

@@ -16,7 +16,7 @@ from .rows import Bookmark, Start, Writer
 ALL: tuple[type[Medium], ...] = tuple(KINDS.values())
 
 
-class Log:
+class OpenLog:
     """A run's open log."""
 
     delivery: Direct | Background | None = None
@@ -55,11 +55,11 @@ class LogsRows(ABC):
         name = state.engine.name_of(self)
         delivery = (Background if self.background else Direct)(name, self.writer)
         delivery.begin(bookmark.start(state), bookmark.rows())
-        state.recall(self, Log, saved=False).delivery = delivery
+        state.recall(self, OpenLog, saved=False).delivery = delivery
 
     def write(self, state: State[Any, Any]) -> None:
         """Write what is new."""
-        if delivery := state.recall(self, Log, saved=False).delivery:
+        if delivery := state.recall(self, OpenLog, saved=False).delivery:
             bookmark = state.recall(self, Bookmark)
             if row := bookmark.next_row(state, delivery.written, self.shown):
                 delivery.write(row)
@@ -76,14 +76,14 @@ class LogsRows(ABC):
 
     def close(self, state: State[Any, Any]) -> None:
         """Close the log."""
-        log = state.recall(self, Log, saved=False)
+        log = state.recall(self, OpenLog, saved=False)
         if delivery := log.delivery:
             log.delivery = None
             delivery.close()
 
     def _opened_again(self, state: State[Any, Any]) -> Direct | Background | None:
         """The delivery, with a writer that has failed opened once more."""
-        if delivery := state.recall(self, Log, saved=False).delivery:
+        if delivery := state.recall(self, OpenLog, saved=False).delivery:
             bookmark = state.recall(self, Bookmark)
             delivery.again(bookmark.start(state), bookmark.rows())
         return delivery
@@ -149,17 +149,19 @@ def need(library: str, logger: str, extra: str) -> None:
         raise ModuleNotFoundError(f'{logger} needs {library}: pip install "camshaft[{extra}]"')
 
 
-def flat(hparams: Mapping[str, Any], prefix: str = "") -> dict[str, bool | int | float | str]:
+def flat_hparams(
+    hparams: Mapping[str, Any], prefix: str = ""
+) -> dict[str, bool | int | float | str]:
     """Hyper-parameters with nested names joined by `/`; other values than plain ones become text.
 
-    >>> flat({"lr": 0.1, "model": {"width": 64, "norm": None}, "betas": (0.9, 0.99)})
+    >>> flat_hparams({"lr": 0.1, "model": {"width": 64, "norm": None}, "betas": (0.9, 0.99)})
     {'lr': 0.1, 'model/width': 64, 'model/norm': 'None', 'betas': '(0.9, 0.99)'}
     """
     found: dict[str, bool | int | float | str] = {}
     for key, value in hparams.items():
         name = f"{prefix}{key}"
         if isinstance(value, Mapping):
-            found |= flat(value, f"{name}/")
+            found |= flat_hparams(value, f"{name}/")
         else:
             found[name] = value if isinstance(value, bool | int | float | str) else str(value)
     return found

@@ -15,7 +15,7 @@ from typing import Any
 from ...engine import EventEnum, Trigger
 from ..common import AT_EACH_ROW, Image, Medium, Text
 from .images import png
-from .logger import LogsRows, flat, need
+from .logger import LogsRows, flat_hparams, need
 from .rows import Row, Start
 
 TAG = "camshaft.run"
@@ -87,7 +87,7 @@ class MLflowRun:
         else:
             run = self._client.create_run(number, run_name=settings.name, tags={TAG: start.run})
             self._run = run.info.run_id
-            plain = flat(settings.hparams).items()
+            plain = flat_hparams(settings.hparams).items()
             params = [self._entities.Param(key, str(value)) for key, value in plain]
             self._client.log_batch(self._run, params=params)
 

@@ -15,7 +15,7 @@ from urllib.parse import quote
 from ...engine.modules import untouched
 from ..common import Embedding, Histogram, Image, Medium, PRCurve, Text, grid
 from .images import as_bytes, png
-from .logger import flat
+from .logger import flat_hparams
 
 logger = logging.getLogger("camshaft")
 CONFIG = "projector_config.pbtxt"
@@ -48,7 +48,7 @@ def summary_value(name: str, medium: Medium) -> Any:
 def hparams_summary(hparams: Mapping[str, Any]) -> Any:
     """Hyper-parameters as the beginning of a session, from which TensorBoard finds the metrics."""
     summary: Any = import_module("tensorboardX.summary")
-    _, begun, _ = summary.hparams(flat(hparams), {})
+    _, begun, _ = summary.hparams(flat_hparams(hparams), {})
     return begun
 
 

@@ -14,7 +14,7 @@ MARKS = 200
 """Marks of a chart for values that are not finite."""
 
 
-def curve(series: Series, most: int = MOST) -> dict[str, Any]:
+def curve_of(series: Series, most: int = MOST) -> dict[str, Any]:
     """The points to draw of a metric, and its extremes, ready for JSON.
 
     More than `most` points are divided into equal groups. Of each group the curve keeps the first,

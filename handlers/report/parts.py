@@ -58,7 +58,7 @@ class Part:
         return next((line for line in reversed(self.lines) if line["event"] in ENDS), {})
 
 
-def parts(records: list[dict[str, Any]], *, is_alive: bool) -> list[Part]:
+def parts_of(records: list[dict[str, Any]], *, is_alive: bool) -> list[Part]:
     """The parts in the order of their first lines, since a clock may be set back.
 
     Args:

@@ -57,7 +57,7 @@ class Tail:
         return True
 
 
-class Rows:
+class MetricFiles:
     """The metrics of all files of JSON lines in a directory, by name."""
 
     def __init__(self, directory: Path) -> None:

@@ -11,9 +11,9 @@ from ..checkpoint.commands.found import Found, NoCheckpointError, look
 from ..checkpoint.commands.inspect import Claims
 from ..journal import JOURNAL, is_written, read_journal
 from .charts import PACE
-from .curve import curve
-from .parts import Part, pace, parts
-from .rows import Rows, Series
+from .curve import curve_of
+from .parts import Part, pace, parts_of
+from .rows import MetricFiles, Series
 
 
 class NothingToReportError(FileNotFoundError):
@@ -49,7 +49,7 @@ class Run:
         """Start with nothing read."""
         self.directory = directory
         self.name = name
-        self._rows = Rows(directory)
+        self._rows = MetricFiles(directory)
         self._seen: tuple[Any, ...] = ()
         self._curves: dict[str, tuple[Series, dict[str, Any]]] = {}
 
@@ -66,7 +66,7 @@ class Run:
     def facts(self) -> RunFacts:
         """What was read."""
         journal = self.directory / JOURNAL
-        found = parts(read_journal(journal), is_alive=is_written(journal))
+        found = parts_of(read_journal(journal), is_alive=is_written(journal))
         newest = next((part.first for part in reversed(found) if "config" in part.first), {})
         limits, calls = newest.get("limits"), newest.get("handlers")
         return RunFacts(
@@ -75,8 +75,8 @@ class Run:
             parts=found,
             limits=limits if isinstance(limits, dict) else {},
             checkpoints=self._checkpoints(),
-            config=flat(newest.get("config")),
-            environment=flat(newest.get("environment")),
+            config=by_path(newest.get("config")),
+            environment=by_path(newest.get("environment")),
             handlers=[
                 [*map(str, row)]
                 for row in (calls if isinstance(calls, list) else [])
@@ -90,7 +90,7 @@ class Run:
         for name, series in self._rows.series.items():
             known, drawn = before.get(name, (None, {}))
             same = known is series and drawn["count"] == len(series.values)
-            self._curves[name] = (series, drawn if same else curve(series))
+            self._curves[name] = (series, drawn if same else curve_of(series))
         return {name: drawn for name, (_, drawn) in self._curves.items()}
 
     def _checkpoints(self) -> list[dict[str, Any]]:
@@ -128,19 +128,19 @@ def _pace_curve(found: list[Part]) -> dict[str, Any]:
     if len(rates) < 2:
         return {}
     series = Series(iterations, [0] * len(rates), rates)
-    return {PACE: curve(series) | {"shape": "hv"}}
+    return {PACE: curve_of(series) | {"shape": "hv"}}
 
 
-def flat(value: Any, name: str = "") -> dict[str, str]:
+def by_path(value: Any, name: str = "") -> dict[str, str]:
     """Nested values as text, by the path to each, such as `model.width`; empty ones stay.
 
-    >>> flat({"model": {"width": 8, "heads": []}, "lr": 0.1})
+    >>> by_path({"model": {"width": 8, "heads": []}, "lr": 0.1})
     {'model.width': '8', 'model.heads': '[]', 'lr': '0.1'}
     """
     if isinstance(value, dict) and (value or name):
         inner: dict[str, str] = {}
         for key, each in value.items():
-            inner |= flat(each, f"{name}.{key}" if name else str(key))
+            inner |= by_path(each, f"{name}.{key}" if name else str(key))
         return inner or {name: "{}"}
     return {name: json.dumps(value) if isinstance(value, list) else str(value)} if name else {}
 

@@ -10,7 +10,7 @@ import torch
 from camshaft import Engine, Events, supervised
 from camshaft.handlers import LRSchedule
 from camshaft.handlers.loggers import CSV, JSONLines, Logger, TensorBoard
-from camshaft.handlers.loggers.logger import flat, need
+from camshaft.handlers.loggers.logger import flat_hparams, need
 from camshaft.handlers.schedules import cosine, warmup
 
 EACH = Events.ITERATION_COMPLETED
@@ -100,12 +100,12 @@ def test_looking_for_a_library_imports_nothing(monkeypatch):
 
 
 def test_nested_names_of_hyper_parameters_are_joined():
-    assert flat({"a": {"b": {"c": 1}}, "d": 2}) == {"a/b/c": 1, "d": 2}
+    assert flat_hparams({"a": {"b": {"c": 1}}, "d": 2}) == {"a/b/c": 1, "d": 2}
 
 
 def test_hyper_parameters_that_are_numbers_truths_and_texts_stay_so():
     given = {"bool": True, "int": 1, "float": math.inf, "str": "x"}
-    assert {name: type(value) for name, value in flat(given).items()} == {
+    assert {name: type(value) for name, value in flat_hparams(given).items()} == {
         "bool": bool,
         "int": int,
         "float": float,
@@ -114,7 +114,7 @@ def test_hyper_parameters_that_are_numbers_truths_and_texts_stay_so():
 
 
 def test_all_other_hyper_parameters_become_text():
-    assert flat({"a": None, "b": [1, 2], "c": torch.float32}) == {
+    assert flat_hparams({"a": None, "b": [1, 2], "c": torch.float32}) == {
         "a": "None",
         "b": "[1, 2]",
         "c": "torch.float32",

@@ -6,19 +6,19 @@ import plotly.graph_objects
 import pytest
 
 from camshaft.handlers.report.charts import charts
-from camshaft.handlers.report.curve import curve
+from camshaft.handlers.report.curve import curve_of
 from camshaft.handlers.report.figures import chart_figure, timeline_figure
-from camshaft.handlers.report.parts import parts
+from camshaft.handlers.report.parts import parts_of
 from camshaft.handlers.report.rows import Series
 from camshaft.handlers.report.run import RunFacts
 
 
 def run_of(name="run", journal=(), **metrics):
     curves = {
-        metric: curve(Series(list(range(1, len(values) + 1)), [1] * len(values), values))
+        metric: curve_of(Series(list(range(1, len(values) + 1)), [1] * len(values), values))
         for metric, values in metrics.items()
     }
-    found = parts(list(journal), is_alive=False)
+    found = parts_of(list(journal), is_alive=False)
     return RunFacts(name, curves, found, {}, [], {}, {}, [])
 
 

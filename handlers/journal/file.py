@@ -21,7 +21,7 @@ JOURNAL = "journal.jsonl"
 """The name of the file in a run's directory."""
 
 
-class Lines:
+class JournalFile:
     """A file that gets each line by one write, so a kill cannot tear earlier lines.
 
     An error of the file never reaches the run: the first one costs a warning, and later lines are
