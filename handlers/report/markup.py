@@ -52,9 +52,8 @@ def table(
         rows: Cells; a row that is one text is a heading of the rows below it.
         differing: The places of the rows to mark.
     """
-    kinds = [
-        {"l": {}, "r": {"class_": "number"}, "m": {"class_": "code"}}[each] for each in columns
-    ]
+    classes = {"l": {}, "r": {"class_": "number"}, "m": {"class_": "code"}}
+    kinds = [classes[letter] for letter in columns]
     lines: list[Html] = []
     for place, row in enumerate(rows):
         if isinstance(row, str):
