@@ -11,7 +11,6 @@ from typing import Any
 
 from .charts import Chart
 from .markup import local_time
-from .parts import Part
 from .run import RunFacts
 
 Figure = dict[str, Any]
@@ -26,6 +25,9 @@ OUTCOMES = {
     "running": ("running", "c0"),
 }
 """How a part of a run ended: the words for it, and its colour."""
+TOLD = {"hovertemplate": "%{customdata}<extra></extra>"}
+BAR: Figure = {"type": "bar", "orientation": "h", "width": 0.4, **TOLD}
+MARK: Figure = {"type": "scatter", "mode": "markers", "meta": {"colour": "ink"}, **TOLD}
 
 
 def chart_figure(chart: Chart, runs: Sequence[RunFacts]) -> Figure:
@@ -100,26 +102,25 @@ def _curve_traces(
 
 def timeline_figure(runs: Sequence[RunFacts]) -> Figure:
     """The parts of all runs by the clock: a bar each, with marks for restarts and checkpoints."""
-    parts = [(run.name, part) for run in runs for part in run.parts]
-    traces = [
-        _bars(words, colour, [(name, part) for name, part in parts if part.end == end])
-        for end, (words, colour) in OUTCOMES.items()
-    ]
-    restarts = [
-        (part.first, run.name, _told(part.first))
-        for run in runs
-        for part in run.parts
-        if part is not run.parts[0] or part.first["event"] == "resumed"
-    ]
-    saves = [
-        (save, name, f"checkpoint at iteration {save['iteration']}")
-        for name, part in parts
-        for save in part.saves
-    ]
-    traces.append(_marks("started again", "line-ns-open", 26, restarts))
-    traces.append(_marks("checkpoint", "diamond", 9, saves))
+    traces: dict[str, Figure] = {}
+    for run in runs:
+        for part in run.parts:
+            words, colour = OUTCOMES[part.end]
+            began = f"{part.first['event']} at iteration {part.first['iteration']}"
+            told = f"{began}, {part.end} at iteration {part.last['iteration']}"
+            bar = traces.setdefault(words, BAR | {"name": words, "meta": {"colour": colour}})
+            start = local_time(part.first["time"])
+            _add(bar, y=run.name, base=start, x=1000 * part.seconds, customdata=told)
+            marks = [("checkpoint", "diamond", 9, save) for save in part.saves]
+            if part is not run.parts[0] or part.first["event"] == "resumed":
+                marks.append(("started again", "line-ns-open", 26, part.first))
+            for words, symbol, size, line in marks:
+                look = {"symbol": symbol, "size": size, "line": {"width": 2}}
+                mark = traces.setdefault(words, MARK | {"name": words, "marker": look})
+                told = f"{words} at iteration {line['iteration']}"
+                _add(mark, y=run.name, x=local_time(line["time"]), customdata=told)
     return {
-        "data": [trace for trace in traces if trace["y"]],
+        "data": sorted(traces.values(), key=lambda trace: str(trace["type"])),
         "layout": {
             "xaxis": {"type": "date"},
             "yaxis": {
@@ -131,39 +132,6 @@ def timeline_figure(runs: Sequence[RunFacts]) -> Figure:
     }
 
 
-def _bars(words: str, colour: str, parts: list[tuple[str, Part]]) -> dict[str, Any]:
-    return {
-        "type": "bar",
-        "orientation": "h",
-        "name": words,
-        "width": 0.4,
-        "base": [local_time(part.first["time"]) for _, part in parts],
-        "x": [1000 * part.seconds for _, part in parts],
-        "y": [name for name, _ in parts],
-        "customdata": [
-            f"{_told(part.first)}, {part.end} at iteration {part.last['iteration']}"
-            for _, part in parts
-        ],
-        "hovertemplate": "%{customdata}<extra></extra>",
-        "meta": {"colour": colour},
-    }
-
-
-def _told(line: dict[str, Any]) -> str:
-    return f"{line['event']} at iteration {line['iteration']}"
-
-
-def _marks(
-    words: str, symbol: str, size: int, marks: list[tuple[dict[str, Any], str, str]]
-) -> dict[str, Any]:
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": words,
-        "x": [local_time(line["time"]) for line, _, _ in marks],
-        "y": [name for _, name, _ in marks],
-        "customdata": [told for _, _, told in marks],
-        "hovertemplate": "%{customdata}<extra></extra>",
-        "marker": {"symbol": symbol, "size": size, "line": {"width": 2}},
-        "meta": {"colour": "ink"},
-    }
+def _add(trace: Figure, **point: Any) -> None:
+    for key, value in point.items():
+        trace.setdefault(key, []).append(value)

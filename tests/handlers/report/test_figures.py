@@ -73,9 +73,9 @@ def test_the_timeline_has_a_bar_for_each_part_and_marks_for_restarts_and_checkpo
     )
     plotly.graph_objects.Figure(figure)
     traces = {each["name"]: each for each in figure["data"]}
-    assert list(traces) == ["completed", "killed", "started again", "checkpoint"]
+    assert set(traces) == {"completed", "killed", "started again", "checkpoint"}
     assert traces["completed"]["x"] == [30_000]  # milliseconds
     assert traces["killed"]["y"] == ["run", "other"]
-    assert traces["started again"]["customdata"] == ["resumed at iteration 5"]
+    assert traces["started again"]["customdata"] == ["started again at iteration 5"]
     assert traces["checkpoint"]["customdata"] == ["checkpoint at iteration 5"]
     assert traces["checkpoint"]["x"][0].endswith(":50.000")
