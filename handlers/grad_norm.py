@@ -8,10 +8,7 @@ from typing import Any
 
 from torch.optim import Optimizer
 
-from ..engine import ranks
-from ..engine.engine import Engine
-from ..engine.events import EventEnum, Events, Stage, Trigger
-from ..engine.state import State
+from ..engine import Engine, EventEnum, Events, Stage, State, Trigger, ranks
 from ..engine.update.gradients import gradients_of, norm
 from .common import stepping
 

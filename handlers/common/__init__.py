@@ -1,4 +1,4 @@
-"""What several handlers need: named objects, media, numbers, comparisons, schedulers, tables."""
+"""What several handlers need: named objects, comparisons, media, reporting, schedulers, tables."""
 
 from ...engine.late import late
 

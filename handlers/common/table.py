@@ -31,7 +31,7 @@ def _text(cell: Cell) -> str:
 
 
 def show(lines: Iterable[str]) -> None:
-    """Print lines; characters that could control the terminal are printed as escape sequences."""
+    """Print lines; control characters in names are escaped, so that a terminal ignores them."""
     for line in lines:
         print("".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line))
 
@@ -50,7 +50,7 @@ def readable_size(size: int) -> str:
 
 
 def readable_metrics(metrics: dict[str, float]) -> str:
-    """Names and values, in the given order.
+    """The names and values, in the order in which they are given.
 
     >>> readable_metrics({"loss": 0.25, "val/loss": float("nan")})
     'loss=0.25, val/loss=nan'

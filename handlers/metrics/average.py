@@ -5,10 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ...engine.engine import Engine
-from ...engine.events import EventEnum, Events, Stage, Trigger
-from ...engine.means import Means, Weight, Window, mean_over_ranks, weight_of
-from ...engine.state import State
+from ...engine import (
+    Engine,
+    EventEnum,
+    Events,
+    Means,
+    Stage,
+    State,
+    Trigger,
+    Weight,
+    Window,
+    mean_over_ranks,
+    weight_of,
+)
 from ..common import AT_EACH_ROW, check_monitor
 
 

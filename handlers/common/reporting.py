@@ -1,4 +1,4 @@
-"""Metrics as numbers, and when they are written: the one place where reports wait for devices."""
+"""When metrics are reported, and as which numbers: the one place that waits for devices."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from torch import Tensor
 from ...engine import Events
 
 AT_EACH_ROW = Events.ITERATION_COMPLETED(every=50) | Events.EPOCH_COMPLETED | Events.COMPLETED
-"""When loggers write a row, unless they are told otherwise."""
+"""When loggers write a row by default."""
 
 
 def scalars(metrics: Mapping[str, Any]) -> dict[str, float]:
     """The metrics that are one number, as floats; one copy to the host for each device.
 
-    These are the numbers of Python and NumPy, and tensors without dimensions.
+    Numbers are those of Python and NumPy, and tensors without dimensions; other metrics are left
+    out.
 
     >>> scalars({"loss": torch.tensor(0.5), "lr": 0.1, "confusion": torch.eye(2)})
     {'loss': 0.5, 'lr': 0.1}
