@@ -9,7 +9,7 @@ from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 from torch.optim import Optimizer
 
 from ..engine import Engine, Events, State
-from ..engine.update.gradients import parameters_of
+from ..engine.update import parameters_of
 from .common import stepping
 
 

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from ..engine import Engine, Events, Stage, State, ranks
 from ..engine.modules import buffers_in_training
-from ..engine.update.gradients import gradients_of, is_broken
+from ..engine.update import gradients_of, non_finite
 
 POLICIES = ("raise", "stop", "skip", "retry")
 
@@ -103,7 +103,7 @@ class NonFiniteGuard:
 
     def keep_buffers(self, state: State[Any, Any]) -> None:
         """Copy buffers, such as running means, that a forward pass over bad data would spoil."""
-        if state.is_running and not state.step_under_way.windows:  # between two steps
+        if state.is_running and not state.step_under_way.is_open:  # between two steps
             state.recall(self, Verdict, saved=False).copy(state.engine.objects.values())
 
     def put_buffers_back(self, state: State[Any, Any]) -> None:
@@ -120,7 +120,7 @@ class NonFiniteGuard:
 
     def _is_bad(self, state: State[Any, Any], judged: Judged) -> Tensor:
         """1.0 or more on every rank if a value of any rank is not finite, without a wait."""
-        bad = is_broken(gradients_of(state.optimizer))
+        bad = non_finite(gradients_of(state.optimizer))
         new = state.metrics.since(judged.writes)
         judged.writes = state.metrics.writes
         if self.monitor in new:

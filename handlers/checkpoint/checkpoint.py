@@ -13,7 +13,7 @@ from ...engine import ranks
 from ...engine.engine import Engine
 from ...engine.events import EventEnum, Events, Stage, Trigger
 from ...engine.state import RunningEngine, State
-from ...engine.update.update import Update
+from ...engine.update import Update
 from .background import Failure
 from .directory.catalogue import checkpoints, named
 from .directory.saved import look_at

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, Literal
 
-from ...engine import Engine, EventEnum, Events, Stage, State, Trigger, length_of, ranks
+from ...engine import Engine, EventEnum, Events, Stage, State, Trigger, first_length, ranks
 from ..common import AT_EACH_ROW, scalars
 from .flops import Counter, Flops, peak_of_device
 
@@ -46,7 +46,7 @@ class Throughput:
     ['data_time', 'step_time', 'samples_per_second']
     """
 
-    samples: Count = length_of
+    samples: Count = first_length
     tokens: Count | None = None
     flops: Count | Literal["measure"] | None = None
     peak_flops: float | None = None

@@ -9,12 +9,12 @@ from ...engine import (
     Engine,
     EventEnum,
     Events,
+    LastValues,
     Means,
     Stage,
     State,
     Trigger,
     Weight,
-    Window,
     mean_over_ranks,
     weight_of,
 )
@@ -122,7 +122,7 @@ class Average:
 
     def _begin(self) -> RunningMean:
         if self.over is not None:
-            return RunningMean(Window(self.over, skip_nan=self.skip_nan))
+            return RunningMean(LastValues(self.over, skip_nan=self.skip_nan))
         return RunningMean(Means(self.decay or 1.0, skip_nan=self.skip_nan))
 
 
@@ -130,5 +130,5 @@ class Average:
 class RunningMean:
     """The mean of the values so far, and which write of the metric was the last of them."""
 
-    sums: Means | Window
+    sums: Means | LastValues
     looked_at: int = 0

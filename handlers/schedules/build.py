@@ -9,7 +9,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from ...engine import Events, State, Trigger, check_arity
-from ...engine.update.update import Update
+from ...engine.update import Update
 from ..common import write
 from .by_updates import ByUpdates, UpdateScheduler
 from .horizon import Horizon, horizon_of

@@ -8,7 +8,7 @@ from typing import Any
 from torch.optim import Optimizer
 
 from ...engine import Events, State
-from ...engine.update.update import Update
+from ...engine.update import Update
 
 
 @dataclass(frozen=True)
