@@ -21,7 +21,7 @@ ONE_FILE_KNOWS = {
     "wandb": [],  # handlers/loggers/weights_and_biases.py imports it by name, as
     "mlflow": [],  # handlers/loggers/ml_flow.py does
     "swanlab": [],  # and handlers/loggers/swan_lab.py
-    "matplotlib": [],  # and handlers/loggers/figure.py
+    "matplotlib": [],  # and handlers/loggers/images.py
     "tensorboardX": ["handlers/loggers/tensorboard.py"],  # and summaries.py, which imports by name
     "tqdm": ["handlers/progress_bar.py"],
     "psutil": ["handlers/measurements/system_use.py"],
