@@ -90,11 +90,9 @@ class EventEnum(Enum):
         )
 
     def __or__(self, other: EventEnum | Trigger) -> Trigger:
-        """Both: this event at each occurrence, and the other event or trigger."""
         return Trigger.of(self) | other
 
     def __repr__(self) -> str:
-        """The name as one writes it."""
         return f"{type(self).__name__}.{self.name}"
 
 
@@ -141,7 +139,6 @@ class Clause:
     last: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what is no count or can never hold."""
         for name in ("every", "after", "before"):
             if (count := getattr(self, name)) is not None:
                 object.__setattr__(self, name, self._count(name, count))
@@ -199,7 +196,6 @@ class Clause:
         return due if due < high else NEVER
 
     def __repr__(self) -> str:
-        """The clause as one writes it."""
         given = {
             "every": self.every,
             "at": tuple(sorted(self.at)) if self.at is not None else None,
@@ -259,9 +255,7 @@ class Trigger:
         return tuple(clause for clause in self.clauses if clause.event is event)
 
     def __or__(self, other: EventEnum | Trigger) -> Trigger:
-        """Either of the two."""
         return Trigger(self.clauses | Trigger.of(other).clauses)
 
     def __repr__(self) -> str:
-        """The trigger as one writes it, its clauses sorted."""
         return " | ".join(sorted(map(repr, self.clauses)))

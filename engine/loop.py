@@ -29,7 +29,6 @@ class Loop(Generic[Batch, Output]):
         data: Iterable[Batch],
         epoch_length: int | None = None,
     ) -> None:
-        """Mark `state` as under way; `epoch_length` cuts virtual epochs."""
         self.process = process
         self.moments = moments
         self.state = state

@@ -170,11 +170,7 @@ def flat(name: str, result: Any) -> dict[str, Any]:
 
 
 def _weighed(name: str, value: Any, weight: Number, *, skip_nan: bool) -> tuple[Number, Number]:
-    """A value as a number without a graph, and its weight, which is 0 if the value is left out.
-
-    Raises:
-        TypeError: The value is not one number.
-    """
+    """A value as a number without a graph, and its weight, which is 0 if the value is left out."""
     if isinstance(weight, Tensor):
         weight = weight.detach().to(_widest(weight.device))
     if not isinstance(value, Tensor):

@@ -23,13 +23,11 @@ class Moments(dict[EventEnum, "Moment"]):
     """
 
     def __init__(self, signals: Signals, rehearsal: Watch | None = None) -> None:
-        """Listen to an engine's signals until `close`."""
         super().__init__()
         self.signals = signals
         self.rehearsal = rehearsal
 
     def __missing__(self, event: EventEnum) -> Moment:
-        """Compile the moment of `event`."""
         watches = self.signals.watches if self.rehearsal is None else [self.rehearsal]
         entry = partial(Entry, event, watches, self.rehearsal is not None)
         moment = self[event] = Moment(self.signals[event], entry)
@@ -61,7 +59,6 @@ class Moment:
     __slots__ = ("_always", "_entry", "_next", "_outdated", "_timed", "due", "signal")
 
     def __init__(self, signal: Signal, entry: Callable[[Receiver], Entry]) -> None:
-        """Listen to `signal`; who is called is looked up when it first fires."""
         self.signal = signal
         self._entry = entry
         self._always: list[tuple[int, Receiver, Receiver]] = []
@@ -158,7 +155,6 @@ class Entry:
         rehearsing: bool,
         receiver: Receiver,
     ) -> None:
-        """Look up what `receiver` wants of `event`; a plain receiver wants every occurrence."""
         trigger, function = Trigger.of(event), receiver
         if isinstance(receiver, Subscription):
             trigger, function = receiver.trigger, receiver.function

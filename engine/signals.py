@@ -47,7 +47,6 @@ class Signal(blinker.Signal):
     """
 
     def __init__(self, event: EventEnum) -> None:
-        """Make the signal of `event`, without receivers."""
         super().__init__(f"{event!r} of one engine.")
         self.event = event
         self.listeners: list[Callable[[], None]] = []
@@ -103,12 +102,10 @@ class Signals(dict[EventEnum, Signal]):
     """The signals of one engine, each made when its event is first asked for."""
 
     def __init__(self) -> None:
-        """Start without signals and watches."""
         super().__init__()
         self.watches: list[Watch] = []
 
     def __missing__(self, event: EventEnum) -> Signal:
-        """Make the signal of `event`."""
         signal = self[event] = Signal(event)
         return signal
 

@@ -34,7 +34,6 @@ class ClipGradNorm:
     name: str | None = None
 
     def __post_init__(self) -> None:
-        """Check that the norm is positive."""
         if not self.max_norm > 0:
             raise ValueError(f"ClipGradNorm(max_norm={self.max_norm!r}): needs a number above 0")
 
@@ -58,7 +57,6 @@ class ClipGradValue:
     """Clip for this optimizer only."""
 
     def __post_init__(self) -> None:
-        """Check that the value is positive."""
         if not self.max_value > 0:
             raise ValueError(f"ClipGradValue(max_value={self.max_value!r}): needs a number above 0")
 

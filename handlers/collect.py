@@ -122,11 +122,7 @@ def _rows(value: Any) -> Any:
 
 
 def _join(parts: Sequence[Any], arrange: Callable[[Sequence[Any]], Any]) -> Any:
-    """Join parts of the same structure, each tensor or list by `arrange`.
-
-    Raises:
-        ValueError: The structures of the parts differ.
-    """
+    """Join parts of the same structure, each tensor or list by `arrange`."""
     first = parts[0]
     if not isinstance(first, dict | tuple):
         return arrange(parts)
@@ -139,7 +135,6 @@ def _join(parts: Sequence[Any], arrange: Callable[[Sequence[Any]], Any]) -> Any:
 
 
 def _chain(parts: Sequence[Any]) -> Any:
-    """Join the parts, one after the other."""
     tensors = all(isinstance(each, Tensor) for each in parts)
     if tensors and len({each.shape[1:] for each in parts}) == 1:
         return torch.cat(list(parts))

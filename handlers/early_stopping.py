@@ -46,7 +46,6 @@ class EarlyStopping:
     allow_stale: bool = False
 
     def __post_init__(self) -> None:
-        """Check the arguments."""
         object.__setattr__(self, "mode", mode_of("EarlyStopping", self.monitor, self.mode))
         if not isinstance(self.patience, int):
             raise TypeError(f"EarlyStopping(patience={self.patience!r}): needs a whole number")

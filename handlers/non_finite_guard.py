@@ -47,7 +47,6 @@ class NonFiniteGuard:
     monitor: str | None = "loss"
 
     def __post_init__(self) -> None:
-        """Check the arguments."""
         if self.policy not in POLICIES:
             raise ValueError(
                 f"NonFiniteGuard({self.policy!r}): needs one of {', '.join(map(repr, POLICIES))}"

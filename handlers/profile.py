@@ -52,7 +52,6 @@ class Profile:
     with_stack: bool = False
 
     def __post_init__(self) -> None:
-        """Check that at least one iteration is profiled."""
         for name, least in {"wait": 0, "warmup": 0, "active": 1, "repeat": 1}.items():
             if (number := getattr(self, name)) < least:
                 raise ValueError(f"Profile({name}={number!r}): needs at least {least}")

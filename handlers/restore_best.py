@@ -53,7 +53,6 @@ class RestoreBest:
     name: str = "best"
 
     def __post_init__(self) -> None:
-        """Check the arguments."""
         object.__setattr__(self, "mode", mode_of("RestoreBest", self.monitor, self.mode))
 
     def attach(self, engine: Engine[Any, Any]) -> None:

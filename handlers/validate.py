@@ -37,7 +37,6 @@ class Validate:
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        """Check that the data is iterable."""
         if not hasattr(self.data, "__iter__") and not hasattr(self.data, "__getitem__"):
             raise TypeError(f"Validate({self.data!r}): needs the batches to evaluate on")
 

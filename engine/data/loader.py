@@ -146,7 +146,6 @@ class Indices:
     """The indices of each batch of a pass, from any batch on, with a seed for each batch."""
 
     def __init__(self, sampler: Iterable[Any]) -> None:
-        """Read `sampler`, which gives the indices of a batch each, or single indices."""
         self.sampler = sampler
         self.begin(0, None)
 

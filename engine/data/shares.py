@@ -37,11 +37,9 @@ class Share:
         self.length = min(len(sampler), len(range(sampler.rank, count, ranks)))
 
     def __iter__(self) -> Iterator[Any]:
-        """Begin a pass."""
         return islice(iter(self.sampler), self.length)
 
     def __len__(self) -> int:
-        """How many samples this rank has."""
         return self.length
 
 

@@ -50,7 +50,6 @@ class Replayed(Generic[Batch]):
     """Any iterable: a resumed run reads the consumed batches again and drops them."""
 
     def __init__(self, data: Iterable[Batch]) -> None:
-        """Read from `data`."""
         self.data = data
 
     def open(self, position: Position, consumed: int) -> Iterator[Batch]:

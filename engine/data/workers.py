@@ -27,11 +27,9 @@ class Seeded:
     """A data set in a worker, which seeds the random generators before each batch."""
 
     def __init__(self, dataset: Any) -> None:
-        """Read from `dataset`."""
         self.dataset = dataset
 
     def __getitems__(self, batch: tuple[int, list[Any]]) -> list[Any]:
-        """The samples of a batch."""
         seed, indices = batch
         seed_all(seed)
         if getattr(self.dataset, "__getitems__", None):

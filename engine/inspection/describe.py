@@ -39,7 +39,6 @@ class Description:
         return "\n".join(lines) or "no handlers"
 
     def __rich__(self) -> Any:
-        """The table for `rich.print` and rich's consoles."""
         from rich import box
         from rich.table import Table
         from rich.text import Text

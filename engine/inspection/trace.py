@@ -39,7 +39,6 @@ class Call(NamedTuple):
         return f"{self.event!r}" if known else f"{self.event!r} {self.number}"
 
     def __str__(self) -> str:
-        """One line."""
         return f"{self.place}: {self.moment} {self.handler}"
 
 
@@ -59,7 +58,6 @@ class Trace(list[Call]):
         return "\n".join(list(lines)[2:])  # without the names of files
 
     def __str__(self) -> str:
-        """The calls under the iterations in which they happened."""
         width = max((len(call.moment) for call in self), default=0)
         lines: list[str] = []
         place = None

@@ -21,7 +21,6 @@ class LatestMetrics(dict[str, Any]):
     __slots__ = ("_iterations", "_written", "iteration", "writes")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Start with these values, like a dict."""
         super().__init__()
         self.writes = 0
         self.iteration = 0
@@ -31,7 +30,6 @@ class LatestMetrics(dict[str, Any]):
         self.update(*args, **kwargs)
 
     def __setitem__(self, name: str, value: Any) -> None:
-        """Write a metric."""
         self.writes = self._written[name] = self.writes + 1
         self._iterations[name] = self.iteration
         dict.__setitem__(self, name, value)  # super() would double what a step's loss costs
@@ -48,7 +46,6 @@ class LatestMetrics(dict[str, Any]):
         return self[name]
 
     def __ior__(self, other: Any) -> Self:  # type: ignore[override, misc]
-        """Write several metrics."""
         self.update(other)
         return self
 
@@ -131,7 +128,6 @@ class LatestMetrics(dict[str, Any]):
         return type(self), (dict(self),)
 
     def __missing__(self, name: str) -> Any:
-        """Say which metrics there are."""
         raise KeyError(self._nothing(name))
 
     def _nothing(self, name: str) -> str:

@@ -305,7 +305,6 @@ class Update:
         factor: Tensor | float | None = None,
         closure: Closure | None = None,
     ) -> None:
-        """Step with the gradients at hand, times `factor`."""
         optimizer, scaler = self.optimizer, self.scaler
         step = state.step_under_way
         step.optimizer, step.is_skipped = optimizer, False
@@ -330,7 +329,6 @@ class Update:
         self._clear()
 
     def _skip(self, state: State[Any, Any], overflow: bool) -> None:
-        """Discard the gradients."""
         state.step_under_way.is_skipped, state.step_under_way.skipped_at = False, state.iteration
         self._clear()
         if self.scaler is not None:

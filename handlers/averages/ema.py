@@ -50,7 +50,6 @@ class EMA(AverageOfWeights):
     name: str = "ema"
 
     def __post_init__(self) -> None:
-        """Check the decay."""
         if not 0 <= self.decay < 1:
             raise ValueError(f"EMA(decay={self.decay!r}): needs a number from 0 to less than 1")
 

@@ -29,7 +29,6 @@ class Text:
     text: str
 
     def __post_init__(self) -> None:
-        """Refuse other values than text."""
         if not isinstance(self.text, str):
             raise TypeError(f"Text({self.text!r}): needs a str")
 
@@ -55,7 +54,6 @@ class Image:
     caption: str = ""
 
     def __post_init__(self) -> None:
-        """Copy the pixels, in the shape of one picture with channels."""
         pixels = _copy(self.pixels)
         if pixels.ndim == 2:
             pixels = pixels[None]
@@ -88,7 +86,6 @@ class Histogram:
     edges: Any
 
     def __post_init__(self) -> None:
-        """Copy both."""
         counts, edges = _copy(self.counts), _copy(self.edges)
         if counts.ndim != 1 or edges.shape != (len(counts) + 1,) or not len(counts):
             raise ValueError(
@@ -141,7 +138,6 @@ class PRCurve:
     scores: Any
 
     def __post_init__(self) -> None:
-        """Copy both, flattened."""
         targets, scores = _copy(self.targets).flatten(), _copy(self.scores).flatten()
         if targets.shape != scores.shape:
             raise ValueError(
@@ -170,7 +166,6 @@ class Embedding:
     images: Any = None
 
     def __post_init__(self) -> None:
-        """Copy the tensors; turn labels into text."""
         vectors = _copy(self.vectors)
         images = None if self.images is None else _copy(self.images)
         labels = None if self.labels is None else [str(_plain(each)) for each in self.labels]

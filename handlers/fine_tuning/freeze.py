@@ -53,7 +53,6 @@ class Freeze:
     name: str = field_of(init=False)
 
     def __post_init__(self) -> None:
-        """Name the handler after the pattern."""
         object.__setattr__(self, "name", group_name(self.pattern))
 
     def attach(self, engine: Engine[Any, Any]) -> None:

@@ -99,7 +99,6 @@ def _options(group: Mapping[str, Any]) -> str:
 
 
 def _empty(pattern: Pattern, model: Module, named: Mapping[str, Parameter]) -> str:
-    """The error for a pattern that takes no parameter."""
     means = [name for name, each in model.named_parameters() if matches(pattern, name, each)]
     if not means:
         return (

@@ -29,7 +29,6 @@ class JournalFile:
     """
 
     def __init__(self) -> None:
-        """Start without a file."""
         self._part = os.urandom(4).hex()  # names the process; uses no random generator of the run
         self._descriptor: int | None = None
         self._torn = False

@@ -56,7 +56,6 @@ class Journal:
     rank: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
-        """Copy the configuration; refuse a wrong one."""
         if not self.interval > 0:
             raise ValueError(f"Journal(interval={self.interval!r}): needs seconds greater than 0")
         config = {} if self.config is None else plain(self.config)

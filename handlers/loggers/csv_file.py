@@ -81,7 +81,6 @@ class Table(RowFile):
 
 
 def _line(values: Iterable[Any]) -> str:
-    """One line, quoted where that is needed."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerow(values)
     return text.getvalue()

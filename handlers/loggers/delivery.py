@@ -26,7 +26,6 @@ class Delivery:
     """Gives the rows of a run to a writer; a writer that raises costs one warning, not the run."""
 
     def __init__(self, name: str, open: Callable[[Start], Writer]) -> None:
-        """Open nothing yet; warnings use the logger's name."""
         self.name = name
         self.written = 0
         """The number of the last row that is written, or lost for good."""
@@ -128,7 +127,6 @@ class Background(Delivery):
     """
 
     def __init__(self, name: str, open: Callable[[Start], Writer]) -> None:
-        """Start no thread yet; it gets the logger's name."""
         super().__init__(name, open)
         self._given = 0
         self._queue: SimpleQueue[Row | Literal["sync", "end"]] = SimpleQueue()

@@ -96,7 +96,6 @@ class LineFile:
     """A file that takes whole lines: a line that does not fit is taken back, and raises."""
 
     def __init__(self, path: Path) -> None:
-        """Open the file at its end; make it if there is none."""
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
         self._size = os.fstat(self._descriptor).st_size
 

@@ -48,7 +48,6 @@ class Folder:
     """Where the images of a run go."""
 
     def __init__(self, path: Path) -> None:
-        """Make nothing yet."""
         self._path = path
 
     def write(self, row: Row) -> None:

@@ -123,7 +123,6 @@ class Logger(LogsRows):
     shown = ALL
 
     def __post_init__(self) -> None:
-        """Find a name."""
         if not callable(self.open):
             raise TypeError(
                 f"Logger({self.open!r}): needs what makes a writer: a class, or a function of a "

@@ -55,7 +55,6 @@ class MLflow(LogsRows):
     shown = (Text, Image)
 
     def __post_init__(self) -> None:
-        """Refuse to be made without MLflow; see whether it writes to a file."""
         need("mlflow", "MLflow", "mlflow")
         local = self.uri is not None and self.uri.startswith(("sqlite:", "file:"))
         object.__setattr__(self, "background", not local)
@@ -69,7 +68,6 @@ class MLflowRun:
     """One run of MLflow."""
 
     def __init__(self, settings: MLflow, start: Start) -> None:
-        """Find the run of this name, or make it."""
         self._entities: Any = import_module("mlflow.entities")
         tracking: Any = import_module("mlflow.tracking")
         self._client: Any = tracking.MlflowClient(settings.uri)

@@ -46,7 +46,6 @@ class SwanLab(LogsRows):
     shown = (Text, Image)
 
     def __post_init__(self) -> None:
-        """Refuse to be made without swanlab."""
         need("swanlab", "SwanLab", "swanlab")
 
     def writer(self, start: Start) -> SwanLabRun:
@@ -66,7 +65,6 @@ class SwanLabRun:
     """One run of SwanLab."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
-        """Begin it with the arguments of `swanlab.init`."""
         self._swanlab: Any = import_module("swanlab")
         self._run: Any = self._swanlab.init(**options)
 

@@ -46,7 +46,6 @@ class TensorBoard(LogsRows):
     shown = ALL
 
     def __post_init__(self) -> None:
-        """See whether a graph can be drawn."""
         if self.graph is not None:
             need("tensorboard", "TensorBoard(graph=...)", "graph")
 
@@ -71,7 +70,6 @@ class EventFile:
     """
 
     def __init__(self, directory: str) -> None:
-        """Make a file."""
         from tensorboardX.record_writer import RecordWriter, directory_check
 
         # Protocol buffers define their classes at run time, where type checkers cannot see them.

@@ -47,7 +47,6 @@ class WandB(LogsRows):
     shown = (Text, Image, Histogram)
 
     def __post_init__(self) -> None:
-        """Refuse to be made without wandb."""
         need("wandb", "WandB", "wandb")
 
     def writer(self, start: Start) -> WandBRun:
@@ -68,7 +67,6 @@ class WandBRun:
     """One run of Weights & Biases."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
-        """Begin it with the arguments of `wandb.init`."""
         self._wandb: Any = import_module("wandb")
         self._run: Any = self._wandb.init(**options)
         self._run.define_metric("*", step_metric="iteration")

@@ -38,7 +38,6 @@ class SystemUse:
     _psutil: Any = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Import psutil, which only this handler needs."""
         try:
             import psutil
         except ModuleNotFoundError as error:

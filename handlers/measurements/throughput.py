@@ -53,7 +53,6 @@ class Throughput:
     when: EventEnum | Trigger = AT_EACH_ROW
 
     def __post_init__(self) -> None:
-        """Check the arguments."""
         allowed = {"samples": (), "tokens": (None,), "flops": (None, "measure")}
         for name, others in allowed.items():
             if not callable(count := getattr(self, name)) and count not in others:

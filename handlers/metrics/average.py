@@ -64,7 +64,6 @@ class Average:
     name: str | None = None
 
     def __post_init__(self) -> None:
-        """Check the arguments."""
         check_monitor("Average", self.monitor)
         if self.over is not None and self.decay is not None:
             raise ValueError("Average(over=..., decay=...): give one of them, or use two averages")

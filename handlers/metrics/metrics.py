@@ -55,7 +55,6 @@ class Metrics:
     training: bool = True
 
     def __post_init__(self) -> None:
-        """Check that all of them are metrics."""
         if not isinstance(self.metrics, Mapping) and not self._stands_alone():
             raise TypeError(f"Metrics({self.metrics!r}): needs a dict of metrics by their names")
         for name, metric in self._by_name().items():

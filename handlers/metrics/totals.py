@@ -36,7 +36,6 @@ class Totals:
     when: EventEnum | Trigger = AT_EACH_ROW
 
     def __post_init__(self) -> None:
-        """Check that all counts are functions."""
         for name, count in dict(self.counts).items():
             if not callable(count):
                 raise TypeError(

@@ -32,7 +32,6 @@ class StopAfter:
     seconds: float
 
     def __post_init__(self) -> None:
-        """Check the time."""
         if not self.seconds > 0:
             raise ValueError(f"StopAfter(seconds={self.seconds!r}): needs a time greater than 0")
 

@@ -134,7 +134,6 @@ class Watch:
     """The signal handler of one run, installed by `open`."""
 
     def __init__(self, state: State[Any, Any]) -> None:
-        """Prepare for the signals of the run of `state`."""
         self.state = state
         self.received: int | None = None
         """The first signal that this process got."""

@@ -22,7 +22,6 @@ class Watchdog:
     """
 
     def __init__(self, signals: tuple[signal.Signals, ...], deadline: float) -> None:
-        """Begin to watch."""
         _mute_children()
         self._signals, self._deadline = signals, deadline
         self._source, self._sink = socket.socketpair()

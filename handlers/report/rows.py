@@ -29,7 +29,6 @@ class MetricFile:
     """A file of rows that grows: each look reads what is new; a replaced file is read anew."""
 
     def __init__(self, path: Path) -> None:
-        """Start with nothing read."""
         self.path = path
         self.series: dict[str, Series] = {}
         self._inode, self._offset = -1, 0
@@ -71,7 +70,6 @@ class MetricFiles:
     """The metrics of all files of JSON lines in a directory, by name."""
 
     def __init__(self, directory: Path) -> None:
-        """Start with nothing read."""
         self.directory = directory
         self._files: dict[Path, MetricFile] = {}
 

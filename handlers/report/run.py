@@ -46,7 +46,6 @@ class Run:
     """A run's directory: each look reads what is new in it."""
 
     def __init__(self, directory: Path, name: str) -> None:
-        """Start with nothing read."""
         self.directory = directory
         self.name = name
         self._rows = MetricFiles(directory)

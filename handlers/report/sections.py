@@ -94,7 +94,6 @@ def _first_line(text: str, most: int) -> str:
 
 
 def _key_figures(run: RunFacts, drawn: Sequence[Chart]) -> Iterator[tuple[str, str, str]]:
-    """Names, values and notes."""
     for name in (name for chart in drawn if chart.heading == LEARNING for name in chart.validated):
         which = "lowest" if LOWER_IS_BETTER.search(name) else "highest"
         if point := run.curves[name][which]:

@@ -62,7 +62,6 @@ class View:
     """What the runs show now, read on request, and never more often than is cheap."""
 
     def __init__(self, runs: list[Run]) -> None:
-        """Start without a look."""
         self.names = [run.name for run in runs]
         self._runs = runs
         self._lock = threading.Lock()
@@ -91,7 +90,6 @@ class Answer(BaseHTTPRequestHandler):
     timeout = 30
 
     def __init__(self, view: View, *arguments: Any) -> None:
-        """Answer it."""
         self._view = view
         super().__init__(*arguments)
 

@@ -72,7 +72,6 @@ class LRSchedule:
     _ready: LRScheduler | None = field_of(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Check the scheduler, and complete the names."""
         usual = "scheduler" if self.field == "lr" else f"{self.field}_scheduler"
         has_own_name = self.name not in ("", usual)
         object.__setattr__(

@@ -185,11 +185,7 @@ def warmup_stable_decay(
 def _between(
     blend: Blend, text: str, final: float, length: Length, start: float | None = None
 ) -> Schedule:
-    """A piece that begins and ends with exactly these values.
-
-    Raises:
-        TypeError: The final value is not a number.
-    """
+    """A piece that begins and ends with exactly these values."""
     if not isinstance(final, Real):
         raise TypeError(
             f"a schedule that ends at a {type(final).__name__}: needs a number; what LRSchedule "

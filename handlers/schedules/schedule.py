@@ -23,7 +23,6 @@ class Piece:
     """True if the value does not depend on the piece's length."""
 
     def __post_init__(self) -> None:
-        """Check the length."""
         length = self.length
         if length is None or (type(length) is int and length >= 0):
             return
@@ -53,7 +52,6 @@ class Schedule:
     pieces: tuple[Piece, ...]
 
     def __post_init__(self) -> None:
-        """Check that at most one piece takes the rest of the run."""
         if [piece.length for piece in self.pieces].count(None) > 1:
             raise ValueError(
                 f"{self!r}: two pieces take what is left of the run; give all but one a length"
@@ -112,7 +110,6 @@ class Schedule:
         return tuple(joints)
 
     def __repr__(self) -> str:
-        """The schedule as one writes it."""
         first, *others = (piece.text for piece in self.pieces)
         return first + "".join(f".then({each})" for each in others)
 
