@@ -83,11 +83,8 @@ class EventEnum(Enum):
             ValueError: A count is smaller than 1, or no count can fulfil the conditions.
         """
         counts = None if at is None else frozenset(at if isinstance(at, Iterable) else [at])
-        return Trigger(
-            frozenset(
-                [Clause(self, every, counts, after, before, seconds, where, once, last)],
-            )
-        )
+        clause = Clause(self, every, counts, after, before, seconds, where, once, last)
+        return Trigger(frozenset([clause]))
 
     def __or__(self, other: EventEnum | Trigger) -> Trigger:
         return Trigger.of(self) | other

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Generic
 
 from .data import Feed, length_of, length_of_epoch
@@ -17,29 +18,25 @@ from .state import Batch, Output, RunningEngine, State, under_way
 logger = logging.getLogger("camshaft")
 
 
+@dataclass(eq=False)
 class Loop(Generic[Batch, Output]):
     """Takes one state through its run: `Engine.run` shows the order of events."""
 
-    def __init__(
-        self,
-        engine: RunningEngine,
-        process: Process[Batch, Output],
-        moments: Moments,
-        state: State[Batch, Output],
-        data: Iterable[Batch],
-        epoch_length: int | None = None,
-    ) -> None:
-        self.process = process
-        self.moments = moments
-        self.state = state
-        self.data = data
-        self.epoch_length = epoch_length
-        self.feed: Feed[Batch] | None = None
-        self.postponed = 0
-        """Commit points in a row at which a window was open."""
-        self.has_warned = False
-        control = state.control
-        control.engine, control.moments, control.began = engine, moments, time.monotonic()
+    engine: RunningEngine
+    process: Process[Batch, Output]
+    moments: Moments
+    state: State[Batch, Output]
+    data: Iterable[Batch]
+    epoch_length: int | None = None
+    feed: Feed[Batch] | None = None
+    postponed: int = 0
+    """Commit points in a row at which a window was open."""
+    has_warned: bool = False
+
+    def __post_init__(self) -> None:
+        control = self.state.control
+        control.engine, control.moments = self.engine, self.moments
+        control.began = time.monotonic()
 
     def run(self) -> State[Batch, Output]:
         """Run from the first event to the last; return the state."""
@@ -73,7 +70,7 @@ class Loop(Generic[Batch, Output]):
             late.clear()  # their tracebacks know this error, and would keep its frames alive
             raise
         if late := self._close():
-            late.sort(key=_is_exit)  # a SystemExit must not hide a failure
+            late.sort(key=lambda each: isinstance(each, SystemExit))  # it must not hide a failure
             raise late.pop(0)
         return state
 
@@ -222,7 +219,3 @@ class Loop(Generic[Batch, Output]):
             return errors
         finally:
             del errors  # their tracebacks hold this frame, which would hold them
-
-
-def _is_exit(error: BaseException) -> bool:
-    return isinstance(error, SystemExit)

@@ -44,11 +44,7 @@ class Means:
         self.sums: Sums = {}
 
     def add(self, name: str, value: Any, weight: Number) -> None:
-        """Add one value.
-
-        Raises:
-            TypeError: The value is not one number.
-        """
+        """Add one value."""
         number, weight = _weighed(name, value, weight, skip_nan=self.skip_nan)
         total, weights = self.sums.get(name) or (_zero(number), 0)
         if self.decay != 1:
@@ -77,11 +73,7 @@ class LastValues:
         self._pairs: deque[tuple[Number, Number]] = deque(maxlen=length)
 
     def add(self, name: str, value: Any, weight: Number) -> None:
-        """Add one value; the oldest one is forgotten.
-
-        Raises:
-            TypeError: The value is not one number.
-        """
+        """Add one value; the oldest one is forgotten."""
         number, weight = _weighed(name, value, weight, skip_nan=self.skip_nan)
         self._name = name
         self._pairs.append((_plus(_zero(number), number, weight), weight))
@@ -126,11 +118,7 @@ def mean_over_ranks(sums: Sums) -> dict[str, Number]:
 
 
 def weight_of(output: Any, weight: Weight, who: str) -> Number:
-    """The weight of a batch: as given, by a function of the output, or the number of its samples.
-
-    Raises:
-        TypeError: `weight` is None, and the number of samples of the output is not known.
-    """
+    """The weight of a batch: as given, by a function of the output, or its number of samples."""
     if weight is not None:
         return weight(output) if callable(weight) else weight
     if count := samples_of(output):

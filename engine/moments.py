@@ -138,15 +138,7 @@ class Moment:
 class Entry:
     """One receiver in one moment: when it is next due, and what is called then."""
 
-    __slots__ = (
-        "_clauses",
-        "_ends",
-        "_last",
-        "_local",
-        "_rehearsing",
-        "function",
-        "receiver",
-    )
+    __slots__ = ("_clauses", "_ends", "_last", "_local", "_rehearsing", "function", "receiver")
 
     def __init__(
         self,

@@ -134,12 +134,7 @@ def source(function: Callable[..., Any]) -> str:
 
 
 def check_arity(function: object, arguments: int, where: str, needs: str) -> None:
-    """Refuse what cannot be called with this many positional arguments.
-
-    Raises:
-        TypeError: `function` cannot be called at all, is a coroutine function, or takes another
-            number of arguments.
-    """
+    """Refuse what cannot be called with this many positional arguments."""
     name = getattr(function, "__qualname__", None) or type(function).__qualname__
     if not callable(function):
         raise TypeError(f"{function!r} for {where} cannot be called; it needs to be a function")

@@ -55,10 +55,7 @@ class ConsoleLines:
         for name in metrics:
             if not isinstance(name, str):
                 raise TypeError(f"ConsoleLines got {name!r} for a metric; it needs names: 'loss'")
-        object.__setattr__(self, "metrics", metrics)
-        object.__setattr__(self, "units", dict(units or {}))
-        object.__setattr__(self, "when", when)
-        object.__setattr__(self, "write", write)
+        vars(self).update(metrics=metrics, units=dict(units or {}), when=when, write=write)
 
     def attach(self, engine: Engine[Any, Any]) -> None:
         """Print by the trigger."""

@@ -49,11 +49,7 @@ class GradNorm:
         engine.on(self.when, stage=Stage.MEASURE)(self.measure)
 
     def measure(self, state: State[Any, Any]) -> None:
-        """Write the norm.
-
-        Raises:
-            RuntimeError: The norms of the ranks differ.
-        """
+        """Write the norm."""
         if optimizer := stepping(state, self.optimizer, "GradNorm"):
             value = state.metrics[self.metric] = norm_of(gradients_of(optimizer), self.norm_type)
             if self.check:

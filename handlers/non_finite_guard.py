@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.optim import Optimizer
 
 from ..engine import Engine, Events, Stage, State, ranks
 from ..engine.modules import buffers_in_training
@@ -71,7 +70,8 @@ class NonFiniteGuard:
         """Skip the step if its gradients or its loss are not finite."""
         verdict, judged = state.recall(self, Verdict, saved=False), state.recall(self, Judged)
         bad = self._is_bad(state, judged)
-        if self.policy in ("raise", "stop") and _is_fused(state.optimizer):
+        is_fused = getattr(state.optimizer, "_step_supports_amp_scaling", False)
+        if self.policy in ("raise", "stop") and is_fused:
             judged.count += 1
             # Where each optimizer has a clock of its own, `state.step` stands still.
             verdict.protect(state.optimizer, bad, max(state.step + 1, judged.count))
@@ -180,10 +180,6 @@ class Verdict:
         for optimizer in self.told:
             vars(optimizer).pop("found_inf", None)
         self.told.clear()
-
-
-def _is_fused(optimizer: Optimizer) -> bool:
-    return bool(getattr(optimizer, "_step_supports_amp_scaling", False))
 
 
 def _reason(step: int) -> str:

@@ -56,9 +56,7 @@ class ProgressBar:
                 )
         if interval is not None and not interval > 0:
             raise ValueError(f"ProgressBar(interval={interval!r}): needs seconds greater than 0")
-        object.__setattr__(self, "metrics", metrics)
-        object.__setattr__(self, "interval", interval)
-        object.__setattr__(self, "file", file)
+        vars(self).update(metrics=metrics, interval=interval, file=file)
 
     def attach(self, engine: Engine[Any, Any]) -> None:
         """Draw by the clock and at the end of each epoch."""

@@ -70,11 +70,7 @@ class RestoreBest:
         engine.on(Events.CLOSED)(self.restore)
 
     def look(self, state: State[Any, Any]) -> None:
-        """Keep the weights if the metric is better than any before.
-
-        Raises:
-            LookupError: The metric was measured in an earlier iteration, with other weights.
-        """
+        """Keep the weights if the metric is better than any before."""
         record, objects = state.recall(self, Record), state.engine.objects
         value = record.new_value(state, self.monitor)
         if value is not None and is_better(value, record.best, self.mode):
@@ -94,11 +90,7 @@ class RestoreBest:
             self._exchange(state, record)
 
     def take_back(self, state: State[Any, Any]) -> None:
-        """Put the last weights back into the model of a run that is carried on.
-
-        Raises:
-            ValueError: The engine has no object called `weights`.
-        """
+        """Put the last weights back into the model of a run that is carried on."""
         if self.weights is not None and self.weights not in state.engine.objects:
             raise ValueError(
                 f"RestoreBest(weights={self.weights!r}): needs one of the engine's objects: "

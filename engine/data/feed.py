@@ -19,7 +19,7 @@ from ..state import (
     seed_from,
     under_way,
 )
-from .sources import Replayed, Source, Stateful
+from .sources import Source, Stateful
 
 logger = logging.getLogger("camshaft")
 
@@ -89,11 +89,7 @@ class Feed(Generic[Batch]):
         return self._repeated is not None or next(self._pass, END) is END
 
     def check(self, state: State[Batch, Any]) -> None:
-        """Refuse a pass that gave no batch.
-
-        Raises:
-            ValueError: The data is empty, or an iterator that an earlier pass has used up.
-        """
+        """Refuse a pass that gave no batch."""
         position = state.control.position
         if position is None or state.iteration > position.began:
             return
@@ -190,7 +186,7 @@ class Feed(Generic[Batch]):
             )
 
 
-def source_of(data: Iterable[Any], each_once: bool = False) -> Source:
+def source_of(data: Iterable[Any], each_once: bool = False) -> Source[Any]:
     """Choose how this data resumes: by its own state, by skipping indices, or by reading again.
 
     With `each_once`, the samples that a `DistributedSampler` repeats to pad the ranks are left out.
@@ -204,7 +200,7 @@ def source_of(data: Iterable[Any], each_once: bool = False) -> Source:
 
         if is_plain(data):
             return Loader(data, each_once)
-    return Replayed(data)
+    return Source(data)
 
 
 def length_of_epoch(length: int | None, epoch_length: int | None, most: int | None) -> int | None:

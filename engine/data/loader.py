@@ -14,7 +14,7 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 from .. import ranks
 from ..state import Position, own_generators, seed_of
 from .shares import unpadded
-from .sources import Replayed, check_length, has_persistent_workers, iterate, length_of
+from .sources import Source, check_length, has_persistent_workers, iterate, length_of
 from .workers import Preparation, Seeded, blocked, caught_signals, is_forked
 
 
@@ -26,7 +26,7 @@ def is_plain(data: object) -> TypeGuard[DataLoader[Any]]:
     )
 
 
-class Loader(Replayed[Any]):
+class Loader(Source[Any]):
     """A `DataLoader`, read through a copy that has our own sampler and data set wrapper.
 
     To skip consumed batches, their indices are drawn and dropped; no sample is loaded. The random

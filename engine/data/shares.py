@@ -21,11 +21,6 @@ class Share:
     """
 
     def __init__(self, sampler: DistributedSampler[Any]) -> None:
-        """Take the indices from `sampler`.
-
-        Raises:
-            ValueError: There are fewer samples than ranks.
-        """
         self.sampler = sampler
         samples: Any = sampler.dataset
         count, ranks = len(samples), sampler.num_replicas

@@ -5,15 +5,21 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import Any, Generic, Protocol
+from typing import Any, Generic
 
 from ..state import Batch, Position
 
 
-class Source(Protocol):
-    """Data that can be read again and again, also from the middle of a pass."""
+class Source(Generic[Batch]):
+    """Data that can be read again and again, also from the middle of a pass.
 
-    def open(self, position: Position, consumed: int) -> Iterator[Any]:
+    This class takes any iterable: a resumed run reads the consumed batches again and drops them.
+    """
+
+    def __init__(self, data: Iterable[Batch]) -> None:
+        self.data = data
+
+    def open(self, position: Position, consumed: int) -> Iterator[Batch]:
         """Begin the pass of `position` after its first `consumed` batches.
 
         On entry the random generators are as they were when the pass began; on return they have
@@ -22,15 +28,20 @@ class Source(Protocol):
         Raises:
             ValueError: The data has fewer batches.
         """
-        ...
+        batches = iterate(self.data)
+        check_length(sum(1 for _ in islice(batches, consumed)), consumed)
+        return batches
 
     def length(self) -> int | None:
         """The number of batches of a pass, or None if it is unknown."""
-        ...
+        return length_of(self.data)
 
     def sizes(self) -> dict[str, int]:
         """The sizes, by name, that must not change between the two parts of a pass."""
-        ...
+        sizes = {} if (batches := length_of(self.data)) is None else {"batches": batches}
+        if workers := getattr(self.data, "num_workers", 0):
+            sizes["workers"] = workers
+        return sizes
 
     def state(self) -> Any:
         """The data's own state, if it has one."""
@@ -40,45 +51,6 @@ class Source(Protocol):
 
     def doubts(self) -> list[str]:
         """The reasons why a resumed run may not repeat this one exactly."""
-        ...
-
-    def close(self) -> None:
-        """Release the data at the end of the run."""
-
-
-class Replayed(Generic[Batch]):
-    """Any iterable: a resumed run reads the consumed batches again and drops them."""
-
-    def __init__(self, data: Iterable[Batch]) -> None:
-        self.data = data
-
-    def open(self, position: Position, consumed: int) -> Iterator[Batch]:
-        """Begin the data and read past the consumed batches."""
-        batches = iterate(self.data)
-        found = sum(1 for _ in islice(batches, consumed))
-        check_length(found, consumed)
-        return batches
-
-    def length(self) -> int | None:
-        """The length of the data, if it has one."""
-        return length_of(self.data)
-
-    def sizes(self) -> dict[str, int]:
-        """The number of batches, if known, and of the workers that share a stream."""
-        sizes = {} if (batches := length_of(self.data)) is None else {"batches": batches}
-        if workers := getattr(self.data, "num_workers", 0):
-            sizes["workers"] = workers
-        return sizes
-
-    def state(self) -> Any:
-        """None: the data is read again."""
-        return None
-
-    def settle(self, state: Any) -> None:
-        """Do nothing."""
-
-    def doubts(self) -> list[str]:
-        """Persistent workers, whose random generators the main process cannot read."""
         if not has_persistent_workers(self.data):
             return []
         return [
@@ -87,10 +59,10 @@ class Replayed(Generic[Batch]):
         ]
 
     def close(self) -> None:
-        """Do nothing."""
+        """Release the data at the end of the run."""
 
 
-class Stateful(Replayed[Batch]):
+class Stateful(Source[Batch]):
     """Data with a state of its own, such as torchdata's `StatefulDataLoader`."""
 
     data: Any

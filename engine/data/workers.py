@@ -66,9 +66,7 @@ class Preparation:
             Thread(target=_end_with_parent, daemon=True).start()
         info = get_worker_info()
         if info is not None and isinstance(info.dataset, Seeded):
-            object.__setattr__(
-                info, "dataset", info.dataset.dataset
-            )  # since its own __setattr__ refuses
+            object.__setattr__(info, "dataset", info.dataset.dataset)  # its own one refuses
         if self.own is not None:
             self.own(worker)
 

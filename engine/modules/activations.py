@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any
@@ -53,7 +53,9 @@ def checkpoint_activations(model: Module, *patterns: str) -> list[str]:
         is_meant = any(fnmatchcase(name, pattern) for pattern in patterns)
         if is_meant and not any(name.startswith(f"{outer}.") for outer in chosen):
             chosen.append(name)
-            _patch(part)
+            if getattr(part.forward, "func", None) is not _recomputed:
+                # Refers to its module, so that a deep copy, as for averages, refers to the copy.
+                part.forward = partial(_recomputed, part, part.forward)
     return chosen
 
 
@@ -62,24 +64,14 @@ def _runs(module: Module) -> bool:
     return type(module).forward is not Module.forward
 
 
-def _patch(part: Module) -> None:
-    if getattr(part.forward, "func", None) is _recomputed:
-        return
-    # An attribute that refers to its module: in a deep copy, as for averages, to the copy.
-    part.forward = partial(_recomputed, part, part.forward)
-
-
 def _recomputed(part: Module, forward: Any, /, *inputs: Any, **options: Any) -> Any:
     if not torch.is_grad_enabled():
         return forward(*inputs, **options)
     call = partial(forward, **options)
     if torch.compiler.is_compiling():  # takes no context_fn, and updates statistics once anyway
         return checkpoint(call, *inputs, use_reentrant=False)
-    return checkpoint(call, *inputs, use_reentrant=False, context_fn=partial(_contexts, part))
-
-
-def _contexts(part: Module) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-    return nullcontext(), _unobserved(part)
+    contexts = lambda: (nullcontext(), _unobserved(part))  # noqa: E731
+    return checkpoint(call, *inputs, use_reentrant=False, context_fn=contexts)
 
 
 @contextmanager

@@ -62,11 +62,7 @@ def exchange(first: Module, second: Module) -> None:
 
 
 def pairs_of(first: Module, second: Module) -> dict[str, tuple[Tensor, Tensor]]:
-    """The weights of two modules by name, in pairs.
-
-    Raises:
-        ValueError: Names or shapes differ.
-    """
+    """The weights of two modules by name, in pairs."""
     one, other = weights_of(unwrap(first)), weights_of(unwrap(second))
     odd = sorted(one.keys() ^ other.keys())
     odd += sorted(n for n in one.keys() & other.keys() if one[n].shape != other[n].shape)

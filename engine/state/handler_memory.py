@@ -21,11 +21,7 @@ class HandlerMemory:
     """What handlers gathered of a whole epoch, such as predictions, by name; not saved."""
 
     def make(self, name: str, make: Callable[[], Any], *, saved: bool) -> Any:
-        """Make a memory, from the loaded one if there is one.
-
-        Raises:
-            ValueError: The loaded memory does not fit into what `make` makes.
-        """
+        """Make a memory, from the loaded one if there is one."""
         made = make()
         if saved and name in self.loaded:
             try:
@@ -41,11 +37,7 @@ class HandlerMemory:
         return made
 
     def state_dict(self) -> dict[str, Any]:
-        """The memories that checkpoints hold, as plain values.
-
-        Raises:
-            TypeError: A memory cannot be saved.
-        """
+        """The memories that checkpoints hold, as plain values."""
         found = dict(self.loaded)
         for name, memory in self.saved.items():
             try:
@@ -61,11 +53,7 @@ class HandlerMemory:
 
 
 def dump_memory(memory: Any) -> Any:
-    """The content of a memory: its `state_dict`, its dataclass fields, or the dict itself.
-
-    Raises:
-        TypeError: The memory is none of the three, or holds the state of a run.
-    """
+    """The content of a memory: its `state_dict`, its dataclass fields, or the dict itself."""
     _refuse_states(memory)
     if hasattr(memory, "state_dict"):
         return memory.state_dict()
@@ -80,11 +68,7 @@ def dump_memory(memory: Any) -> Any:
 
 
 def load_memory(memory: Any, saved: Any) -> None:
-    """Put what `dump_memory` took back into a memory, in place.
-
-    Raises:
-        ValueError: The memory has other fields than the saved one.
-    """
+    """Put what `dump_memory` took back into a memory, in place."""
     if hasattr(memory, "load_state_dict"):
         memory.load_state_dict(saved)
         return

@@ -19,36 +19,46 @@ class RunningEngine(Protocol):
     @property
     def objects(self) -> dict[str, Any]:
         """What the run changes, by name: models, optimizers, schedules."""
+        ...
 
     @property
     def handlers(self) -> Mapping[str, Any]:
         """The attached handlers, by name."""
+        ...
 
     @property
     def attached(self) -> list[str]:
         """The names of all handlers and of the functions attached by `on`."""
+        ...
 
     @property
     def lent(self) -> Mapping[Any, Mapping[str, Any]]:
         """Where each module's own weights are while it holds another one's."""
+        ...
 
     def name_of(self, handler: object, /) -> str:
         """The name of an attached handler."""
+        ...
 
     def has_name(self, name: str, /) -> bool:
         """True if something attached has this name."""
+        ...
 
     def signal(self, event: EventEnum, /) -> Any:
         """The blinker signal of an event."""
+        ...
 
     def has_handlers(self, event: EventEnum, /) -> bool:
         """True if anything is attached to the event."""
+        ...
 
     def watching(self, watch: Any, /) -> AbstractContextManager[None]:
         """Within a `with` block, call what `watch` makes of each handler in its place."""
+        ...
 
     def describe(self) -> Any:
         """Every moment, its handlers and their triggers."""
+        ...
 
     def evaluate(
         self,
@@ -61,6 +71,7 @@ class RunningEngine(Protocol):
         parent: Any = None,
     ) -> Any:
         """Run one epoch of evaluation; return its state."""
+        ...
 
 
 class DueMoment(Protocol):

@@ -30,11 +30,10 @@ Memory = TypeVar("Memory")
 SAVED = ("iteration", "step", "epoch", "stop_reason")
 # Looking a member up in its class is a Python function on 3.11; a global is not.
 STEP_COMPLETED = Events.STEP_COMPLETED
-UPDATES_FIRE = {
+ENGINE_FIRES = frozenset(Events) - {
     *(Events.BACKWARD_COMPLETED, Events.GRADIENTS_READY),
     *(STEP_COMPLETED, Events.STEP_SKIPPED),
 }
-ENGINE_FIRES = frozenset(Events) - UPDATES_FIRE
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
@@ -250,12 +249,7 @@ class State(Generic[Batch, Output]):
     def carry_on(
         self, max_epochs: int | None, max_iterations: int | None, max_steps: int | None
     ) -> None:
-        """Prepare to run up to these limits; None leaves a limit as it was.
-
-        Raises:
-            TypeError: A limit is no whole number.
-            ValueError: A limit is negative, or there is none at all.
-        """
+        """Prepare to run up to these limits; None leaves a limit as it was."""
         given = {"max_epochs": max_epochs, "max_iterations": max_iterations, "max_steps": max_steps}
         for name, limit in given.items():
             if limit is None:

@@ -75,7 +75,9 @@ def supervised(
     place = device.device if isinstance(device, Transfer) else device
     if place is not None:
         model.to(place)
-    place = torch.device(_device_of(model) if place is None else place)
+    else:
+        place = next((each.device for each in model.parameters()), "cpu")
+    place = torch.device(place)
     if isinstance(optimizer, Update):
         update = optimizer
         _check_update(update, model, accumulate, precision, split)
@@ -155,10 +157,6 @@ def _check_update(
             "split='auto' may cut a batch into more parts on one rank than on another: "
             "Update(optimizer, model=model, sync='close')"
         )
-
-
-def _device_of(model: Module) -> torch.device:
-    return next((p.device for p in model.parameters()), torch.device("cpu"))
 
 
 def _learns(loss_fn: Module) -> bool:

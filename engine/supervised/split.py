@@ -21,9 +21,7 @@ if TYPE_CHECKING:
     from ..engine import Engine
 
 logger = logging.getLogger("camshaft")
-OUT_OF_MEMORY: type[BaseException] = getattr(
-    torch, "OutOfMemoryError", torch.cuda.OutOfMemoryError
-)  # its public name since torch 2.5
+OUT_OF_MEMORY = torch.cuda.OutOfMemoryError  # of every device: torch.OutOfMemoryError since 2.5
 
 
 class Output(NamedTuple):
@@ -56,11 +54,7 @@ class Split:
 
     @classmethod
     def of(cls, most: int | str, update: Update) -> Split:
-        """The split into parts of at most so many samples, or of `"auto"`.
-
-        Raises:
-            ValueError: `most` is not a number of samples, or the optimizer does not go with it.
-        """
+        """The split into parts of at most so many samples, or of `"auto"`."""
         if most == "auto":
             number = None
         elif isinstance(most, int) and not isinstance(most, bool) and most > 0:
@@ -80,11 +74,7 @@ class Split:
     def take(
         self, state: State[Any, Any], pair: tuple[Any, Any], forward: Forward, update: Update
     ) -> Output:
-        """The output of a whole batch; in training, the gradients of all parts are there.
-
-        Raises:
-            ValueError: A part has no loss.
-        """
+        """The output of a whole batch; in training, the gradients of all parts are there."""
         take = partial(_in_parts, state, pair, forward, update)
         if self.most is not None:
             return take(self.most)
@@ -180,11 +170,7 @@ def _rows(start: int, end: int, tensor: Tensor) -> Tensor:
 
 
 def common_length(pair: tuple[Any, Any]) -> int:
-    """The length of the first dimension of all tensors that have one.
-
-    Raises:
-        ValueError: The tensors have different lengths, or there are no tensors.
-    """
+    """The length of the first dimension of all tensors that have one."""
     leaves = [leaf for leaf in tree_leaves(pair) if isinstance(leaf, Tensor) and leaf.ndim]
     lengths = {len(leaf) for leaf in leaves}
     if len(lengths) != 1:

@@ -137,11 +137,7 @@ class Supervised:
 
 
 def as_pair(batch: Any) -> tuple[Any, Any]:
-    """The batch itself, if it is a pair of input and target.
-
-    Raises:
-        TypeError: It is something else.
-    """
+    """The batch itself, if it is a pair of input and target."""
     if isinstance(batch, PAIR) and len(batch) == 2:
         return batch  # type: ignore[return-value]  # a list of two will do
     size = f" of {len(batch)}" if isinstance(batch, PAIR) else ""

@@ -80,11 +80,7 @@ def has_overflowed(scaler: GradScaler, optimizer: Optimizer) -> bool:
 
 
 def check_scale(scaler: GradScaler, least: float, step: int) -> None:
-    """End the run when the loss scale has become so small that something else must be wrong.
-
-    Raises:
-        FloatingPointError: The scale is below `least`.
-    """
+    """End the run when the loss scale has become so small that something else must be wrong."""
     if (scale := scaler.get_scale()) < least:
         raise FloatingPointError(
             f"the loss scale has fallen to {scale:g} after step {step}, below "

@@ -34,11 +34,7 @@ class Sync:
 
     @classmethod
     def of(cls, model: Module | None, way: str) -> Sync | None:
-        """Postpone the averaging of `model`; None if each of its backward passes is to average.
-
-        Raises:
-            ValueError: `way` is not one of the three, or the model does not allow it.
-        """
+        """Postpone the averaging of `model`; None if each of its backward passes is to average."""
         if way not in WAYS:
             raise ValueError(f"sync={way!r}: needs one of {', '.join(map(repr, WAYS))}")
         if model is None or way == "each":
@@ -72,11 +68,7 @@ class Sync:
         return self.at_close or not (is_last or (may_end and not self.can_average))
 
     def average(self) -> None:
-        """Average over ranks the gradients that at least one of them has.
-
-        Raises:
-            RuntimeError: Each rank has parts of the gradients, as with FSDP.
-        """
+        """Average over ranks the gradients that at least one of them has."""
         if not self.can_average:
             raise RuntimeError(
                 "the data ended before its length said, and the gradients of the shards have not "

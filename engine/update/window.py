@@ -56,11 +56,7 @@ class Window:
         weight: Tensor | float | None = None,
         closure: Closure | None = None,
     ) -> None:
-        """Count one micro-batch; its backward pass is separate.
-
-        Raises:
-            ValueError: Some micro-batches have a weight and some have none.
-        """
+        """Count one micro-batch; its backward pass is separate."""
         if loss is not None and self.count and (weight is None) != (self.weight is None):
             raise ValueError(
                 "some micro-batches of this accumulation window have a weight= and some have none; "

@@ -41,11 +41,7 @@ def mode_of(kind: str, monitor: str, mode: Mode | None) -> Mode:
 
 
 def check_monitor(kind: str, monitor: object) -> None:
-    """Refuse a metric that is not given by its name.
-
-    Raises:
-        TypeError: `monitor` is not a string.
-    """
+    """Refuse a metric that is not given by its name."""
     if not isinstance(monitor, str):
         raise TypeError(f"{kind}({monitor!r}): needs the name of a metric")
 
@@ -70,11 +66,7 @@ class Monitored:
     def new_value(
         self, state: State[Any, Any], name: str, *, allow_stale: bool = False
     ) -> float | None:
-        """The metric on rank 0, for all ranks; None if it was not written since the last look.
-
-        Raises:
-            LookupError: The metric has no value of this iteration, and `allow_stale` is False.
-        """
+        """The metric on rank 0, for all ranks; None if it was not written since the last look."""
         if not state.metrics.is_new(name, self.looked_at, allow_stale=allow_stale):
             return None
         self.looked_at = state.metrics.written(name)

@@ -93,8 +93,7 @@ class Histogram:
                 f"{tuple(edges.shape)}; it needs (n,) and (n + 1,). Histogram.of(values) "
                 "counts values"
             )
-        object.__setattr__(self, "counts", counts)
-        object.__setattr__(self, "edges", edges)
+        vars(self).update(counts=counts, edges=edges)
 
     @classmethod
     def of(cls, values: Any, bins: int = 64) -> Self:
@@ -144,8 +143,7 @@ class PRCurve:
                 f"PRCurve got {len(targets)} targets and {len(scores)} scores; it needs a score "
                 "for each target"
             )
-        object.__setattr__(self, "targets", targets)
-        object.__setattr__(self, "scores", scores)
+        vars(self).update(targets=targets, scores=scores)
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,9 +176,7 @@ class Embedding:
                 f"Embedding got vectors of shape {tuple(vectors.shape)} and {found}; it needs "
                 "vectors of shape (points, dimensions), and a label and an image each, or none"
             )
-        object.__setattr__(self, "vectors", vectors)
-        object.__setattr__(self, "labels", labels)
-        object.__setattr__(self, "images", images)
+        vars(self).update(vectors=vectors, labels=labels, images=images)
 
 
 Medium = Text | Image | Histogram | PRCurve | Embedding

@@ -12,11 +12,7 @@ from ...engine import State
 
 
 def module_of(objects: Mapping[str, Any], name: str, kind: str) -> Module:
-    """The module that is called `name` among the engine's objects.
-
-    Raises:
-        ValueError: The engine has no module of that name.
-    """
+    """The module that is called `name` among the engine's objects."""
     found = objects.get(name)
     if not isinstance(found, Module):
         modules = [other for other, each in objects.items() if isinstance(each, Module)]
@@ -29,11 +25,7 @@ def module_of(objects: Mapping[str, Any], name: str, kind: str) -> Module:
 
 
 def refuse_taken(objects: Mapping[str, Any], name: str, kind: str, other: str) -> None:
-    """Refuse a name that one of the engine's objects has.
-
-    Raises:
-        ValueError: The name is taken; the message proposes `other`.
-    """
+    """Refuse a name that one of the engine's objects has."""
     if name in objects:
         raise ValueError(
             f"the engine has an object {name!r} already; choose another name: "
@@ -42,11 +34,7 @@ def refuse_taken(objects: Mapping[str, Any], name: str, kind: str, other: str) -
 
 
 def stepping(state: State[Any, Any], only: Optimizer | None, kind: str) -> Optimizer | None:
-    """The optimizer whose gradients are ready; None if it is another one than `only`.
-
-    Raises:
-        RuntimeError: Neither the step nor the handler names an optimizer.
-    """
+    """The optimizer whose gradients are ready; None if it is another one than `only`."""
     optimizer = state.optimizer or only
     if optimizer is None:
         raise RuntimeError(

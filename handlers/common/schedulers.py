@@ -54,11 +54,7 @@ def given(group: dict[str, Any]) -> dict[str, Any]:
 
 
 def read(group: dict[str, Any], field: str) -> Any:
-    """A field of a parameter group, or an element of it, such as `"betas.0"`.
-
-    Raises:
-        ValueError: The group has no such field, or it is not a number.
-    """
+    """A field of a parameter group, or an element of it, such as `"betas.0"`."""
     name, _, place = field.partition(".")
     if name not in group:
         known = ", ".join(repr(key) for key in group if key != "params")

@@ -66,12 +66,9 @@ class Freeze:
         engine.on(Events.CLOSED)(self.give_back)
 
     def look(self, state: State[Any, Any]) -> None:
-        """Find the parameters and norms, and note how they are before the run.
-
-        Raises:
-            ValueError: The pattern matches no parameter.
-        """
-        found, model = state.recall(self, Found, saved=False), self._model(state)
+        """Find the parameters and norms, and note how they are before the run."""
+        found = state.recall(self, Found, saved=False)
+        model = unwrap(module_of(state.engine.objects, self.object, "Freeze"))
         for name, each in model.named_parameters():
             if matches(self.pattern, name, each):
                 found.parameters[name] = each, each.requires_grad
@@ -127,9 +124,6 @@ class Freeze:
     def _matches_norm(self, name: str, norm: Module) -> bool:
         own = dict(norm.named_parameters(name, recurse=False)) or {f"{name}.weight": Parameter()}
         return any(matches(self.pattern, *each) for each in own.items())
-
-    def _model(self, state: State[Any, Any]) -> Module:
-        return unwrap(module_of(state.engine.objects, self.object, "Freeze"))
 
 
 @dataclass

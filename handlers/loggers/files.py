@@ -54,11 +54,7 @@ class RowFile(ABC):
     kind: ClassVar[str]
 
     def __init__(self, path: str | os.PathLike[str], start: Start) -> None:
-        """Open the file: a resumed run drops later rows, a new run moves another run's file aside.
-
-        Raises:
-            ValueError: A run is resumed, and the file holds other things than rows.
-        """
+        """Open the file: drop later rows in a resumed run, move the file of another run aside."""
         self.path = Path(path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if self.path.exists():

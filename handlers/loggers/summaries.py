@@ -22,11 +22,7 @@ CONFIG = "projector_config.pbtxt"
 
 
 def summary_value(name: str, medium: Medium) -> Any:
-    """One value of a summary, under a name.
-
-    Raises:
-        TypeError: A summary cannot hold this kind of medium.
-    """
+    """One value of a summary, under a name."""
     summary: Any = import_module("tensorboardX.summary")
     if isinstance(medium, Image):
         height, width, channels = as_bytes(medium).shape

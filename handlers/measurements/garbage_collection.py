@@ -35,7 +35,7 @@ class GarbageCollection:
 
     def take_over(self, state: State[Any, Any]) -> None:
         """Collect everything once, and switch Python's own collection off."""
-        state.recall(self, Collector, saved=False).was_enabled = gc.isenabled()
+        state.recall(self, gc.isenabled, saved=False)
         gc.collect()
         gc.disable()
 
@@ -45,12 +45,5 @@ class GarbageCollection:
 
     def give_back(self, state: State[Any, Any]) -> None:
         """Switch Python's own collection on again, if it was on."""
-        if state.recall(self, Collector, saved=False).was_enabled:
+        if state.recall(self, gc.isenabled, saved=False):
             gc.enable()
-
-
-@dataclass(slots=True)
-class Collector:
-    """Whether Python collected by itself before the run."""
-
-    was_enabled: bool = False

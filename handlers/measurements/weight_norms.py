@@ -42,11 +42,7 @@ class WeightNorms:
         engine.on(self.when, stage=Stage.MEASURE)(self.measure)
 
     def check(self, state: State[Any, Any]) -> None:
-        """Refuse a name that no model has.
-
-        Raises:
-            ValueError: The engine has no such model.
-        """
+        """Refuse a name that no model has."""
         module_of(state.engine.objects, self.object, "WeightNorms")
 
     def measure(self, state: State[Any, Any]) -> None:

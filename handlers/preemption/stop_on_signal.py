@@ -75,9 +75,7 @@ class StopOnSignal:
                 )
         if deadline is not None and not deadline > 0:
             raise ValueError(f"StopOnSignal(deadline={deadline!r}): needs seconds greater than 0")
-        object.__setattr__(self, "signals", signals or USUAL)
-        object.__setattr__(self, "deadline", deadline)
-        object.__setattr__(self, "exit", exit)
+        vars(self).update(signals=signals or USUAL, deadline=deadline, exit=exit)
 
     def attach(self, engine: Engine[Any, Any]) -> None:
         """Install signal handlers when the run starts, and put the old ones back at its end."""
@@ -86,11 +84,7 @@ class StopOnSignal:
         engine.on(Events.CLOSED, stage=Stage.REPORT)(self.close)
 
     def open(self, state: State[Any, Any]) -> None:
-        """Install the signal handlers.
-
-        Raises:
-            RuntimeError: This is not the main thread.
-        """
+        """Install the signal handlers."""
         if current_thread() is not main_thread():
             raise RuntimeError(
                 "StopOnSignal: only the main thread of a process can handle signals, and this run "

@@ -104,11 +104,7 @@ def embedded(data: Any) -> str:
 
 
 def library() -> str:
-    """plotly.js, from plotly's Python package.
-
-    Raises:
-        ImportError: plotly is not installed.
-    """
+    """plotly.js, from plotly's Python package."""
     try:
         from plotly.offline import get_plotlyjs
     except ImportError:

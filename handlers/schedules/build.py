@@ -22,11 +22,7 @@ Make = Callable[[Optimizer, Horizon], Given]
 
 
 def as_scheduler(given: object, said: str = "LRSchedule got") -> LRScheduler | None:
-    """The torch scheduler of a scheduler; None if it can only be built when the run starts.
-
-    Raises:
-        TypeError: `given` cannot be stepped.
-    """
+    """The torch scheduler of a scheduler; None if it can only be built when the run starts."""
     if isinstance(given, LRScheduler):
         return given
     if isinstance(given, UpdateScheduler) and not isinstance(given, type):
@@ -55,12 +51,7 @@ def pieces_of(given: object) -> list[Schedule]:
 def build(
     given: Any, optimizer: Optimizer, horizon: Horizon, when: Trigger, field: str
 ) -> LRScheduler:
-    """Build a torch scheduler for a run that is as long as `horizon` says.
-
-    Raises:
-        TypeError: The function returned something that cannot be stepped.
-        ValueError: The schedule depends on a length of the run that is not known.
-    """
+    """Build a torch scheduler for a run that is as long as `horizon` says."""
     if not pieces_of(given):
         given = given(optimizer, horizon)
     if not (schedules := pieces_of(given)):
@@ -77,12 +68,7 @@ def build(
 
 
 def check(scheduler: LRScheduler, monitor: str | None, field: str) -> None:
-    """Check that scheduler, metric and field fit together.
-
-    Raises:
-        ValueError: ReduceLROnPlateau has no metric, another scheduler has one, or the scheduler
-            moves another field.
-    """
+    """Check that scheduler, metric and field fit together."""
     is_plateau = isinstance(scheduler, ReduceLROnPlateau)
     kind = type(scheduler).__name__
     if is_plateau and monitor is None:
@@ -99,11 +85,7 @@ def check(scheduler: LRScheduler, monitor: str | None, field: str) -> None:
 
 
 def optimizer_of(state: State[Any, Any], given: Optimizer | None) -> Optimizer:
-    """The optimizer whose parameter groups the schedule moves.
-
-    Raises:
-        RuntimeError: No optimizer is given, and the engine has no object "optimizer".
-    """
+    """The optimizer whose parameter groups the schedule moves."""
     optimizer = given or state.engine.objects.get("optimizer")
     if not isinstance(optimizer, Optimizer):
         raise RuntimeError(
@@ -115,11 +97,7 @@ def optimizer_of(state: State[Any, Any], given: Optimizer | None) -> Optimizer:
 
 
 def look_ahead(state: State[Any, Any], optimizer: Optimizer, when: Trigger) -> Horizon:
-    """The horizon of the run in steps of this optimizer.
-
-    Raises:
-        ValueError: The schedule would be stepped by the clock of another optimizer.
-    """
+    """The horizon of the run in steps of this optimizer."""
     for update in state.engine.handlers.values():
         if not isinstance(update, Update) or update.optimizer is not optimizer:
             continue

@@ -73,12 +73,9 @@ class LRSchedule:
 
     def __post_init__(self) -> None:
         usual = "scheduler" if self.field == "lr" else f"{self.field}_scheduler"
-        has_own_name = self.name not in ("", usual)
-        object.__setattr__(
-            self, "metric", f"{self.field}/{self.name}" if has_own_name else self.field
-        )
-        object.__setattr__(self, "name", self.name or usual)
-        object.__setattr__(self, "_ready", as_scheduler(self.scheduler))
+        metric = self.field if self.name in ("", usual) else f"{self.field}/{self.name}"
+        ready = as_scheduler(self.scheduler)
+        vars(self).update(metric=metric, name=self.name or usual, _ready=ready)
         if self._ready is not None:
             check(self._ready, self.monitor, self.field)
 
@@ -106,11 +103,7 @@ class LRSchedule:
             engine.on(Events.EPOCH_COMPLETED)(self.end_epoch)
 
     def begin(self, state: State[Any, Any]) -> None:
-        """Build the schedule of this run, or check that the schedule of a continued run still fits.
-
-        Raises:
-            ValueError: The schedule depends on a length of the run that is not known.
-        """
+        """Build the schedule of a new run; check that a continued run still fits its schedule."""
         optimizer = optimizer_of(state, self.optimizer)
         horizon = look_ahead(state, optimizer, self._trigger)
         before: LRScheduler | None = state.engine.objects.get(self.name)

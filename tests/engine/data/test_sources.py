@@ -10,7 +10,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 from camshaft import Engine, Events
 from camshaft.engine.data.feed import source_of
 from camshaft.engine.data.loader import Loader
-from camshaft.engine.data.sources import Replayed, Stateful
+from camshaft.engine.data.sources import Source, Stateful
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"),
@@ -74,7 +74,7 @@ def seen_in(make, stops=(), **arguments):
 
 
 def test_each_kind_of_data_has_its_way():
-    assert type(source_of([1, 2])) is Replayed
+    assert type(source_of([1, 2])) is Source
     assert type(source_of(Cursor())) is Stateful
     assert type(source_of(StatefulDataLoader(Counting()))) is Stateful
     assert type(source_of(torch.utils.data.DataLoader(Counting()))) is Loader
