@@ -13,9 +13,7 @@ from .handlers.checkpoint.commands.inspect import inspect
 from .handlers.checkpoint.commands.prune import prune
 from .handlers.checkpoint.commands.verify import verify
 from .handlers.checkpoint.format.notation import keep_of
-from .handlers.report.report import report
-from .handlers.report.run import NothingToReportError
-from .handlers.report.watch import watch
+from .handlers.report import NothingToReportError, report, watch
 
 CODES = """\
 exit codes:
@@ -110,3 +108,7 @@ def _parser() -> argparse.ArgumentParser:
     each = add("watch", watch, text, run, several=True)
     each.add_argument("--port", type=int, default=0, help="by default one that is free")
     return parser
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

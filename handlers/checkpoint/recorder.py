@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...engine import ranks
 from ...engine.state.state import State
-from ..common.reporting import scalars
+from ..common import scalars
 from .background import Writer
 from .directory.files import make_directory, sweep
 from .directory.lock import locked

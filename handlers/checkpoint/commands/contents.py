@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ...common.table import aligned, readable_metrics, readable_size
+from ...common import aligned, readable_metrics, readable_size
 from ..directory.files import regular
 from ..directory.saved import TENSORS, TREE
 from ..format.errors import reading

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ...common.table import readable_size
+from ...common import readable_size
 from ..directory.catalogue import checkpoints
 from ..directory.saved import look_at
 from .found import is_checkpoint, look

@@ -12,7 +12,7 @@ from pathlib import Path
 from shutil import get_terminal_size
 from typing import Any
 
-from ...common.table import Cell, aligned, readable_metrics, readable_size, show
+from ...common import Cell, aligned, readable_metrics, readable_size, show
 from ..directory.saved import LATEST, MANIFEST
 from ..format.notation import keep_of
 from ..format.retention import Keep

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ...common.table import aligned, show
+from ...common import aligned, show
 from .found import look
 
 

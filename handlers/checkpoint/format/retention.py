@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ...common.comparison import Mode, mode_of
+from ...common import Mode, mode_of
 from .manifest import Manifest
 
 Clock = Literal["iterations", "steps", "epochs"]
