@@ -6,9 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from ..checkpoint.commands.found import Found, NoCheckpointError, look
-from ..checkpoint.commands.inspect import Claims
-from ..checkpoint.directory.saved import MANIFEST
+from ..checkpoint import Claims, Finding, NoCheckpointError, look
 from ..journal.journal import NAME as JOURNAL
 from ..journal.lines import is_written, read
 from .charts import charts
@@ -85,21 +83,17 @@ class Run:
         return [_checkpoint(each, claims) for each in found]
 
 
-def _checkpoint(each: Found, claims: Claims) -> dict[str, Any]:
+def _checkpoint(each: Finding, claims: Claims) -> dict[str, Any]:
     facts: dict[str, Any] = {"name": each.path.name, "problem": each.problem}
     if each.saved is None:
         return facts
     manifest = each.saved.manifest
-    try:
-        written = (each.path / MANIFEST).stat().st_mtime
-    except OSError:  # a run that goes on has just dropped it
-        written = None
     return facts | {
         "iteration": manifest.iteration,
         "step": manifest.step,
         "epochs": manifest.epoch,
         "size": manifest.size,
-        "written": written,
+        "written": each.written,
         "kept_by": claims.text(each) if each.problem is None else "",
         "reason": manifest.reason.replace("Events.", ""),
     }

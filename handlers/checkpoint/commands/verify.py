@@ -1,15 +1,15 @@
-"""`camshaft verify`: reads everything."""
+"""`camshaft verify`: reads every file."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from ...common.table import aligned, show
-from .found import look
+from ..directory import look
 
 
 def verify(path: Path) -> int:
-    """Say of each checkpoint whether it is whole; 1 if one is broken."""
+    """Tell for each checkpoint whether it is whole; 1 if one is broken."""
     found = look(path, thoroughly=True)
     rows = [
         (each.path.name, "whole" if each.problem is None else f"broken: {each.problem}")

@@ -1,1 +1,38 @@
-"""A directory of checkpoints: finding, reading, writing and dropping them, and its lock."""
+"""A directory of checkpoints: finding, reading, writing and dropping them, and its lock.
+
+Importing this room imports no torch.
+"""
+
+from .catalogue import LATEST, Checkpoints, checkpoints, scan, verified_at
+from .files import Payload, make_directory, regular, sweep
+from .lock import locked
+from .look import Claims, Finding, NoCheckpointError, is_checkpoint, look
+from .read import Saved, compare_sizes, read_checkpoint, saved_at, verify_files
+from .write import drop, drop_unclaimed, is_claimed, write_checkpoint
+
+__all__ = [
+    "LATEST",
+    "Checkpoints",
+    "Claims",
+    "Finding",
+    "NoCheckpointError",
+    "Payload",
+    "Saved",
+    "checkpoints",
+    "compare_sizes",
+    "drop",
+    "drop_unclaimed",
+    "is_checkpoint",
+    "is_claimed",
+    "locked",
+    "look",
+    "make_directory",
+    "read_checkpoint",
+    "regular",
+    "saved_at",
+    "scan",
+    "sweep",
+    "verified_at",
+    "verify_files",
+    "write_checkpoint",
+]

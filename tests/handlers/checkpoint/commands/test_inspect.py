@@ -7,8 +7,6 @@ import sys
 
 import pytest
 
-from camshaft.handlers.checkpoint.commands import inspect as inspecting
-
 
 def run_of_four(save):
     return [save(n, loss, reason="epoch") for n, loss in enumerate([0.9, 0.1, 0.5, math.nan], 1)]
@@ -87,13 +85,13 @@ def test_programs_get_all_of_it_as_json(save, camshaft, tmp_path):
 def test_on_a_terminal_the_metrics_that_fit_are_shown_and_those_of_the_claims_first(
     save, camshaft, tmp_path, monkeypatch
 ):
-    save(1, 0.5)
-    found = inspecting.look(tmp_path / "run", thoroughly=False)
-    found[0].saved.manifest.metrics.update({f"metric{n}": 1.0 for n in range(9)})
-    wanted = ["metric8"]
-    assert inspecting._end(found[0], wanted, 40) == "metric8=1, loss=0.5, metric0=1, ..."
-    assert inspecting._end(found[0], wanted, 1) == "metric8=1, ..."
-    assert inspecting._end(found[0], wanted, None).count("=1") == 9
+    more = {f"metric{n}": 1.0 for n in range(9)}
+    save(1, 0.5, keep="best(1, 'metric8', mode='min')", metrics=more)
+    (line,) = camshaft("inspect", tmp_path / "run")[1][2:]
+    assert line.count("=1") == 9
+    begin = line.index("metric8=1, loss=0.5, metric0=1")
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-    monkeypatch.setenv("COLUMNS", "60")
-    assert camshaft("inspect", tmp_path / "run")[0] == 0
+    for space, end in ((40, "metric8=1, loss=0.5, metric0=1, ..."), (1, "metric8=1, ...")):
+        monkeypatch.setenv("COLUMNS", str(begin + space))
+        (line,) = camshaft("inspect", tmp_path / "run")[1][2:]
+        assert line[begin:] == end

@@ -6,17 +6,18 @@ import os
 
 import pytest
 
-from camshaft.handlers.checkpoint.directory.catalogue import checkpoints, named
-from camshaft.handlers.checkpoint.directory.store import write
-from camshaft.handlers.checkpoint.format.manifest import Manifest
+from camshaft.handlers.checkpoint.directory import checkpoints, verified_at, write_checkpoint
+from camshaft.handlers.checkpoint.format import Manifest
 from camshaft.handlers.checkpoint.snapshot import Snapshot
-from camshaft.handlers.checkpoint.staging import uncopied
+from camshaft.handlers.checkpoint.staging import streamed
 
 EMPTY = Snapshot({}, {"train": {}})
 
 
 def save(directory, iteration, **metrics):
-    return write(directory, uncopied(EMPTY), Manifest(iteration=iteration, metrics=metrics)).path
+    return write_checkpoint(
+        directory, streamed(EMPTY), Manifest(iteration=iteration, metrics=metrics)
+    ).path
 
 
 def latest(directory):
@@ -88,14 +89,14 @@ def test_a_score_that_none_has_is_an_error_that_lists_those_there_are(tmp_path):
 
 def test_a_path_means_that_checkpoint_and_no_other(tmp_path):
     path, other = save(tmp_path, 1), save(tmp_path, 2)
-    assert named(path).path == path
+    assert verified_at(path).path == path
     damage(other)
     with pytest.raises(ValueError, match=r"iteration-0000000002 is broken: state\.json has 1"):
-        named(other)
-    with pytest.raises(FileNotFoundError, match="nowhere' is no whole checkpoint"):
-        named(tmp_path / "nowhere")
+        verified_at(other)
+    with pytest.raises(FileNotFoundError, match="nowhere' does not exist"):
+        verified_at(tmp_path / "nowhere")
     with pytest.raises(ValueError, match=r"is a directory of checkpoints; name one .*0000000002'"):
-        named(tmp_path)
+        verified_at(tmp_path)
 
 
 def test_the_best_is_the_best_as_the_run_had_it(tmp_path):
@@ -103,7 +104,7 @@ def test_the_best_is_the_best_as_the_run_had_it(tmp_path):
         manifest = Manifest(
             iteration=iteration, metrics={"score": score}, keep="best(1, 'score', mode='max')"
         )
-        write(tmp_path, uncopied(EMPTY), manifest)
+        write_checkpoint(tmp_path, streamed(EMPTY), manifest)
     saved = checkpoints(tmp_path).best("score")
     assert saved is not None
     assert saved.manifest.iteration == 2
