@@ -7,7 +7,7 @@ from .engine.events import Stage as Stage
 from .engine.events import Trigger as Trigger
 from .engine.modules.activations import checkpoint_activations as checkpoint_activations
 from .engine.modules.wrappers import unwrap as unwrap
-from .engine.ranks import on_rank as on_rank
+from .engine.on_rank import on_rank as on_rank
 from .engine.seeds import seed_everything as seed_everything
 from .engine.state.state import State as State
 from .engine.supervised.device import Transfer as Transfer

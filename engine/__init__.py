@@ -1,1 +1,9 @@
-"""The loop, its events and its state, and the training half of a step."""
+"""The engine: runs, events, states, steps, and the data and modules that they work on.
+
+Its own files are the loop and what it needs. Its rooms are `state`, `data`, `modules`, `update`,
+`supervised` and `inspection`. Handlers import from here or from a room, never from a file.
+"""
+
+from .late import late
+
+__getattr__, __dir__, __all__ = late(__name__)

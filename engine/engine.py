@@ -2,35 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from functools import cached_property
 from itertools import count
-from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
-from . import ranks
-from .data.limits import limit, shorter
+from . import modules, ranks
 from .events import EventEnum, Stage, Trigger
-from .inspection.describe import Description, describe
-from .inspection.trace import Trace, record, rehearse
+from .inspection import Description, Trace, describe, record, rehearse, watching
 from .loop import Loop
-from .modules.evaluation import untouched
-from .signals import Signal, Subscription, check_arity, label
-from .state.state import Batch, Output, State
+from .moments import Moments
+from .signals import Process, Signal, Signals, Subscription, Watch, check_arity, label
+from .state import Batch, Output, State, under_way
 
-if TYPE_CHECKING:
-    from .moments import Watch
+logger = logging.getLogger("camshaft")
 
 Result = TypeVar("Result")
 
-Process = Callable[[State[Batch, Output], Batch], Output]
-
 
 class Handler(Protocol):
-    """Anything that attaches itself to an engine, mostly by one or two calls of `engine.on`.
+    """An object that attaches itself to an engine, mostly by one or two calls of `engine.on`.
 
-    A handler is a plain value: what it remembers of a run it asks of the state, by
-    `state.recall`. One with an attribute `rank` is attached on that rank only.
+    A handler is a plain value: its memory of a run lives in the state, see `State.recall`. A
+    handler with an attribute `rank` is attached on that rank only.
     """
 
     def attach(self, engine: Engine[Any, Any], /) -> None:
@@ -81,12 +77,12 @@ class Engine(Generic[Batch, Output]):
         self.process = process
         self.objects: dict[str, Any] = dict(objects or {})
         self.handlers: dict[str, Handler] = {}
+        self.signals = Signals()
         self.rehearsal: Process[Batch, Any] | None = None
-        """What stands in for the process function in `simulate`: fires its events, no more."""
+        """Stands in for the process function in `simulate`: fires its events and does no more."""
+        self.lent: dict[Any, dict[str, Any]] = {}
+        """Where each module's own weights are while it holds another one's, by `using`."""
         self._evaluate = evaluate
-        self.signals: dict[EventEnum, Signal] = {}
-        self.watches: list[Watch] = []
-        """What makes of each handler what is called in its place: `record` does."""
         self._names: dict[int, str] = {}
         self._taken: dict[str, bool] = {}
         self._local = False
@@ -134,7 +130,7 @@ class Engine(Generic[Batch, Output]):
             name = self._free(name, of_a_handler=owner is not None)
             subscription = Subscription(function, trigger, stage, name, self._local)
             for event in trigger.events:
-                self.signal(event).connect(subscription)
+                self.signals[event].connect(subscription)
             return function
 
         return attach
@@ -148,9 +144,11 @@ class Engine(Generic[Batch, Output]):
 
     def signal(self, event: EventEnum) -> Signal:
         """The blinker signal of an event, for code that speaks blinker; the sender is the state."""
-        if event not in self.signals:
-            self.signals[event] = Signal(event)
         return self.signals[event]
+
+    def has_handlers(self, event: EventEnum) -> bool:
+        """True if anything is attached to the event."""
+        return event in self.signals and bool(self.signals[event].receivers)
 
     def name_of(self, handler: object) -> str:
         """The name of an attached handler: unique, and the same whenever the script runs.
@@ -178,6 +176,7 @@ class Engine(Generic[Batch, Output]):
         """The engine that `evaluate` runs: the same objects, but handlers of its own."""
         evaluation = Engine(self._evaluate or self.process)
         evaluation.objects, evaluation.handlers = self.objects, self.handlers
+        evaluation.lent = self.lent
         evaluation._names, evaluation._taken = self._names, self._taken
         return evaluation
 
@@ -189,6 +188,7 @@ class Engine(Generic[Batch, Output]):
         max_iterations: int | None = None,
         max_steps: int | None = None,
         epoch_length: int | None = None,
+        max_batches: int | None = None,
         state: State[Batch, Output] | None = None,
         parent: State[Any, Any] | None = None,
     ) -> State[Batch, Output]:
@@ -217,23 +217,29 @@ class Engine(Generic[Batch, Output]):
             max_iterations: Calls of the process function.
             max_steps: Optimizer steps that were really performed.
             epoch_length: Batches of a virtual epoch, whose iterator carries on over epochs.
+            max_batches: To try a script out: each pass over data, in this run and in the
+                evaluations and runs inside it, ends after so many batches. A run that is resumed
+                has to have the same.
             state: A run to carry on, with what it had as limits unless others are given here.
             parent: The run inside which this one happens.
 
         Raises:
+            TypeError: A limit is no whole number.
             ValueError: There is no limit, a limit is no count, or the data gives no batch.
         """
         if state is None:
             state = State(parent=parent)
-        if state.engine is not None:
+        if state.is_running:
             raise RuntimeError(
                 "this state is of a run under way; leave state= out to run inside it, and say so "
                 "with parent=state"
             )
         state.carry_on(max_epochs, max_iterations, max_steps)
-        most = limit(state)
-        length = None if epoch_length is None else shorter(epoch_length, most)
-        return Loop(self, state, data, length, most=most).run()
+        most = _limit_batches(state, max_batches)
+        if epoch_length is not None:
+            epoch_length = _shorter(epoch_length, most)
+        moments = Moments(self.signals)
+        return Loop(self, self.process, moments, state, data, epoch_length).run()
 
     def evaluate(
         self,
@@ -262,16 +268,16 @@ class Engine(Generic[Batch, Output]):
             parent: The run inside which this one happens.
         """
         state: State[Batch, Output] = State(training=False, max_epochs=1, name=name, parent=parent)
-        most = shorter(epoch_length, limit(state))
-        with untouched(self.objects, data, seed), self.using(weights or {}):
-            return Loop(self.evaluation, state, data, None, most=most).run()
+        state.control.max_batches = _shorter(_limit_batches(state, None), epoch_length)
+        engine = self.evaluation
+        with modules.untouched(self.objects, data, seed), self.using(weights or {}):
+            return Loop(engine, engine.process, Moments(engine.signals), state, data).run()
 
-    @contextmanager
-    def using(self, weights: str | Mapping[str, str]) -> Generator[None]:
-        """For the length of a `with`, let a module of `objects` hold the weights of another one.
+    def using(self, weights: str | Mapping[str, str]) -> AbstractContextManager[None]:
+        """Within a `with` block, let a module of `objects` hold the weights of another one.
 
         A checkpoint that is written inside has the weights of each where they belong. Do not
-        train inside: what the module holds afterwards is what it held before.
+        train inside: afterwards the module holds what it held before.
 
         Args:
             weights: The name of the object to take, such as `"ema"`, for `"model"`; or such names
@@ -280,30 +286,15 @@ class Engine(Generic[Batch, Output]):
         Raises:
             ValueError: There is no such object, or its weights have other names or shapes.
         """
-        pairs = {"model": weights} if isinstance(weights, str) else weights
-        for name in [*pairs, *pairs.values()]:
-            if not hasattr(self.objects.get(name), "parameters"):
-                modules = [n for n, each in self.objects.items() if hasattr(each, "parameters")]
-                raise ValueError(
-                    f"weights={weights!r}: needs {name!r} to be a module among the engine's "
-                    f"objects; those are {', '.join(map(repr, modules)) or 'none'}. Averages come "
-                    "from EMA or SWA; for a module that is not called 'model', write weights="
-                    "{'generator': 'ema'}"
-                )
-        with ExitStack() as stack:
-            if pairs:
-                from .modules.weights import lent  # which needs torch
-
-                for borrower, owner in pairs.items():
-                    stack.enter_context(lent(self.objects[borrower], self.objects[owner]))
-            yield
+        return modules.using(weights, self.objects, self.lent)
 
     def describe(self) -> Description:
         """Every moment: who is called, when, in which order, and where it is written.
 
         Print it, with or without rich, or look at its picture: `engine.describe().svg()`.
         """
-        return describe(self)
+        evaluation = vars(self).get("evaluation")  # to look makes no evaluation
+        return describe(self.signals, evaluation.signals if evaluation else Signals())
 
     def simulate(
         self,
@@ -322,7 +313,8 @@ class Engine(Generic[Batch, Output]):
             epoch_length: Batches of each.
             process: Stands in for the process function: fires the events that it would fire.
         """
-        return rehearse(self, process or self.rehearsal, max_epochs, epoch_length)
+        process = process or self.rehearsal
+        return rehearse(self, self.signals, process, max_epochs, epoch_length)
 
     def record(self, *events: EventEnum, last: int | None = None) -> AbstractContextManager[Trace]:
         """Within a `with` block, list what runs call: handlers, in their order, with the clocks.
@@ -346,7 +338,15 @@ class Engine(Generic[Batch, Output]):
             events: Only calls in these; by default in all.
             last: Keep this many calls, the latest; by default all of them.
         """
-        return record(self, *events, last=last)
+        return record(self.signals, self.evaluation.signals, events=events, last=last)
+
+    def watching(self, watch: Watch) -> AbstractContextManager[None]:
+        """Within a `with` block, call what `watch` makes of each handler in the handler's place.
+
+        It is made as `watch(event, receiver, function)`, for the handlers of evaluations too:
+        this is how profilers see calls. Where nothing watches it costs nothing.
+        """
+        return watching(watch, self.signals, self.evaluation.signals)
 
     def _attach(self, handler: Handler) -> None:
         """Name a handler after its class and what it is about, and let it attach itself."""
@@ -369,3 +369,26 @@ class Engine(Generic[Batch, Output]):
         free = next(each for each in names if each not in self._taken)
         self._taken[free] = of_a_handler
         return free
+
+
+def _limit_batches(state: State[Any, Any], given: int | None) -> int | None:
+    """Give a run its `max_batches`: what was given, or the limit of the run around it."""
+    control, outer = state.control, under_way.get()
+    control.outer = outer
+    if given is not None:
+        if isinstance(given, bool) or not isinstance(given, int):
+            raise TypeError(f"max_batches={given!r}: needs a whole number")
+        if given < 1:
+            raise ValueError(f"max_batches={given}: needs a number of batches, from 1")
+        logger.warning(
+            "max_batches=%d: each pass over data, in training and in evaluation, ends after so "
+            "many batches; leave it out for a run that counts",
+            given,
+        )
+    control.max_batches = given if given is not None or outer is None else outer.control.max_batches
+    return control.max_batches
+
+
+def _shorter(*lengths: int | None) -> int | None:
+    """The smallest of some lengths, of which None is endless."""
+    return min((each for each in lengths if each is not None), default=None)

@@ -7,12 +7,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 from operator import index
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
-if TYPE_CHECKING:
-    from .state.state import State
-
-    Predicate = Callable[[State[Any, Any]], bool]
+Predicate = Callable[[Any], bool]
+"""Of the state of the run, which is not known on this floor."""
 
 NEVER = sys.maxsize
 """The count at which a trigger that cannot fire again is next due."""

@@ -36,8 +36,10 @@ def late(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], l
     def get(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        home = import_module(homes[name], package)
-        value = getattr(home, name, None) or import_module(f".{name}", home.__name__)
+        if homes[name] == ".":  # a module of the package
+            value = import_module(f".{name}", package)
+        else:
+            value = getattr(import_module(homes[name], package), name)
         setattr(sys.modules[package], name, value)  # the next access finds it there
         return value
 

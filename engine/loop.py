@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Generic
+from typing import Generic
 
-from .data.feed import Feed, length_of_epoch
-from .data.sources import length_of
+from .data import Feed, length_of, length_of_epoch
 from .events import Events
 from .moments import Moments, explain
-from .signals import label
-from .state.state import Batch, Output, State
-
-if TYPE_CHECKING:
-    from .engine import Engine
+from .signals import Process, label
+from .state import Batch, Output, RunningEngine, State, under_way
 
 logger = logging.getLogger("camshaft")
 
@@ -25,37 +22,41 @@ class Loop(Generic[Batch, Output]):
 
     def __init__(
         self,
-        engine: Engine[Batch, Output],
+        engine: RunningEngine,
+        process: Process[Batch, Output],
+        moments: Moments,
         state: State[Batch, Output],
         data: Iterable[Batch],
-        epoch_length: int | None,
-        *,
-        most: int | None = None,
-        moments: Moments | None = None,
+        epoch_length: int | None = None,
     ) -> None:
-        """Get ready to take `state` through the data, or through `most` batches of each pass.
-
-        `moments` are given by a rehearsal.
-        """
-        self.process = engine.process
+        """Mark `state` as under way; `epoch_length` cuts virtual epochs."""
+        self.process = process
+        self.moments = moments
         self.state = state
         self.data = data
         self.epoch_length = epoch_length
-        self.most = most
         self.feed: Feed[Batch] | None = None
-        self.waiting = 0
-        """Commit points in a row that were put off, because a window was open."""
+        self.postponed = 0
+        """Commit points in a row at which a window was open."""
         self.has_warned = False
-        self.moments = Moments(engine) if moments is None else moments
-        state.engine, state.moments = engine, self.moments
+        control = state.control
+        control.engine, control.moments, control.began = engine, moments, time.monotonic()
 
     def run(self) -> State[Batch, Output]:
         """Run from the first event to the last; return the state."""
+        token = under_way.set(self.state)
+        try:
+            return self._run()
+        finally:
+            under_way.reset(token)
+
+    def _run(self) -> State[Batch, Output]:
         state, moments = self.state, self.moments
         late: list[BaseException] = []
         try:
-            # Here already, for what has to be made before a saved state is put back into it.
-            state.epoch_length = length_of_epoch(length_of(self.data), self.epoch_length, self.most)
+            # Before LOADING: schedules are made by this length, and then a state is put into them.
+            most = state.control.max_batches
+            state.epoch_length = length_of_epoch(length_of(self.data), self.epoch_length, most)
             moments.announce(Events.LOADING, state)
             if self._is_over():
                 self._say_why()
@@ -70,18 +71,19 @@ class Loop(Generic[Batch, Output]):
             late += self._close()
             for number in range(len(late)):
                 error.add_note(f"then a handler raised {late[number]!r}")
-            late.clear()  # they know of this error, and would keep it and all it saw alive
+            late.clear()  # their tracebacks know this error, and would keep its frames alive
             raise
         if late := self._close():
-            late.sort(key=_is_exit)  # a process that is about to exit must not hide what failed
+            late.sort(key=_is_exit)  # a SystemExit must not hide a failure
             raise late.pop(0)
         return state
 
     def _run_epochs(self) -> None:
-        feed = self.feed = Feed(self.data, self.state, self.epoch_length, self.most)
+        feed = self.feed = Feed(self.data, self.state, self.epoch_length)
+        self.state.control.data = self.data
         try:
             self.moments.announce(Events.STARTED, self.state)
-            feed.take_up(self.state)  # not before: the first part of the run has had its STARTED
+            feed.take_up(self.state)  # after STARTED, which the first part of the run had too
             while not self._is_over():
                 self._run_epoch(feed)
         except BaseException:
@@ -95,17 +97,18 @@ class Loop(Generic[Batch, Output]):
         self.feed = None
 
     def _run_epoch(self, feed: Feed[Batch]) -> None:
-        state = self.state
+        state, control = self.state, self.state.control
         state.epoch_length = feed.length()
-        if not state.in_epoch:
-            state.epoch, state.epoch_began, state.in_epoch = state.epoch + 1, state.iteration, True
+        if not control.in_epoch:
+            state.epoch += 1
+            control.epoch_began, control.in_epoch = state.iteration, True
             self.moments.announce(Events.EPOCH_STARTED, state)
         all_read = self._iterate(feed.epoch(state))
         if all_read:
             feed.check(state)
         self._close_windows()
         if self._epoch_is_over(feed, all_read):
-            state.in_epoch = state.epoch_stopped = False
+            control.in_epoch = control.epoch_stopped = False
             self.moments.announce(Events.EPOCH_COMPLETED, state)
             self._commit()
             self._check_that_it_ends()
@@ -123,18 +126,19 @@ class Loop(Generic[Batch, Output]):
 
     def _epoch_is_over(self, feed: Feed[Batch], all_read: bool) -> bool:
         state = self.state
-        if state.is_interrupted:  # what is due now is due in the run that goes on from here
+        if state.is_interrupted:  # the resumed run completes this epoch
             return False
-        if state.epoch_stopped or (all_read and state.iteration != state.max_iterations):
+        if state.control.epoch_stopped or (all_read and state.iteration != state.max_iterations):
             return True
         return state.iteration_in_epoch == state.epoch_length and feed.is_used_up()
 
     def _iterate(self, batches: Iterator[Batch]) -> bool:
         """Process the batches; False if a handler ended the run or the epoch before the last."""
         process, state, metrics = self.process, self.state, self.state.metrics
+        control = state.control
         started = self.moments[Events.ITERATION_STARTED]
         completed = self.moments[Events.ITERATION_COMPLETED]
-        if state.attention and self._commit():
+        if control.has_requests and self._commit():
             return False
         for batch in batches:
             state.iteration = metrics.iteration = iteration = state.iteration + 1
@@ -148,45 +152,45 @@ class Loop(Generic[Batch, Output]):
                 raise
             if iteration >= completed.due:
                 completed.fire(state, iteration)
-            if state.attention and self._commit():
+            if control.has_requests and self._commit():
                 return False
         return True
 
     def _commit(self) -> bool:
-        """Carry out what was asked for, if no window is open; True if the epoch is to be left."""
-        state = self.state
-        if state.windows:
+        """Save if asked and if no window is open; True if the run or the epoch is to end."""
+        state, control = self.state, self.state.control
+        if state.step_under_way.windows:
             if state.limit_reached is None:
-                self._put_off()
+                self._postpone()
                 return False
-            self._close_windows()  # to wait would take steps beyond the limit
-        self.waiting = 0
-        if state.saves:
+            self._close_windows()  # waiting would take steps beyond the limit
+        self.postponed = 0
+        if control.saves:
             if self.feed is not None:
                 self.feed.leave(state)
                 self.feed.warn_of_doubts()
             if not self.moments[Events.SAVING].signal.receivers:
-                logger.warning("a save was asked for (%s), and nothing saves", state.saves[0][0])
-            served = len(state.saves)
+                logger.warning("a save was asked for (%s), and nothing saves", control.saves[0][0])
+            served = len(control.saves)
             self.moments.announce(Events.SAVING, state)
-            del state.saves[:served]
-        state.attention = False  # before the look, since other threads may ask for a save
-        if state.saves:
-            state.attention = True
-        return state.stop_reason is not None or state.epoch_stopped
+            del control.saves[:served]
+        control.has_requests = False  # before the look, since other threads may ask for a save
+        if control.saves:
+            control.has_requests = True
+        return state.stop_reason is not None or control.epoch_stopped
 
     def _close_windows(self) -> None:
-        """Step with what the open windows hold: no batch follows."""
-        for window in list(self.state.windows.values()):
+        """Step with what the open windows hold, because no batch follows."""
+        for window in list(self.state.step_under_way.windows.values()):
             window.close(self.state)
 
-    def _put_off(self) -> None:
-        """Say so, once, if windows overlap: there is then no moment at which none is open."""
-        windows = self.state.windows.values()
-        self.waiting += 1
+    def _postpone(self) -> None:
+        """Warn once if overlapping accumulation windows keep postponing the save."""
+        windows = self.state.step_under_way.windows.values()
+        self.postponed += 1
         if len(windows) < 2 or self.has_warned:
             return
-        if self.waiting > sum(each.update.accumulate for each in windows):
+        if self.postponed > sum(window.length for window in windows):
             self.has_warned = True
             logger.warning(
                 "a save or a stop waits for a moment without an open accumulation window, and %d "
@@ -206,22 +210,23 @@ class Loop(Generic[Batch, Output]):
             "nothing to run: the run is over (%s) after %d epochs, %d iterations and %d steps; %s",
             *(state.stop_reason, state.epoch, state.iteration, state.step),
             "give a higher limit to carry on"
-            if state.resumable
+            if state.control.resumable
             else "to train, start one in another directory",
         )
 
     def _close(self) -> list[BaseException]:
-        """Fire CLOSED and let go of everything that only a run under way needs."""
-        state: State[Any, Any] = self.state
-        failed = state.error is not None
+        """Fire CLOSED, and drop everything that only a run under way needs."""
+        state, control = self.state, self.state.control
+        failed = control.error is not None
         errors = self.moments.conclude(Events.CLOSED, state)
-        if state.saves and not failed:
-            logger.warning("a save was asked for (%s) too late to be made", state.saves[0][0])
-        state.saves.clear()
+        if control.saves and not failed:
+            logger.warning("a save was asked for (%s) too late to be made", control.saves[0][0])
+        control.saves.clear()
         self.moments.close()
-        state.engine = state.moments = state.optimizer = state.error = None
-        state.resources.clear()
-        state.windows.clear()
+        control.engine = control.moments = control.error = control.outer = control.data = None
+        state.step_under_way.optimizer = None
+        state.memory.unsaved.clear()
+        state.step_under_way.windows.clear()
         try:
             return errors
         finally:

@@ -8,38 +8,31 @@ from dataclasses import dataclass, field
 from functools import partial
 from heapq import heapify, heapreplace
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import ranks
 from .events import NEVER, Clause, EventEnum, Events, Trigger
-from .signals import Signal, Subscription, label, source
-
-if TYPE_CHECKING:
-    from .engine import Engine
-    from .state.state import State
-
-    Receiver = Callable[[State[Any, Any]], object]
-    Watch = Callable[[EventEnum, Receiver, Receiver], Receiver]
+from .signals import Receiver, Signal, Signals, Subscription, Watch, label, source
+from .state import State
 
 
 class Moments(dict[EventEnum, "Moment"]):
     """The moments of one run, made as they are first needed.
 
-    `rehearsal`, where given, makes what is called in the place of each handler.
+    In a rehearsal, `rehearsal` makes what is called in the place of each handler.
     """
 
-    def __init__(self, engine: Engine[Any, Any], rehearsal: Watch | None = None) -> None:
-        """Listen to the signals of `engine` until `close`."""
+    def __init__(self, signals: Signals, rehearsal: Watch | None = None) -> None:
+        """Listen to an engine's signals until `close`."""
         super().__init__()
-        self.engine = engine
+        self.signals = signals
         self.rehearsal = rehearsal
-        self.began = time.monotonic()
 
     def __missing__(self, event: EventEnum) -> Moment:
         """Compile the moment of `event`."""
-        watches = self.engine.watches if self.rehearsal is None else [self.rehearsal]
-        entry = partial(Entry, event, self.began, watches, self.rehearsal is not None)
-        moment = self[event] = Moment(self.engine.signal(event), entry)
+        watches = self.signals.watches if self.rehearsal is None else [self.rehearsal]
+        entry = partial(Entry, event, watches, self.rehearsal is not None)
+        moment = self[event] = Moment(self.signals[event], entry)
         return moment
 
     def announce(self, event: EventEnum, state: State[Any, Any]) -> None:
@@ -55,7 +48,7 @@ class Moments(dict[EventEnum, "Moment"]):
     def close(self) -> None:
         """Stop listening."""
         for moment in self.values():
-            moment.signal.live.remove(moment)
+            moment.signal.listeners.remove(moment.outdate)
         self.clear()
 
 
@@ -75,7 +68,7 @@ class Moment:
         self._timed: list[tuple[int, int, Entry]] = []
         self._next = NEVER
         self.outdate()
-        signal.live.append(self)
+        signal.listeners.append(self.outdate)
 
     def outdate(self) -> None:
         """Compile again when the event next fires: a receiver has come or gone."""
@@ -149,7 +142,6 @@ class Entry:
     """One receiver in one moment: when it is next due, and what is called then."""
 
     __slots__ = (
-        "_began",
         "_clauses",
         "_ends",
         "_last",
@@ -162,7 +154,6 @@ class Entry:
     def __init__(
         self,
         event: EventEnum,
-        began: float,
         watches: Iterable[Watch],
         rehearsing: bool,
         receiver: Receiver,
@@ -179,7 +170,6 @@ class Entry:
         self._clauses = trigger.clauses_on(event)
         self._last = trigger.last
         self._ends = trigger.last and event is Events.COMPLETED
-        self._began = began
         self._rehearsing = rehearsing
 
     @property
@@ -199,7 +189,7 @@ class Entry:
         return self.function if certain and not self._last else partial(self._ask, count)
 
     def _ask(self, count: int, state: State[Any, Any]) -> None:
-        firing = state.recall(self.receiver, partial(Firing, self._began))
+        firing = state.recall(self.receiver, partial(Firing, state.control.began))
         ends = self._ends and firing.iteration != state.iteration
         if any(self._holds(clause, count, state, firing) for clause in self._clauses) or ends:
             firing.record(state.iteration, count)
@@ -279,8 +269,8 @@ def _count(event: EventEnum, state: State[Any, Any]) -> int:
 
 def explain(error: BaseException, where: str, state: State[Any, Any]) -> None:
     """Note on an exception where in the run it was raised, once a run."""
-    if state.error is not error:
-        state.error = error
+    if state.control.error is not error:
+        state.control.error = error
         error.add_note(f"{where}, {_place(state)}")
 
 

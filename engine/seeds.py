@@ -8,7 +8,7 @@ from contextlib import suppress
 import torch
 
 from . import ranks
-from .data.loader import seed_of
+from .state import seed_of
 
 
 def seed_everything(seed: int, *, per_rank: bool = False) -> None:

@@ -6,25 +6,26 @@ import inspect
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import blinker
 from blinker import ANY
 
 from .events import EventEnum, Stage, Trigger
+from .state import Batch, Output, State
 
-if TYPE_CHECKING:
-    from .moments import Moment
-    from .state.state import State
-
-Receiver = TypeVar("Receiver", bound=Callable[..., Any])
+Process = Callable[[State[Batch, Output], Batch], Output]
+Receiver = Callable[[State[Any, Any]], object]
+Watch = Callable[[EventEnum, Receiver, Receiver], Receiver]
+"""Makes of an event, a receiver and its function what is called in the function's place."""
+Connected = TypeVar("Connected", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, eq=False)
 class Subscription:
     """One call of `engine.on`: a function, when it is called and in which stage."""
 
-    function: Callable[[State[Any, Any]], object]
+    function: Receiver
     trigger: Trigger
     stage: Stage = Stage.ACT
     name: str = ""
@@ -49,9 +50,10 @@ class Signal(blinker.Signal):
         """Make the signal of `event`, without receivers."""
         super().__init__(f"{event!r} of one engine.")
         self.event = event
-        self.live: list[Moment] = []
+        self.listeners: list[Callable[[], None]] = []
+        """Called when receivers come or go: the moments of runs under way look again."""
 
-    def connect(self, receiver: Receiver, sender: Any = ANY, weak: bool = False) -> Receiver:
+    def connect(self, receiver: Connected, sender: Any = ANY, weak: bool = False) -> Connected:
         """Call `receiver` with the state at each occurrence; with `sender`, in that run only.
 
         Raises:
@@ -93,8 +95,27 @@ class Signal(blinker.Signal):
 
     def changed(self) -> None:
         """Let the runs under way look again at who is to be called."""
-        for moment in getattr(self, "live", ()):
-            moment.outdate()
+        for outdate in getattr(self, "listeners", ()):
+            outdate()
+
+
+class Signals(dict[EventEnum, Signal]):
+    """The signals of one engine, each made when its event is first asked for."""
+
+    def __init__(self) -> None:
+        """Start without signals and watches."""
+        super().__init__()
+        self.watches: list[Watch] = []
+
+    def __missing__(self, event: EventEnum) -> Signal:
+        """Make the signal of `event`."""
+        signal = self[event] = Signal(event)
+        return signal
+
+    def changed(self) -> None:
+        """Let the runs under way look again at all events."""
+        for signal in self.values():
+            signal.changed()
 
 
 def label(function: Callable[..., Any]) -> str:

@@ -143,7 +143,7 @@ def _iterations(state: State[Any, Any]) -> int | None:
     ends = [] if state.max_iterations is None else [state.max_iterations]
     if state.max_epochs is not None and state.epoch_length is not None:
         more = state.max_epochs + 1 - max(state.epoch, 1)
-        ends.append(state.epoch_began + more * state.epoch_length)
+        ends.append(state.control.epoch_began + more * state.epoch_length)
     return min(ends, default=None)
 
 

@@ -106,7 +106,7 @@ class NonFiniteGuard:
 
     def keep_buffers(self, state: State[Any, Any]) -> None:
         """Copy what a forward pass over bad data would spoil, such as running means."""
-        if state.engine is not None and not state.windows:  # between steps, whosever they are
+        if state.is_running and not state.step_under_way.windows:  # between two steps
             state.recall(self, Verdict, saved=False).copy(state.engine.objects.values())
 
     def put_buffers_back(self, state: State[Any, Any]) -> None:

@@ -6,19 +6,15 @@ import logging
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import profiler
 
 from ..engine import ranks
 from ..engine.engine import Engine
 from ..engine.events import EventEnum, Events, Stage, Trigger
-from ..engine.inspection.trace import watching
-from ..engine.signals import label
+from ..engine.signals import Receiver, label
 from ..engine.state.state import State
-
-if TYPE_CHECKING:
-    from ..engine.moments import Receiver
 
 logger = logging.getLogger("camshaft")
 
@@ -107,7 +103,6 @@ class Profile:
 
     def _start(self, state: State[Any, Any], session: Session) -> None:
         """Begin a cycle, with a profiler of its own: one for all warns that it forgets."""
-        assert state.engine is not None
         Path(self.directory).mkdir(parents=True, exist_ok=True)
         export = profiler.tensorboard_trace_handler(str(self.directory), f"rank{ranks.rank()}")
         session.left, session.table = self.wait + self.warmup + self.active, ""
@@ -126,7 +121,7 @@ class Profile:
             with_stack=self.with_stack,
         )
         with ExitStack() as stack:
-            stack.enter_context(watching(state.engine, annotated))
+            stack.enter_context(state.engine.watching(annotated))
             profile.start()
             stack.callback(profile.stop)
             session.profiler, session.running = profile, stack.pop_all()

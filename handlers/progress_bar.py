@@ -72,7 +72,7 @@ class ProgressBar:
 
     def open(self, state: State[Any, Any]) -> None:
         """Begin the display of an epoch, or of what is left of it."""
-        if not state.in_epoch:
+        if not state.control.in_epoch:
             return
         show = state.recall(self, Show, saved=False)
         file = self.file or sys.stderr
@@ -218,5 +218,5 @@ def _total(state: State[Any, Any]) -> int | None:
     """The batches of the epoch, or those of it that the run gets to; None if that is not known."""
     if state.max_iterations is None:
         return state.epoch_length
-    left = state.max_iterations - state.epoch_began
+    left = state.max_iterations - state.control.epoch_began
     return left if state.epoch_length is None else min(left, state.epoch_length)

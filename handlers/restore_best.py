@@ -93,7 +93,6 @@ class RestoreBest:
         Raises:
             LookupError: The metric is of an earlier iteration, and so of other weights.
         """
-        assert state.engine is not None
         record = state.recall(self, Record)
         metrics = state.metrics
         if not metrics.is_new(self.monitor, record.looked_at):
@@ -125,7 +124,6 @@ class RestoreBest:
         Raises:
             ValueError: The engine has no object called `weights`.
         """
-        assert state.engine is not None
         if self.weights is not None and self.weights not in state.engine.objects:
             raise ValueError(
                 f"RestoreBest(weights={self.weights!r}): needs one of the engine's objects: "
@@ -136,7 +134,6 @@ class RestoreBest:
             self._exchange(state, record)
 
     def _exchange(self, state: State[Any, Any], record: Record) -> None:
-        assert state.engine is not None
         objects = state.engine.objects
         exchange(objects[self.model], objects[self.name])
         record.is_restored = not record.is_restored

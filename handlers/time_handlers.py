@@ -6,17 +6,13 @@ import logging
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from ..engine.engine import Engine
 from ..engine.events import EventEnum, Events, Stage
-from ..engine.inspection.trace import watching
-from ..engine.signals import label
+from ..engine.signals import Receiver, label
 from ..engine.state.state import State
-
-if TYPE_CHECKING:
-    from ..engine.moments import Receiver
 
 logger = logging.getLogger("camshaft")
 
@@ -41,9 +37,8 @@ class TimeHandlers:
 
     def begin(self, state: State[Any, Any]) -> None:
         """Time all calls from the next moment on."""
-        assert state.engine is not None
         times = self._times[state] = Times()
-        times.running.enter_context(watching(state.engine, times.watch))
+        times.running.enter_context(state.engine.watching(times.watch))
 
     def report(self, state: State[Any, Any]) -> None:
         """Time no longer, and log the table."""

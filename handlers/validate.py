@@ -63,7 +63,6 @@ class Validate:
 
     def evaluate(self, state: State[Any, Any]) -> None:
         """Evaluate, and write the metrics."""
-        assert state.engine is not None
         result = state.engine.evaluate(
             self.data,
             epoch_length=self.epoch_length,

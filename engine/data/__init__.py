@@ -1,1 +1,6 @@
 """The data of a run: which batches come, in which order, and from where a resumed run reads on."""
+
+from .feed import Feed, is_read, length_of_epoch
+from .sources import length_of
+
+__all__ = ["Feed", "is_read", "length_of", "length_of_epoch"]

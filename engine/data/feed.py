@@ -1,16 +1,25 @@
-"""Batches: one epoch after the other, from where a run was left."""
+"""The batches of a run: epoch after epoch, from where an earlier part of the run stopped."""
 
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any, Generic
 
-from ..state.data_position import Position
-from ..state.generators import Rng, capture, generators_of, restore, seed_from
-from ..state.state import Batch, State
-from .sources import source_of
+from ..state import (
+    Batch,
+    Position,
+    Rng,
+    State,
+    capture_generators,
+    generators_of,
+    restore_generators,
+    seed_from,
+    under_way,
+)
+from .sources import Replayed, Source, Stateful
 
 logger = logging.getLogger("camshaft")
 
@@ -18,9 +27,9 @@ END = object()
 
 
 class Feed(Generic[Batch]):
-    """The batches of one epoch after the other, from the position of a state on.
+    """Gives the batches of each epoch, starting at the position in the state.
 
-    An epoch is one pass over the data, or `epoch_length` batches of an endless row of passes.
+    An epoch is one pass over the data, or `epoch_length` batches of endlessly repeated passes.
     """
 
     def __init__(
@@ -28,41 +37,40 @@ class Feed(Generic[Batch]):
         data: Iterable[Batch],
         state: State[Batch, Any],
         epoch_length: int | None,
-        most: int | None = None,
     ) -> None:
-        """Get ready; `take_up` goes to where the run was left.
+        """Choose how to read the data; `take_up` goes to the position in the state.
 
-        `most` caps each pass, which then begins anew; `epoch_length` cuts a row of passes.
+        A trial run's `max_batches` ends each pass early, and the next one begins the data again;
+        `epoch_length` cuts endlessly repeated passes into epochs.
         """
         self.data = data
-        self.most = most
+        self.most = state.control.max_batches
         self.source = source_of(data, each_once=not state.training)
         self.epoch_length = epoch_length
-        self._row = None if epoch_length is None else self._passes(state)
+        self._repeated = None if epoch_length is None else self._passes(state)
         self._pass: Iterator[Any] = iter(())
         self._doubted = False
         self._is_taken_up = False
-        UNDER_WAY.add(self)
 
     def take_up(self, state: State[Batch, Any]) -> None:
-        """Put the generators back to where the run was left, if this state carries one on."""
+        """Restore the random generators, if this state continues a run."""
         self._is_taken_up = True
-        position = state.position
+        position = state.control.position
         if position is not None and position.left is not None:
-            if not state.in_epoch:
+            if not state.control.in_epoch:
                 self._settle(position, position.left)
-            restore(position.left, self.data)
+            restore_generators(position.left, self.data)
             position.left = None
 
     def length(self) -> int | None:
-        """The batches of an epoch, if that is known."""
+        """The number of batches of an epoch, or None if it is unknown."""
         return length_of_epoch(self.source.length(), self.epoch_length, self.most)
 
     def epoch(self, state: State[Batch, Any]) -> Iterator[Batch]:
-        """The batches that are left of this epoch, and of `max_iterations`."""
+        """The remaining batches of this epoch, at most up to `max_iterations`."""
         batches: Iterator[Batch]
-        if self._row is not None and self.epoch_length is not None:
-            batches = islice(self._row, self.epoch_length - state.iteration_in_epoch)
+        if self._repeated is not None and self.epoch_length is not None:
+            batches = islice(self._repeated, self.epoch_length - state.iteration_in_epoch)
         else:
             batches = self._reopen(state) if self._is_open(state) else self._begin(state)
             if self.most is not None:
@@ -73,19 +81,20 @@ class Feed(Generic[Batch]):
         return batches
 
     def is_used_up(self) -> bool:
-        """True if no batch follows in this epoch; where its length is the data's, it is asked.
+        """True if no batch follows in this epoch.
 
-        Asking matters besides: samplers with a generator of their own draw from it at the end.
+        Where a pass is an epoch, this asks the iterator for one more batch. It has to: a sampler
+        with its own generator draws from it once more at its end.
         """
-        return self._row is not None or next(self._pass, END) is END
+        return self._repeated is not None or next(self._pass, END) is END
 
     def check(self, state: State[Batch, Any]) -> None:
-        """Refuse a pass that is over without having given a batch.
+        """Refuse a pass that gave no batch.
 
         Raises:
             ValueError: The data is empty, or an iterator that an earlier pass has used up.
         """
-        position = state.position
+        position = state.control.position
         if position is None or state.iteration > position.began:
             return
         if isinstance(self.data, Iterator) and position.number > 1:
@@ -100,70 +109,69 @@ class Feed(Generic[Batch]):
         )
 
     def leave(self, state: State[Batch, Any]) -> None:
-        """Remember the generators as they are, so that the run can be carried on exactly."""
-        if not self._is_taken_up:  # STARTED has failed: the run is where it was
+        """Note the state of the random generators, so that the run can continue exactly."""
+        if not self._is_taken_up:  # STARTED has failed, and nothing was read
             return
-        now = capture(self.data)
-        if state.position is None:
-            state.position = Position(0, state.iteration, now, seed_from(now))
-        elif state.position.number:
-            state.position.told = self.source.state()
-        state.position.left = now
+        now = capture_generators(self.data)
+        if state.control.position is None:
+            state.control.position = Position(0, state.iteration, now, seed_from(now))
+        elif state.control.position.number:
+            state.control.position.told = self.source.state()
+        state.control.position.left = now
 
     def warn_of_doubts(self) -> None:
-        """Say, once a run, why a resumed run may not be the same to the last bit."""
+        """Warn once a run of what a resumed run may not repeat exactly."""
         if not self._doubted:
             self._doubted = True
             for doubt in self.source.doubts():
                 logger.warning("a resumed run may not be the same to the last bit: %s", doubt)
 
     def close(self) -> None:
-        """Let go of the data, so that its workers end with the run."""
-        self._row, self._pass = None, iter(())  # the row knows the feed: a cycle
+        """Drop the iterators, so that the workers end with the run."""
+        self._repeated, self._pass = None, iter(())  # breaks the reference cycle with the generator
         self.source.close()
-        UNDER_WAY.discard(self)
 
     def _is_open(self, state: State[Batch, Any]) -> bool:
-        """True if this epoch's pass has begun, even if the run was left before its first batch."""
-        position = state.position
+        """True if this epoch's pass has begun, even if the run stopped before its first batch."""
+        position = state.control.position
         begun = position is not None and position.number > 0 and position.began == state.iteration
         return begun or state.iteration_in_epoch > 0
 
     def _passes(self, state: State[Batch, Any]) -> Iterator[Batch]:
-        if state.position is not None and state.position.number > 0:
+        if state.control.position is not None and state.control.position.number > 0:
             yield from self._reopen(state)
         while True:
             yield from self._begin(state)
             self.check(state)
 
     def _begin(self, state: State[Batch, Any]) -> Iterator[Batch]:
-        number = 1 if state.position is None else state.position.number + 1
-        if state.training:  # an evaluation may share a data set with the training around it
+        number = 1 if state.control.position is None else state.control.position.number + 1
+        if state.training:  # an evaluation may read the data set of the training around it
             _set_epoch(self.data, number)
-        rng = capture(self.data)
-        seed = seed_from(rng) if state.position is None else state.position.seed
-        position = state.position = Position(number, state.iteration, rng, seed)
+        rng = capture_generators(self.data)
+        seed = seed_from(rng) if state.control.position is None else state.control.position.seed
+        position = state.control.position = Position(number, state.iteration, rng, seed)
         position.sizes = self.source.sizes()
         position.source = self.data if isinstance(self.data, Iterator) else None
         return self.source.open(position, 0)
 
     def _reopen(self, state: State[Batch, Any]) -> Iterator[Batch]:
-        position = state.position
+        position = state.control.position
         assert position is not None
         if position.source is not None and position.source is self.data:
             return iter(self.data)
-        now = capture(self.data)
-        restore(position.rng, self.data)
+        now = capture_generators(self.data)
+        restore_generators(position.rng, self.data)
         _set_epoch(self.data, position.number)
         self._check_sizes(position, state.epoch)
         batches = self.source.open(position, state.iteration - position.began)
-        restore(now, self.data)
+        restore_generators(now, self.data)
         return batches
 
     def _settle(self, position: Position, left: Rng) -> None:
-        """Between epochs: other data may follow, which keeps its own generators and place."""
+        """Between two epochs, keep the generators of other data than the run had before."""
         if len(generators_of(self.data)) != len(left.generators):
-            left.generators = capture(self.data).generators
+            left.generators = capture_generators(self.data).generators
         if position.told is not None:
             self.source.settle(position.told)
 
@@ -182,20 +190,36 @@ class Feed(Generic[Batch]):
             )
 
 
+def source_of(data: Iterable[Any], each_once: bool = False) -> Source:
+    """Choose how this data resumes: by its own state, by skipping indices, or by reading again.
+
+    With `each_once`, the samples that a `DistributedSampler` repeats to pad the ranks are left out.
+    """
+    if callable(getattr(data, "state_dict", None)) and callable(
+        getattr(data, "load_state_dict", None)
+    ):
+        return Stateful(data)
+    if "torch.utils.data" in sys.modules:
+        from .loader import Loader, is_plain
+
+        if is_plain(data):
+            return Loader(data, each_once)
+    return Replayed(data)
+
+
 def length_of_epoch(length: int | None, epoch_length: int | None, most: int | None) -> int | None:
-    """The batches of an epoch over data of that length, if that is known."""
+    """The number of batches of an epoch over data of this length, or None if it is unknown."""
     if epoch_length is not None:
         return epoch_length
     return length if most is None or length is None else min(length, most)
 
 
-UNDER_WAY: set[Feed[Any]] = set()
-"""The feeds of all runs that are under way."""
-
-
 def is_read(data: object) -> bool:
-    """True if a run under way reads this data."""
-    return any(feed.data is data for feed in list(UNDER_WAY))  # other threads may begin runs
+    """True if a run that is under way, in this thread, reads this data."""
+    state = under_way.get()
+    while state is not None and state.control.data is not data:
+        state = state.control.outer
+    return state is not None
 
 
 def _set_epoch(data: object, number: int) -> None:

@@ -1,39 +1,25 @@
-"""Torch's `DataLoader`, read from any batch on, with random numbers that belong to the batch."""
+"""Torch's `DataLoader`, read from any batch on, with random numbers seeded by the batch."""
 
 from __future__ import annotations
 
 import copy
-import multiprocessing
-import os
-import signal
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sized
-from contextlib import contextmanager
-from dataclasses import dataclass
-from hashlib import blake2b
+from collections.abc import Iterable, Iterator, Sized
 from itertools import count, islice
-from threading import Thread
 from typing import Any, TypeGuard
 from weakref import WeakKeyDictionary
 
-from torch.utils.data import BatchSampler, DataLoader, IterableDataset, get_worker_info
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from .. import ranks
-from ..state.data_position import Position
-from ..state.generators import own_generators, seed_all
+from ..state import Position, own_generators, seed_of
 from .shares import unpadded
 from .sources import Replayed, check_length, has_persistent_workers, iterate, length_of
-
-STOPPING = tuple(
-    getattr(signal, name)
-    for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2")
-    if hasattr(signal, name)
-)
-"""The signals by which somebody asks a job to end."""
+from .workers import Preparation, Seeded, blocked, caught_signals, is_forked
 
 
 def is_plain(data: object) -> TypeGuard[DataLoader[Any]]:
-    """True for a loader that is iterated in the way of torch's own, and not in one of its own."""
+    """True for a `DataLoader` that does not override how torch iterates it."""
     return isinstance(data, DataLoader) and all(
         getattr(type(data), name) is getattr(DataLoader, name)
         for name in ("__iter__", "_get_iterator", "_index_sampler")
@@ -41,21 +27,21 @@ def is_plain(data: object) -> TypeGuard[DataLoader[Any]]:
 
 
 class Loader(Replayed[Any]):
-    """A `DataLoader`, which is left as it is: what is iterated is a copy with parts of our own.
+    """A `DataLoader`, read through a copy that has our own sampler and data set wrapper.
 
-    Of a data set with indices, those of the consumed batches are drawn and thrown away, and no
-    sample is loaded. What workers draw at random depends on the run's seed, the pass and the
-    batch's place in it, whatever the number of workers. An iterable data set is read again.
+    To skip consumed batches, their indices are drawn and dropped; no sample is loaded. The random
+    numbers of workers depend on the run's seed, the pass and the batch's number in it, and not on
+    the number of workers. An iterable data set is read again. The user's loader is not changed.
     """
 
     data: DataLoader[Any]
 
     def __init__(self, data: DataLoader[Any], each_once: bool = False) -> None:
-        """Make the copy, or take one from an earlier run whose workers are still there.
+        """Make the copy, or reuse one whose persistent workers are alive from an earlier run.
 
         Args:
             data: The loader.
-            each_once: True to leave out what a sampler repeats to even out the ranks.
+            each_once: True to leave out the samples that a sampler repeats to pad the ranks.
         """
         super().__init__(data)
         self.is_indexed = not isinstance(data.dataset, IterableDataset)
@@ -69,25 +55,25 @@ class Loader(Replayed[Any]):
         """Begin a pass, at its first batch or a later one."""
         caught = self._renew()
         if not self.is_indexed:
-            with _blocked(caught):
+            with blocked(caught):
                 batches = iterate(self.copy)
             check_length(sum(1 for _ in islice(batches, consumed)), consumed)
             return batches
         indices = _indices(self.copy)
         key = (position.seed, ranks.rank(), position.number)
         indices.begin(consumed, key if self.data.num_workers else None)
-        with _blocked(caught):
+        with blocked(caught):
             batches = iterate(self.copy)
-        indices.skip()  # workers have been given their first indices by now, or there are none
+        indices.skip()  # workers, if any, have their first indices by now
         check_length(indices.number, consumed)
         return batches
 
     def length(self) -> int | None:
-        """The batches of a pass: those of the loader, unless some samples are left out."""
+        """The number of batches of a pass, without the samples that are left out."""
         return length_of(_indices(self.copy).sampler) if self.is_cut else super().length()
 
     def sizes(self) -> dict[str, int]:
-        """The batches, if their number is known; samples and batch size, or a stream's workers."""
+        """The numbers of batches and samples, the batch size, and the workers of a stream."""
         sizes = super().sizes()
         if self.is_indexed:
             sizes.pop("workers", None)
@@ -98,7 +84,7 @@ class Loader(Replayed[Any]):
         return sizes
 
     def doubts(self) -> list[str]:
-        """Randomness that lives in the workers alone, and an order that nobody decides."""
+        """Random generators that only workers hold, and batches in an undefined order."""
         found = [] if self.is_indexed else super().doubts()
         if self.data.num_workers and not getattr(self.data, "in_order", True):
             found.append("in_order=False hands batches out as they come; use in_order=True")
@@ -116,28 +102,32 @@ class Loader(Replayed[Any]):
             IDLE[self.data] = self.copy
 
     def _renew(self) -> frozenset[int]:
-        """Take over what was changed on the loader since; tell what to hold back for new workers.
+        """Copy changes of the user's loader; return the signals to block while workers start.
 
-        These leave the signals to us. Forked ones are born with our handlers for them; to others
-        the block would stick, and to the server that makes them.
+        Workers leave these signals to the main process. Only forked workers inherit our handlers
+        and need the block; in others, and in a fork server, the block would stay.
         """
         kept = {name: vars(self.copy)[name] for name in OWN}
         vars(self.copy).update(vars(self.data), **kept)
-        caught = _caught() if self.data.num_workers else frozenset[int]()
+        caught = caught_signals() if self.data.num_workers else frozenset[int]()
         self.copy.worker_init_fn = Preparation(self.data.worker_init_fn, caught)
-        return caught if _is_forked(self.data) else frozenset()
+        return caught if is_forked(self.data) else frozenset()
 
 
 IDLE: WeakKeyDictionary[DataLoader[Any], DataLoader[Any]] = WeakKeyDictionary()
-"""The copies of loaders with persistent workers that no run is reading now."""
+"""The copies of loaders whose persistent workers wait for the next run.
+
+This table is process-wide because the workers outlive each run and each engine; an entry ends with
+its loader.
+"""
 
 OWN = ("_iterator", "dataset", "sampler", "batch_sampler")
-"""What a copy has for itself."""
+"""The attributes in which a copy differs from the user's loader."""
 
 
 def _copy_of(data: DataLoader[Any]) -> DataLoader[Any]:
     twin = copy.copy(data)
-    parts: dict[str, Any] = {"_iterator": None}  # a loader lets nobody set these, so not by name
+    parts: dict[str, Any] = {"_iterator": None}  # set in vars(), since a loader refuses to set them
     if not isinstance(data.dataset, IterableDataset):
         if data.num_workers:
             parts["dataset"] = Seeded(data.dataset)
@@ -153,142 +143,46 @@ def _indices(twin: DataLoader[Any]) -> Indices:
 
 
 class Indices:
-    """The indices of each batch of a pass, from any batch on, with the seed of each."""
+    """The indices of each batch of a pass, from any batch on, with a seed for each batch."""
 
     def __init__(self, sampler: Iterable[Any]) -> None:
-        """Take the indices from `sampler`: of a batch each, or one by one."""
+        """Read `sampler`, which gives the indices of a batch each, or single indices."""
         self.sampler = sampler
         self.begin(0, None)
 
     def begin(self, first: int, key: tuple[int, ...] | None) -> None:
-        """Begin the next pass behind the `first` batches; without a `key` nothing is seeded."""
+        """Begin the next pass after the `first` batches; without a `key` give no seeds."""
         self.first, self.key = first, key
         self.number = 0
-        self._row: Iterator[Any] = iter(())
+        self._indices: Iterator[Any] = iter(())
 
     def skip(self) -> None:
-        """Draw what is skipped, if that has not happened so far."""
+        """Draw the indices of the skipped batches, unless that has happened."""
         missing = max(0, self.first - self.number)
         if missing and type(self.sampler) is BatchSampler:  # in one go, without making the batches
             size, ones = self.sampler.batch_size, iter(self.sampler.sampler)
             deque(islice(ones, (missing - 1) * size), maxlen=0)
-            # At least one index makes the last batch of those; a short one has no more.
+            # One index is enough for the last skipped batch, which may be short.
             self.number += missing if _skip(ones, 1) else 0
             deque(islice(ones, size - 1), maxlen=0)
-            self._row = iter(BatchSampler(ones, size, self.sampler.drop_last))
+            self._indices = iter(BatchSampler(ones, size, self.sampler.drop_last))
         else:
-            self.number += _skip(self._row, missing)
+            self.number += _skip(self._indices, missing)
 
     def __iter__(self) -> Iterator[Any]:
-        """Begin to draw; a loader may do so twice for a pass, and reads the second one."""
-        self._row, self.number = iter(self.sampler), 0
+        """Begin to draw; a loader may call this twice for a pass, and uses the second iterator."""
+        self._indices, self.number = iter(self.sampler), 0
         return self._rest()
 
     def _rest(self) -> Iterator[Any]:
         self.skip()
-        for indices in self._row:
+        for indices in self._indices:
             self.number += 1
             yield indices if self.key is None else (seed_of(*self.key, self.number), indices)
 
 
-def _skip(row: Iterator[Any], most: int) -> int:
-    """Take that many, as fast as can be; return how many there were."""
+def _skip(items: Iterator[Any], most: int) -> int:
+    """Skip so many items of an iterator, fast; return how many there were."""
     found = count()
-    deque(zip(islice(row, most), found, strict=False), maxlen=0)
+    deque(zip(islice(items, most), found, strict=False), maxlen=0)
     return next(found)
-
-
-def seed_of(*key: int) -> int:
-    """A seed of 64 bits that belongs to these numbers.
-
-    >>> seed_of(1, 2) == seed_of(1, 2), seed_of(1, 2) == seed_of(2, 1)
-    (True, False)
-    """
-    return int.from_bytes(blake2b(repr(key).encode(), digest_size=8).digest(), "little")
-
-
-class Seeded:
-    """A data set in a worker, whose random numbers begin anew with each batch."""
-
-    def __init__(self, dataset: Any) -> None:
-        """Read from `dataset`."""
-        self.dataset = dataset
-
-    def __getitems__(self, batch: tuple[int, list[Any]]) -> list[Any]:
-        """The samples of a batch."""
-        seed, indices = batch
-        seed_all(seed)
-        if getattr(self.dataset, "__getitems__", None):
-            return self.dataset.__getitems__(indices)  # type: ignore[no-any-return]
-        return [self.dataset[index] for index in indices]
-
-    def __getitem__(self, one: tuple[int, Any]) -> Any:
-        """The sample of a loader that makes no batches, or one that is a batch by itself."""
-        seed, index = one
-        seed_all(seed)
-        return self.dataset[index]
-
-
-@dataclass(frozen=True)
-class Preparation:
-    """What each worker does before its first batch.
-
-    The signals that the main process deals with are left to it: a group's signal reaches the
-    workers as well, and their death would end the run before it can save.
-    """
-
-    own: Callable[[int], object] | None
-    """The loader's `worker_init_fn`, which sees the data set that it knows."""
-    caught: frozenset[int]
-    """Blocked already in a worker that was forked."""
-
-    def __call__(self, worker: int) -> None:
-        """Leave the signals alone, then do what the loader's owner wants."""
-        for number in self.caught - {signal.SIGTERM}:
-            signal.signal(number, signal.SIG_IGN)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, self.caught - {signal.SIGTERM})
-        if signal.SIGTERM in self.caught:
-            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # in one that was not forked
-            Thread(target=_end_with_parent, daemon=True).start()
-        info = get_worker_info()
-        if info is not None and isinstance(info.dataset, Seeded):
-            object.__setattr__(info, "dataset", info.dataset.dataset)  # it refuses by itself
-        if self.own is not None:
-            self.own(worker)
-
-
-def _end_with_parent() -> None:
-    """End this worker when its parent asks, as one that gives up on it does; nobody else may."""
-    parent = (
-        multiprocessing.parent_process()
-    )  # with a fork server, not the process that made this one
-    while parent is not None and signal.sigwaitinfo({signal.SIGTERM}).si_pid != parent.pid:
-        pass
-    os._exit(0)
-
-
-def _is_forked(data: DataLoader[Any]) -> bool:
-    context: Any = data.multiprocessing_context or multiprocessing
-    return context.get_start_method() == "fork"  # type: ignore[no-any-return]
-
-
-@contextmanager
-def _blocked(signals: frozenset[int]) -> Generator[None]:
-    """Hold signals back: what is born meanwhile is never without a plan for them."""
-    if not signals:
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _caught() -> frozenset[int]:
-    """Those of the signals for which this process has a handler of its own."""
-    if not hasattr(signal, "sigwaitinfo"):  # nobody could tell there who has sent a signal
-        return frozenset()
-    handlers = {number: signal.getsignal(number) for number in STOPPING}
-    usual = signal.default_int_handler
-    return frozenset(n for n, each in handlers.items() if callable(each) and each is not usual)

@@ -1,4 +1,4 @@
-"""A rank's share of the samples, without those that only even out the ranks."""
+"""A rank's share of the samples, without the padding of `DistributedSampler`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from torch.utils.data import BatchSampler, DistributedSampler
 
 
 class Share:
-    """The indices of a `DistributedSampler`, but for those that it repeats to even out the ranks.
+    """The indices of a `DistributedSampler`, without the samples that it repeats as padding.
 
-    It deals samples out in turn, so sample i of a rank is number `rank + i * ranks` of all, and
-    repeats begin where these end.
+    The sampler deals samples out in turn: sample i of a rank is number `rank + i * ranks` of all.
+    So its padding begins where these numbers exceed the number of samples.
 
     >>> padded = DistributedSampler(range(5), num_replicas=2, rank=1, shuffle=False)
     >>> list(padded), list(Share(padded))
@@ -54,7 +54,7 @@ def unpadded(sampler: Any) -> Any:
 
 
 def _pads(sampler: Any) -> TypeGuard[DistributedSampler[Any]]:
-    """True for torch's own way to deal samples out, also in a class derived from it."""
+    """True for a `DistributedSampler` that deals samples out in torch's own way."""
     return isinstance(sampler, DistributedSampler) and (
         type(sampler).__iter__ is DistributedSampler.__iter__
     )

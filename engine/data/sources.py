@@ -1,4 +1,4 @@
-"""Where batches come from, and how a pass over them is taken up again."""
+"""Sources of batches, and how each continues in the middle of a pass."""
 
 from __future__ import annotations
 
@@ -7,72 +7,54 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any, Generic, Protocol
 
-from ..state.data_position import Position
-from ..state.state import Batch
+from ..state import Batch, Position
 
 
 class Source(Protocol):
-    """Data that can be passed over again and again, and entered in the middle."""
+    """Data that can be read again and again, also from the middle of a pass."""
 
     def open(self, position: Position, consumed: int) -> Iterator[Any]:
-        """Begin the pass of `position`, behind its first `consumed` batches.
+        """Begin the pass of `position` after its first `consumed` batches.
 
-        The generators are as they were when the pass began, and are to be left as if the pass
-        had been read up to there.
+        On entry the random generators are as they were when the pass began; on return they have
+        to be as if the consumed batches had been read.
 
         Raises:
-            ValueError: There are not so many batches.
+            ValueError: The data has fewer batches.
         """
         ...
 
     def length(self) -> int | None:
-        """The batches of a pass, if that is known."""
+        """The number of batches of a pass, or None if it is unknown."""
         ...
 
     def sizes(self) -> dict[str, int]:
-        """What has to be the same for a pass to be taken up in the middle, by name."""
+        """The sizes, by name, that must not change between the two parts of a pass."""
         ...
 
     def state(self) -> Any:
-        """What the data says itself of where it is, if it does."""
+        """The data's own state, if it has one."""
 
     def settle(self, state: Any) -> None:
-        """Between two passes, go to where the data was when it said `state`."""
+        """Between two passes, put the data back to this state of its own."""
 
     def doubts(self) -> list[str]:
-        """Why a resumed run may not be the same to the last bit, if so."""
+        """The reasons why a resumed run may not repeat this one exactly."""
         ...
 
     def close(self) -> None:
-        """Let go of the data: the run is over."""
-
-
-def source_of(data: Iterable[Any], each_once: bool = False) -> Source:
-    """The way to read this data: asked for its place, skipped by index, or read again.
-
-    With `each_once`, what a loader's sampler repeats to even out the ranks is left out.
-    """
-    if callable(getattr(data, "state_dict", None)) and callable(
-        getattr(data, "load_state_dict", None)
-    ):
-        return Stateful(data)
-    if "torch.utils.data" in sys.modules:
-        from .loader import Loader, is_plain
-
-        if is_plain(data):
-            return Loader(data, each_once)
-    return Replayed(data)
+        """Release the data at the end of the run."""
 
 
 class Replayed(Generic[Batch]):
-    """Any iterable: what was consumed is read again, and thrown away."""
+    """Any iterable: a resumed run reads the consumed batches again and drops them."""
 
     def __init__(self, data: Iterable[Batch]) -> None:
         """Read from `data`."""
         self.data = data
 
     def open(self, position: Position, consumed: int) -> Iterator[Batch]:
-        """Begin the data and read what was consumed."""
+        """Begin the data and read past the consumed batches."""
         batches = iterate(self.data)
         found = sum(1 for _ in islice(batches, consumed))
         check_length(found, consumed)
@@ -83,21 +65,21 @@ class Replayed(Generic[Batch]):
         return length_of(self.data)
 
     def sizes(self) -> dict[str, int]:
-        """The number of batches, if it is known; and of workers, among which a stream is cut."""
+        """The number of batches, if known, and of the workers that share a stream."""
         sizes = {} if (batches := length_of(self.data)) is None else {"batches": batches}
         if workers := getattr(self.data, "num_workers", 0):
             sizes["workers"] = workers
         return sizes
 
     def state(self) -> Any:
-        """Nothing: the data is read again."""
+        """None: the data is read again."""
         return None
 
     def settle(self, state: Any) -> None:
-        """Nothing is to be done."""
+        """Do nothing."""
 
     def doubts(self) -> list[str]:
-        """Workers that live on over passes, with generators that nobody can read."""
+        """Persistent workers, whose random generators the main process cannot read."""
         if not has_persistent_workers(self.data):
             return []
         return [
@@ -106,31 +88,31 @@ class Replayed(Generic[Batch]):
         ]
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing."""
 
 
 class Stateful(Replayed[Batch]):
-    """Data that tells and takes its own place, such as torchdata's `StatefulDataLoader`."""
+    """Data with a state of its own, such as torchdata's `StatefulDataLoader`."""
 
     data: Any
 
     def open(self, position: Position, consumed: int) -> Iterator[Batch]:
-        """Hand the data what it said of its place."""
+        """Load the data's state, and begin."""
         if consumed:
             self.data.load_state_dict(position.told)
         return iterate(self.data)
 
     def state(self) -> Any:
-        """What the data says of its place."""
+        """The data's own state."""
         return self.data.state_dict()
 
     def settle(self, state: Any) -> None:
-        """Hand the data its place, and let it make what it had there: that draws numbers."""
+        """Load the data's state, and make its iterator as the run did, which draws numbers."""
         self.data.load_state_dict(state)
         iter(self.data)
 
     def doubts(self) -> list[str]:
-        """Workers' generators: the data's own state holds none."""
+        """Random generators of workers, which the data's own state does not hold."""
         if not getattr(self.data, "num_workers", 0):
             return []
         return [
@@ -140,7 +122,7 @@ class Stateful(Replayed[Batch]):
 
 
 def iterate(data: Iterable[Batch]) -> Iterator[Batch]:
-    """Begin a pass; a loader draws as much for it whether its workers are new or persistent.
+    """Begin a pass, drawing as many random numbers with persistent workers as with new ones.
 
     A loader draws a seed for new workers before the sampler draws its order, and none for those
     that are there already; so a resumed process, whose workers are new, would draw another order.
@@ -157,15 +139,15 @@ def has_persistent_workers(data: object) -> bool:
 
 
 def length_of(data: object) -> int | None:
-    """The number of batches, if the data knows it."""
+    """The number of batches, or None if the data does not know it."""
     try:
-        return len(data)  # type: ignore[arg-type]  # the except clause is for those
+        return len(data)  # type: ignore[arg-type]
     except (TypeError, NotImplementedError):
         return None
 
 
 def check_length(found: int, consumed: int) -> None:
-    """Refuse data that ends before the place where the run was left."""
+    """Refuse data that ends before the position of the run."""
     if found < consumed:
         raise ValueError(
             f"cannot carry on at batch {consumed + 1} of the epoch: the data ended before "

@@ -2,46 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
-from ..events import EventEnum, Events, Stage, Trigger
-from ..signals import Subscription, label, source
-
-if TYPE_CHECKING:
-    from ..engine import Engine
-
-
-class Row(NamedTuple):
-    """One handler in one moment."""
-
-    event: EventEnum
-    stage: Stage
-    handler: str
-    trigger: Trigger
-    source: str
-    training: bool = True
-    """False in an evaluation."""
-
-    @property
-    def moment(self) -> str:
-        """The event, and whether it is one of an evaluation."""
-        return f"{'' if self.training else 'evaluation, '}{self.event!r}"
-
-    @property
-    def when(self) -> str:
-        """The conditions on this event: `"every=2"`, `"last"`, or none for each occurrence."""
-        if not (clauses := self.trigger.clauses_on(self.event)):
-            return "last"
-        texts = sorted(repr(replace(clause, last=False)) for clause in clauses)
-        return " | ".join(text.removeprefix(repr(self.event))[1:-1] for text in texts)
-
-    @property
-    def cells(self) -> tuple[str, str, str, str]:
-        """What is told of the handler."""
-        return self.stage.name, self.handler, repr(self.trigger), self.source
+from ..events import Stage
+from ..signals import Signals
+from .diagram import draw
+from .handler_rows import HandlerRow, handler_rows
 
 
 @dataclass(frozen=True)
@@ -51,12 +19,10 @@ class Description:
     `str()` is a table, `rich.print()` a coloured one, `svg()` and notebooks show a picture.
     """
 
-    rows: tuple[Row, ...]
+    rows: tuple[HandlerRow, ...]
 
     def svg(self) -> str:
         """A picture of the life of a batch, its handlers beside their moments: an SVG file."""
-        from .diagram import draw
-
         return draw(self.rows)
 
     _repr_svg_ = svg
@@ -93,19 +59,6 @@ class Description:
 COLOURS = {Stage.MEASURE: "cyan", Stage.ACT: "yellow", Stage.REPORT: "magenta"}
 
 
-def describe(engine: Engine[Any, Any]) -> Description:
-    """Look up all handlers, in the order of the events and then of the calls."""
-    evaluation = vars(engine).get("evaluation")  # do not make one to say that it has no handlers
-    return Description((*_rows(engine, True), *(_rows(evaluation, False) if evaluation else ())))
-
-
-def _rows(engine: Engine[Any, Any], training: bool) -> Iterator[Row]:
-    own = [event for event in engine.signals if not isinstance(event, Events)]
-    for event in [*Events, *own]:
-        if event not in engine.signals:
-            continue
-        for each in engine.signals[event].receivers_for(None):
-            stage, trigger = Stage.ACT, Trigger.of(event)
-            if isinstance(each, Subscription):
-                stage, trigger = each.stage, each.trigger
-            yield Row(event, stage, label(each), trigger, source(each), training)
+def describe(training: Signals, evaluation: Signals) -> Description:
+    """Look up the handlers of runs and of evaluations, in the order of the events and calls."""
+    return Description((*handler_rows(training, True), *handler_rows(evaluation, False)))

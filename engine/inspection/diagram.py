@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from typing import TYPE_CHECKING
 
 from ..events import EventEnum, Events
-
-if TYPE_CHECKING:
-    from .describe import Row
+from .handler_rows import HandlerRow
 
 OWN = 3
 LEVELS: dict[EventEnum | None, int] = {
@@ -48,7 +45,7 @@ text { font: 12px ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mo
 }"""
 
 
-def draw(rows: Sequence[Row]) -> str:
+def draw(rows: Sequence[HandlerRow]) -> str:
     """Draw these handlers at the moments of a run, and below at those of an evaluation."""
     training = [row for row in rows if row.training]
     evaluation = [row for row in rows if not row.training]
@@ -62,7 +59,7 @@ def draw(rows: Sequence[Row]) -> str:
     return drawing.file()
 
 
-def _life(rows: Iterable[Row]) -> list[EventEnum]:
+def _life(rows: Iterable[HandlerRow]) -> list[EventEnum]:
     """All events, where they happen: one's own ones while a batch is processed."""
     own = dict.fromkeys(row.event for row in rows if row.event not in Events)
     life: list[EventEnum] = [event for event in Events if event is not Events.SAVING]
@@ -77,7 +74,7 @@ def _name(event: EventEnum) -> tuple[str, float]:
     return repr(event), INSET * (OWN + 2)
 
 
-def _columns(rows: Sequence[Row]) -> list[float]:
+def _columns(rows: Sequence[HandlerRow]) -> list[float]:
     """Where the stage, the handler, its trigger and its source begin, and where the last ends."""
     names = map(_name, [*Events, *(row.event for row in rows)])
     columns = [max(x + len(name) * CHARACTER for name, x in names) + GAP]
@@ -101,7 +98,7 @@ class Drawing:
         """Of the whole picture."""
         return self.columns[-1] + 3 * INSET
 
-    def run(self, title: str, rows: Sequence[Row], life: Iterable[EventEnum]) -> None:
+    def run(self, title: str, rows: Sequence[HandlerRow], life: Iterable[EventEnum]) -> None:
         """Draw the moments of one kind of run, box in box."""
         self.text(INSET * 1.3, self.y + 12, title, "event")
         self.y += LINE
@@ -125,7 +122,7 @@ class Drawing:
         self.boxes.insert(0, f'<rect class="box" x="{x}" y="{began - 2}" {size}/>')
         self.y += 12
 
-    def moment(self, event: EventEnum, rows: Sequence[Row]) -> None:
+    def moment(self, event: EventEnum, rows: Sequence[HandlerRow]) -> None:
         """Draw an event, and the handlers at its right."""
         (name, x), y, first = _name(event), self.y + 10, self.columns[0]
         if rows:
@@ -139,7 +136,7 @@ class Drawing:
             self.handler(row, y + number * LINE)
         self.y += max(1, len(rows)) * LINE + 4
 
-    def handler(self, row: Row, y: float) -> None:
+    def handler(self, row: HandlerRow, y: float) -> None:
         """Draw a handler: its stage, name, trigger and source."""
         stage, x = row.stage.name, self.columns[0]
         self.shapes.append(f'<path class="wire" d="M{x - 12} {y}h8"/>')

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ..events import EventEnum
+from ..loop import Loop
 from ..moments import Moments
-from ..signals import label
-from ..state.state import State
-
-if TYPE_CHECKING:
-    from ..engine import Engine, Process
-    from ..moments import Receiver, Watch
+from ..signals import Process, Receiver, Signals, Watch, label
+from ..state import RunningEngine, State
 
 
 class Call(NamedTuple):
@@ -74,29 +71,28 @@ class Trace(list[Call]):
 
 
 @contextmanager
-def watching(engine: Engine[Any, Any], watch: Watch) -> Generator[None]:
-    """Within the `with` block, call each handler by what `watch` makes of it.
+def watching(watch: Watch, *engines: Signals) -> Generator[None]:
+    """Within the `with` block, call what `watch` makes of each handler in the handler's place.
 
-    It is made as `watch(event, receiver, function)` for the handlers of runs and of evaluations,
-    also of those under way, from their next moment on. Without a watch nothing is looked at.
+    It is made as `watch(event, receiver, function)`, also in runs that are under way, from their
+    next moment on.
     """
-    engines = (engine, engine.evaluation)
-    for each in engines:
-        each.watches.append(watch)
-        _look_again(each)
+    for signals in engines:
+        signals.watches.append(watch)
+        signals.changed()
     try:
         yield
     finally:
-        for each in engines:
-            each.watches.remove(watch)
-            _look_again(each)
+        for signals in engines:
+            signals.watches.remove(watch)
+            signals.changed()
 
 
 @contextmanager
 def record(
-    engine: Engine[Any, Any], *events: EventEnum, last: int | None = None
+    *engines: Signals, events: Collection[EventEnum] = (), last: int | None = None
 ) -> Generator[Trace]:
-    """Within the `with` block, list the calls of `engine`'s handlers; see `Engine.record`."""
+    """Within the `with` block, list the calls of handlers; see `Engine.record`."""
     trace, depth = Trace(), 0
 
     def watch(event: EventEnum, receiver: Receiver, function: Receiver) -> Receiver:
@@ -116,35 +112,28 @@ def record(
 
         return call
 
-    with watching(engine, watch):
+    with watching(watch, *engines):
         yield trace
 
 
 def rehearse(
-    engine: Engine[Any, Any],
+    engine: RunningEngine,
+    signals: Signals,
     process: Process[Any, Any] | None,
     max_epochs: int,
     epoch_length: int,
 ) -> Trace:
-    """Run the loop with a list in the place of every handler."""
-    from ..engine import Engine
-    from ..loop import Loop
-
+    """Run the loop, and list the handlers instead of calling them; see `Engine.simulate`."""
     trace = Trace()
 
-    def hear(event: EventEnum, receiver: Receiver, function: Receiver) -> Receiver:
+    def note(event: EventEnum, receiver: Receiver, function: Receiver) -> Receiver:
         name = label(receiver)
         return lambda state: trace.append(_call(event, name, state))
 
-    stand_in: Engine[int, Any] = Engine(process or (lambda state, batch: None))
     state: State[int, Any] = State(max_epochs=max_epochs)
-    Loop(stand_in, state, range(epoch_length), None, moments=Moments(engine, hear)).run()
+    process = process or (lambda state, batch: None)
+    Loop(engine, process, Moments(signals, note), state, range(epoch_length)).run()
     return trace
-
-
-def _look_again(engine: Engine[Any, Any]) -> None:
-    for signal in engine.signals.values():
-        signal.changed()
 
 
 def _call(event: EventEnum, name: str, state: State[Any, Any], depth: int = 0) -> Call:

@@ -1,15 +1,15 @@
-"""Evaluation that leaves no trace."""
+"""Evaluation that leaves no trace, also with the weights of another module."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from typing import Any
 
 from .. import ranks
-from ..data.feed import is_read
-from ..state.generators import capture, restore, seed_all
+from ..data import is_read
+from ..state import capture_generators, restore_generators, seed_all
 
 
 @contextmanager
@@ -20,15 +20,15 @@ def untouched(objects: Mapping[str, Any], data: object, seed: int | None = None)
     generator, those inside `data` included.
 
     Args:
-        objects: The modules are among these.
-        data: What is read meanwhile.
-        seed: Of the generators meanwhile, but for those inside `data`; each rank adds its number.
+        objects: The engine's objects, with the modules among them.
+        data: The data that is read meanwhile.
+        seed: Seeds the generators meanwhile, except those inside `data`; each rank adds its number.
     """
     torch = sys.modules.get("torch")
     modules = [m for each in objects.values() if hasattr(each, "modules") for m in each.modules()]
     flags = [module.training for module in modules]
-    rng = capture(data)
-    # A loader's own iterator, with its persistent workers and its place, serves one pass.
+    rng = capture_generators(data)
+    # A loader's own iterator, with its persistent workers and position, serves one pass only.
     opened = getattr(data, "_iterator", None)
     is_shared = hasattr(data, "_iterator") and is_read(data)
     try:
@@ -42,12 +42,35 @@ def untouched(objects: Mapping[str, Any], data: object, seed: int | None = None)
             yield
     except BaseException:
         with suppress(Exception):  # a device that has failed must not hide how it did
-            restore(rng, data)
+            restore_generators(rng, data)
         raise
     else:
-        restore(rng, data)
+        restore_generators(rng, data)
     finally:
         for module, training in zip(modules, flags, strict=True):
             module.training = training
         if is_shared:
             data._iterator = opened  # type: ignore[attr-defined]
+
+
+@contextmanager
+def using(
+    weights: str | Mapping[str, str], objects: Mapping[str, Any], lent: dict[Any, Any]
+) -> Generator[None]:
+    """Let modules hold the weights of others for the length of a `with`: see `Engine.using`."""
+    pairs = {"model": weights} if isinstance(weights, str) else weights
+    for name in [*pairs, *pairs.values()]:
+        if not hasattr(objects.get(name), "parameters"):
+            known = [name for name, each in objects.items() if hasattr(each, "parameters")]
+            raise ValueError(
+                f"weights={weights!r}: needs {name!r} to be a module among the engine's objects; "
+                f"those are {', '.join(map(repr, known)) or 'none'}. Averages come from EMA or "
+                "SWA; for a module that is not called 'model', write weights={'generator': 'ema'}"
+            )
+    with ExitStack() as stack:
+        if pairs:
+            from .weights import lend  # which needs torch
+
+            for borrower, owner in pairs.items():
+                stack.enter_context(lend(objects[borrower], objects[owner], lent))
+        yield

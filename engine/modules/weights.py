@@ -6,7 +6,6 @@ import copy
 from collections.abc import Generator, Iterable
 from contextlib import ExitStack, contextmanager
 from itertools import chain
-from weakref import WeakKeyDictionary, WeakSet
 
 from torch import Tensor
 from torch.nn import Module
@@ -14,10 +13,10 @@ from torch.optim.swa_utils import AveragedModel
 
 from .wrappers import unwrap
 
-OWN: WeakKeyDictionary[Module, dict[str, Tensor]] = WeakKeyDictionary()
-"""Of modules that hold the weights of others for a while: where their own are meanwhile."""
-TWINS: WeakSet[Module] = WeakSet()
-"""Copies made by `twin`: no batch ever goes through them in training."""
+Lent = dict[Module, dict[str, Tensor]]
+"""Where each module's own weights are, by name, while the module holds another one's."""
+TWIN = "_camshaft_twin"
+"""The attribute of copies made by `twin`: no batch goes through such a copy in training."""
 
 
 def weights_of(module: Module) -> dict[str, Tensor]:
@@ -39,14 +38,14 @@ def twin(module: Module) -> Module:
     for tensor in weights_of(made).values():
         if tensor.is_floating_point() and tensor.element_size() < 4:
             tensor.data = tensor.data.float()
-    TWINS.add(made)
+    setattr(made, TWIN, True)
     return made
 
 
 def buffers_in_training(objects: Iterable[object]) -> list[Tensor]:
-    """What batches may change by going through modules; averages and best weights are not that."""
+    """The buffers that a forward pass in training may change: not those of averages."""
     modules = [each for each in objects if isinstance(each, Module)]
-    used = [m for m in modules if m not in TWINS and not isinstance(m, AveragedModel)]
+    used = [m for m in modules if not hasattr(m, TWIN) and not isinstance(m, AveragedModel)]
     return list({id(each): each for module in used for each in module.buffers()}.values())
 
 
@@ -80,19 +79,23 @@ def pairs_of(first: Module, second: Module) -> dict[str, tuple[Tensor, Tensor]]:
 
 
 @contextmanager
-def lent(borrower: Module, owner: Module) -> Generator[None]:
-    """Put what one module holds into another one; afterwards, all is back where it was.
+def lend(borrower: Module, owner: Module, lent: Lent) -> Generator[None]:
+    """Exchange the weights of two modules for the length of a `with`.
 
-    Contents change places, so that takes no memory, and both stay the objects that they are; a
-    weight whose type differs is set aside. A snapshot that is taken meanwhile has each module's
-    own weights, by `own_weights`.
+    The contents of the tensors change places, which takes no memory, and the tensors stay the
+    same objects. A weight whose type differs is copied instead.
+
+    Args:
+        borrower: The module that is to hold the weights of `owner`.
+        owner: A module of the same kind.
+        lent: Notes meanwhile where each module's own weights are, for whoever saves them.
 
     Raises:
         RuntimeError: One of them takes part in this already.
         ValueError: They have other names or shapes.
     """
     borrower, owner = unwrap(borrower), unwrap(owner)
-    if borrower in OWN or owner in OWN:
+    if borrower in lent or owner in lent:
         raise RuntimeError(
             "these weights are lent already, by an evaluation with weights= or by "
             "`with engine.using(...)`; end that first"
@@ -110,14 +113,9 @@ def lent(borrower: Module, owner: Module) -> Generator[None]:
                 mine.data.copy_(other.data)
         for module in (borrower, owner):
             named = _named(module)
-            OWN[module] = {name: places[id(own)] for name, own in named if id(own) in places}
-            undo.callback(OWN.pop, module)
+            lent[module] = {name: places[id(own)] for name, own in named if id(own) in places}
+            undo.callback(lent.pop, module)
         yield
-
-
-def own_weights(module: Module) -> dict[str, Tensor]:
-    """Where a module's own weights are, by name, while it holds another one's; else nothing."""
-    return OWN.get(module, {})
 
 
 def _exchange(one: Tensor, other: Tensor) -> None:

@@ -1,1 +1,40 @@
-"""The state of a run: clocks, metrics, what handlers remember, and the place in the data."""
+"""The state of a run: its clocks, metrics, handler memory, and position in the data."""
+
+from .data_position import Position
+from .generators import (
+    Rng,
+    capture_generators,
+    generators_of,
+    own_generators,
+    restore_generators,
+    seed_all,
+    seed_from,
+    seed_of,
+)
+from .handler_memory import HandlerMemory
+from .latest_metrics import LatestMetrics
+from .run_control import Counts, RunControl, RunningEngine
+from .state import Batch, Output, State, under_way
+from .step_under_way import StepUnderWay
+
+__all__ = [
+    "Batch",
+    "Counts",
+    "HandlerMemory",
+    "LatestMetrics",
+    "Output",
+    "Position",
+    "Rng",
+    "RunControl",
+    "RunningEngine",
+    "State",
+    "StepUnderWay",
+    "capture_generators",
+    "generators_of",
+    "own_generators",
+    "restore_generators",
+    "seed_all",
+    "seed_from",
+    "seed_of",
+    "under_way",
+]

@@ -31,7 +31,7 @@ class Rng:
         return {item.name: getattr(self, item.name) for item in fields(self)}
 
 
-def capture(data: object = None) -> Rng:
+def capture_generators(data: object = None) -> Rng:
     """Copy the state of Python's, NumPy's and torch's generators, and of those inside `data`."""
     rng = Rng(random.getstate())
     if numpy := sys.modules.get("numpy"):
@@ -46,8 +46,8 @@ def capture(data: object = None) -> Rng:
     return rng
 
 
-def restore(rng: Rng, data: object = None) -> None:
-    """Put every generator back to where `capture` found it.
+def restore_generators(rng: Rng, data: object = None) -> None:
+    """Put every generator back to where `capture_generators` found it.
 
     Those of the data are left as they are, with a warning, if it has more or fewer of them now.
     """
@@ -72,7 +72,7 @@ def restore(rng: Rng, data: object = None) -> None:
 
 
 def seed_all(seed: int) -> None:
-    """Seed the generators that `capture` copies, but for those inside data."""
+    """Seed the generators that `capture_generators` copies, but for those inside data."""
     random.seed(seed)
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed([seed & 0xFFFFFFFF, seed >> 32])
@@ -89,6 +89,15 @@ def seed_from(rng: Rng) -> int:
     """A seed that belongs to this state of torch's generator; nothing is drawn for it."""
     state = b"" if rng.torch is None else rng.torch.numpy().tobytes()
     return int.from_bytes(blake2b(state, digest_size=8).digest(), "little") >> 1
+
+
+def seed_of(*key: int) -> int:
+    """A seed of 64 bits that belongs to these numbers.
+
+    >>> seed_of(1, 2) == seed_of(1, 2), seed_of(1, 2) == seed_of(2, 1)
+    (True, False)
+    """
+    return int.from_bytes(blake2b(repr(key).encode(), digest_size=8).digest(), "little")
 
 
 def generators_of(data: object) -> list[Any]:

@@ -1,14 +1,67 @@
-"""What an object remembers, as plain values: how handlers' memories are saved and put back."""
+"""What the handlers of a run remember, and how it is saved and put back."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 
-def snapshot(memory: Any) -> Any:
-    """The content of a memory: of its `state_dict`, of its dataclass fields, or of the dict itself.
+@dataclass(slots=True, eq=False)
+class HandlerMemory:
+    """The memories of a run's handlers, by the handlers' names: see `State.recall`."""
+
+    saved: dict[str, Any] = field(default_factory=dict)
+    """Memories that checkpoints hold."""
+    unsaved: dict[str, Any] = field(default_factory=dict)
+    """Memories that have no place in a checkpoint, such as open files."""
+    loaded: dict[str, Any] = field(default_factory=dict)
+    """Loaded memories that no handler has recalled yet."""
+    collected: dict[str, Any] = field(default_factory=dict)
+    """What handlers gathered of a whole epoch, such as predictions, by name; not saved."""
+
+    def make(self, name: str, make: Callable[[], Any], *, saved: bool) -> Any:
+        """Make a memory, from the loaded one if there is one.
+
+        Raises:
+            ValueError: The loaded memory does not fit into what `make` makes.
+        """
+        made = make()
+        if saved and name in self.loaded:
+            try:
+                load_memory(made, self.loaded[name])
+            except ValueError as error:
+                raise ValueError(
+                    f"what {name} remembered does not fit what it remembers now: {error}. Resume "
+                    "with the code that saved it, or let it begin anew: "
+                    f"Checkpoint(..., override=[{name!r}])"
+                ) from error
+            del self.loaded[name]
+        (self.saved if saved else self.unsaved)[name] = made
+        return made
+
+    def state_dict(self) -> dict[str, Any]:
+        """The memories that checkpoints hold, as plain values.
+
+        Raises:
+            TypeError: A memory cannot be saved.
+        """
+        found = dict(self.loaded)
+        for name, memory in self.saved.items():
+            try:
+                found[name] = dump_memory(memory)
+            except TypeError as error:
+                raise TypeError(f"what {name} remembers cannot be saved: {error}") from error
+        return found
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        """Keep saved memories until their handlers recall them."""
+        self.saved.clear()
+        self.loaded = dict(saved)
+
+
+def dump_memory(memory: Any) -> Any:
+    """The content of a memory: its `state_dict`, its dataclass fields, or the dict itself.
 
     Raises:
         TypeError: The memory is none of the three, or holds the state of a run.
@@ -26,11 +79,11 @@ def snapshot(memory: Any) -> Any:
     )
 
 
-def restore(memory: Any, saved: Any) -> None:
-    """Put what `snapshot` took back into a memory, in place.
+def load_memory(memory: Any, saved: Any) -> None:
+    """Put what `dump_memory` took back into a memory, in place.
 
     Raises:
-        ValueError: The memory has other fields than the one that was saved.
+        ValueError: The memory has other fields than the saved one.
     """
     if hasattr(memory, "load_state_dict"):
         memory.load_state_dict(saved)
@@ -55,9 +108,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _refuse_states(value: Any) -> None:
-    from .state import State  # which needs this module
-
-    if isinstance(value, State):
+    if isinstance(getattr(value, "memory", None), HandlerMemory):  # only a State has one
         raise TypeError(
             "it holds the State of a run, which holds all memories; handlers are handed the state "
             "with each call, so keep only what is needed of it"

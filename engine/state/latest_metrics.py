@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any, Self
 
 
-class Readings(dict[str, Any]):
+class LatestMetrics(dict[str, Any]):
     """The latest value of every metric; knows in which order and iteration they were written.
 
     `metrics[name]` is the latest value, however old it is. Who decides by a value asks for one of
     this iteration, by `fresh` or `is_new`.
 
-    >>> readings = Readings(loss=0.5)
-    >>> readings["accuracy"]
+    >>> metrics = LatestMetrics(loss=0.5)
+    >>> metrics["accuracy"]
     Traceback (most recent call last):
     ...
     KeyError: "no metric 'accuracy' has been produced so far; there is: 'loss'"
@@ -63,9 +63,9 @@ class Readings(dict[str, Any]):
     def fresh(self, name: str) -> Any:
         """The value of a metric, if it was written in this iteration.
 
-        >>> readings = Readings(loss=0.5)
-        >>> readings.iteration = 3
-        >>> readings.fresh("loss")  # doctest: +ELLIPSIS
+        >>> metrics = LatestMetrics(loss=0.5)
+        >>> metrics.iteration = 3
+        >>> metrics.fresh("loss")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
         ...
         LookupError: the metric 'loss' was last written in iteration 0, and this is iteration 3;...

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
 from ..modules.weights import buffers_in_training
-from ..state.generators import capture, restore
+from ..state.generators import capture_generators, restore_generators
 
 if TYPE_CHECKING:
     from ..engine import Engine
@@ -115,7 +115,7 @@ def _search(
     put_back: Callable[[], None],
 ) -> Result:
     """Take a batch in the largest parts that fit, as far as is known, and halve them if not."""
-    rng = capture()
+    rng = capture_generators()
     while True:
         most = getattr(largest, kind) or samples
         try:
@@ -128,7 +128,7 @@ def _search(
             "out of memory with %d samples at once; in %s there are now %d at most",
             *(min(most, samples), kind, getattr(largest, kind)),
         )
-        restore(rng)
+        restore_generators(rng)
         put_back()
 
 
@@ -138,7 +138,7 @@ class Before:
     def __init__(self, state: State[Any, Any], update: Update) -> None:
         """Copy them."""
         self.state, self.update = state, update
-        window = state.windows.get(id(update))
+        window = state.step_under_way.windows.get(id(update))
         self.window = None if window is None else window.copied()
         objects = [] if state.engine is None else state.engine.objects.values()
         self.buffers = [(each, each.clone()) for each in buffers_in_training(objects)]
@@ -147,9 +147,9 @@ class Before:
         """Make them what they were."""
         for buffer, copy in self.buffers:
             buffer.copy_(copy)
-        self.state.windows.pop(id(self.update), None)
+        self.state.step_under_way.windows.pop(id(self.update), None)
         if self.window is not None:
-            self.state.windows[id(self.update)] = self.window()
+            self.state.step_under_way.windows[id(self.update)] = self.window()
 
 
 class Whole:

@@ -125,7 +125,6 @@ class Update:
 
     def check_modules(self, state: State[Any, Any]) -> None:
         """Warn of a model that nobody puts into evaluation mode."""
-        assert state.engine is not None
         if not any(isinstance(each, Module) for each in state.engine.objects.values()):
             warnings.warn(
                 "the engine knows no module, so this evaluation leaves the model in training mode; "
@@ -166,7 +165,7 @@ class Update:
             and weight is None
             and (self.accumulate == 1 or state.is_last_batch)
             and self._is_direct
-            and id(self) not in state.windows
+            and id(self) not in state.step_under_way.windows
         ):
             self.clear()  # what another backward pass or a failed run has left
             (loss if self.scaler is None else self.scaler.scale(loss)).backward()
@@ -198,7 +197,7 @@ class Update:
         sync = self.sync
         if sync is None or not state.training:
             return AS_IS
-        window = state.windows.get(id(self))
+        window = state.step_under_way.windows.get(id(self))
         calls = 1 if window is None else window.calls + 1
         is_last = not more and (calls >= self.accumulate or state.is_last_batch)
         is_off = sync.is_off(is_last, may_end=state.epoch_length is None and not more)
@@ -210,11 +209,11 @@ class Update:
 
     def backward(self, state: State[Any, Any], loss: Tensor) -> None:
         """Add the gradients of a part of a micro-batch, which `advance` counts when it is whole."""
-        window = state.windows.get(id(self)) or self._open(state)
+        window = state.step_under_way.windows.get(id(self)) or self._open(state)
         try:
             window.backward(loss)
         except BaseException:  # half a backward pass spoils the window: the next one begins anew
-            del state.windows[id(self)]
+            del state.step_under_way.windows[id(self)]
             raise
 
     def advance(
@@ -226,11 +225,11 @@ class Update:
         closure: Callable[[], Tensor] | None = None,
     ) -> None:
         """Count a micro-batch whose gradients are there; step if its window is complete."""
-        window = state.windows.get(id(self)) or self._open(state)
+        window = state.step_under_way.windows.get(id(self)) or self._open(state)
         try:
             window.add(loss, weight, closure)
         except BaseException:
-            del state.windows[id(self)]
+            del state.step_under_way.windows[id(self)]
             raise
         if window.calls >= self.accumulate or state.is_last_batch:
             window.close(state)
@@ -243,7 +242,8 @@ class Update:
     ) -> None:
         """Step with the gradients there are, times `factor`."""
         optimizer, scaler = self.optimizer, self.scaler
-        state.optimizer, state.skipping = optimizer, False
+        step = state.step_under_way
+        step.optimizer, step.is_skipped = optimizer, False
         if scaler is not None:
             scaler.unscale_(optimizer)
         if factor is not None:
@@ -251,7 +251,7 @@ class Update:
         overflow = scaler is not None and has_overflowed(scaler, optimizer)
         if not overflow:
             state.fire(BACKWARD_COMPLETED)
-        if overflow or state.skipping:
+        if overflow or step.is_skipped:
             self._skip(state, overflow)
             return
         state.fire(GRADIENTS_READY)
@@ -266,21 +266,21 @@ class Update:
 
     def rehearse(self, state: State[Any, Any]) -> None:
         """Fire the events that a call would fire, without a loss."""
-        window = state.windows.get(id(self)) or self._open(state)
+        window = state.step_under_way.windows.get(id(self)) or self._open(state)
         window.calls += 1
         if window.calls == self.accumulate or state.is_last_batch:
-            del state.windows[id(self)]
+            del state.step_under_way.windows[id(self)]
             for event in (BACKWARD_COMPLETED, GRADIENTS_READY, self.event):
                 state.fire(event)
 
     def _open(self, state: State[Any, Any]) -> Window:
         self.clear()
-        window: Window = state.windows.setdefault(id(self), Window(self))
+        window = state.step_under_way.windows[id(self)] = Window(self)
         return window
 
     def _skip(self, state: State[Any, Any], overflow: bool) -> None:
         """Discard the gradients."""
-        state.skipping, state.skipped_at = False, state.iteration
+        state.step_under_way.is_skipped, state.step_under_way.skipped_at = False, state.iteration
         self.clear()
         if self.scaler is not None:
             self.scaler.update()

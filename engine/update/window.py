@@ -39,6 +39,11 @@ class Window:
     """The sum of the losses, for an optimizer that asks for it."""
     closures: list[Closure] = field(default_factory=list)
 
+    @property
+    def length(self) -> int:
+        """The micro-batches of a full window."""
+        return self.update.accumulate
+
     def backward(self, loss: Tensor) -> None:
         """Add the gradients of a micro-batch or of a part of one."""
         scaler = self.update.scaler
@@ -72,7 +77,7 @@ class Window:
     def close(self, state: State[Any, Any]) -> None:
         """Step with the mean over what the window holds; do nothing if it holds nothing."""
         update, sync = self.update, self.update.sync
-        del state.windows[id(update)]
+        del state.step_under_way.windows[id(update)]
         at_close = sync is not None and sync.at_close
         if not (ranks.any_rank(self.count > 0) if at_close else self.count):
             return

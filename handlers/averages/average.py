@@ -64,7 +64,6 @@ def keep(handler: EMA | SWA, engine: Engine[Any, Any]) -> None:
 
 def begin(handler: EMA | SWA, state: State[Any, Any]) -> None:
     """In a new run, let the average be the weights."""
-    assert state.engine is not None
     updates, objects = state.recall(handler, Updates), state.engine.objects
     if not updates.has_begun:
         put(objects[handler.name], objects[handler.model])
@@ -73,7 +72,6 @@ def begin(handler: EMA | SWA, state: State[Any, Any]) -> None:
 
 def update(handler: EMA | SWA, state: State[Any, Any], fold: Fold) -> None:
     """Take the weights into the average; the first ones are copied."""
-    assert state.engine is not None
     updates, objects = state.recall(handler, Updates), state.engine.objects
     average, model = objects[handler.name], objects[handler.model]
     if updates.count == 0:

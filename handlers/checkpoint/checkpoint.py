@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from ...engine import ranks
-from ...engine.data.limits import VARIABLE, max_batches
 from ...engine.engine import Engine
 from ...engine.events import EventEnum, Events, Stage, Trigger
-from ...engine.state.state import State
+from ...engine.state import RunningEngine, State
 from ...engine.update.update import Update
 from .background import OnFailure
 from .directory import checkpoints, verified_at
@@ -123,7 +122,6 @@ class Checkpoint:
             TypeError: One of the engine's objects cannot be saved.
             ValueError: The optimizer of an `Update` is not among them.
         """
-        assert state.engine is not None
         for name, each in state.engine.objects.items():
             if not (hasattr(each, "state_dict") and hasattr(each, "load_state_dict")):
                 raise TypeError(
@@ -131,10 +129,11 @@ class Checkpoint:
                     "cannot hold: it needs state_dict() and load_state_dict()"
                 )
         _refuse_to_forget(state.engine)
-        if state.iteration > 0 or state.position is not None:
+        if state.iteration > 0 or state.control.position is not None:
             return
-        limit = {VARIABLE: max_batches()}  # a shortened trial run is not resumed as a real one
-        state.settings = state.settings or settings_of(state.engine.objects) | limit
+        limit = {"max_batches": state.control.max_batches}  # no real run resumes a trial run
+        control = state.control
+        control.settings = control.settings or settings_of(state.engine.objects) | limit
         if self.resume:
             self.load(state)
         else:
@@ -153,13 +152,12 @@ class Checkpoint:
         recorder = self._recorder(state)
         if not (reason := recorder.prepare(state, of_all=True)):
             return
-        assert state.engine is not None
         with ranks.on_all_ranks("take part in a checkpoint"):
             part = take_part(state)
         parts = ranks.gathered(part)
         with ranks.on_all_ranks("write a checkpoint"):
             if ranks.rank() == 0:
-                snapshot = take(state.engine.objects, parts)
+                snapshot = take(state.engine.objects, parts, state.engine.lent)
                 memory = state.recall(self, CheckpointMemory)
                 memory.broken = [n for n in memory.broken if (recorder.directory / n).exists()]
                 recorder.record(state, snapshot, reason, broken=memory.broken.copy())
@@ -202,7 +200,6 @@ class Checkpoint:
         path, broken = ranks.gathered(choice)[0]
         if path is None:
             return
-        assert state.engine is not None
         resume(state, path, self.override, state.engine.name_of(self))
         memory = state.recall(self, CheckpointMemory)
         memory.override = list(self.override)
@@ -233,7 +230,7 @@ class Checkpoint:
         )
 
 
-def _refuse_to_forget(engine: Engine[Any, Any]) -> None:
+def _refuse_to_forget(engine: RunningEngine) -> None:
     """Refuse a run whose optimizer, and so its weights, would not be saved."""
     known = list(map(id, engine.objects.values()))
     for each in engine.handlers.values():

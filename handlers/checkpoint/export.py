@@ -10,7 +10,7 @@ from typing import Any
 from ...engine import ranks
 from ...engine.engine import Engine
 from ...engine.events import EventEnum, Events, Stage, Trigger
-from ...engine.state.state import State
+from ...engine.state import State
 from .background import OnFailure
 from .directory import checkpoints
 from .format import Keep, latest
@@ -75,7 +75,6 @@ class Export:
             BlockingIOError: Another run writes to it.
             ValueError: The engine has no such object.
         """
-        assert state.engine is not None
         if self.name not in state.engine.objects:
             known = ", ".join(map(repr, state.engine.objects)) or "none"
             raise ValueError(
@@ -85,7 +84,7 @@ class Export:
 
     def warn_of_others(self, state: State[Any, Any]) -> None:
         """Warn a new run that claims also count the exports of an earlier run."""
-        fresh = state.iteration == 0 and state.position is None
+        fresh = state.iteration == 0 and state.control.position is None
         if fresh and ranks.rank() == 0 and (found := checkpoints(self.directory)):
             logger.warning(
                 "%s holds exports of an earlier run, such as %s; those of this one are kept or "
@@ -106,10 +105,10 @@ class Export:
         recorder = self._recorder(state)
         if not (reason := recorder.prepare(state, of_all=False)):
             return
-        assert state.engine is not None
         with ranks.on_all_ranks("export weights"):
             if ranks.rank() == 0:
-                snapshot = take({self.name: state.engine.objects[self.name]}, [])
+                exported = {self.name: state.engine.objects[self.name]}
+                snapshot = take(exported, [], state.engine.lent)
                 recorder.record(state, snapshot, reason, only_claimed=True)
 
     def wait(self, state: State[Any, Any]) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ...engine import ranks
-from ...engine.state.state import State
+from ...engine.state import State
 from ..common.scalars import scalars
 from .background import BackgroundWriter, OnFailure
 from .directory import (
@@ -126,7 +126,9 @@ class Recorder:
             state: The run.
             of_all: True if the handler is also meant by `state.save("why")` without `by=`.
         """
-        asked = (why for why, by in state.saves if by is self.handler or (of_all and by is None))
+        asked = (
+            why for why, by in state.control.saves if by is self.handler or (of_all and by is None)
+        )
         if reason := ", ".join(dict.fromkeys(asked)):
             self.open()
             self._warn_of_missing(state)
@@ -197,11 +199,12 @@ class Recorder:
             try:
                 self._writer.close(self._lock.close)
             finally:  # the error is raised here, so the next commit point need not raise it
-                state.saves[:] = [each for each in state.saves if each != (FAILED, self.handler)]
+                saves = state.control.saves
+                saves[:] = [each for each in saves if each != (FAILED, self.handler)]
 
     def _warn_of_missing(self, state: State[Any, Any]) -> None:
         """Warn once a run if a claim goes by a metric that is not there."""
-        if state.epoch == 1 and state.in_epoch:  # the epoch's end may produce it
+        if state.epoch == 1 and state.control.in_epoch:  # the epoch's end may produce it
             return
         numbers = scalars(state.metrics)
         missing = sorted({best.metric for best in self.keep.bests} - numbers.keys())
@@ -222,7 +225,7 @@ def _manifest(state: State[Any, Any], reason: str, keep: Keep) -> Manifest:
     return Manifest(
         iteration=state.iteration,
         step=state.step,
-        epoch=state.epoch - state.in_epoch,
+        epoch=state.epoch - state.control.in_epoch,
         reason=reason,
         metrics=metrics,
         written={name: state.metrics.written(name) for name in metrics},

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from ...engine import ranks
-from ...engine.state.state import State
+from ...engine.state import State
 from .format import PLAIN_NAME, TRAIN, Encoder
 from .weights import weights
 
@@ -39,8 +39,14 @@ def take_part(state: State[Any, Any]) -> tuple[Any, dict[str, Tensor]]:
     return tree, {name: tensor.cpu() for name, tensor in encoder.tensors.items()}
 
 
-def take(objects: Mapping[str, Any], parts: list[tuple[Any, dict[str, Tensor]]]) -> Snapshot:
+def take(
+    objects: Mapping[str, Any],
+    parts: list[tuple[Any, dict[str, Tensor]]],
+    lent: Mapping[Module, Mapping[str, Tensor]] | None = None,
+) -> Snapshot:
     """The snapshot of these objects and of every rank's part; it shares their memory.
+
+    A module that holds another module's weights for a while is saved with its own, from `lent`.
 
     Raises:
         TypeError: A value cannot be saved.
@@ -50,7 +56,7 @@ def take(objects: Mapping[str, Any], parts: list[tuple[Any, dict[str, Tensor]]])
         train.tensors.update(tensors)
     files, saved = {TRAIN: train}, {}
     for name, each in objects.items():
-        own = weights(each) if isinstance(each, Module) else each.state_dict()
+        own = weights(each, lent) if isinstance(each, Module) else each.state_dict()
         if isinstance(each, Module) and name != TRAIN and PLAIN_NAME.fullmatch(name):
             files[name] = Encoder(name)
             saved[name] = {"file": name, "content": files[name].encode(own)}

@@ -10,25 +10,26 @@ from torch.nn import Module
 from torch.nn.parameter import is_lazy
 from torch.optim.swa_utils import AveragedModel
 
-from ...engine.modules.weights import own_weights
 from ...engine.modules.wrappers import inside, plain_names, unwrap
 
 
-def weights(module: Module) -> dict[str, Any]:
+def weights(
+    module: Module, lent: Mapping[Module, Mapping[str, Tensor]] | None = None
+) -> dict[str, Any]:
     """The `state_dict` of a module, under the names that it has without wrappers.
 
     A module that holds the weights of another one for a while, as in an evaluation of averages,
-    gives its own.
+    gives its own, which `lent` has.
 
     >>> from torch.nn import DataParallel, Linear
     >>> list(weights(DataParallel(Linear(2, 1))))
     ['weight', 'bias']
     """
     holder, inner = _holder(module), unwrap(module)
-    state, own = holder.state_dict(), own_weights(inner)
+    state, own = holder.state_dict(), (lent or {}).get(inner, {})
     names, places = plain_names(holder, state), plain_names(inner, own)
-    lent = {places[name]: tensor for name, tensor in own.items()}
-    return {names[name]: lent.get(names[name], value) for name, value in state.items()}
+    own = {places[name]: tensor for name, tensor in own.items()}
+    return {names[name]: own.get(names[name], value) for name, value in state.items()}
 
 
 def load_weights(module: Module, saved: Mapping[str, Any]) -> None:

@@ -112,7 +112,6 @@ class Freeze:
         return Trigger.of(self.when) == Trigger.of(Events.STARTED)
 
     def _apply(self, state: State[Any, Any]) -> None:
-        assert state.engine is not None
         own = state.recall(self, Found, saved=False)
         others = [each for each in state.engine.handlers.values() if isinstance(each, Freeze)]
         holding = [each for each in others if state.recall(each, Held).frozen]
@@ -131,7 +130,6 @@ class Freeze:
         return any(matches(self.pattern, *each) for each in own.items())
 
     def _model(self, state: State[Any, Any]) -> Module:
-        assert state.engine is not None
         model = self.model or state.engine.objects.get("model")
         if not isinstance(model, Module):
             raise RuntimeError(

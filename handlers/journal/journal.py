@@ -84,7 +84,6 @@ class Journal:
 
     def open(self, state: State[Any, Any]) -> None:
         """Begin a part of the run: say what runs, where, and how far it is to go."""
-        assert state.engine is not None
         limits = ("max_epochs", "max_iterations", "max_steps", "epoch_length")
         self._write(
             state,
@@ -105,7 +104,7 @@ class Journal:
 
     def note_save(self, state: State[Any, Any]) -> None:
         """Say that a checkpoint was asked for, and why."""
-        reasons = dict.fromkeys(reason for reason, _ in state.saves)
+        reasons = dict.fromkeys(reason for reason, _ in state.control.saves)
         self._write(state, "saving", reason=", ".join(reasons))
 
     def complete(self, state: State[Any, Any]) -> None:

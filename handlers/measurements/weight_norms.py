@@ -51,7 +51,6 @@ class WeightNorms:
         Raises:
             KeyError: There is no such model; the message lists those there are.
         """
-        assert state.engine is not None
         objects = state.engine.objects
         if not isinstance(objects.get(self.object), Module):
             known = ", ".join(repr(n) for n, each in objects.items() if isinstance(each, Module))
@@ -62,7 +61,6 @@ class WeightNorms:
 
     def measure(self, state: State[Any, Any]) -> None:
         """Write the norms."""
-        assert state.engine is not None
         names, weights = _weights(state.engine.objects[self.object])
         if not weights:
             return

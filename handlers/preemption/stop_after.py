@@ -46,7 +46,6 @@ class StopAfter:
 
     def look(self, state: State[Any, Any]) -> None:
         """Interrupt the run if the time is over."""
-        assert state.moments is not None
-        clock = state.recall(self, partial(Firing, state.moments.began), saved=False)
+        clock = state.recall(self, partial(Firing, state.control.began), saved=False)
         if clock.is_over(self.seconds, state.iteration, local=False):
             state.interrupt(f"{self.seconds:g} seconds are over")

@@ -103,7 +103,7 @@ class StopOnSignal:
         state.recall(self, partial(Watch, state), saved=False).open(self.signals, self.deadline)
         if ranks.world_size() > 1:  # alone, there is nobody to ask
             for event in AGREE:
-                _engine(state).signal(event).connect(self.agree, sender=state)
+                state.engine.signal(event).connect(self.agree, sender=state)
 
     def agree(self, state: State[Any, Any]) -> None:
         """Stop on all ranks if one of them got a signal."""
@@ -122,12 +122,12 @@ class StopOnSignal:
         watch = state.recall(self, partial(Watch, state), saved=False)
         watch.close()
         for event in AGREE:
-            _engine(state).signal(event).disconnect(self.agree, sender=state)
+            state.engine.signal(event).disconnect(self.agree, sender=state)
         if (number := watch.received or watch.agreed) is None:
             return
         name = signal.Signals(number).name
         # After the last commit point there is nothing new to save, hence nothing to warn of.
-        state.saves[:] = [save for save in state.saves if save != (name, None)]
+        state.control.saves[:] = [save for save in state.control.saves if save != (name, None)]
         if self.exit and state.error is None and state.parent is None:
             logger.info("exits with %d, as %s asked it to", 128 + number, name)
             raise SystemExit(128 + number)
@@ -188,8 +188,3 @@ class Watch:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch's raises when a worker dies
             kill_children()
         signal.raise_signal(number)
-
-
-def _engine(state: State[Any, Any]) -> Engine[Any, Any]:
-    assert state.engine is not None
-    return state.engine

@@ -116,7 +116,6 @@ def horizon_of(state: State[Any, Any], optimizer: Optimizer) -> Horizon:
     `max_steps` counts the steps of the optimizer whose `Update` announces `STEP_COMPLETED`; the
     others do their steps in as many batches.
     """
-    assert state.engine is not None
     updates = [each for each in state.engine.handlers.values() if isinstance(each, Update)]
     own = next((each for each in updates if each.optimizer is optimizer), None)
     main = next((each for each in updates if each.event is Events.STEP_COMPLETED), None)

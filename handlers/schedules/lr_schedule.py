@@ -115,11 +115,10 @@ class LRSchedule:
         Raises:
             ValueError: What it needs to know of the run cannot be known.
         """
-        assert state.engine is not None
         optimizer = optimizer_of(state, self.optimizer)
         horizon = look_ahead(state, optimizer, self._trigger)
         before: LRScheduler | None = state.engine.objects.get(self.name)
-        if state.iteration > 0 or state.position is not None:
+        if state.iteration > 0 or state.control.position is not None:
             self._carry_on(state, before, horizon)
             return
         if before is not None:  # of another run of this engine
@@ -169,7 +168,6 @@ class LRSchedule:
         """The scheduler of this run."""
         if self._ready is not None:
             return self._ready
-        assert state.engine is not None
         scheduler: LRScheduler = state.engine.objects[self.name]
         return scheduler
 
@@ -182,7 +180,6 @@ class LRSchedule:
         self, state: State[Any, Any], before: LRScheduler | None, horizon: Horizon
     ) -> None:
         """Leave the schedule of a run carried on as it is, unless the run has another length."""
-        assert state.engine is not None
         if before is None:
             raise RuntimeError(
                 f"this engine has no schedule {self.name!r} to carry the run on with, since it is "

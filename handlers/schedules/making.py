@@ -105,7 +105,6 @@ def optimizer_of(state: State[Any, Any], given: Optimizer | None) -> Optimizer:
     Raises:
         RuntimeError: None is given, and the engine has none of this name.
     """
-    assert state.engine is not None
     optimizer = given or state.engine.objects.get("optimizer")
     if not isinstance(optimizer, Optimizer):
         raise RuntimeError(
@@ -122,7 +121,6 @@ def look_ahead(state: State[Any, Any], optimizer: Optimizer, when: Trigger) -> H
     Raises:
         ValueError: The schedule would be stepped by the clock of another optimizer.
     """
-    assert state.engine is not None
     for update in state.engine.handlers.values():
         if not isinstance(update, Update) or update.optimizer is not optimizer:
             continue

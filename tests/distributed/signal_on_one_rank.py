@@ -20,7 +20,7 @@ torch.distributed.init_process_group(
 
 def process(state, batch):
     if rank == 0:
-        now = state.moments.began + 10 * state.iteration
+        now = state.control.began + 10 * state.iteration
         time.monotonic = lambda: now
 
 

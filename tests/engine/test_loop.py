@@ -220,7 +220,7 @@ def test_a_finished_run_carried_on_does_nothing_and_says_why(caplog):
 def test_a_save_is_carried_out_once_after_every_handler_of_the_moment():
     engine, order = Engine(idle), []
     engine.on(Events.ITERATION_COMPLETED(at=2))(lambda state: state.save("asked first"))
-    engine.on(Events.SAVING)(lambda state: order.append((state.iteration, *state.saves)))
+    engine.on(Events.SAVING)(lambda state: order.append((state.iteration, *state.control.saves)))
     engine.on(Events.ITERATION_COMPLETED(at=2))(lambda state: order.append("last handler"))
     engine.on(Events.ITERATION_COMPLETED(at=2))(lambda state: state.save("asked last"))
     engine.run("abc", max_epochs=1)
@@ -395,7 +395,7 @@ def test_a_save_asked_for_while_saving_is_made_at_the_next_commit_point():
 
     @engine.on(Events.SAVING)
     def save(state):
-        saved.append((state.iteration, state.saves[0][0]))
+        saved.append((state.iteration, state.control.saves[0][0]))
         if state.iteration == 1:
             state.save("second")
 

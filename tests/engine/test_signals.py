@@ -134,4 +134,4 @@ def test_runs_that_are_over_listen_no_longer():
     engine.run("a", max_epochs=1)
     with pytest.raises(ZeroDivisionError):
         Engine(lambda state, batch: 1 / 0).run("a", max_epochs=1)
-    assert all(signal.live == [] for signal in engine.signals.values())
+    assert all(signal.listeners == [] for signal in engine.signals.values())

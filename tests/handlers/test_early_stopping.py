@@ -108,7 +108,7 @@ def test_a_run_that_was_left_before_the_end_of_its_epoch_looks_at_what_it_had():
 
 
 def test_a_stopped_run_is_not_resumable():
-    assert not run([1.0, 2.0], patience=1).resumable
+    assert not run([1.0, 2.0], patience=1).control.resumable
 
 
 def test_a_metric_that_nothing_produces_is_an_error_at_the_first_look():

@@ -53,7 +53,7 @@ def test_each_cycle_writes_a_trace_and_afterwards_nothing_is_profiled(tmp_path):
     engine = trained(Profile(tmp_path, wait=1, warmup=1, active=2, repeat=2))
     seen = []
     engine.on(Events.ITERATION_COMPLETED)(
-        lambda state: seen.append((is_running(), len(engine.watches)))
+        lambda state: seen.append((is_running(), len(engine.signals.watches)))
     )
     engine.run(BATCHES, max_epochs=1)
     assert [names(path)["aten::addmm"] for path in traces(tmp_path)] == [2, 2]
@@ -83,7 +83,7 @@ def test_an_exception_leaves_no_profiler_running(tmp_path, at, caplog):
     with pytest.raises(ZeroDivisionError):
         engine.run(BATCHES, max_epochs=1)
     assert not is_running()
-    assert engine.watches == engine.evaluation.watches == []
+    assert engine.signals.watches == engine.evaluation.signals.watches == []
     assert len(traces(tmp_path)) == (at == 4)
     assert ("before an iteration was profiled" in caplog.text) == (at != 4)
     with torch.profiler.profile():  # another one can begin
@@ -143,4 +143,4 @@ def test_a_trace_that_cannot_be_written_ends_the_run_and_the_profiler(tmp_path):
     with pytest.raises(RuntimeError, match="directory"):
         engine.run(BATCHES, max_epochs=1)
     assert not is_running()
-    assert engine.watches == []
+    assert engine.signals.watches == []

@@ -52,7 +52,7 @@ def test_the_table_is_logged_at_the_end_also_of_a_run_that_fails(caplog):
     (record,) = caplog.records
     assert "slow" in record.getMessage()
     assert re.search(r"all handlers: [\d.]+ s of [\d.]+ s \([\d.]+%\), by the host", caplog.text)
-    assert engine.watches == engine.evaluation.watches == []
+    assert engine.signals.watches == engine.evaluation.signals.watches == []
 
 
 def test_handlers_inside_an_evaluation_have_rows_and_count_once_in_the_sum():

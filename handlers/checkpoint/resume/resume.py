@@ -14,8 +14,7 @@ from torch.nn import Module
 from torch.optim.lr_scheduler import LRScheduler
 
 from ....engine import ranks
-from ....engine.engine import Engine
-from ....engine.state.state import State
+from ....engine.state import RunningEngine, State
 from ..directory import read_checkpoint, saved_at
 from ..format import reading
 from ..weights import load_weights
@@ -34,11 +33,10 @@ def resume(state: State[Any, Any], path: Path, override: Sequence[str], handler:
         BrokenCheckpoint: The checkpoint cannot be read.
         ValueError: The checkpoint does not fit the script; nothing is changed.
     """
-    assert state.engine is not None
     with ranks.on_all_ranks(f"read {path}"), reading(path):
         saved = SavedRun.of(*read_checkpoint(saved_at(path)))
         earlier = saved.run["memory"].get(handler, {}).get("override", ())
-        resumption = Resumption(saved, state.engine, state.settings, override, earlier)
+        resumption = Resumption(saved, state.engine, state.control.settings, override, earlier)
         own = resumption.names()
     names = set[str]().union(*ranks.gathered(own))
     with ranks.on_all_ranks(f"load {path}"), _naming(path):
@@ -64,7 +62,7 @@ class Resumption:
     """
 
     saved: SavedRun
-    engine: Engine[Any, Any]
+    engine: RunningEngine
     settings: Mapping[str, Any]
     """The settings of the script, before anything was loaded."""
     override: Sequence[str] = ()

@@ -15,7 +15,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from ....engine.state.data_position import Position
 from ....engine.state.generators import Rng
-from ....engine.state.state import SAVED, State
+from ....engine.state.state import State
 
 FREE_SHAPES = (LBFGS, getattr(torch.optim, "Adafactor", LBFGS))
 """Torch's optimizers with states of other shapes than the parameters."""
@@ -59,9 +59,11 @@ def refusing(what: str) -> Generator[None, None, None]:
 def _of_run(run: Any) -> Iterator[str]:
     state, fresh = State[Any, Any](), State[Any, Any]()
     state.load_state_dict(run)
-    for name in SAVED:
-        own = getattr(fresh, name)
-        yield from _count(name, run[name]) if type(own) is int else _kinds(name, own, run[name])
+    for name, own in fresh.state_dict().items():
+        if type(own) is int:
+            yield from _count(name, run[name])
+        elif type(own) is bool:
+            yield from _kinds(name, own, run[name])
     for name, count in {**state.counts.state_dict(), "metrics": state.metrics.writes}.items():
         yield from _count(f"the count of {name}", count)
     yield from _kinds("stop_reason", "", run["stop_reason"])
@@ -69,7 +71,7 @@ def _of_run(run: Any) -> Iterator[str]:
     yield from _kinds("settings", {}, run["settings"])
     if any(type(name) is not str for name in (*run["handlers"], *run["settings"], *run["memory"])):
         yield "it has handlers or settings without a name"
-    if (position := state.position) is not None:
+    if (position := state.control.position) is not None:
         yield from _of_position(position, run["position"])
 
 

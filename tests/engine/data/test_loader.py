@@ -407,7 +407,7 @@ def test_in_mid_epoch_another_batch_size_is_an_error_and_between_epochs_it_is_no
     with pytest.raises(ValueError, match=r"batches 6 -> 12, batch_size 4 -> 2"):
         engine.run(DataLoader(Augmented(), 2), state=state)
     engine.run(DataLoader(Augmented(), 4), state=state)
-    assert (state.epoch, state.in_epoch) == (1, False)
+    assert (state.epoch, state.control.in_epoch) == (1, False)
     assert engine.run(DataLoader(Augmented(), 2), state=state).iteration == 6 + 12
 
 

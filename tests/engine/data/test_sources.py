@@ -8,8 +8,9 @@ from torch.utils.data import Dataset
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from camshaft import Engine, Events
+from camshaft.engine.data.feed import source_of
 from camshaft.engine.data.loader import Loader
-from camshaft.engine.data.sources import Replayed, Stateful, source_of
+from camshaft.engine.data.sources import Replayed, Stateful
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"),
@@ -66,7 +67,7 @@ def seen_in(make, stops=(), **arguments):
         saved = state.state_dict()
         state = type(state)(max_epochs=3)  # as in a new process
         state.load_state_dict(saved)
-        state.resumable, state.stop_reason = True, None
+        state.control.resumable, state.stop_reason = True, None
         state = engine.run(make(), state=state, **arguments)
     assert state.stop_reason == "max_epochs"
     return seen

@@ -265,7 +265,7 @@ def test_a_handler_that_raises_is_recorded_and_named_and_nothing_stays_behind():
         engine.run("a", max_epochs=1)
     assert [(call.handler, call.depth) for call in trace] == [("fails", 0), ("report", 0)]
     assert "in Own.PING, handler fails" in caught.value.__notes__[0]
-    assert engine.watches == engine.evaluation.watches == []
+    assert engine.signals.watches == engine.evaluation.signals.watches == []
 
 
 def test_handlers_are_called_by_nobody_else_when_nothing_is_recorded():

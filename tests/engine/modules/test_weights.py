@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from camshaft import Engine, Events, supervised
-from camshaft.engine.modules.weights import exchange, lent, own_weights, pairs_of, twin, weights_of
+from camshaft.engine.modules import exchange, lend, pairs_of, twin, weights_of
 from camshaft.handlers import Checkpoint, Export, checkpoints
 
 
@@ -47,20 +47,22 @@ def test_tied_weights_are_one_and_buffers_that_are_not_saved_count():
 
 
 def test_what_is_lent_is_there_inside_and_all_is_back_afterwards_in_the_same_objects():
+    lent = {}
     model, average = pair()
     before, its, ids = copies(model), copies(average), [id(p) for p in model.parameters()]
-    with lent(model, average):
+    with lend(model, average, lent):
         assert equal(copies(model), its)
     assert equal(copies(model), before)
     assert equal(copies(average), its)
     assert [id(p) for p in model.parameters()] == ids
-    assert own_weights(model) == own_weights(average) == {}
+    assert lent == {}
 
 
 def test_an_exception_inside_puts_all_back():
+    lent = {}
     model, average = pair()
     before, its = copies(model), copies(average)
-    with pytest.raises(ZeroDivisionError), lent(model, average):
+    with pytest.raises(ZeroDivisionError), lend(model, average, lent):
         raise ZeroDivisionError
     assert equal(copies(model), before)
     assert equal(copies(average), its)
@@ -68,16 +70,17 @@ def test_an_exception_inside_puts_all_back():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_meanwhile_everybodys_own_weights_are_known_under_all_their_names(dtype):
+    lent = {}
     model, _ = pair(lambda: Tied().to(dtype))
     average = twin(model)
     for tensor in weights_of(average).values():
         tensor.data.add_(1e-4)  # less than a bfloat16 can tell
     before, its = copies(model), copies(average)
-    with lent(model, average):
-        own = own_weights(model)
+    with lend(model, average, lent):
+        own = lent[model]
         assert set(own) >= model.state_dict().keys()
         assert all(torch.equal(own[name], before[name]) for name in before)
-        held = own_weights(average) or weights_of(average)
+        held = lent[average] or weights_of(average)
         assert all(torch.equal(held[name], its[name]) for name in its)
     assert equal(copies(model), before)
     assert equal(copies(average), its)
@@ -91,25 +94,27 @@ def test_weights_of_16_bits_have_a_twin_of_32():
 
 
 def test_a_graph_recorded_before_is_good_for_its_backward_pass():
+    lent = {}
     model, average = pair(lambda: nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1)))
     expected = copy.deepcopy(model)
     expected(torch.ones(1, 2)).sum().backward()
     loss = model(torch.ones(1, 2)).sum()
-    with lent(model, average):
+    with lend(model, average, lent):
         pass
     loss.backward()
     assert torch.equal(model[0].weight.grad, expected[0].weight.grad)
 
 
 def test_weights_that_are_lent_are_not_lent_again():
+    lent = {}
     (model, average), other = pair(), Tied()
     with (
-        lent(model, average),
+        lend(model, average, lent),
         pytest.raises(RuntimeError, match="lent already"),
-        lent(model, other),
+        lend(model, other, lent),
     ):
         pass
-    with lent(model, other):
+    with lend(model, other, lent):
         pass
 
 
@@ -169,7 +174,7 @@ def test_what_is_written_inside_holds_each_modules_own_weights(tmp_path, backgro
             for each in (checkpoint, export):
                 state.save("inside", by=each)
                 each.save(state)
-            state.saves.clear()
+            state.control.saves.clear()
 
     engine.run([1], max_iterations=1)
     first = checkpoints(tmp_path / "run")[0]

@@ -8,7 +8,13 @@ import numpy
 import torch
 from torch.utils.data import DataLoader
 
-from camshaft.engine.state.generators import capture, generators_of, restore, seed_all
+from camshaft.engine.state import generators
+from camshaft.engine.state.generators import (
+    capture_generators,
+    generators_of,
+    restore_generators,
+    seed_all,
+)
 
 
 def draw(generator=None):
@@ -19,10 +25,10 @@ def draw(generator=None):
 def test_what_was_captured_is_drawn_again():
     generator = torch.Generator().manual_seed(1)
     loader = DataLoader([1, 2], generator=generator)
-    rng = capture(loader)
+    rng = capture_generators(loader)
     expected = draw(generator)
     assert draw(generator) != expected
-    restore(rng, loader)
+    restore_generators(rng, loader)
     assert draw(generator) == expected
 
 
@@ -38,13 +44,13 @@ def test_each_generator_of_a_loader_is_found_once():
 
 
 def test_it_works_where_neither_numpy_nor_torch_is_loaded(tmp_path):
-    source = __import__("camshaft.engine.state.generators").engine.rng.__file__
+    source = generators.__file__
     script = (
         "import sys, random, runpy\n"
         f"rng = runpy.run_path({source!r})\n"
-        "saved = rng['capture']()\n"
+        "saved = rng['capture_generators']()\n"
         "first = random.random()\n"
-        "rng['restore'](saved)\n"
+        "rng['restore_generators'](saved)\n"
         "assert random.random() == first\n"
         "assert 'torch' not in sys.modules and 'numpy' not in sys.modules\n"
     )

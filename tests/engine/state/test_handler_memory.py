@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from camshaft import State
-from camshaft.engine.state.handler_memory import restore, snapshot
+from camshaft.engine.state.handler_memory import dump_memory, load_memory
 
 
 @dataclass
@@ -24,10 +24,10 @@ class Nested:
 def test_dataclasses_and_dicts_go_there_and_back():
     memory = Best(0.5, [1, 2])
     again = Best()
-    restore(again, snapshot(memory))
+    load_memory(again, dump_memory(memory))
     assert again == memory
     table = {"a": 1}
-    restore(table, snapshot({"a": 2, "b": 3}))
+    load_memory(table, dump_memory({"a": 2, "b": 3}))
     assert table == {"a": 2, "b": 3}
 
 
@@ -35,7 +35,7 @@ def test_what_has_a_state_dict_is_loaded_in_place():
     memory = Nested(torch.nn.Linear(1, 1), 3)
     other = Nested(torch.nn.Linear(1, 1))
     average = other.average
-    restore(other, snapshot(memory))
+    load_memory(other, dump_memory(memory))
     assert other.average is average
     assert torch.equal(average.weight, memory.average.weight)
     assert other.steps == 3
@@ -46,17 +46,17 @@ def test_a_dict_may_gain_and_lose_names_and_a_dataclass_may_not():
         ValueError,
         match=r"fields only in the checkpoint: 'when'; fields only in Best: 'seen'$",
     ):
-        restore(Best(), {"value": 0.1, "when": 3})
+        load_memory(Best(), {"value": 0.1, "when": 3})
     with pytest.raises(ValueError, match="only in the checkpoint: none; fields only in Best: 's"):
-        restore(Best(), {"value": 0.1})
+        load_memory(Best(), {"value": 0.1})
     with pytest.raises(ValueError, match="it was saved as a list, not by fields"):
-        restore(Best(), [1])
+        load_memory(Best(), [1])
 
 
 def test_a_memory_that_does_not_fit_is_as_it_was():
     best = Best()
     with pytest.raises(ValueError, match="only in Best"):
-        restore(best, {"value": 0.1})
+        load_memory(best, {"value": 0.1})
     assert best == Best()
 
 
@@ -65,9 +65,9 @@ def test_a_memory_that_holds_the_state_is_refused(kind):
     state = State()
     memory = {"a field": Best(state), "an entry": {"run": state}, "all": state}[kind]
     with pytest.raises(TypeError, match="it holds the State of a run, which holds all memories"):
-        snapshot(memory)
+        dump_memory(memory)
 
 
 def test_what_cannot_be_saved_is_an_error_that_says_what_can():
     with pytest.raises(TypeError, match="needs to be a dataclass, a dict, or have state_dict"):
-        snapshot([1, 2])
+        dump_memory([1, 2])

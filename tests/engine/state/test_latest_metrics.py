@@ -4,20 +4,20 @@ import pickle
 
 import pytest
 
-from camshaft.engine.state.latest_metrics import Readings
+from camshaft.engine.state import LatestMetrics
 
 
 def test_a_metric_that_nothing_produced_is_an_error_that_lists_those_there_are():
-    readings = Readings(loss=1.0, accuracy=0.5)
+    readings = LatestMetrics(loss=1.0, accuracy=0.5)
     with pytest.raises(KeyError, match="no metric 'val/loss' .* there is: 'loss', 'accuracy'"):
         readings["val/loss"]
     with pytest.raises(KeyError, match="none yet"):
-        Readings()["loss"]
+        LatestMetrics()["loss"]
     assert readings.get("val/loss") is None
 
 
 def test_readings_know_what_is_new_however_they_were_written():
-    readings = Readings(loss=1.0)
+    readings = LatestMetrics(loss=1.0)
     seen = readings.writes
     assert readings.since(seen) == {}
     readings["loss"] = 1.0
@@ -30,19 +30,19 @@ def test_readings_know_what_is_new_however_they_were_written():
 
 
 def test_a_metric_that_is_taken_out_is_gone():
-    readings = Readings(loss=1.0)
+    readings = LatestMetrics(loss=1.0)
     assert readings.pop("loss") == 1.0
     assert readings.since(0) == {}
 
 
 def test_readings_can_be_sent_to_another_process():
-    readings = pickle.loads(pickle.dumps(Readings(loss=1.0)))
+    readings = pickle.loads(pickle.dumps(LatestMetrics(loss=1.0)))
     assert readings == {"loss": 1.0}
     assert readings.since(0) == {"loss": 1.0}
 
 
 def test_a_value_of_an_earlier_iteration_is_not_fresh():
-    readings = Readings(loss=1.0)
+    readings = LatestMetrics(loss=1.0)
     assert readings.fresh("loss") == 1.0
     readings.iteration = 7
     with pytest.raises(LookupError, match="'loss' was last written in iteration 0.* iteration 7"):
@@ -54,7 +54,7 @@ def test_a_value_of_an_earlier_iteration_is_not_fresh():
 
 
 def test_no_value_is_new_twice_and_an_old_one_only_where_that_is_allowed():
-    readings = Readings(loss=1.0)
+    readings = LatestMetrics(loss=1.0)
     assert readings.is_new("loss", 0)
     looked_at = readings.written("loss")
     assert not readings.is_new("loss", looked_at)
@@ -70,10 +70,10 @@ def test_no_value_is_new_twice_and_an_old_one_only_where_that_is_allowed():
 
 
 def test_how_old_a_value_is_is_saved_and_of_older_checkpoints_it_is_not_known():
-    readings = Readings(loss=1.0)
+    readings = LatestMetrics(loss=1.0)
     readings.iteration = 3
     saved = readings.state_dict()
-    again = Readings()
+    again = LatestMetrics()
     again.iteration = 3
     again.load_state_dict(saved)
     with pytest.raises(LookupError):
@@ -84,7 +84,7 @@ def test_how_old_a_value_is_is_saved_and_of_older_checkpoints_it_is_not_known():
 
 
 def test_who_looks_before_anything_is_measured_is_told_what_to_do():
-    readings = Readings(loss=1.0)
+    readings = LatestMetrics(loss=1.0)
     with pytest.raises(KeyError, match="there is: 'loss'. If it comes later, look at it when"):
         readings.is_new("val/loss", 0)
     assert not readings.is_new("val/loss", 0, allow_stale=True)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from camshaft import Engine, EventEnum, Events, State
+from camshaft.engine.state import RunControl
 
 
 class Own(EventEnum):
@@ -36,14 +37,17 @@ def test_what_a_handler_remembers_belongs_to_the_run():
     counter = Counter()
     engine = Engine(idle, counter)
     first, second = engine.run("abc", max_epochs=1), engine.run("ab", max_epochs=1)
-    assert first.memory == {"Counter": Tally(3)}
-    assert second.memory == {"Counter": Tally(2)}
+    assert first.memory.saved == {"Counter": Tally(3)}
+    assert second.memory.saved == {"Counter": Tally(2)}
 
 
 def test_two_handlers_of_one_class_remember_apart():
     engine = Engine(idle, Counter(), Counter())
     engine.on(Events.ITERATION_COMPLETED(at=2))(lambda state: state.stop("pause"))
-    assert engine.run("abc", max_epochs=1).memory == {"Counter": Tally(2), "Counter.2": Tally(2)}
+    assert engine.run("abc", max_epochs=1).memory.saved == {
+        "Counter": Tally(2),
+        "Counter.2": Tally(2),
+    }
 
 
 def test_what_has_no_place_in_a_checkpoint_is_kept_apart_and_dropped_at_the_end():
@@ -52,24 +56,24 @@ def test_what_has_no_place_in_a_checkpoint_is_kept_apart_and_dropped_at_the_end(
             engine.on(Events.STARTED)(lambda state: state.recall(self, list, saved=False))
 
     engine, during = Engine(idle, Opener()), []
-    engine.on(Events.COMPLETED)(lambda state: during.append(dict(state.resources)))
+    engine.on(Events.COMPLETED)(lambda state: during.append(dict(state.memory.unsaved)))
     state = engine.run("a", max_epochs=1)
     assert during == [{"Opener": []}]
-    assert (state.memory, state.resources) == ({}, {})
+    assert (state.memory.saved, state.memory.unsaved) == ({}, {})
 
 
 def test_what_a_handler_remembered_with_other_fields_is_an_error_that_names_it():
-    state = State(engine=Engine(idle, counter := Counter()))
-    state.loaded = {"Counter": {"looks": 2}}
+    state = State(control=RunControl(engine=Engine(idle, counter := Counter())))
+    state.memory.loaded = {"Counter": {"looks": 2}}
     with pytest.raises(ValueError, match="^what Counter remembered does not fit") as caught:
         state.recall(counter, Tally)
     assert "'looks'; fields only in Tally: 'calls'" in str(caught.value)
     assert "Checkpoint(..., override=['Counter'])" in str(caught.value)
-    assert (state.memory, state.loaded) == ({}, {"Counter": {"looks": 2}})
+    assert (state.memory.saved, state.memory.loaded) == ({}, {"Counter": {"looks": 2}})
 
 
 def test_a_handler_that_remembers_the_state_itself_is_named():
-    state = State(engine=Engine(idle, counter := Counter()))
+    state = State(control=RunControl(engine=Engine(idle, counter := Counter())))
     state.recall(counter, lambda: {"last": state})
     with pytest.raises(TypeError, match="^what Counter remembers cannot be saved: it holds the S"):
         state.state_dict()
@@ -78,7 +82,7 @@ def test_a_handler_that_remembers_the_state_itself_is_named():
 def test_a_state_says_who_is_attached():
     engine = Engine(idle, Counter(), Counter())
     engine.on(Events.STARTED)(idle_at_start)
-    assert State(engine=engine).state_dict()["handlers"] == [
+    assert State(control=RunControl(engine=engine)).state_dict()["handlers"] == [
         *("Counter", "Counter.2", "idle_at_start")
     ]
     assert engine.has_name("Counter.2.count")
@@ -111,7 +115,7 @@ def test_a_state_is_saved_as_plain_values_and_goes_on_from_them():
     other.run("abcde", max_epochs=3, state=state)
     assert calls + more == expected
     assert (state.iteration, state.epoch) == (end.iteration, end.epoch)
-    assert state.memory["Counter"] == Tally(15)
+    assert state.memory.saved["Counter"] == Tally(15)
     assert state.counts[Own.PING] == 15
 
 
@@ -121,7 +125,7 @@ def test_a_run_that_a_handler_ended_for_good_stays_ended_when_loaded():
     saved = engine.run("abc", max_epochs=1).state_dict()
     state = State()
     state.load_state_dict(saved)
-    assert (state.stop_reason, state.resumable) == ("converged", False)
+    assert (state.stop_reason, state.control.resumable) == ("converged", False)
 
 
 def test_is_last_batch_is_true_where_it_is_known():

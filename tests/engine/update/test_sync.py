@@ -11,7 +11,7 @@ import torch
 from camshaft import Update
 from camshaft.engine.update.sync import Sync
 
-SCRIPT = Path(__file__).parents[1] / "distributed" / "updates_on_ranks.py"
+SCRIPT = Path(__file__).parents[2] / "distributed" / "updates_on_ranks.py"
 
 
 def test_a_model_on_one_rank_has_nothing_to_average():

@@ -350,7 +350,7 @@ def test_a_micro_batch_without_a_loss_takes_its_place_and_counts_for_nothing(ski
     assert gradients == [sum(values[i] for i in own) / len(own) for own in windows if own]
     assert (state.step, state.iteration) == (len(gradients), 5)
     assert state.counts[Events.STEP_SKIPPED] == 0
-    assert not state.windows
+    assert not state.step_under_way.windows
 
 
 def test_a_batch_without_a_loss_makes_no_step_where_nothing_is_accumulated():

@@ -44,22 +44,22 @@ def test_a_step_is_the_mean_over_what_its_window_held(losses, accumulate, weight
     ]
     assert gradients == pytest.approx(expected, rel=1e-12)
     assert state.step == len(expected)
-    assert not state.windows
+    assert not state.step_under_way.windows
 
 
 def test_a_copy_puts_back_counts_and_gradients_as_often_as_asked():
     weight, update = make(accumulate=4)
     state = State(iteration=1)
     update(state, 2 * weight)
-    put_back = state.windows[id(update)].copied()
+    put_back = state.step_under_way.windows[id(update)].copied()
     for _ in range(2):
         update(state, 100 * weight)
         assert weight.grad.item() == 102.0
-        state.windows[id(update)] = put_back()
+        state.step_under_way.windows[id(update)] = put_back()
         assert weight.grad.item() == 2.0
-        assert state.windows[id(update)].calls == 1
+        assert state.step_under_way.windows[id(update)].calls == 1
     update(state, 4 * weight)
-    assert (weight.grad.item(), state.windows[id(update)].count) == (6.0, 2)
+    assert (weight.grad.item(), state.step_under_way.windows[id(update)].count) == (6.0, 2)
 
 
 def test_a_window_keeps_the_scale_that_it_began_with():

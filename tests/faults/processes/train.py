@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 from torchmetrics.classification import MulticlassAccuracy
 
 from camshaft import Events, supervised
-from camshaft.engine.state.generators import capture
+from camshaft.engine.state.generators import capture_generators
 from camshaft.handlers import (
     CSV,
     Checkpoint,
@@ -123,13 +123,15 @@ def board(directory):
 
 def spoil(what, state, optimizer, scheduler):
     """Change one part of a run that was resumed, as if it had not been saved."""
-    memory = state.memory | state.loaded
+    memory = state.memory.saved | state.memory.loaded
     {
-        "python": lambda: setattr(state.position.left, "python", capture().python),
-        "numpy": lambda: setattr(state.position.left, "numpy", capture().numpy),
-        "torch": lambda: setattr(state.position.left, "torch", capture().torch),
-        "worker seed": lambda: setattr(state.position, "seed", 1),
-        "pass": lambda: setattr(state.position, "rng", capture()),
+        "python": lambda: setattr(
+            state.control.position.left, "python", capture_generators().python
+        ),
+        "numpy": lambda: setattr(state.control.position.left, "numpy", capture_generators().numpy),
+        "torch": lambda: setattr(state.control.position.left, "torch", capture_generators().torch),
+        "worker seed": lambda: setattr(state.control.position, "seed", 1),
+        "pass": lambda: setattr(state.control.position, "rng", capture_generators()),
         "momentum": lambda: [s["momentum_buffer"].zero_() for s in optimizer.state.values()],
         "schedule": lambda: setattr(scheduler, "last_epoch", 0),
         "average": lambda: memory["WeightAverage"].update(weights={}),

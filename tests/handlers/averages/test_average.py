@@ -117,7 +117,7 @@ def test_only_performed_steps_count_and_a_trigger_chooses_among_them():
         engine.on(when)(lambda state, name=name: calls.append((name, state.iteration)))
     state = engine.run([1.0, 1.0, float("inf"), 1.0, 1.0, 1.0], max_epochs=1)
     assert calls == [("each", 2), ("each", 6), ("late", 6)]
-    assert {n: m.count for n, m in state.memory.items() if n[:3] == "EMA"} == {
+    assert {n: m.count for n, m in state.memory.saved.items() if n[:3] == "EMA"} == {
         "EMA(each)": 2,
         "EMA(late)": 1,
     }

@@ -111,7 +111,7 @@ class Script:
             "optimizer": self.optimizer.state_dict(),
             "counts": (self.state.iteration, self.state.step, self.state.epoch),
             "metrics": dict(self.state.metrics),
-            "memory": self.state.memory.get("Diary"),
+            "memory": self.state.memory.saved.get("Diary"),
             "next": (torch.rand(3), random.random(), np.random.rand()),
         }
 
@@ -486,7 +486,7 @@ def test_a_handler_that_is_new_in_the_script_starts_with_an_empty_memory(tmp_pat
     engine.on(Events.ITERATION_COMPLETED)(lambda state: state.metrics.update(loss=torch.ones(())))
     engine.add(Diary())
     state = engine.run("ab", max_epochs=2)
-    assert len(state.memory["Diary"].losses) == 2
+    assert len(state.memory.saved["Diary"].losses) == 2
 
 
 def test_a_handler_is_a_value_that_knows_no_run(tmp_path):

@@ -59,7 +59,7 @@ def test_a_logger_is_of_rank_0_alone(tmp_path):
 def test_what_no_logger_shows_stays_where_it_is(tmp_path):
     engine = Engine(lambda state, batch: state.metrics.update(thing=object()))
     engine.add(Logger(Board, when=EACH))
-    assert engine.run([1], max_epochs=1).memory["Logger(Board)"].number == 0
+    assert engine.run([1], max_epochs=1).memory.saved["Logger(Board)"].number == 0
 
 
 @pytest.mark.parametrize("kind", [JSONLines, CSV])

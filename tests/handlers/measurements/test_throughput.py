@@ -104,7 +104,7 @@ def test_flops_are_counted_in_the_first_iteration_and_training_is_the_same():
     handler = Throughput(flops="measure", peak_flops=1e9)
     measured = build(handler)
     state = measured.run(PAIRS, max_epochs=2)
-    assert state.memory["Throughput"].per_sample == PER_SAMPLE
+    assert state.memory.saved["Throughput"].per_sample == PER_SAMPLE
     samples, flops = state.metrics["samples_per_second"], state.metrics["flops_per_second"]
     assert flops == pytest.approx(samples * PER_SAMPLE)
     assert state.metrics["mfu"] == flops / 1e9

@@ -291,7 +291,7 @@ def test_arguments_are_checked_in_the_first_batch_of_a_run_only():
     engine = build(Metrics({"accuracy": metric}))
     looks = []
     engine.on(Events.ITERATION_COMPLETED)(
-        lambda state: looks.append(state.memory["Metrics"].metrics["accuracy"].validate_args)
+        lambda state: looks.append(state.memory.saved["Metrics"].metrics["accuracy"].validate_args)
     )
     engine.run(batches(5, 3), max_epochs=1)
     assert looks == [False, False]

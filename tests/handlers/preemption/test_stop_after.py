@@ -38,7 +38,7 @@ def engine(clock, *handlers, takes=10.0):
 def test_a_run_is_over_when_the_time_is(clock):
     state = engine(clock, StopAfter(seconds=35)).run(range(9), max_epochs=3)
     assert (state.iteration, state.stop_reason) == (4, "35 seconds are over")
-    assert state.resumable
+    assert state.control.resumable
 
 
 def test_one_that_is_faster_never_notices(clock):
@@ -83,8 +83,10 @@ def test_time_before_the_first_batch_counts_from_the_call_of_run(clock):
 
 def test_an_open_window_is_closed_first(clock, tmp_path):
     trainer = engine(clock, StopAfter(seconds=35), Checkpoint(tmp_path))
-    trainer.on(Events.ITERATION_STARTED(at=3))(lambda state: state.windows.update({0: None}))
-    trainer.on(Events.ITERATION_COMPLETED(at=6))(lambda state: state.windows.clear())
+    trainer.on(Events.ITERATION_STARTED(at=3))(
+        lambda state: state.step_under_way.windows.update({0: None})
+    )
+    trainer.on(Events.ITERATION_COMPLETED(at=6))(lambda state: state.step_under_way.windows.clear())
     assert trainer.run(range(9), max_epochs=1).iteration == 6
     assert [each.manifest.iteration for each in checkpoints(tmp_path)] == [6]
     assert checkpoints(tmp_path)[0].manifest.reason == "35 seconds are over"

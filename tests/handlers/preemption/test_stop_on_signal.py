@@ -181,7 +181,7 @@ def test_the_exit_comes_after_everybody_had_a_turn():
 
 def test_one_may_have_run_return_instead():
     state = Engine(kill, StopOnSignal(exit=False)).run("abc", max_epochs=1)
-    assert (state.iteration, state.stop_reason, state.resumable) == (1, "SIGTERM", True)
+    assert (state.iteration, state.stop_reason, state.control.resumable) == (1, "SIGTERM", True)
     assert Engine(lambda state, batch: None).run("abc", state=state).iteration == 3
 
 

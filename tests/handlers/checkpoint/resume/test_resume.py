@@ -344,7 +344,7 @@ def test_a_handler_that_is_gone_can_be_left_out_and_stays_out(tmp_path):
     scoring(tmp_path, SCORES, "worse", stop_at=3).run("ab", max_epochs=9)
     gone = {"resume": True, "override": ["EarlyStopping(worse)"]}
     state = scoring(tmp_path, SCORES, stop_at=5, **gone).run("ab", max_epochs=9)
-    assert "EarlyStopping(worse)" not in state.loaded
+    assert "EarlyStopping(worse)" not in state.memory.loaded
     assert scoring(tmp_path, SCORES, **gone).run("ab", max_epochs=7).epoch == 7  # the line stays
     assert scoring(tmp_path, SCORES, resume=True).run("ab", max_epochs=9).epoch == 9
 
@@ -410,7 +410,7 @@ def test_what_a_handler_remembers_with_other_fields_is_an_error_by_name(tmp_path
         resumed(tmp_path, Diary(lambda state: Looked())).run(10)
     assert "only in the checkpoint: 'losses'; fields only in Looked: 'scores'" in str(caught.value)
     script = resumed(tmp_path, Diary(lambda state: Looked()), override=["Diary"]).run(10)
-    assert script.state.memory["Diary"] == Looked()
+    assert script.state.memory.saved["Diary"] == Looked()
 
 
 def test_a_memory_that_holds_the_state_is_told_of_by_the_handler(tmp_path):
@@ -428,7 +428,7 @@ import torch
 import torch.distributed as distributed
 from torch import nn
 from camshaft import Engine, Events
-from camshaft.engine.ranks import on_rank
+from camshaft import on_rank
 from camshaft.handlers import EarlyStopping, JSONLines
 from camshaft.handlers.checkpoint import Checkpoint
 

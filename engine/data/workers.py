@@ -1,0 +1,112 @@
+"""The workers of a loader: new seeds for each batch, and signals left to the main process."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from threading import Thread
+from typing import Any
+
+from torch.utils.data import DataLoader, get_worker_info
+
+from ..state import seed_all
+
+STOPPING = tuple(
+    getattr(signal, name)
+    for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2")
+    if hasattr(signal, name)
+)
+"""The signals that ask a job to end."""
+
+
+class Seeded:
+    """A data set in a worker, which seeds the random generators before each batch."""
+
+    def __init__(self, dataset: Any) -> None:
+        """Read from `dataset`."""
+        self.dataset = dataset
+
+    def __getitems__(self, batch: tuple[int, list[Any]]) -> list[Any]:
+        """The samples of a batch."""
+        seed, indices = batch
+        seed_all(seed)
+        if getattr(self.dataset, "__getitems__", None):
+            return self.dataset.__getitems__(indices)  # type: ignore[no-any-return]
+        return [self.dataset[index] for index in indices]
+
+    def __getitem__(self, one: tuple[int, Any]) -> Any:
+        """One sample, of a loader that makes no batches."""
+        seed, index = one
+        seed_all(seed)
+        return self.dataset[index]
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """Prepares a worker before its first batch: a `worker_init_fn`.
+
+    A signal to the process group also reaches the workers. They leave it to the main process,
+    since a dead worker would end the run before it can save.
+    """
+
+    own: Callable[[int], object] | None
+    """The user's `worker_init_fn`, which sees the user's own data set."""
+    caught: frozenset[int]
+    """The signals that the main process handles; a forked worker is born with them blocked."""
+
+    def __call__(self, worker: int) -> None:
+        """Give up the signals, then call the user's function."""
+        for number in self.caught - {signal.SIGTERM}:
+            signal.signal(number, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, self.caught - {signal.SIGTERM})
+        if signal.SIGTERM in self.caught:
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # in a spawned worker
+            Thread(target=_end_with_parent, daemon=True).start()
+        info = get_worker_info()
+        if info is not None and isinstance(info.dataset, Seeded):
+            object.__setattr__(
+                info, "dataset", info.dataset.dataset
+            )  # since its own __setattr__ refuses
+        if self.own is not None:
+            self.own(worker)
+
+
+def _end_with_parent() -> None:
+    """End this worker when its parent sends SIGTERM; ignore SIGTERM from other processes."""
+    # With a fork server, this is not the process that forked the worker.
+    parent = multiprocessing.parent_process()
+    while parent is not None and signal.sigwaitinfo({signal.SIGTERM}).si_pid != parent.pid:
+        pass
+    os._exit(0)
+
+
+def is_forked(data: DataLoader[Any]) -> bool:
+    """True if the workers of this loader are forked."""
+    context: Any = data.multiprocessing_context or multiprocessing
+    return context.get_start_method() == "fork"  # type: ignore[no-any-return]
+
+
+@contextmanager
+def blocked(signals: frozenset[int]) -> Generator[None]:
+    """Block signals meanwhile, so that processes started here are never without a handler."""
+    if not signals:
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def caught_signals() -> frozenset[int]:
+    """The stopping signals for which this process has its own handler."""
+    if not hasattr(signal, "sigwaitinfo"):  # on macOS a process cannot find out who sent a signal
+        return frozenset()
+    handlers = {number: signal.getsignal(number) for number in STOPPING}
+    usual = signal.default_int_handler
+    return frozenset(n for n, each in handlers.items() if callable(each) and each is not usual)

@@ -1,0 +1,15 @@
+from .activations import checkpoint_activations as checkpoint_activations
+from .evaluation import untouched as untouched
+from .evaluation import using as using
+from .weights import buffers_in_training as buffers_in_training
+from .weights import exchange as exchange
+from .weights import lend as lend
+from .weights import pairs_of as pairs_of
+from .weights import put as put
+from .weights import twin as twin
+from .weights import weights_of as weights_of
+from .wrappers import HIDDEN as HIDDEN
+from .wrappers import inside as inside
+from .wrappers import plain_names as plain_names
+from .wrappers import uncompiled as uncompiled
+from .wrappers import unwrap as unwrap

@@ -1,0 +1,167 @@
+"""What only the loop, the data and the checkpoint need of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from ..events import EventEnum
+from .data_position import Position
+
+SAVED = ("in_epoch", "epoch_began", "epoch_stopped", "resumable")
+
+
+class RunningEngine(Protocol):
+    """What a state and its handlers may ask of the engine that runs it; `Engine` has all of it."""
+
+    @property
+    def objects(self) -> dict[str, Any]:
+        """What the run changes, by name: models, optimizers, schedules."""
+        ...
+
+    @property
+    def handlers(self) -> Mapping[str, Any]:
+        """The attached handlers, by name."""
+        ...
+
+    @property
+    def attached(self) -> list[str]:
+        """The names of all handlers and of the functions attached by `on`."""
+        ...
+
+    @property
+    def lent(self) -> Mapping[Any, Mapping[str, Any]]:
+        """Where each module's own weights are while it holds another one's."""
+        ...
+
+    def name_of(self, handler: object, /) -> str:
+        """The name of an attached handler."""
+        ...
+
+    def has_name(self, name: str, /) -> bool:
+        """True if something attached has this name."""
+        ...
+
+    def signal(self, event: EventEnum, /) -> Any:
+        """The blinker signal of an event."""
+        ...
+
+    def has_handlers(self, event: EventEnum, /) -> bool:
+        """True if anything is attached to the event."""
+        ...
+
+    def watching(self, watch: Any, /) -> AbstractContextManager[None]:
+        """Within a `with` block, call what `watch` makes of each handler in its place."""
+        ...
+
+    def describe(self) -> Any:
+        """Every moment, its handlers and their triggers."""
+        ...
+
+    def evaluate(
+        self,
+        data: Iterable[Any],
+        *,
+        epoch_length: int | None = None,
+        weights: str | Mapping[str, str] | None = None,
+        seed: int | None = None,
+        name: str = "",
+        parent: Any = None,
+    ) -> Any:
+        """Run one epoch of evaluation; return its state."""
+        ...
+
+
+class DueMoment(Protocol):
+    """One event of a run, with the smallest count at which a handler is due."""
+
+    due: int
+
+    def fire(self, state: Any, count: int, /) -> None:
+        """Call the handlers that are due at this count."""
+
+
+class Counts(dict[EventEnum, int]):
+    """How often events were fired; loaded counts are known by name until their event fires."""
+
+    def __init__(self) -> None:
+        """Start with no event."""
+        super().__init__()
+        self._loaded: dict[str, int] = {}
+
+    def __missing__(self, event: EventEnum) -> int:
+        """Start at the loaded count, or at 0."""
+        if not isinstance(event, EventEnum):
+            raise TypeError(
+                f"state.fire({event!r}): needs an event of your own, a member of a class derived "
+                "from EventEnum"
+            )
+        self[event] = count = self._loaded.pop(repr(event), 0)
+        return count
+
+    def state_dict(self) -> dict[str, int]:
+        """The counts, by the events' names."""
+        return self._loaded | {repr(event): count for event, count in self.items()}
+
+    def load_state_dict(self, saved: dict[str, int]) -> None:
+        """Continue from saved counts."""
+        self.clear()
+        self._loaded = dict(saved)
+
+
+@dataclass(slots=True, eq=False)
+class RunControl:
+    """Where a run is inside its epoch, what it was asked to do, and who runs it."""
+
+    in_epoch: bool = False
+    """True between EPOCH_STARTED and the end of the epoch's data."""
+    epoch_began: int = 0
+    """The last iteration before this epoch."""
+    epoch_stopped: bool = False
+    """True once `stop_epoch` was called in this epoch."""
+    resumable: bool = True
+    """False once a handler has ended the run for good."""
+    has_requests: bool = False
+    """True if a save or a stop waits for the next commit point."""
+    saves: list[tuple[str, object | None]] = field(default_factory=list)
+    """The saves asked for since the last commit point: the reason, and the handler to write."""
+    counts: Counts = field(default_factory=Counts)
+    """How often each event that counts its own occurrences was fired."""
+    error: BaseException | None = None
+    """The exception that ends the run."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """The settings of optimizers and schedules in the script that began this run, by name."""
+    position: Position | None = None
+    """The position in the data."""
+    data: object = None
+    """The data that the run reads, while it reads."""
+    max_batches: int | None = None
+    """The largest number of batches of each pass, in a trial run."""
+    outer: Any = None
+    """The state of the run inside which this one is under way."""
+    engine: RunningEngine | None = None
+    """The engine, while it runs."""
+    moments: Mapping[EventEnum, DueMoment] | None = None
+    """The moments of this run by event, while it runs."""
+    began: float = 0.0
+    """When `run` was called, by `time.monotonic`."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint holds of it, as plain values."""
+        return {
+            **{name: getattr(self, name) for name in SAVED},
+            "counts": self.counts.state_dict(),
+            "position": None if self.position is None else self.position.state_dict(),
+            "settings": dict(self.settings),
+        }
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Continue from what `state_dict` gave."""
+        for name in SAVED:
+            setattr(self, name, saved[name])
+        self.has_requests = self.epoch_stopped
+        self.counts.load_state_dict(saved["counts"])
+        self.position = None if saved["position"] is None else Position.of(saved["position"])
+        self.settings = dict(saved["settings"])
