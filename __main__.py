@@ -106,3 +106,7 @@ def _parser() -> argparse.ArgumentParser:
     each = add("watch", watch, text, run, several=True)
     each.add_argument("--port", type=int, default=0, help="by default one that is free")
     return parser
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

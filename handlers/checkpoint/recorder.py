@@ -126,9 +126,8 @@ class Recorder:
             state: The run.
             of_all: True if the handler is also meant by `state.save("why")` without `by=`.
         """
-        asked = (
-            why for why, by in state.control.saves if by is self.handler or (of_all and by is None)
-        )
+        meant = [self.handler, None] if of_all else [self.handler]
+        asked = (why for why, by in state.control.saves if any(by is each for each in meant))
         if reason := ", ".join(dict.fromkeys(asked)):
             self.open()
             self._warn_of_missing(state)

@@ -13,9 +13,7 @@ from torch import Tensor
 from torch.optim import LBFGS, Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from ....engine.state.data_position import Position
-from ....engine.state.generators import Rng
-from ....engine.state.state import State
+from ....engine.state import Position, Rng, State
 
 FREE_SHAPES = (LBFGS, getattr(torch.optim, "Adafactor", LBFGS))
 """Torch's optimizers with states of other shapes than the parameters."""

@@ -260,6 +260,7 @@ import torch
 from torch import nn
 from camshaft import Engine, Events
 from camshaft.handlers import Checkpoint
+from camshaft.handlers.checkpoint import background
 
 background.FIRST_WAIT = 0.001
 engine = Engine(lambda state, batch: None, objects={"model": nn.Linear(1000, 1000)})
