@@ -157,10 +157,10 @@ class Recorder:
         Raises:
             OSError: The save before could not be written.
         """
-        self.wait()
-        files = streamed(snapshot) if self._staging is None else self._staging.copy(snapshot)
         directory, keep, spared = self.directory, self.keep, self.spared
         manifest = _manifest(state, reason, keep)
+        self.wait()
+        files = streamed(snapshot) if self._staging is None else self._staging.copy(snapshot)
 
         def save() -> None:
             if only_claimed and not is_claimed(directory, keep, manifest):

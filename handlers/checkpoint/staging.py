@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor
 
-from .directory import Payload
-from .format import TENSORS, TREE, layout, text_of
+from .format import TENSORS, TREE, Payload, layout, text_of
 from .snapshot import Snapshot
 
 

@@ -3,12 +3,12 @@
 Importing this room imports no torch.
 """
 
-from .catalogue import LATEST, Checkpoints, checkpoints, scan, verified_at
-from .files import Payload, make_directory, regular, sweep
+from .catalogue import Checkpoints, checkpoints, verified_at
+from .files import make_directory, regular, sweep
 from .lock import locked
 from .look import Claims, Finding, NoCheckpointError, is_checkpoint, look
-from .read import Saved, compare_sizes, read_checkpoint, saved_at, verify_files
-from .write import drop, drop_unclaimed, is_claimed, write_checkpoint
+from .read import Saved, compare_sizes, read_checkpoint, saved_at, scan, verify_files
+from .write import LATEST, drop, drop_unclaimed, is_claimed, write_checkpoint
 
 __all__ = [
     "LATEST",
@@ -16,7 +16,6 @@ __all__ = [
     "Claims",
     "Finding",
     "NoCheckpointError",
-    "Payload",
     "Saved",
     "checkpoints",
     "compare_sizes",

@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import Literal
 
 from ..format import Best, BrokenCheckpoint, best, keep_of
-from .read import NAME, Saved, saved_at, verify_files
+from .read import Saved, saved_at, scan, verify_files
 
 logger = logging.getLogger("camshaft")
-
-LATEST = "LATEST"
 
 
 class Checkpoints(list[Saved]):
@@ -111,22 +109,6 @@ def checkpoints(directory: str | Path) -> Checkpoints:
     True
     """
     return Checkpoints(directory)
-
-
-def scan(directory: Path) -> tuple[list[Saved], dict[str, str]]:
-    """The checkpoints in the order of writing; and the broken ones by name, with the reasons.
-
-    Only manifests are read.
-    """
-    found: list[Saved] = []
-    broken: dict[str, str] = {}
-    names = sorted(path.name for path in directory.iterdir()) if directory.is_dir() else []
-    for name in filter(NAME.fullmatch, names):
-        try:
-            found.append(saved_at(directory / name))
-        except BrokenCheckpoint as error:
-            broken[name] = error.reason
-    return sorted(found, key=lambda each: each.manifest.number), broken
 
 
 def verified_at(path: Path) -> Saved:

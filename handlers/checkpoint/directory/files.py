@@ -7,33 +7,19 @@ import os
 import re
 import stat
 import zlib
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Collection, Generator
 from concurrent.futures import Executor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from shutil import disk_usage, rmtree
 from typing import BinaryIO
 from uuid import uuid4
 
-from ..format import Checksums
+from ..format import Checksums, Payload
 
 CHUNK = 16 * 2**20
 REGULAR_ONLY = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 LEFTOVER = re.compile(r"\.(tmp|del)-(iteration-\d+(\.\d+)?|LATEST)-[0-9a-f]{32}")
-
-
-@dataclass(frozen=True)
-class Payload:
-    """The bytes to write to a file; each call of `pieces` gives them again, for a new attempt."""
-
-    size: int
-    pieces: Callable[[], Iterable[memoryview]]
-
-    @classmethod
-    def of(cls, content: bytes | memoryview) -> Payload:
-        """All bytes in one piece."""
-        return cls(len(content), lambda: [memoryview(content)])
 
 
 class RunningChecksums:
@@ -131,6 +117,11 @@ def size_of(path: Path) -> int:
     if not stat.S_ISREG(status.st_mode):
         raise OSError(f"{path.name} is not a regular file")
     return status.st_size
+
+
+def foreign_files(directory: Path, known: Collection[str]) -> list[str]:
+    """The names in a directory besides the known ones."""
+    return sorted(path.name for path in directory.iterdir() if path.name not in known)
 
 
 def synchronise(path: Path) -> None:

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..format import MANIFEST, BrokenCheckpoint, Keep, keep_of
-from .catalogue import scan
-from .read import NAME, Saved, compare_sizes, saved_at, verify_files
+from .read import NAME, Saved, compare_sizes, saved_at, scan, verify_files
 
 
 class NoCheckpointError(FileNotFoundError):

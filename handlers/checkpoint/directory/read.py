@@ -7,16 +7,12 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from safetensors import safe_open
-
 from ..format import (
-    DTYPES,
-    LARGEST_HEADER,
     LARGEST_TEXT,
     MANIFEST,
     TENSORS,
@@ -27,7 +23,8 @@ from ..format import (
     reading,
     tree_of,
 )
-from .files import CHUNK, checksums_of, regular, size_of
+from .files import CHUNK, checksums_of, foreign_files, regular, size_of
+from .tensor_file import TensorFile
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,8 +32,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("camshaft")
 
 NAME = re.compile(r"iteration-\d{10,}(\.\d+)?")
-MAPPED = 4 * 2**20
-"""Bytes of tensors that are read before their file is opened anew."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +100,27 @@ def saved_at(path: Path) -> Saved:
     return Saved(path, manifest)
 
 
+def scan(directory: Path) -> tuple[list[Saved], dict[str, str]]:
+    """The checkpoints in the order of writing; and the broken ones by name, with the reasons.
+
+    Only manifests are read.
+    """
+    found: list[Saved] = []
+    broken: dict[str, str] = {}
+    names = sorted(path.name for path in directory.iterdir()) if directory.is_dir() else []
+    for name in filter(NAME.fullmatch, names):
+        try:
+            found.append(saved_at(directory / name))
+        except BrokenCheckpoint as error:
+            broken[name] = error.reason
+    return sorted(found, key=lambda each: each.manifest.number), broken
+
+
+def next_number(directory: Path) -> int:
+    """The number of the next checkpoint: one more than the largest."""
+    return 1 + max((each.manifest.number for each in scan(directory)[0]), default=0)
+
+
 def compare_sizes(saved: Saved) -> None:
     """Check that every file is there and has its size, which takes no time.
 
@@ -133,14 +149,8 @@ def verify_files(saved: Saved, files: Iterable[str] | None = None) -> None:
         with reading(saved.path, name):
             if checksums_of(saved.path / name) != saved.manifest.files[name]:
                 raise ValueError(f"is damaged: its checksum is not the one in {MANIFEST}")
-    if foreign := foreign_files(saved):
+    if foreign := foreign_files(saved.path, {MANIFEST, *saved.manifest.files}):
         logger.warning("%s holds files that no checkpoint has: %s", saved.path, foreign)
-
-
-def foreign_files(saved: Saved) -> list[str]:
-    """The names of files that the checkpoint does not list."""
-    known = {MANIFEST, *saved.manifest.files}
-    return sorted(path.name for path in saved.path.iterdir() if path.name not in known)
 
 
 def read_checkpoint(saved: Saved) -> tuple[Any, dict[str, Mapping[str, Tensor]]]:
@@ -178,44 +188,6 @@ def read_objects(saved: Saved, only: str | None = None) -> dict[str, Any]:
         verify_files(saved, files.values())
         tensors = {name: TensorFile(saved.path / file) for name, file in files.items()}
         return {n: decode(each["content"], tensors[each["file"]]) for n, each in chosen.items()}
-
-
-class TensorFile(Mapping[str, "Tensor"]):
-    """The tensors of a file; each is read when it is looked up, and not kept.
-
-    So a model is loaded weight by weight, without a second model in memory.
-    """
-
-    def __init__(self, path: Path) -> None:
-        """Open the file; it stays open as long as this mapping lives."""
-        with regular(path) as file:
-            size = int.from_bytes(file.read(8), "little")
-        if size > LARGEST_HEADER:
-            raise ValueError(f"has a header of {size} bytes; at most {LARGEST_HEADER} are read")
-        self._path = path
-        self._open()
-        self._names = list(self._file.keys())
-
-    def __getitem__(self, name: str) -> Tensor:
-        """A new tensor with the values in the file."""
-        if self._mapped > MAPPED:
-            self._open()
-        tensor: Tensor = self._file.get_tensor(name)
-        if str(tensor.dtype) not in DTYPES:
-            raise ValueError(f"has a tensor of {tensor.dtype}: {name!r}")
-        self._mapped += tensor.nbytes
-        return tensor.clone()  # the tensor itself is a view of the mapped file
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    def _open(self) -> None:
-        # The pages of a mapped file count as this process's memory until the file is closed.
-        self._file: Any = safe_open(self._path, "pt")
-        self._mapped = 0
 
 
 def _tree(saved: Saved) -> Any:

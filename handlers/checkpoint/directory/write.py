@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -11,20 +11,21 @@ from itertools import count
 from pathlib import Path
 from shutil import disk_usage
 
-from ..format import MANIFEST, Keep, Manifest
-from .catalogue import LATEST, scan
+from ..format import MANIFEST, Keep, Manifest, Payload
 from .files import (
-    Payload,
     appearing,
+    foreign_files,
     make_directory,
     need_space,
     synchronise,
     vanish,
     write_file,
 )
-from .read import Saved, foreign_files
+from .read import Saved, next_number, scan
 
 logger = logging.getLogger("camshaft")
+
+LATEST = "LATEST"
 
 
 def write_checkpoint(directory: Path, payloads: Mapping[str, Payload], manifest: Manifest) -> Saved:
@@ -35,11 +36,11 @@ def write_checkpoint(directory: Path, payloads: Mapping[str, Payload], manifest:
     """
     place = _unused_path(directory, manifest.iteration)
     try:
+        number = next_number(directory)
         make_directory(directory)
         need_space(directory, sum(payload.size for payload in payloads.values()))
         with appearing(place) as temporary:
             temporary.mkdir()
-            number = _next_number(each.manifest for each in scan(directory)[0])
             with ThreadPoolExecutor(1, "camshaft-checksums") as helper:
                 files = {
                     name: write_file(temporary / name, payload, helper)
@@ -56,9 +57,8 @@ def write_checkpoint(directory: Path, payloads: Mapping[str, Payload], manifest:
 
 def is_claimed(directory: Path, keep: Keep, manifest: Manifest) -> bool:
     """True if a claim would keep a checkpoint with this manifest, were it written now."""
-    found = [each.manifest for each in scan(directory)[0]]
-    new = replace(manifest, number=_next_number(found))
-    return new.number in keep.claimed([*found, new])
+    new = replace(manifest, number=next_number(directory))
+    return new.number in keep.claimed([*(each.manifest for each in scan(directory)[0]), new])
 
 
 def drop_unclaimed(
@@ -78,7 +78,7 @@ def drop(saved: Saved) -> bool:
     A checkpoint with files that Camshaft did not write stays.
     """
     try:
-        if foreign := foreign_files(saved):
+        if foreign := foreign_files(saved.path, {MANIFEST, *saved.manifest.files}):
             raise OSError(f"it holds files that are not Camshaft's: {foreign}; move them away")
         vanish(saved.path)
     except OSError as error:
@@ -94,10 +94,6 @@ def _note_latest(place: Path) -> None:
             temporary.write_text(f"{place.name}\n")
     except OSError as error:
         logger.warning("%s is saved, but %s does not say so: %s", place, LATEST, error)
-
-
-def _next_number(found: Iterable[Manifest]) -> int:
-    return 1 + max((manifest.number for manifest in found), default=0)
 
 
 def _failure(place: Path, error: OSError) -> OSError:

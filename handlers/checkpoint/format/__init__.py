@@ -15,7 +15,7 @@ from .manifest import (
 )
 from .retention import Best, Keep, best, every, keep_of, latest
 from .strict_json import LARGEST_TEXT, text_of, tree_of
-from .tensors import DTYPES, LARGEST_HEADER, TensorInfo, layout, tensors_in
+from .tensors import DTYPES, LARGEST_HEADER, Payload, TensorInfo, layout, tensors_in
 
 __all__ = [
     "DTYPES",
@@ -33,6 +33,7 @@ __all__ = [
     "Encoder",
     "Keep",
     "Manifest",
+    "Payload",
     "TensorInfo",
     "best",
     "decode",

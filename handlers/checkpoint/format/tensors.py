@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -33,6 +33,19 @@ DTYPES = {
 ALIGNMENT = 64
 LARGEST_HEADER = 16 * 2**20
 """Bytes of the header that lists the tensors: each takes a hundred or two."""
+
+
+@dataclass(frozen=True)
+class Payload:
+    """The bytes to write to a file; each call of `pieces` gives them again, for a new attempt."""
+
+    size: int
+    pieces: Callable[[], Iterable[memoryview]]
+
+    @classmethod
+    def of(cls, content: bytes | memoryview) -> Payload:
+        """All bytes in one piece."""
+        return cls(len(content), lambda: [memoryview(content)])
 
 
 @dataclass(frozen=True)
