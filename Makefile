@@ -3,19 +3,23 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-# The editable install links module by module, so it is renewed when one comes or goes.
-MODULES := $(sort $(wildcard *.py) $(shell find engine handlers -type f -not -name '*.pyc'))
-KEY := $(shell { echo $(MODULES); cat pyproject.toml constraints.txt; } | cksum | cut -d' ' -f1)
-INSTALL = $(BIN)/pip install --quiet --constraint constraints.txt \
-	--config-settings editable_mode=strict --editable
+# The editable install links file by file, so it is renewed when a file comes or goes.
+FILES := $(sort $(wildcard *.py *.pyi) $(shell find engine handlers -type f -not -name '*.pyc'))
+KEY := $(shell { echo $(FILES); cat pyproject.toml constraints.txt; } | cksum | cut -d' ' -f1)
+# Without --no-compile, pip spends most of its time on modules that nobody imports.
+INSTALL = $(BIN)/pip install --quiet --no-compile --constraint constraints.txt
+EDITABLE = $(INSTALL) --config-settings editable_mode=strict --editable
 
 .PHONY: help demo test lint bench picture browser soak clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile
 
-demo: .venv/dev-$(KEY)  ## train a digits classifier, a few seconds on a CPU
+demo: .venv/demo-$(KEY)  ## train a digits classifier, a few seconds on a CPU
 	$(BIN)/python examples/digits.py
+	@$(BIN)/camshaft report runs/digits --output runs/digits/report.html
+	@echo 'Open runs/digits/report.html in a browser: curves, timeline and checkpoints of this run.'
+	@echo 'TensorBoard: $(BIN)/pip install tensorboard; $(BIN)/tensorboard --logdir runs/digits'
 
 test: .venv/dev-$(KEY)  ## run the tests
 	$(BIN)/pytest
@@ -50,13 +54,20 @@ clean:  ## remove what these targets made
 	% sys.version_info[:2])'
 	$(PYTHON) -m venv .venv
 
-# The tests use timm's schedulers, not its models and the torchvision that they need.
-.venv/dev-$(KEY): | .venv/bin/pip
-	$(INSTALL) ".[dev]"
-	$(BIN)/pip install --quiet --constraint constraints.txt --no-deps timm
-	@rm -f .venv/dev-* .venv/bench-*
+.venv/demo-$(KEY): | .venv/bin/pip
+	$(EDITABLE) ".[examples,report]"
+	@rm -f .venv/demo-* .venv/dev-* .venv/bench-*
 	@touch $@
 
+# The tests use timm's schedulers, not its models and the torchvision that they need.
+# What is compiled when a test imports it may warn, and warnings are errors there.
+.venv/dev-$(KEY): | .venv/bin/pip
+	$(EDITABLE) ".[dev]"
+	$(INSTALL) --no-deps timm
+	@$(BIN)/python -W ignore -m compileall -qq -j 0 .venv/lib || true  # some hold templates, not Python
+	@rm -f .venv/demo-* .venv/dev-* .venv/bench-*
+	@touch .venv/demo-$(KEY) $@
+
 .venv/bench-$(KEY): .venv/dev-$(KEY)
-	$(INSTALL) ".[dev,bench]"
+	$(EDITABLE) ".[dev,bench]"
 	@touch $@

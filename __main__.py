@@ -92,7 +92,7 @@ def _parser() -> argparse.ArgumentParser:
     each.add_argument("--dry-run", action="store_true", help="only say what would be dropped")
     each = add("export", export, "Write one .pt file for torch.load(weights_only=True).", either)
     each.add_argument("file", metavar="FILE", type=Path, help="where to write it")
-    each.add_argument("--only", metavar="NAME", help="the state of this object alone, as of model")
+    each.add_argument("--object", metavar="NAME", help="only this object's state, such as model")
     text, run = "Write one HTML page about a run, or several side by side.", "what a run wrote to"
     each = add("report", report, text, run, several=True)
     each.add_argument(

@@ -305,7 +305,7 @@ class Engine(Generic[Batch, Output]):
     ) -> Trace:
         """List what a run would call, without a model: no handler and no process is called.
 
-        Conditions on counts are known beforehand and `when=` is taken to be true; `seconds=` is
+        Conditions on counts are known beforehand and `where=` is taken to be true; `seconds=` is
         left out, and so is what a handler would do, such as stopping the run or saving.
 
         Args:
@@ -350,9 +350,10 @@ class Engine(Generic[Batch, Output]):
 
     def _attach(self, handler: Handler) -> None:
         """Name a handler after its class and what it is about, and let it attach itself."""
-        about = getattr(handler, "monitor", None) or getattr(handler, "name", None)
+        given = (getattr(handler, word, None) for word in ("monitor", "name", "object"))
+        about = next((each for each in given if each and isinstance(each, str)), None)
         kind = type(handler).__name__
-        name = self._free(f"{kind}({about})" if isinstance(about, str) else kind)
+        name = self._free(f"{kind}({about})" if about else kind)
         self.handlers[name], self._names[id(handler)] = handler, name
         outer, self._local = self._local, self._local or hasattr(handler, "rank")
         try:

@@ -56,7 +56,7 @@ class EventEnum(Enum):
         after: int | None = None,
         before: int | None = None,
         seconds: float | None = None,
-        when: Predicate | None = None,
+        where: Predicate | None = None,
         once: bool = False,
         last: bool = False,
     ) -> Trigger:
@@ -72,20 +72,20 @@ class EventEnum(Enum):
             before: Only counts smaller than this one.
             seconds: When at least this much wall-clock time has passed since the last call (at
                 first: since the run began). Rank 0's clock decides for all ranks.
-            when: Only where this predicate of the state is true. It is asked last, just before
+            where: Only where this predicate of the state is true. It is called last, just before
                 the handler would be called.
             once: Only the first time in a run that all the other conditions hold.
             last: Also at the end of the run, in `Events.COMPLETED`, unless the handler was
                 already called in the run's last iteration.
 
         Raises:
-            TypeError: A count is not an integer, or `when` cannot be called.
+            TypeError: A count is not an integer, or `where` cannot be called.
             ValueError: A count is smaller than 1, or no count can fulfil the conditions.
         """
         counts = None if at is None else frozenset(at if isinstance(at, Iterable) else [at])
         return Trigger(
             frozenset(
-                [Clause(self, every, counts, after, before, seconds, when, once, last)],
+                [Clause(self, every, counts, after, before, seconds, where, once, last)],
             )
         )
 
@@ -136,7 +136,7 @@ class Clause:
     after: int | None = None
     before: int | None = None
     seconds: float | None = None
-    when: Predicate | None = None
+    where: Predicate | None = None
     once: bool = False
     last: bool = False
 
@@ -151,10 +151,10 @@ class Clause:
             raise ValueError(
                 f"{self.event!r}(seconds={self.seconds!r}): needs a time greater than 0"
             )
-        if self.when is not None and not callable(self.when):
+        if self.where is not None and not callable(self.where):
             raise TypeError(
-                f"{self.event!r}(when={self.when!r}): needs a function of the state, for example "
-                "when=lambda state: state.epoch > 3"
+                f"{self.event!r}(where={self.where!r}): needs a function of the state, for example "
+                "where=lambda state: state.epoch > 3"
             )
         if self.next(0) == NEVER:
             raise ValueError(f"{self!r} can never fire: no count fulfils all of its conditions")
@@ -174,7 +174,7 @@ class Clause:
     @property
     def is_plain(self) -> bool:
         """True if the count alone decides."""
-        return self.seconds is None and self.when is None
+        return self.seconds is None and self.where is None
 
     @property
     def is_always(self) -> bool:
@@ -206,7 +206,7 @@ class Clause:
             "after": self.after,
             "before": self.before,
             "seconds": self.seconds,
-            "when": getattr(self.when, "__name__", self.when),
+            "where": getattr(self.where, "__name__", self.where),
             "once": self.once or None,
             "last": self.last or None,
         }

@@ -202,7 +202,7 @@ class Entry:
             self._rehearsing or not firing.is_over(clause.seconds, count, self._local)
         ):
             return False
-        if clause.when is not None and not self._rehearsing and not clause.when(state):
+        if clause.where is not None and not self._rehearsing and not clause.where(state):
             return False
         if clause.once:
             firing.spent.append(repr(clause))

@@ -1,25 +1,26 @@
 """A character-level GPT that learns Python from Python's own standard library.
 
-Each sample is one function, so batches differ in how many characters they hold; the loss is a sum
-over characters and says so (`weight=`), and the gradient is the mean over all of a step. In two to
-three minutes on two cores it comes to 2.4 bits a character.
+Each sample is one function, so batches differ in how many characters they hold. The loss is a sum
+over characters, and `update(state, loss, weight=...)` is told how many: the gradient of a step is
+then the mean over all of its characters. In two to three minutes on two cores the model comes to
+2.4 bits a character.
 
-python examples/char_gpt.py
+    python examples/char_gpt.py
 """
 
 import argparse
 import ast
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 from torch.nn.utils.rnn import pad_sequence
-from torch.utils.data import DataLoader, Dataset, Subset
+from torch.utils.data import DataLoader
 
 from camshaft import Engine, State, Update
 from camshaft.handlers import (
@@ -38,18 +39,18 @@ from camshaft.handlers import (
 from camshaft.handlers.schedules import cosine, warmup
 
 CHARACTERS = 128  # ASCII; a function with any other is left out
-END, PADDING = 0, 1  # which no source holds
+END, PADDING = 0, 1  # control characters, which no source holds
 
 
 class Losses(NamedTuple):
-    """The loss of a batch, summed over its characters, and how many these are."""
+    """The loss of a batch, summed over its characters, and the number of these."""
 
     total: Tensor
     characters: Tensor
 
 
-def functions(longest: int) -> Iterator[Tensor]:
-    """The functions of the standard library's modules, each as numbers, up to `longest` of them."""
+def functions(max_length: int) -> Iterator[Tensor]:
+    """The functions of the standard library's modules as tensors of characters, cut and ended."""
     for module in sorted(Path(os.__file__).parent.glob("*.py")):
         text = module.read_text(encoding="utf-8", errors="replace")
         lines = text.splitlines()
@@ -57,24 +58,16 @@ def functions(longest: int) -> Iterator[Tensor]:
             if isinstance(node, ast.FunctionDef):
                 source = "\n".join(lines[node.lineno - 1 : node.end_lineno])
                 if source.isascii():
-                    yield torch.tensor([*source.encode()[:longest], END], dtype=torch.uint8)
+                    yield torch.tensor([*source.encode()[:max_length], END], dtype=torch.uint8)
 
 
-class Samples(Dataset[Tensor]):
-    """The functions, by number."""
-
-    def __init__(self, functions: Iterable[Tensor]) -> None:
-        self.functions = list(functions)
-
-    def __len__(self) -> int:
-        return len(self.functions)
-
-    def __getitem__(self, number: int) -> Tensor:
-        return self.functions[number]
+def pad(samples: Sequence[Tensor]) -> Tensor:
+    """Samples of different lengths as one batch, filled up with PADDING."""
+    return pad_sequence(list(samples), batch_first=True, padding_value=PADDING).long()
 
 
 class Block(nn.Module):
-    """Attention to what came before, and a feed-forward layer."""
+    """Causal self-attention, and a feed-forward layer."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -100,38 +93,33 @@ class Block(nn.Module):
 class GPT(nn.Module):
     """A small decoder, as in Radford et al., 2019."""
 
-    def __init__(self, width: int = 128, heads: int = 4, layers: int = 2, longest: int = 256):
+    def __init__(self, width: int = 128, heads: int = 4, layers: int = 2, max_length: int = 256):
         super().__init__()
         self.token = nn.Embedding(CHARACTERS, width)
-        self.place = nn.Embedding(longest, width)
+        self.position = nn.Embedding(max_length, width)
         self.blocks = nn.Sequential(*(Block(width, heads) for _ in range(layers)))
         self.norm = nn.LayerNorm(width)
-        for embedding in (self.token, self.place):
+        for embedding in (self.token, self.position):
             nn.init.normal_(embedding.weight, std=0.02)
 
     def forward(self, characters: Tensor) -> Tensor:
         """The logits of what follows each character: (batch, time) to (batch, time, 128)."""
-        places = self.place.weight[: characters.shape[1]]
-        x = self.norm(self.blocks(self.token(characters) + places))
+        positions = self.position.weight[: characters.shape[1]]
+        x = self.norm(self.blocks(self.token(characters) + positions))
         logits: Tensor = x @ self.token.weight.T
         return logits
 
     @torch.no_grad()
-    def continued(self, text: str, length: int) -> str:
-        """Draw what follows the text, up to its end or to `length` characters."""
-        longest = len(self.place.weight)
-        characters = torch.tensor([[*text.encode()]], device=self.place.weight.device)
+    def generate(self, prompt: str, length: int) -> str:
+        """The prompt and what the model writes after it, at most `length` characters."""
+        max_length, _ = self.position.weight.shape
+        characters = torch.tensor([[*prompt.encode()]], device=self.position.weight.device)
         for _ in range(length):
-            chances = self(characters[:, -longest:])[0, -1].softmax(0)
-            characters = torch.cat([characters, torch.multinomial(chances, 1)[None]], 1)
+            probabilities = self(characters[:, -max_length:])[0, -1].softmax(0)
+            characters = torch.cat([characters, torch.multinomial(probabilities, 1)[None]], 1)
             if characters[0, -1] == END:
                 break
         return bytes(characters[0].tolist()).decode().rstrip("\0")
-
-
-def together(samples: Sequence[Tensor]) -> Tensor:
-    """Samples of different lengths as one batch, filled up with PADDING."""
-    return pad_sequence(list(samples), batch_first=True, padding_value=PADDING).long()
 
 
 def build(model: GPT, accumulate: int, device: torch.device) -> Engine[Tensor, Losses]:
@@ -159,13 +147,13 @@ def build(model: GPT, accumulate: int, device: torch.device) -> Engine[Tensor, L
         ClipGradNorm(1.0),
         LRSchedule(warmup(0.1).then(cosine(final=0.05))),
         EMA(0.98),
-        Average("bits", over=50, weight=characters),
-        Average("bits", weight=characters),
+        Average("bits", over=50, weight=characters_of),  # of the last 50 batches
+        Average("bits", weight=characters_of),  # of the epoch
     )
 
 
-def characters(losses: Losses) -> Tensor:
-    """What a batch counts in a mean: as much as it has characters."""
+def characters_of(losses: Losses) -> Tensor:
+    """The weight of a batch in a mean: its number of characters."""
     return losses.characters
 
 
@@ -174,22 +162,21 @@ def main(arguments: Sequence[str] | None = None) -> State[Tensor, Losses]:
     parser = argparse.ArgumentParser(description="A character-level GPT.")
     parser.add_argument("--directory", type=Path, default=Path("runs/char_gpt"))
     parser.add_argument("--max-steps", type=int, default=500)
+    parser.add_argument("--max-batches", type=int, help="of each epoch, to try the script out")
     parser.add_argument("--batch-size", type=int, default=16, help="functions of a micro-batch")
     parser.add_argument("--accumulate", type=int, default=2)
-    parser.add_argument("--longest", type=int, default=192, help="characters of a sample")
+    parser.add_argument("--max-length", type=int, default=192, help="characters of a sample")
     options = parser.parse_args(arguments)
 
     torch.manual_seed(0)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    samples = Samples(functions(options.longest))
-    held_out = range(0, len(samples), 20)
-    train = [number for number in range(len(samples)) if number % 20]
-    train_loader = DataLoader(
-        Subset(samples, train), options.batch_size, shuffle=True, collate_fn=together
-    )
-    val_loader = DataLoader(Subset(samples, held_out), 64, collate_fn=together)
+    samples = list(functions(options.max_length))
+    train_set: Any = [sample for number, sample in enumerate(samples) if number % 20]
+    val_set: Any = samples[::20]  # a DataLoader reads lists too, which its types do not say
+    train_loader = DataLoader(train_set, options.batch_size, shuffle=True, collate_fn=pad)
+    val_loader = DataLoader(val_set, 64, collate_fn=pad)
 
-    model = GPT(longest=options.longest).to(device)
+    model = GPT(max_length=options.max_length).to(device)
     engine = build(model, options.accumulate, device)
     engine.add(
         Validate(val_loader, weights="ema"),
@@ -198,10 +185,10 @@ def main(arguments: Sequence[str] | None = None) -> State[Tensor, Losses]:
         StopOnSignal(),
         ProgressBar("bits/mean", "val/bits"),
     )
-    state = engine.run(train_loader, max_steps=options.max_steps)
+    state = engine.run(train_loader, max_steps=options.max_steps, max_batches=options.max_batches)
     print(f"{state.step} steps: {float(state.metrics['val/bits']):.2f} bits a character")
     with engine.using("ema"):
-        print(model.continued("    def ", 200))
+        print(model.generate("    def ", 200))
     return state
 
 

@@ -1,17 +1,23 @@
 """Train on a machine that may be taken away: save and stop in time, go on when run again.
 
-python examples/preemptible.py    # press Ctrl-C at any time, and run it again
+    python examples/preemptible.py    # press Ctrl-C at any time, and run it again
 
-As a Slurm job that is told a minute before its time is over, and queued again:
+As a Slurm job that gets a signal a minute before its time is over, and is queued again:
 
-sbatch --time=12:00:00 --signal=USR1@60 --requeue --open-mode=append job.sh
+    sbatch --time=12:00:00 --signal=USR1@60 --requeue --open-mode=append job.sh
+
     # job.sh
     srun python examples/preemptible.py --seconds 41400
     case $? in 75 | 130 | 138 | 143) scontrol requeue "$SLURM_JOB_ID" ;; esac
 
-Exit codes: 0, all is done; 75, the time of --seconds is over, run it again; 130 (SIGINT), 138
-(SIGUSR1) and 143 (SIGTERM), a signal stopped it and the run is saved, run it again; anything else
-is a failure. A second signal kills the process; it then goes on from the checkpoint before.
+Exit codes:
+
+    0                the run is over
+    75               the time of --seconds is over: run it again
+    130, 138, 143    SIGINT, SIGUSR1 or SIGTERM stopped the run, which is saved: run it again
+    anything else    the run failed
+
+A second signal kills the process; the next one then goes on from the checkpoint before.
 """
 
 import argparse
@@ -36,15 +42,17 @@ from camshaft.handlers import (
     Validate,
 )
 
-AGAIN = 75  # EX_TEMPFAIL, by which mail programs say the same
+RUN_AGAIN = 75  # the exit code EX_TEMPFAIL: a temporary failure, try again
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Train, or carry on, until the run is over or interrupted; return the exit code."""
     parser = argparse.ArgumentParser(description="Train on digits, in as many parts as it takes.")
     parser.add_argument("--directory", type=Path, default=Path("runs/preemptible"))
     parser.add_argument("--max-epochs", type=int, default=20)
+    parser.add_argument("--max-batches", type=int, help="of each epoch, to try the script out")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="of this part")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="of this process")
     options = parser.parse_args(arguments)
 
     torch.manual_seed(0)
@@ -62,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     engine.add(
         LRSchedule(scheduler),
         Validate(val_loader),
-        # Now and then, should the machine vanish without a signal; and at the end.
+        # Every 100 steps, in case the machine vanishes without a signal; and at the end.
         Checkpoint(
             options.directory, when=Events.STEP_COMPLETED(every=100, last=True), resume=True
         ),
@@ -71,13 +79,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             options.directory / "rows.jsonl",
             when=Events.ITERATION_COMPLETED(every=5) | Events.EPOCH_COMPLETED,
         ),
-        StopOnSignal(deadline=50),  # of the minute that there is
+        StopOnSignal(deadline=50),  # seconds, of the minute after the signal
         StopAfter(seconds=options.seconds),
     )
-    state = engine.run(train_loader, max_epochs=options.max_epochs)
+    state = engine.run(train_loader, max_epochs=options.max_epochs, max_batches=options.max_batches)
     print(f"stopped in epoch {state.epoch}: {state.stop_reason}")
     if state.is_interrupted:
-        return AGAIN
+        return RUN_AGAIN
     print(f"validation loss: {engine.evaluate(val_loader).metrics['loss']:.4f}")
     return 0
 

@@ -1,18 +1,18 @@
-"""Gradient clipping, between the end of an accumulation window and the optimizer's step."""
+"""Gradient clipping, after an accumulation window and before the optimizer's step."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor
 from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 from torch.optim import Optimizer
 
 from ..engine.engine import Engine
 from ..engine.events import Events
-from ..engine.state.state import State
+from ..engine.state import State
 from ..engine.update.gradients import parameters_of
+from .common.objects import stepping
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,8 +20,8 @@ class ClipGradNorm:
     """Scale the gradients of a step down to a norm of at most `max_norm`.
 
     The norm before clipping becomes the metric `"grad_norm"`. By default the gradients of every
-    optimizer are clipped as they become ready, each optimizer's on their own; with a `name` the
-    metric is `"grad_norm/<name>"`, so that several can be told apart.
+    optimizer are clipped as they become ready, each optimizer by itself. With a `name` the metric
+    is `"grad_norm/<name>"`, for several optimizers.
 
     Pascanu, Mikolov and Bengio, 2013: On the difficulty of training recurrent neural networks.
 
@@ -36,7 +36,7 @@ class ClipGradNorm:
     name: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a norm that leaves nothing."""
+        """Check that the norm is positive."""
         if not self.max_norm > 0:
             raise ValueError(f"ClipGradNorm(max_norm={self.max_norm!r}): needs a number above 0")
 
@@ -45,9 +45,9 @@ class ClipGradNorm:
         engine.on(Events.GRADIENTS_READY)(self.clip)
 
     def clip(self, state: State[Any, Any]) -> None:
-        """Clip, and keep the norm as it was before."""
-        if parameters := _parameters(state, self.optimizer, "ClipGradNorm"):
-            norm = clip_grad_norm_(parameters, self.max_norm, self.norm_type)
+        """Clip, and write the norm before clipping."""
+        if optimizer := stepping(state, self.optimizer, "ClipGradNorm"):
+            norm = clip_grad_norm_(parameters_of(optimizer), self.max_norm, self.norm_type)
             state.metrics["grad_norm" if self.name is None else f"grad_norm/{self.name}"] = norm
 
 
@@ -60,7 +60,7 @@ class ClipGradValue:
     """Clip for this optimizer only."""
 
     def __post_init__(self) -> None:
-        """Refuse a value that leaves nothing."""
+        """Check that the value is positive."""
         if not self.max_value > 0:
             raise ValueError(f"ClipGradValue(max_value={self.max_value!r}): needs a number above 0")
 
@@ -70,18 +70,5 @@ class ClipGradValue:
 
     def clip(self, state: State[Any, Any]) -> None:
         """Clip."""
-        if parameters := _parameters(state, self.optimizer, "ClipGradValue"):
-            clip_grad_value_(parameters, self.max_value)
-
-
-def _parameters(state: State[Any, Any], only: Optimizer | None, name: str) -> list[Tensor]:
-    """What the optimizer at hand updates; nothing if it is another one than `only`."""
-    optimizer = state.optimizer or only
-    if optimizer is None:
-        raise RuntimeError(
-            f"{name} does not know whose gradients are ready: make the step with Update, or pass "
-            f"optimizer= to {name}"
-        )
-    if only is not None and optimizer is not only:
-        return []
-    return parameters_of(optimizer)
+        if optimizer := stepping(state, self.optimizer, "ClipGradValue"):
+            clip_grad_value_(parameters_of(optimizer), self.max_value)

@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_map_only
 from ..engine import ranks
 from ..engine.engine import Engine
 from ..engine.events import Events, Stage
-from ..engine.state.state import State
+from ..engine.state import State
 
 
 @dataclass(frozen=True, eq=False)

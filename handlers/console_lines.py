@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from ..engine.engine import Engine
 from ..engine.events import EventEnum, Events, Stage, Trigger
-from ..engine.state.state import State
+from ..engine.state import State
 from .common.scalars import scalars
 
 logger = logging.getLogger("camshaft")

@@ -11,25 +11,26 @@ from torch.optim import Optimizer
 from ..engine import ranks
 from ..engine.engine import Engine
 from ..engine.events import EventEnum, Events, Stage, Trigger
-from ..engine.state.state import State
+from ..engine.state import State
 from ..engine.update.gradients import gradients_of, norm
+from .common.objects import stepping
 
 
 @dataclass(frozen=True, eq=False)
 class GradNorm:
-    """Write the norm of a step's gradients as the metric `"grad_norm"`; they stay as they are.
+    """Write the norm of a step's gradients as the metric `"grad_norm"`, and do not change them.
 
-    It is the norm before clipping, wherever the handler is attached. The metric is a tensor:
-    nothing waits for the device until something reports it. `ClipGradNorm` writes the same metric,
-    so a run that clips by norm needs no `GradNorm`.
+    The norm is the one before clipping, wherever the handler is attached. The metric is a tensor:
+    the host waits for the device only when the metric is reported. `ClipGradNorm` writes the same
+    metric, so a run that clips by norm needs no `GradNorm`.
 
     Args:
         norm_type: 2 for the Euclidean norm; `float("inf")` for the largest magnitude.
         optimizer: Look at the gradients of this optimizer only.
-        name: Where there are several optimizers: the metric is then `"grad_norm/<name>"`.
-        check: Compare the norms of all ranks and raise if they differ. Each look waits for the
-            device, so look now and then: `when=Events.GRADIENTS_READY(every=100)`.
-        when: When to look.
+        name: For several optimizers: the metric is then `"grad_norm/<name>"`.
+        check: True to compare the norms of all ranks and raise if they differ. Each comparison
+            waits for the device, so make it rarely: `when=Events.GRADIENTS_READY(every=100)`.
+        when: When to measure.
 
     >>> GradNorm(name="critic").metric
     'grad_norm/critic'
@@ -47,7 +48,7 @@ class GradNorm:
         return "grad_norm" if self.name is None else f"grad_norm/{self.name}"
 
     def attach(self, engine: Engine[Any, Any]) -> None:
-        """Look when gradients are ready, before anybody changes them."""
+        """Measure by the trigger, before any handler changes the gradients."""
         engine.on(self.when, stage=Stage.MEASURE)(self.measure)
 
     def measure(self, state: State[Any, Any]) -> None:
@@ -56,21 +57,14 @@ class GradNorm:
         Raises:
             RuntimeError: The norms of the ranks differ.
         """
-        optimizer = state.optimizer or self.optimizer
-        if optimizer is None:
-            raise RuntimeError(
-                "GradNorm does not know whose gradients are ready: make the step with Update, or "
-                "pass optimizer= to GradNorm"
-            )
-        if self.optimizer is not None and optimizer is not self.optimizer:
-            return
-        value = state.metrics[self.metric] = norm(gradients_of(optimizer), self.norm_type)
-        if self.check:
-            _compare(ranks.gathered(float(value)), state.step + 1)
+        if optimizer := stepping(state, self.optimizer, "GradNorm"):
+            value = state.metrics[self.metric] = norm(gradients_of(optimizer), self.norm_type)
+            if self.check:
+                _compare(ranks.gathered(float(value)), state.step + 1)
 
 
 def _compare(norms: list[float], step: int) -> None:
-    """Raise if the ranks' norms differ; all of them may be NaN."""
+    """Raise if the norms of the ranks differ; NaN on all ranks is accepted."""
     same = all(
         math.isclose(each, norms[0], rel_tol=1e-6) or (math.isnan(each) and math.isnan(norms[0]))
         for each in norms

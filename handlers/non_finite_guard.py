@@ -13,8 +13,8 @@ from torch.optim import Optimizer
 from ..engine import ranks
 from ..engine.engine import Engine
 from ..engine.events import Events, Stage
-from ..engine.modules.weights import buffers_in_training
-from ..engine.state.state import State
+from ..engine.modules import buffers_in_training
+from ..engine.state import State
 from ..engine.update.gradients import gradients_of, is_broken
 
 POLICIES = ("raise", "stop", "skip", "retry")

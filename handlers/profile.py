@@ -14,7 +14,7 @@ from ..engine import ranks
 from ..engine.engine import Engine
 from ..engine.events import EventEnum, Events, Stage, Trigger
 from ..engine.signals import Receiver, label
-from ..engine.state.state import State
+from ..engine.state import State
 
 logger = logging.getLogger("camshaft")
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Protocol, TextIO
 
 from ..engine.engine import Engine
 from ..engine.events import Events, Stage
-from ..engine.state.state import State
+from ..engine.state import State
 from .common.scalars import scalars
 
 logger = logging.getLogger("camshaft")

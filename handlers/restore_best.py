@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import logging
-import math
 from dataclasses import dataclass
 from typing import Any
 
-from torch.nn import Module
-
-from ..engine import ranks
 from ..engine.engine import Engine
 from ..engine.events import EventEnum, Events, Trigger
-from ..engine.modules.weights import exchange, put, twin
-from ..engine.state.state import State
-from .common.comparison import Mode, mode_of
+from ..engine.modules import exchange, put, twin
+from ..engine.state import State
+from .common.comparison import Mode, Monitored, is_better, mode_of
+from .common.objects import module_of, refuse_taken
 
 logger = logging.getLogger("camshaft")
 
@@ -23,26 +20,27 @@ logger = logging.getLogger("camshaft")
 class RestoreBest:
     """When the run is over, put the weights that were best by a metric back into the model.
 
-    However it came to its end: by a limit, by EarlyStopping, by `state.stop`. A run that failed or
-    was interrupted is not over and keeps the weights it has. NaN is never best, of equal values
-    the earlier stays, and all ranks go by rank 0's value.
+    The run may end by a limit, by EarlyStopping or by `state.stop`. A run that failed or was
+    interrupted is not over and keeps its last weights. NaN is never best, of equal values the
+    earlier one stays, and all ranks use rank 0's value.
 
-    The best weights are kept on the CPU, as `engine.objects[name]`, and saved with the run; so they
-    cost the size of the model there and in each checkpoint. What a `Checkpoint` saves is never what
-    was put back: a run that goes on, also by `run(state=...)`, does so with its own last weights.
+    The best weights are kept on the CPU, as `engine.objects[name]`, and saved with the run; they
+    take the size of the model there and in each checkpoint. A checkpoint always has the last
+    weights as the model's: a run that goes on, also by `run(state=...)`, goes on from these.
 
     Args:
         monitor: The metric, such as `"val/loss"`.
-        mode: `"min"` if smaller is better, `"max"` if larger is; it has to be said for a name such
-            as `"val/accuracy"`.
-        when: When to look: the trigger of what measures the metric, since it is the weights of
-            this moment that are kept.
-        weights: Whose weights the metric is about, such as `"ema"`; the model's own by default.
-        model: Which of the engine's objects they are put into.
-        name: What the best weights are called among them.
+        mode: `"min"` if smaller is better, the default, or `"max"` if larger is; required for a
+            name such as `"val/accuracy"`.
+        when: When to look: the trigger of the handler that measures the metric, since the weights
+            of this moment are kept.
+        weights: The object whose weights the metric measures, such as `"ema"`; by default the
+            model's own.
+        object: The name in `engine.objects` of the model that they are put into.
+        name: What the best weights are called in `engine.objects`.
 
     Raises:
-        ValueError: `mode` is neither of the two, or has to be said.
+        ValueError: `mode` is neither "min" nor "max", or has to be given for this metric.
 
     >>> RestoreBest("val/accuracy", mode="highest")
     Traceback (most recent call last):
@@ -54,57 +52,38 @@ class RestoreBest:
     mode: Mode | None = None
     when: EventEnum | Trigger = Events.EPOCH_COMPLETED(last=True)
     weights: str | None = None
-    model: str = "model"
+    object: str = "model"
     name: str = "best"
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be meant."""
-        if not isinstance(self.monitor, str):
-            raise TypeError(f"RestoreBest({self.monitor!r}): needs the name of a metric")
+        """Check the arguments."""
         object.__setattr__(self, "mode", mode_of("RestoreBest", self.monitor, self.mode))
 
     def attach(self, engine: Engine[Any, Any]) -> None:
-        """Make room for the weights, look by the trigger, and put them back at the very end.
+        """Make room for the best weights, look by the trigger, put them back after the last save.
 
         Raises:
-            ValueError: There is no such model, or the name is taken.
+            ValueError: The engine has no such model, or the name is taken.
         """
-        objects = engine.objects
-        if not isinstance(objects.get(self.model), Module):
-            modules = [name for name, each in objects.items() if isinstance(each, Module)]
-            raise ValueError(
-                f"RestoreBest(model={self.model!r}): needs a module among the engine's objects; "
-                f"those are {', '.join(map(repr, modules)) or 'none'}"
-            )
-        if self.name in objects:
-            raise ValueError(
-                f"the engine has an object {self.name!r} already; give these weights another name: "
-                f"RestoreBest(..., name='{self.name}_by_loss')"
-            )
-        objects[self.name] = twin(objects[self.model]).cpu()
+        model = module_of(engine.objects, self.object, "RestoreBest")
+        refuse_taken(engine.objects, self.name, "RestoreBest", f"{self.name}_by_loss")
+        engine.objects[self.name] = twin(model).cpu()
         engine.on(Events.LOADING)(self.take_back)
         engine.on(self.when)(self.look)
-        # Behind the last save, which is of the weights that the run ended with.
+        # The last save, which holds the last weights, comes before CLOSED.
         engine.on(Events.CLOSED)(self.restore)
 
     def look(self, state: State[Any, Any]) -> None:
         """Keep the weights if the metric is better than any before.
 
         Raises:
-            LookupError: The metric is of an earlier iteration, and so of other weights.
+            LookupError: The metric was measured in an earlier iteration, with other weights.
         """
-        record = state.recall(self, Record)
-        metrics = state.metrics
-        if not metrics.is_new(self.monitor, record.looked_at):
-            return
-        record.looked_at = metrics.written(self.monitor)
-        value = ranks.agreed(float(metrics[self.monitor]))
-        if math.isnan(value):
-            return
-        best, objects = record.best, state.engine.objects
-        if best is None or (value < best if self.mode == "min" else value > best):
+        record, objects = state.recall(self, Record), state.engine.objects
+        value = record.new_value(state, self.monitor)
+        if value is not None and is_better(value, record.best, self.mode):
             record.best = value
-            put(objects[self.name], objects[self.weights or self.model])
+            put(objects[self.name], objects[self.weights or self.object])
 
     def restore(self, state: State[Any, Any]) -> None:
         """Put the best weights into the model, if the run is over."""
@@ -119,7 +98,7 @@ class RestoreBest:
             self._exchange(state, record)
 
     def take_back(self, state: State[Any, Any]) -> None:
-        """Go on with the last weights of a run that is carried on.
+        """Put the last weights back into the model of a run that is carried on.
 
         Raises:
             ValueError: The engine has no object called `weights`.
@@ -135,15 +114,14 @@ class RestoreBest:
 
     def _exchange(self, state: State[Any, Any], record: Record) -> None:
         objects = state.engine.objects
-        exchange(objects[self.model], objects[self.name])
+        exchange(objects[self.object], objects[self.name])
         record.is_restored = not record.is_restored
 
 
 @dataclass
-class Record:
-    """The best value so far, and where the weights are that belong to it."""
+class Record(Monitored):
+    """The best value so far, and where its weights are."""
 
     best: float | None = None
-    looked_at: int = 0
     is_restored: bool = False
-    """True while they are in the model, and the model's own last ones in their place."""
+    """True while the model holds the best weights, and `engine.objects[name]` the last ones."""

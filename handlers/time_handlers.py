@@ -1,4 +1,4 @@
-"""What each handler costs."""
+"""The time that each handler takes."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from weakref import WeakKeyDictionary
 from ..engine.engine import Engine
 from ..engine.events import EventEnum, Events, Stage
 from ..engine.signals import Receiver, label
-from ..engine.state.state import State
+from ..engine.state import State
+from .common.table import Cell, aligned
 
 logger = logging.getLogger("camshaft")
 
 
 @dataclass(frozen=True, eq=False)
 class TimeHandlers:
-    """Tell what each handler costs in each moment, as a table in the log at the end of a run.
+    """Log a table at the end of a run: how long each handler took in each moment.
 
-    The time of a handler that evaluates is that of the evaluation, whose handlers have rows of
-    their own. Times are the host's: what a device still computes when a handler returns is not in
-    them. The moment in which a run begins to load is not timed, nor is what closes after this.
+    The time of a handler that evaluates includes the evaluation, whose handlers have rows of their
+    own. Times are measured on the host: they leave out what a device still computes when a handler
+    returns. The first moment, LOADING, is not timed, nor are handlers that close after this one.
     """
 
     _times: WeakKeyDictionary[State[Any, Any], Times] = field(
@@ -31,7 +32,7 @@ class TimeHandlers:
     )
 
     def attach(self, engine: Engine[Any, Any]) -> None:
-        """Time from the first moment to the last."""
+        """Begin at the first moment, and report at the last."""
         engine.on(Events.LOADING, stage=Stage.MEASURE)(self.begin)
         engine.on(Events.CLOSED, stage=Stage.REPORT)(self.report)
 
@@ -41,7 +42,7 @@ class TimeHandlers:
         times.running.enter_context(state.engine.watching(times.watch))
 
     def report(self, state: State[Any, Any]) -> None:
-        """Time no longer, and log the table."""
+        """Stop timing, and log the table."""
         times = self._times[state]
         times.running.close()
         times.seconds = perf_counter() - times.began
@@ -51,7 +52,7 @@ class TimeHandlers:
         """The table of a run, also while it goes on.
 
         Raises:
-            ValueError: The run had no such handler.
+            ValueError: The run was not timed.
         """
         if state not in self._times:
             raise ValueError("this run was not timed; engine.add() the handler before it begins")
@@ -68,11 +69,11 @@ class Cost:
 
 @dataclass(slots=True)
 class Times:
-    """What was timed in one run."""
+    """The times of one run."""
 
     costs: dict[tuple[str, EventEnum], Cost] = field(default_factory=dict)
     inside: float = 0.0
-    """The seconds in which any handler was at work."""
+    """The seconds in which at least one handler was running."""
     depth: int = 0
     running: ExitStack = field(default_factory=ExitStack)
     began: float = field(default_factory=perf_counter)
@@ -102,16 +103,10 @@ class Times:
         """A line for each handler and moment, the most expensive first, and one for their sum."""
         called = [(name, event, cost) for (name, event), cost in self.costs.items() if cost.calls]
         called.sort(key=lambda row: -row[2].seconds)
-        rows = [("handler", "moment", "calls", "total s", "mean ms")]
+        rows: list[tuple[Cell, ...]] = [("handler", "moment", "calls", "total s", "mean ms")]
         for name, event, cost in called:
             mean = 1000 * cost.seconds / cost.calls
-            rows.append((name, repr(event), str(cost.calls), f"{cost.seconds:.3f}", f"{mean:.3f}"))
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        left, right = widths[:2], widths[2:]
-        lines = [
-            "  ".join([*map(str.ljust, row[:2], left), *map(str.rjust, row[2:], right)])
-            for row in rows
-        ]
+            rows.append((name, repr(event), cost.calls, cost.seconds, mean))
         run = perf_counter() - self.began if self.seconds is None else self.seconds
         share = f"{self.inside:.3f} s of {run:.3f} s ({self.inside / run:.1%})"
-        return "\n".join([*lines, f"all handlers: {share}, by the host's clock"])
+        return "\n".join([*aligned(rows), f"all handlers: {share}, by the host's clock"])

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..engine.engine import Engine
 from ..engine.events import EventEnum, Events, Stage, Trigger
-from ..engine.state.state import State
+from ..engine.state import State
 
 
 @dataclass(frozen=True, eq=False)

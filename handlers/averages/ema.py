@@ -7,36 +7,35 @@ from typing import Any
 
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
-from ...engine.engine import Engine
 from ...engine.events import EventEnum, Events, Trigger
-from ...engine.state.state import State
-from .average import begin, keep, update
+from .average import AverageOfWeights
 
 
 @dataclass(frozen=True, eq=False)
-class EMA:
+class EMA(AverageOfWeights):
     """Keep an exponential moving average of the weights, updated after each performed step.
 
     The first update copies the weights; each later one makes the average
-    `decay * average + (1 - decay) * weights`. It is `engine.objects[name]`, a module that is saved
-    and resumed with the run under the plain names of its weights, and evaluated by
+    `decay * average + (1 - decay) * weights`. The average is `engine.objects[name]`, a module that
+    is saved and resumed with the run under the plain names of its weights, and evaluated by
     `Validate(loader, name="ema", weights="ema")` or `engine.evaluate(loader, weights="ema")`.
-    Training does not notice it.
+    Training is the same with and without it.
 
     Args:
         decay: How much of the average stays in an update.
         warmup: True to begin with a smaller decay, so that the first weights are soon forgotten:
-            after n updates it is `min(decay, (1 + n) / (10 + n))`.
+            after n updates the decay is `min(decay, (1 + n) / (10 + n))`.
         when: When to update. `Events.STEP_COMPLETED(every=10, after=1000)` skips the beginning.
         buffers: True to average buffers of floating point too, such as BatchNorm's running
             statistics, which then belong to the averaged weights; False to copy the model's.
-        model: Which of the engine's objects to average.
-        name: What the average is called among them; tells several apart.
+        object: The name in `engine.objects` of the model to average.
+        name: What the average is called in `engine.objects`; several averages need several names.
 
     Raises:
         ValueError: `decay` is not between 0 and 1.
 
     >>> import torch
+    >>> from camshaft import Engine
     >>> engine = Engine(lambda state, batch: None, objects={"model": torch.nn.Linear(2, 1)})
     >>> engine = engine.add(EMA(0.999), EMA(0.9999, name="slow"))
     >>> list(engine.objects)
@@ -47,33 +46,22 @@ class EMA:
     warmup: bool = True
     when: EventEnum | Trigger = Events.STEP_COMPLETED
     buffers: bool = True
-    model: str = "model"
+    object: str = "model"
     name: str = "ema"
 
     def __post_init__(self) -> None:
-        """Refuse what is no decay."""
+        """Check the decay."""
         if not 0 <= self.decay < 1:
             raise ValueError(f"EMA(decay={self.decay!r}): needs a number from 0 to less than 1")
 
-    def attach(self, engine: Engine[Any, Any]) -> None:
-        """Make the average, and update it by the trigger."""
-        keep(self, engine)
-
-    def begin(self, state: State[Any, Any]) -> None:
-        """Let the average of a new run be the weights."""
-        begin(self, state)
-
-    def update(self, state: State[Any, Any]) -> None:
-        """Take the weights into the average."""
-        update(self, state, self._fold)
-
     def decay_after(self, updates: int) -> float:
-        """The decay of the update that follows so many.
+        """The decay of the update after this many updates.
 
         >>> EMA(0.999).decay_after(8), EMA(0.999).decay_after(100_000)
         (0.5, 0.999)
         """
         return min(self.decay, (1 + updates) / (10 + updates)) if self.warmup else self.decay
 
-    def _fold(self, averages: Any, weights: Any, count: int) -> None:
+    def fold(self, averages: Any, weights: Any, count: int) -> None:
+        """Move the averages towards the weights, in place."""
         get_ema_multi_avg_fn(self.decay_after(count))(averages, weights, count)

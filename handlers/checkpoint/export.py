@@ -25,13 +25,13 @@ class Export:
     """Write the weights of one object, beside a `Checkpoint` or without one.
 
     An export is a directory like a checkpoint, written and kept in the same way. It holds
-    `<name>.safetensors`, and `state.json` and `manifest.json` that describe it. An export that no
+    `<object>.safetensors`, and `state.json` and `manifest.json` that describe it. An export that no
     claim would keep is not written, so `keep=best(1, ...)` leaves just the best one. No run can
     resume from an export, and `state.save("why")` does not write one.
 
     Args:
         directory: Where to write the exports: not the directory of a `Checkpoint`.
-        name: Which of the engine's objects to export.
+        object: The name of one of the engine's objects.
         when: When to export.
         keep: Which to keep: `latest(2) | best(1, "val/loss") | every(10_000)`.
         background: False to write on the thread that trains.
@@ -43,12 +43,12 @@ class Export:
         ValueError: The directory is the address of an object store.
 
     >>> from camshaft.handlers import best
-    >>> Export("runs/best", keep=best(1, "val/accuracy", mode="max")).name
+    >>> Export("runs/best", keep=best(1, "val/accuracy", mode="max")).object
     'model'
     """
 
     directory: str | Path
-    name: str = "model"
+    object: str = "model"
     when: EventEnum | Trigger = Events.EPOCH_COMPLETED(last=True)
     keep: Keep = latest(1)
     background: bool = True
@@ -75,10 +75,10 @@ class Export:
             BlockingIOError: Another run writes to it.
             ValueError: The engine has no such object.
         """
-        if self.name not in state.engine.objects:
+        if self.object not in state.engine.objects:
             known = ", ".join(map(repr, state.engine.objects)) or "none"
             raise ValueError(
-                f"Export(name={self.name!r}): needs one of the engine's objects: {known}"
+                f"Export(object={self.object!r}): needs one of the engine's objects: {known}"
             )
         self._recorder(state).open()
 
@@ -107,7 +107,7 @@ class Export:
             return
         with ranks.on_all_ranks("export weights"):
             if ranks.rank() == 0:
-                exported = {self.name: state.engine.objects[self.name]}
+                exported = {self.object: state.engine.objects[self.object]}
                 snapshot = take(exported, [], state.engine.lent)
                 recorder.record(state, snapshot, reason, only_claimed=True)
 

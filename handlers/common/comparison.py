@@ -1,9 +1,14 @@
-"""Whether smaller or larger is better, for whatever decides by a metric."""
+"""Decisions by a metric: its new value, and whether that is better than another one."""
 
 from __future__ import annotations
 
+import math
 import re
-from typing import Literal
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ...engine import ranks
+from ...engine.state import State
 
 Mode = Literal["min", "max"]
 
@@ -13,22 +18,65 @@ LARGER_IS_BETTER = {
 }
 
 
-def mode_of(who: str, monitor: str, mode: Mode | None) -> Mode:
-    """The mode that was given; "min" without one, but for a metric whose name speaks against it.
+def mode_of(kind: str, monitor: str, mode: Mode | None) -> Mode:
+    """The given mode; without one "min", unless the metric has a name such as "accuracy".
 
     Raises:
-        ValueError: It is neither of the two, or it has to be said.
+        TypeError: `monitor` is not a name.
+        ValueError: `mode` is neither "min" nor "max", or has to be given for this metric.
 
     >>> mode_of("EarlyStopping", "val/loss", None)
     'min'
     """
+    check_monitor(kind, monitor)
     if mode is None:
         if LARGER_IS_BETTER.isdisjoint(re.split(r"[^a-z0-9]+", monitor.lower())):
             return "min"
         raise ValueError(
-            f"{who}({monitor!r}): a metric of this name is mostly better when it is larger, and "
+            f"{kind}({monitor!r}): a metric of this name is mostly better when it is larger, and "
             "without mode= smaller is better; say which: mode='max' or mode='min'"
         )
     if mode not in ("min", "max"):
-        raise ValueError(f"{who}(mode={mode!r}): needs 'min' or 'max'")
+        raise ValueError(f"{kind}(mode={mode!r}): needs 'min' or 'max'")
     return mode
+
+
+def check_monitor(kind: str, monitor: object) -> None:
+    """Refuse a metric that is not given by its name.
+
+    Raises:
+        TypeError: `monitor` is not a string.
+    """
+    if not isinstance(monitor, str):
+        raise TypeError(f"{kind}({monitor!r}): needs the name of a metric")
+
+
+def is_better(value: float, best: float | None, mode: Mode | None, by: float = 0.0) -> bool:
+    """True if a value is better than the best one so far by more than `by`; NaN never is.
+
+    >>> is_better(0.3, 0.4, "min"), is_better(0.4, 0.4, "min"), is_better(0.5, None, "max")
+    (True, False, True)
+    """
+    if best is None or math.isnan(value):
+        return not math.isnan(value)
+    return value < best - by if mode == "min" else value > best + by
+
+
+@dataclass
+class Monitored:
+    """Which write of a metric a handler has looked at, so that no value counts twice."""
+
+    looked_at: int = 0
+
+    def new_value(
+        self, state: State[Any, Any], name: str, *, allow_stale: bool = False
+    ) -> float | None:
+        """The metric on rank 0, for all ranks; None if it was not written since the last look.
+
+        Raises:
+            LookupError: The metric has no value of this iteration, and `allow_stale` is False.
+        """
+        if not state.metrics.is_new(name, self.looked_at, allow_stale=allow_stale):
+            return None
+        self.looked_at = state.metrics.written(name)
+        return ranks.agreed(float(state.metrics[name]))

@@ -4,24 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-Cell = str | int
+Cell = str | int | float
 
 
 def aligned(rows: Sequence[Sequence[Cell]]) -> list[str]:
-    r"""One line a row, its columns two spaces apart; those with numbers to the right.
+    r"""One line a row, its columns two spaces apart; numbers are aligned to the right.
 
     >>> print(*aligned([("name", "size"), ("model", 12), ("train", 7)]), sep="\n")
     name   size
     model    12
     train     7
     """
-    texts = [[f"{cell:,}" if isinstance(cell, int) else cell for cell in row] for row in rows]
+    texts = [[_text(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
     kinds = [{type(cell) for cell in column} for column in zip(*rows, strict=True)]
     places = [
-        f"{'>' if int in kind else '<'}{width}" for kind, width in zip(kinds, widths, strict=True)
+        f"{'<' if kind == {str} else '>'}{width}" for kind, width in zip(kinds, widths, strict=True)
     ]
     return ["  ".join(map(format, text, places)).rstrip() for text in texts]
+
+
+def _text(cell: Cell) -> str:
+    if isinstance(cell, str):
+        return cell
+    return f"{cell:.3f}" if isinstance(cell, float) else f"{cell:,}"
 
 
 def show(lines: Iterable[str]) -> None:

@@ -11,8 +11,9 @@ from torch.nn import Module, Parameter
 
 from ...engine.engine import Engine
 from ...engine.events import EventEnum, Events, Stage, Trigger
-from ...engine.modules.wrappers import unwrap
-from ...engine.state.state import State
+from ...engine.modules import unwrap
+from ...engine.state import State
+from ..common.objects import module_of
 from .patterns import Pattern, known, label, matches
 
 
@@ -36,10 +37,11 @@ class Freeze:
         when: When to freeze; from the start of the run by default.
         until: When to thaw; never by default.
         norms: False to let frozen norms go on with their running statistics.
-        model: Whose parameters; `engine.objects["model"]` by default.
+        object: The model's name in `engine.objects`.
 
     Raises:
-        ValueError: The pattern matches no parameter; found when the run starts.
+        ValueError: The pattern matches no parameter, or the engine has no such model; found when
+            the run starts.
 
     >>> Freeze("backbone.*", until=Events.EPOCH_STARTED(at=3)).name
     'backbone'
@@ -49,7 +51,7 @@ class Freeze:
     when: EventEnum | Trigger = Events.STARTED
     until: EventEnum | Trigger | None = None
     norms: bool = True
-    model: Module | None = None
+    object: str = "model"
     name: str = field_of(init=False)
 
     def __post_init__(self) -> None:
@@ -130,13 +132,7 @@ class Freeze:
         return any(matches(self.pattern, *each) for each in own.items())
 
     def _model(self, state: State[Any, Any]) -> Module:
-        model = self.model or state.engine.objects.get("model")
-        if not isinstance(model, Module):
-            raise RuntimeError(
-                'Freeze does not know whose layers to freeze: the engine has no objects["model"], '
-                f"only {sorted(state.engine.objects)}; pass model= to Freeze"
-            )
-        return unwrap(model)
+        return unwrap(module_of(state.engine.objects, self.object, "Freeze"))
 
 
 @dataclass

@@ -8,6 +8,7 @@ from typing import Any
 from torch.nn import Module, Parameter
 from torch.optim import Optimizer
 
+from ..common.table import Cell, aligned
 from .patterns import Pattern, known, label, matches
 
 DEFAULT = "default"
@@ -18,16 +19,16 @@ def parameter_groups(
 ) -> list[dict[str, Any]]:
     """Sort the parameters of a model into groups with options of their own.
 
-    The first pattern that matches a parameter takes it; what none takes is in the group
-    `"default"`, with the optimizer's own options. Parameters that are frozen are left out, and
-    shared ones are in one group. The groups have names, by which rates are logged.
+    The first pattern that matches a parameter takes it. Parameters that match no pattern are in the
+    group `"default"`, with the optimizer's own options. Frozen parameters are left out; a shared
+    parameter is in one group only. The groups have names, which the metrics of their rates use.
 
     Args:
-        model: Whose parameters; not yet wrapped, so that their names are plain.
+        model: The model, not yet wrapped by DistributedDataParallel or torch.compile.
         patterns: For each group its options, such as `{"backbone.*": {"lr": 1e-4}}`, by a glob,
             a compiled regular expression, or a function of name and parameter. The option
             `"name"` names the group.
-        frozen: True to take in what is frozen too, because it is to be thawed later.
+        frozen: True to include frozen parameters, because they are to be thawed later.
 
     Raises:
         ValueError: A pattern takes no parameter, or two groups have one name.
@@ -73,24 +74,19 @@ def describe_groups(groups: Optimizer | Sequence[Mapping[str, Any]]) -> str:
     total          2         9          9
     """
     groups = groups.param_groups if isinstance(groups, Optimizer) else groups
-    rows = [["group", "tensors", "elements", "trainable", "options"]]
+    rows: list[list[Cell]] = [["group", "tensors", "elements", "trainable", "options"]]
     totals = [0, 0, 0]
     for number, group in enumerate(groups):
         members: list[Parameter] = list(group["params"])
         trainable = sum(each.numel() for each in members if each.requires_grad)
         counts = [len(members), sum(each.numel() for each in members), trainable]
         totals = [a + b for a, b in zip(totals, counts, strict=True)]
-        rows.append([str(group.get("name", number)), *map(_count, counts), _options(group)])
-    rows.append(["total", *map(_count, totals), ""])
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    return "\n".join(
-        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:4], widths[1:]), row[4]]).rstrip()
-        for row in rows
-    )
+        rows.append([str(group.get("name", number)), *counts, _options(group)])
+    return "\n".join(aligned([*rows, ["total", *totals, ""]]))
 
 
 def _options(group: Mapping[str, Any]) -> str:
-    """What was given, without what is off or as it always is."""
+    """The options of a group, without those that are None or False."""
     shown = {
         key: value
         for key, value in group.items()
@@ -102,12 +98,8 @@ def _options(group: Mapping[str, Any]) -> str:
     return ", ".join(f"{key}={value!r}" for key, value in shown.items())
 
 
-def _count(number: int) -> str:
-    return f"{number:,}"
-
-
 def _empty(pattern: Pattern, model: Module, named: Mapping[str, Parameter]) -> str:
-    """Why a pattern has taken nothing."""
+    """The error for a pattern that takes no parameter."""
     means = [name for name, each in model.named_parameters() if matches(pattern, name, each)]
     if not means:
         return (

@@ -1,4 +1,4 @@
-"""Garbage collection at set iterations."""
+"""Garbage collection by a trigger."""
 
 from __future__ import annotations
 
@@ -7,37 +7,32 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...engine.engine import Engine
-from ...engine.events import Events, Stage
-from ...engine.state.state import State
+from ...engine.events import EventEnum, Events, Stage, Trigger
+from ...engine.state import State
 
 
 @dataclass(frozen=True, eq=False)
 class GarbageCollection:
-    """Collect garbage every so many iterations, and at no other time of the run.
+    """Collect garbage when a trigger fires, and at no other time of the run.
 
-    Python collects when enough objects were made: at another moment on every rank, so that each
-    time one rank keeps all others waiting. Here all ranks collect in the same iteration, and only
-    the young generations, which takes little. Afterwards Python's own collection is as it was.
+    By itself, Python collects after a number of allocations, which each rank reaches in another
+    iteration: every collection of one rank makes all other ranks wait. With this handler all ranks
+    collect in the same iteration, and only the young generations, which is quick. After the run
+    Python collects as it did before.
 
-    Objects in cycles stay until then: where memory grows too much, collect more often.
+    Objects in reference cycles stay in memory until the next collection. If memory grows too much,
+    collect more often.
 
     Args:
-        every: Iterations between two collections.
-
-    Raises:
-        ValueError: `every` is no number of iterations.
+        when: When to collect.
     """
 
-    every: int = 1000
-
-    def __post_init__(self) -> None:
-        """Refuse what is no count, as the trigger does."""
-        Events.ITERATION_COMPLETED(every=self.every)
+    when: EventEnum | Trigger = Events.ITERATION_COMPLETED(every=1000)
 
     def attach(self, engine: Engine[Any, Any]) -> None:
-        """Take over as the run starts, and give back when it is closed."""
+        """Switch Python's own collection off while the run lasts, and collect by the trigger."""
         engine.on(Events.STARTED)(self.take_over)
-        engine.on(Events.ITERATION_COMPLETED(every=self.every), stage=Stage.REPORT)(self.collect)
+        engine.on(self.when, stage=Stage.REPORT)(self.collect)
         engine.on(Events.CLOSED)(self.give_back)
 
     def take_over(self, state: State[Any, Any]) -> None:

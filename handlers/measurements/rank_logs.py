@@ -11,7 +11,7 @@ from typing import Any
 from ...engine import ranks
 from ...engine.engine import Engine
 from ...engine.events import Events, Stage
-from ...engine.state.state import State
+from ...engine.state import State
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 

@@ -9,7 +9,8 @@ import torch
 
 from ...engine.engine import Engine
 from ...engine.events import EventEnum, Events, Stage, Trigger
-from ...engine.state.state import State
+from ...engine.state import State
+from ..common import AT_EACH_ROW
 
 GIB = 2**30
 
@@ -35,9 +36,7 @@ class SystemUse:
         ModuleNotFoundError: There is no psutil.
     """
 
-    when: EventEnum | Trigger = (
-        Events.ITERATION_COMPLETED(every=50) | Events.EPOCH_COMPLETED | Events.COMPLETED
-    )
+    when: EventEnum | Trigger = AT_EACH_ROW
     _psutil: Any = field(init=False, repr=False)
 
     def __post_init__(self) -> None:

@@ -11,7 +11,8 @@ from ...engine import ranks
 from ...engine.engine import Engine
 from ...engine.events import EventEnum, Events, Stage, Trigger
 from ...engine.means import length_of
-from ...engine.state.state import State
+from ...engine.state import State
+from ..common import AT_EACH_ROW
 from ..common.scalars import scalars
 from .flops import Counter, Flops, peak_of_device
 
@@ -53,9 +54,7 @@ class Throughput:
     tokens: Count | None = None
     flops: Count | Literal["measure"] | None = None
     peak_flops: float | None = None
-    when: EventEnum | Trigger = (
-        Events.ITERATION_COMPLETED(every=50) | Events.EPOCH_COMPLETED | Events.COMPLETED
-    )
+    when: EventEnum | Trigger = AT_EACH_ROW
 
     def __post_init__(self) -> None:
         """Refuse what cannot count."""

@@ -1,4 +1,4 @@
-"""Running means of metrics."""
+"""RunningMean means of metrics."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import Any
 from ...engine.engine import Engine
 from ...engine.events import EventEnum, Events, Stage, Trigger
 from ...engine.means import Means, Weight, Window, mean_over_ranks, weight_of
-from ...engine.state.state import State
-
-OFTEN = Events.ITERATION_COMPLETED(every=50) | Events.EPOCH_COMPLETED | Events.COMPLETED
-"""When loggers write their rows."""
+from ...engine.state import State
+from ..common import AT_EACH_ROW
+from ..common.comparison import check_monitor
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,20 +22,20 @@ class Average:
     - `Average("loss", decay=0.98)` writes `"loss/smooth"`, in which a value counts 0.98 times as
       much as the next one; the first values are not pulled towards zero.
 
-    Values count by their batches' samples, on all ranks, as in an evaluation. They stay on their
-    device; each write is one collective. An iteration that does not write the metric counts for
-    nothing. In evaluation, the mean over all batches takes the place of the metric itself, as
-    that of the loss does in a `supervised` engine.
+    Each value is weighted by the samples of its batch, over all ranks, as in an evaluation. Values
+    stay on their device; each write is one collective. Iterations that do not write the metric are
+    left out. In an evaluation, the mean over all batches replaces the metric itself, as the mean
+    loss does in a `supervised` engine.
 
     Args:
         monitor: The metric.
-        over: The window's length.
-        decay: Of the exponential mean, between 0 and 1.
-        weight: What a value counts: a function of the engine's output, or a number; by default
-            the samples of its `target`.
+        over: The number of values in the window.
+        decay: The decay of the exponential mean, between 0 and 1.
+        weight: The weight of a value: a function of the engine's output, or a number; by default
+            the number of samples in its `target`.
         skip_nan: True to leave NaN out; otherwise one NaN makes the mean NaN.
         when: When to write; by default at the end of the epoch, or when loggers write a row.
-        name: What the metric is called, instead of the names above.
+        name: The name of the mean, instead of the names above.
 
     Raises:
         ValueError: `over` or `decay` is out of its range, or both are given.
@@ -57,9 +56,8 @@ class Average:
     name: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be meant."""
-        if not isinstance(self.monitor, str):
-            raise TypeError(f"Average({self.monitor!r}): needs the name of a metric")
+        """Check the arguments."""
+        check_monitor("Average", self.monitor)
         if self.over is not None and self.decay is not None:
             raise ValueError("Average(over=..., decay=...): give one of them, or use two averages")
         if self.over is not None and (not isinstance(self.over, int) or self.over < 1):
@@ -72,7 +70,8 @@ class Average:
         is_epoch = self.over is None and self.decay is None
         engine.on(Events.ITERATION_COMPLETED, stage=Stage.MEASURE)(self.add)
         ended = Events.EPOCH_COMPLETED(last=True)
-        engine.on(self.when or (ended if is_epoch else OFTEN), stage=Stage.MEASURE)(self.write)
+        when = self.when or (ended if is_epoch else AT_EACH_ROW)
+        engine.on(when, stage=Stage.MEASURE)(self.write)
         if is_epoch:
             engine.on(Events.EPOCH_STARTED, stage=Stage.MEASURE)(self.reset)
             engine.evaluation.on(Events.ITERATION_COMPLETED, stage=Stage.MEASURE)(self.add)
@@ -83,7 +82,7 @@ class Average:
         self._recall(state).sums.reset()
 
     def add(self, state: State[Any, Any]) -> None:
-        """Take the value, if it is a new one."""
+        """Take the value, if it is new."""
         average, metrics = self._recall(state), state.metrics
         if metrics.is_new(self.monitor, average.looked_at, allow_stale=True):
             average.looked_at = metrics.written(self.monitor)
@@ -93,10 +92,10 @@ class Average:
             average.sums.add(self._written, metrics[self.monitor], weight)
 
     def write(self, state: State[Any, Any]) -> None:
-        """Write the mean, if there is anything in it.
+        """Write the mean of the values so far, if there are any.
 
         Raises:
-            KeyError: Nothing has produced the metric; the message lists those there are.
+            KeyError: Nothing has produced the metric; the message lists the metrics.
         """
         self.add(state)
         average = self._recall(state)
@@ -110,18 +109,18 @@ class Average:
         kind = "mean" if self.over is not None else "epoch" if self.decay is None else "smooth"
         return self.name or f"{self.monitor}/{kind}"
 
-    def _recall(self, state: State[Any, Any]) -> Running:
+    def _recall(self, state: State[Any, Any]) -> RunningMean:
         return state.recall(self, self._begin)
 
-    def _begin(self) -> Running:
+    def _begin(self) -> RunningMean:
         if self.over is not None:
-            return Running(Window(self.over, skip_nan=self.skip_nan))
-        return Running(Means(self.decay or 1.0, skip_nan=self.skip_nan))
+            return RunningMean(Window(self.over, skip_nan=self.skip_nan))
+        return RunningMean(Means(self.decay or 1.0, skip_nan=self.skip_nan))
 
 
 @dataclass
-class Running:
-    """The values so far, and which write of the metric was the latest of them."""
+class RunningMean:
+    """The mean of the values so far, and which write of the metric was the last of them."""
 
     sums: Means | Window
     looked_at: int = 0

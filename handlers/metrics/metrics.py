@@ -10,8 +10,8 @@ from typing import Any
 from ...engine.engine import Engine
 from ...engine.events import Events, Stage
 from ...engine.means import Weight, weight_of
-from ...engine.state.state import State
-from .running import Running
+from ...engine.state import State
+from .running import RunningMetrics
 
 METHODS = ("reset", "update", "compute")
 
@@ -20,28 +20,28 @@ METHODS = ("reset", "update", "compute")
 class Metrics:
     """Update metrics with each batch, and compute them at the end of each epoch.
 
-    They are computed over all samples of the epoch and over all ranks, by the metrics' own rules,
-    in training and in evaluation alike; each run works on copies of its own, so an evaluation in
-    the middle of an epoch disturbs nothing.
+    The results cover all samples of the epoch and all ranks, by the metrics' own rules, in training
+    and in evaluation. Each run works on its own copies, so that an evaluation in the middle of an
+    epoch does not disturb the training.
 
-    A plain function is called with the same arguments as `update`. It returns the batch's value,
-    one number, or a dict of numbers, which may be nested; the metric is their mean over the
-    batches, by weight. What only some batches have is the mean over those. NaN in one batch makes
+    A plain function is called with the same arguments as `update`. It returns the value of the
+    batch: a number, or a dict of numbers, which may be nested. The metric is the weighted mean over
+    the batches; a key that only some batches have is the mean over these. NaN in one batch makes
     the mean NaN.
 
     Args:
         metrics: By name: torchmetrics' metrics and collections of them, pytorch-ignite's,
-            anything else with `reset`, `update` and `compute`, and functions. What has several
-            results names them `"<name>/<key>"`; one that stands alone gives its own names.
-        select: Makes the arguments of `update` of the engine's output; by default they are its
+            anything else with `reset`, `update` and `compute`, and functions. Several results of
+            one metric are called `"<name>/<key>"`; a metric given alone names its own results.
+        select: Makes the arguments of `update` from the engine's output; by default they are its
             `prediction` and `target`.
-        weight: What a batch counts in the mean of a function: a function of the engine's output,
-            or a number; by default the samples of its `target`.
-        skip_nan: True to leave the NaN of functions out of their means.
-        training: False to measure in evaluation only, where training should not pay for it.
+        weight: The weight of a batch in the mean of a function: a function of the engine's output,
+            or a number; by default the number of samples in its `target`.
+        skip_nan: True to leave NaN out of the means of functions.
+        training: False to measure in evaluation only, to keep training fast.
 
     Raises:
-        TypeError: One of them is no metric.
+        TypeError: One of `metrics` is not a metric.
 
     >>> from torchmetrics import MeanMetric
     >>> engine = Engine(lambda state, batch: batch)
@@ -58,7 +58,7 @@ class Metrics:
     training: bool = True
 
     def __post_init__(self) -> None:
-        """Refuse what does not measure."""
+        """Check that all of them are metrics."""
         if not isinstance(self.metrics, Mapping) and not self._stands_alone():
             raise TypeError(f"Metrics({self.metrics!r}): needs a dict of metrics by their names")
         for name, metric in self._by_name().items():
@@ -98,8 +98,9 @@ class Metrics:
         """Write the results of the epoch."""
         state.metrics.update(self._recall(state).results())
 
-    def _recall(self, state: State[Any, Any]) -> Running:
-        return state.recall(self, partial(Running.of, self._by_name(), skip_nan=self.skip_nan))
+    def _recall(self, state: State[Any, Any]) -> RunningMetrics:
+        make = partial(RunningMetrics.of, self._by_name(), skip_nan=self.skip_nan)
+        return state.recall(self, make)
 
     def _by_name(self) -> dict[str, Any]:
         return {"": self.metrics} if self._stands_alone() else dict(self.metrics)

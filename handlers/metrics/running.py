@@ -1,4 +1,4 @@
-"""What one run measures with: copies of the metrics that were given, and sums of functions."""
+"""The metrics of one run: copies of the given metrics, and means of the given functions."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from ...engine.means import Means, Number, flat, mean_over_ranks
 
 
 @dataclass
-class Running:
+class RunningMetrics:
     """The metrics of one run, and what they have accumulated."""
 
     metrics: dict[str, Any]
-    """What has reset, update and compute."""
+    """The objects with reset, update and compute."""
     functions: dict[str, Callable[..., Any]]
     means: dict[str, Means]
-    """The sums of what each function returned."""
+    """The means of what each function returned."""
     device: Any = None
     takes_one: dict[str, bool] = field(default_factory=dict)
-    """Whose update takes one tuple, as pytorch-ignite's does."""
+    """True for metrics whose update takes one tuple, as pytorch-ignite's does."""
 
     @classmethod
-    def of(cls, given: Mapping[str, Any], *, skip_nan: bool) -> Running:
-        """Copies of the metrics that were given, and sums for the functions among them."""
+    def of(cls, given: Mapping[str, Any], *, skip_nan: bool) -> RunningMetrics:
+        """Copy the given metrics, and make means for the functions among them."""
         functions = {name: each for name, each in given.items() if not hasattr(each, "compute")}
         metrics = {name: each for name, each in given.items() if name not in functions}
         means = {name: Means(skip_nan=skip_nan) for name in functions}
@@ -41,7 +41,7 @@ class Running:
             each.reset()
 
     def update(self, inputs: tuple[Any, ...]) -> None:
-        """Update all metrics, where the inputs are."""
+        """Update all metrics, on the device of the inputs."""
         device = getattr(inputs[0], "device", None)
         if device != self.device:
             self.device = device
@@ -56,7 +56,7 @@ class Running:
                 _check_no_more(metric)
 
     def add(self, inputs: tuple[Any, ...], weight: Number) -> None:
-        """Add what the functions make of a batch: numbers, or nested mappings of numbers."""
+        """Add the functions' values of a batch: numbers, or nested mappings of numbers."""
         with torch.no_grad():
             for name, function in self.functions.items():
                 for key, value in flat(name, function(*inputs)).items():
@@ -68,7 +68,7 @@ class Running:
                     self.means[name].add(key, value, weight)
 
     def results(self) -> dict[str, Any]:
-        """The values over what was seen, on all ranks."""
+        """The results of all batches so far, over all ranks."""
         sums = {key: pair for means in self.means.values() for key, pair in means.sums.items()}
         found: dict[str, Any] = dict(mean_over_ranks(sums)) if self.functions else {}
         for name, metric in self.metrics.items():
@@ -76,7 +76,7 @@ class Running:
         return found
 
     def state_dict(self) -> dict[str, Any]:
-        """What has been accumulated so far."""
+        """What the metrics have accumulated."""
         saved = {name: _accumulated(metric) for name, metric in self.metrics.items()}
         return saved | {name: means.state_dict() for name, means in self.means.items()}
 
@@ -101,7 +101,7 @@ def _takes(update: Callable[..., Any], arguments: int) -> bool:
 
 
 def _check_no_more(metric: Any) -> None:
-    """After a run's first batch: torchmetrics' look at the arguments waits for the device."""
+    """Stop torchmetrics from checking arguments after the first batch: it waits for the device."""
     modules: list[Any] = list(metric.modules()) if isinstance(metric, Module) else []
     for module in modules:
         if getattr(module, "validate_args", False):
@@ -109,11 +109,11 @@ def _check_no_more(metric: Any) -> None:
 
 
 def _accumulated(metric: Any) -> Any:
-    """Like a state_dict; torchmetrics' own leaves out what a metric has accumulated."""
+    """What a metric has accumulated; torchmetrics' own state_dict leaves that out."""
     if not isinstance(metric, Module):
         return metric.state_dict() if hasattr(type(metric), "state_dict") else dict(vars(metric))
     if isinstance(metric, ModuleDict):
-        list(metric.items())  # lets the members of a collection's compute groups share again
+        list(metric.items())  # makes the compute groups of a collection share their states again
     inside: list[tuple[str, Any]] = list(metric.named_modules())
     return {
         name: {"states": dict(module.metric_state), "updates": module.update_count}

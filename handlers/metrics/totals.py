@@ -11,23 +11,24 @@ from torch import Tensor
 from ...engine import ranks
 from ...engine.engine import Engine
 from ...engine.events import EventEnum, Events, Stage, Trigger
-from ...engine.state.state import State
+from ...engine.state import State
+from ..common import AT_EACH_ROW
 
 
 @dataclass(frozen=True, eq=False)
 class Totals:
-    """Count what a run has seen: samples, tokens, whatever the batches tell.
+    """Count what a run has seen: samples, tokens, or whatever else its batches hold.
 
-    The sums over all ranks become the metrics `"total/<name>"`. They are never reset: a run that
-    is resumed goes on counting. What the functions return may stay on its device; nothing is read
-    until it is reported.
+    The sums over all ranks become the metrics `"total/<name>"`. They are never reset: a resumed
+    run goes on counting. Tensors that the functions return stay on their device until a sum is
+    written.
 
     Args:
         counts: By name, functions of the batch that return a number.
         when: When to write; by default when loggers write a row.
 
     Raises:
-        TypeError: One of them cannot be called.
+        TypeError: One of `counts` cannot be called.
 
     >>> engine = Engine(lambda state, batch: None, Totals({"samples": len}))
     >>> engine.run([[1, 2], [3]], max_epochs=2).metrics
@@ -35,12 +36,10 @@ class Totals:
     """
 
     counts: Mapping[str, Callable[[Any], Any]]
-    when: EventEnum | Trigger = (
-        Events.ITERATION_COMPLETED(every=50) | Events.EPOCH_COMPLETED | Events.COMPLETED
-    )
+    when: EventEnum | Trigger = AT_EACH_ROW
 
     def __post_init__(self) -> None:
-        """Refuse what cannot count."""
+        """Check that all counts are functions."""
         for name, count in dict(self.counts).items():
             if not callable(count):
                 raise TypeError(

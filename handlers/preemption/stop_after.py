@@ -10,7 +10,7 @@ from typing import Any
 from ...engine.engine import Engine
 from ...engine.events import Events
 from ...engine.moments import Firing
-from ...engine.state.state import State
+from ...engine.state import State
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ from typing import Any
 from ...engine import ranks
 from ...engine.engine import Engine
 from ...engine.events import Events, Stage
-from ...engine.state.state import State
+from ...engine.state import State
 from .watchdog import Watchdog, kill_children
 
 logger = logging.getLogger("camshaft")

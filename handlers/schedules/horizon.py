@@ -8,7 +8,7 @@ from typing import Any
 from torch.optim import Optimizer
 
 from ...engine.events import Events
-from ...engine.state.state import State
+from ...engine.state import State
 from ...engine.update.update import Update
 
 

@@ -10,10 +10,10 @@ from typing import Any
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from ...engine import ranks
 from ...engine.engine import Engine
 from ...engine.events import EventEnum, Events, Stage, Trigger
-from ...engine.state.state import State
+from ...engine.state import State
+from ..common.comparison import Monitored
 from ..common.schedulers import advance, read
 from .by_updates import ByUpdates
 from .horizon import Horizon
@@ -197,11 +197,8 @@ class LRSchedule:
         """The metric, unless it was not written since the last look."""
         if self.monitor is None:
             return None
-        look, metrics = state.recall(self, Look), state.metrics
-        if not metrics.is_new(self.monitor, look.at, allow_stale=self.allow_stale):
-            return None
-        look.at = metrics.written(self.monitor)
-        return ranks.agreed(float(state.metrics[self.monitor]))
+        monitored = state.recall(self, Monitored)
+        return monitored.new_value(state, self.monitor, allow_stale=self.allow_stale)
 
 
 @dataclass
@@ -209,13 +206,6 @@ class Noted:
     """For how long a run a schedule was made."""
 
     horizon: dict[str, int | None] = field_of(default_factory=dict)
-
-
-@dataclass
-class Look:
-    """Which write of its metric a schedule has looked at: no value counts twice."""
-
-    at: int = 0
 
 
 def _check_whose(scheduler: LRScheduler, engine: Engine[Any, Any]) -> None:

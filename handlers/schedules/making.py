@@ -10,7 +10,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from ...engine.events import Events, Trigger
 from ...engine.signals import check_arity
-from ...engine.state.state import State
+from ...engine.state import State
 from ...engine.update.update import Update
 from ..common.schedulers import write
 from .by_updates import ByUpdates, UpdateScheduler

@@ -72,7 +72,7 @@ def test_handlers_that_fire_rarely_keep_their_place_among_those_that_always_do()
         "a": Events.ITERATION_COMPLETED,
         "b": Events.ITERATION_COMPLETED(every=2),
         "c": Events.ITERATION_COMPLETED,
-        "d": Events.ITERATION_COMPLETED(when=lambda state: state.iteration == 2),
+        "d": Events.ITERATION_COMPLETED(where=lambda state: state.iteration == 2),
         "e": Events.ITERATION_COMPLETED,
     }.items():
         engine.on(trigger)(lambda state, name=name: order.append(name))

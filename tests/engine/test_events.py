@@ -150,7 +150,7 @@ def test_events_of_ones_own_take_the_same_conditions():
         ({"at": 3, "every": 2}, ValueError, "can never fire"),
         ({"after": 5, "before": 6}, ValueError, "can never fire"),
         ({"seconds": 0}, ValueError, "a time greater than 0"),
-        ({"when": 3}, TypeError, "needs a function of the state"),
+        ({"where": 3}, TypeError, "needs a function of the state"),
     ],
 )
 def test_what_cannot_be_a_condition_is_an_error_that_teaches(conditions, error, says):

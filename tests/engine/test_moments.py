@@ -34,7 +34,7 @@ clauses = st.tuples(
             "at": st.sets(counts, min_size=1),
             "after": counts,
             "before": st.integers(2, 20),
-            "when": st.just(lambda state: state.iteration % 2 == 1),
+            "where": st.just(lambda state: state.iteration % 2 == 1),
             "once": st.booleans(),
             "last": st.booleans(),
         },
@@ -52,7 +52,7 @@ def reference(chosen, epochs, length):
             fits = fits and count % conditions.get("every", 1) == 0
             fits = fits and count in conditions.get("at", {count})
             fits = fits and conditions.get("after", 0) < count < conditions.get("before", 10**9)
-            if fits and ("when" not in conditions or iteration % 2 == 1):
+            if fits and ("where" not in conditions or iteration % 2 == 1):
                 if conditions.get("once"):
                     spent.add(number)
                 return True
@@ -152,7 +152,7 @@ def test_a_custom_event_fired_six_times_calls_a_handler_of_every_second_one_thre
 
 def test_once_is_the_first_time_that_all_conditions_hold():
     assert fired_at(Events.ITERATION_COMPLETED(every=4, after=10, once=True)) == [12]
-    late = Events.ITERATION_COMPLETED(when=lambda state: state.epoch == 2, once=True)
+    late = Events.ITERATION_COMPLETED(where=lambda state: state.epoch == 2, once=True)
     assert fired_at(late) == [65]
 
 
@@ -163,7 +163,7 @@ def test_a_predicate_is_asked_after_the_handlers_before_it():
     def measure(state):
         state.metrics["seen"] = state.iteration
 
-    trigger = Events.ITERATION_COMPLETED(when=lambda state: state.metrics["seen"] == 2)
+    trigger = Events.ITERATION_COMPLETED(where=lambda state: state.metrics["seen"] == 2)
     engine.on(trigger)(lambda state: calls.append(state.iteration))
     engine.run(range(3), max_epochs=1)
     assert calls == [2]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "char_gpt.py"
-SHORT = ("--max-steps", "40", "--longest", "64", "--batch-size", "8")
+SHORT = ("--max-steps", "40", "--max-length", "64", "--batch-size", "8")
 
 
 def command(directory):

@@ -46,7 +46,7 @@ def test_the_reason_says_what_was_waited_for():
     reason = run([1.0, 2.0, 3.0], patience=2).stop_reason
     assert reason == "early stopping: score has not improved on 1 in 2 looks"
     reason = run([math.nan, math.nan], patience=2).stop_reason
-    assert reason == "early stopping: score was no number in 2 looks"
+    assert reason == "early stopping: score was NaN in 2 looks"
 
 
 def test_nan_is_no_improvement_and_is_told(caplog):

@@ -215,7 +215,7 @@ def test_two_runs_at_once_have_a_bar_each():
     file = io.StringIO()
     engine = Engine(inverse, ProgressBar(interval=NEVER, file=file))
 
-    @engine.on(Events.ITERATION_COMPLETED(at=2, when=lambda state: state.parent is None))
+    @engine.on(Events.ITERATION_COMPLETED(at=2, where=lambda state: state.parent is None))
     def inner(state):
         engine.run([1, 2, 4, 8, 16], max_epochs=1, parent=state)
 

@@ -136,8 +136,8 @@ def test_the_best_average_can_be_what_is_put_back(tmp_path):
 def test_what_cannot_be_meant_is_refused():
     with pytest.raises(TypeError, match="needs the name of a metric"):
         RestoreBest(3)
-    with pytest.raises(ValueError, match=r"model='net'.*those are 'model'"):
-        build([], model="net")
+    with pytest.raises(ValueError, match=r"object='net'.* its modules are 'model'"):
+        build([], object="net")
     with pytest.raises(ValueError, match=r"object 'model' already"):
         build([], name="model")
     engine, _ = build([1], weights="ema")

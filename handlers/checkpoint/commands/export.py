@@ -8,7 +8,7 @@ from ...common.table import readable_size
 from ..directory import checkpoints, is_checkpoint, look, saved_at
 
 
-def export(path: Path, file: Path, only: str | None) -> int:
+def export(path: Path, file: Path, object: str | None) -> int:
     """Export the checkpoint at a path, or the newest good one of a directory."""
     if is_checkpoint(path):
         saved = saved_at(path)
@@ -17,6 +17,6 @@ def export(path: Path, file: Path, only: str | None) -> int:
         newest = checkpoints(path).latest()
         assert newest is not None
         saved = newest
-    saved.export(file, only)
+    saved.export(file, object)
     print(f"{file}  {readable_size(file.stat().st_size)}  from {saved.path}")
     return 0

@@ -22,24 +22,24 @@ LARGEST = 2**2000
 
 
 def write_pt(
-    objects: dict[str, Any], manifest: Manifest, file: Path, only: str | None = None
+    objects: dict[str, Any], manifest: Manifest, file: Path, object: str | None = None
 ) -> Path:
     """Write the states of a checkpoint's objects, or of one, as one file that appears at once.
 
     See `Saved.export` for the content and the errors.
     """
     content = {name: portable(state, name) for name, state in objects.items()}
-    if only is None:
+    if object is None:
         if taken := sorted(content.keys() & set(NUMBERS)):
             raise ValueError(
                 f"an object is called {taken[0]!r}, as a number in the file is; "
-                f"export it alone, with only={taken[0]!r}"
+                f"export it alone, with object={taken[0]!r}"
             )
         content |= {name: getattr(manifest, name) for name in NUMBERS}
     try:
         make_directory(file.absolute().parent)
         with appearing(file) as temporary, temporary.open("wb") as stream:
-            torch.save(content if only is None else content[only], stream)
+            torch.save(content if object is None else content[object], stream)
     except (OSError, RuntimeError) as error:  # torch raises a RuntimeError for a full disk
         raise OSError(f"could not write {file}: {error}. Nothing of it is left") from error
     return file
@@ -74,5 +74,5 @@ def portable(value: Any, path: str) -> Any:
     found = "a very large integer" if kind is int else f"a {kind.__module__}.{kind.__qualname__}"
     raise TypeError(
         f"{path} is {found}, which torch.load(weights_only=True) does not take; the objects "
-        "without such a thing can be exported one by one, with only="
+        "without such a thing can be exported one by one, with object="
     )

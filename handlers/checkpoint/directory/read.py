@@ -42,32 +42,32 @@ class Saved:
     manifest: Manifest = field(repr=False)
     """When and why it was written, the metrics at that time, and the checksums of its files."""
 
-    def state_dict(self, name: str) -> Any:
+    def state_dict(self, object: str) -> Any:
         """The state of one of the run's objects, such as `"model"`, on the CPU.
 
         A model's state has the plain names of its weights, however the model was wrapped:
         `model.load_state_dict(saved.state_dict("model"))`. The files of the state are verified.
 
         Args:
-            name: The name among the engine's objects.
+            object: The name among the engine's objects.
 
         Raises:
             BrokenCheckpoint: A file is missing or damaged.
             ValueError: The run had no object of that name.
         """
-        return read_objects(self, name)[name]
+        return read_objects(self, object)[object]
 
-    def export(self, file: str | Path, only: str | None = None) -> Path:
+    def export(self, file: str | Path, object: str | None = None) -> Path:
         """Write one file that plain torch reads, with `torch.load(file, weights_only=True)`.
 
         The file holds a dict: the state of each of the run's objects by its name, `"iteration"`,
-        `"step"`, `"epoch"` and `"metrics"`. With `only="model"` it holds that state alone, so
+        `"step"`, `"epoch"` and `"metrics"`. With `object="model"` it holds that state alone, so
         that `model.load_state_dict(torch.load(file, weights_only=True))` works. NumPy's arrays
         become tensors and its numbers Python's.
 
         Args:
             file: Where to write; an existing file is replaced at once.
-            only: The name of the one object to export.
+            object: The name of the one object to export; by default all.
 
         Raises:
             BrokenCheckpoint: A file is missing or damaged.
@@ -77,7 +77,7 @@ class Saved:
         """
         from .pt_export import write_pt  # it imports torch
 
-        return write_pt(read_objects(self, only), self.manifest, Path(file), only)
+        return write_pt(read_objects(self, object), self.manifest, Path(file), object)
 
 
 def saved_at(path: Path) -> Saved:
@@ -169,7 +169,7 @@ def read_checkpoint(saved: Saved) -> tuple[Any, dict[str, Mapping[str, Tensor]]]
     return tree, tensors
 
 
-def read_objects(saved: Saved, only: str | None = None) -> dict[str, Any]:
+def read_objects(saved: Saved, object: str | None = None) -> dict[str, Any]:
     """The states of the run's objects, or of one, by name; the files they need are verified.
 
     Raises:
@@ -179,10 +179,10 @@ def read_objects(saved: Saved, only: str | None = None) -> dict[str, Any]:
     verify_files(saved, [TREE])
     with reading(saved.path, TREE):
         objects = dict(_tree(saved)["objects"])
-    if only is not None and only not in objects:
+    if object is not None and object not in objects:
         listed = ", ".join(map(repr, objects)) or "none"
-        raise ValueError(f"{saved.path} holds no object {only!r}; its objects are: {listed}")
-    chosen = objects if only is None else {only: objects[only]}
+        raise ValueError(f"{saved.path} holds no object {object!r}; its objects are: {listed}")
+    chosen = objects if object is None else {object: objects[object]}
     with reading(saved.path, TREE):
         files = {each["file"]: f"{each['file']}{TENSORS}" for each in chosen.values()}
         verify_files(saved, files.values())

@@ -85,7 +85,7 @@ def test_a_process_of_ones_own_can_be_rehearsed_by_the_events_it_fires():
 
 def test_a_rehearsal_takes_predicates_to_be_true_and_leaves_out_seconds():
     engine = Engine(lambda state, batch: None)
-    engine.on(Events.EPOCH_COMPLETED(when=lambda state: state.metrics["none"] > 1))(report)
+    engine.on(Events.EPOCH_COMPLETED(where=lambda state: state.metrics["none"] > 1))(report)
     engine.on(Events.ITERATION_COMPLETED(seconds=1e-9))(lambda state: None)
     assert [call.handler for call in engine.simulate(max_epochs=1, epoch_length=2)] == ["report"]
 

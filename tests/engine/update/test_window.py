@@ -27,7 +27,7 @@ def test_a_step_is_the_mean_over_what_its_window_held(losses, accumulate, weight
         if losses[i] is None:
             update(state, None)
         else:
-            update(state, losses[i] * weight, i + 1 if weighted else None)
+            update(state, losses[i] * weight, weight=i + 1 if weighted else None)
 
     engine, gradients = Engine(process), []
     engine.on(Events.GRADIENTS_READY)(lambda state: gradients.append(weight.grad.item()))

@@ -278,8 +278,8 @@ def test_two_of_one_name_are_refused_with_the_remedy():
 
 
 def test_a_model_that_is_not_there_is_refused_with_those_that_are():
-    with pytest.raises(ValueError, match=r"EMA\(model='generator'\).*those are 'model'$"):
-        build(EMA(model="generator"))
+    with pytest.raises(ValueError, match=r"EMA\(object='generator'\).* its modules are 'model'\."):
+        build(EMA(object="generator"))
 
 
 def test_an_average_is_updated_before_it_is_evaluated_or_refused():

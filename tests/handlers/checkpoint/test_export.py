@@ -92,13 +92,13 @@ def test_no_run_goes_on_from_an_export(tmp_path):
 
 
 def test_an_object_that_is_not_there_is_refused_before_the_run(tmp_path):
-    engine = scoring([0.1], Export(tmp_path, name="ema"))
-    with pytest.raises(ValueError, match=r"Export\(name='ema'\).*: 'model', 'optimizer'"):
+    engine = scoring([0.1], Export(tmp_path, object="ema"))
+    with pytest.raises(ValueError, match=r"Export\(object='ema'\).*: 'model', 'optimizer'"):
         engine.run("ab", max_epochs=1)
 
 
 def test_another_object_can_be_named(tmp_path):
-    scoring([0.1], Export(tmp_path, name="optimizer")).run("ab", max_epochs=1)
+    scoring([0.1], Export(tmp_path, object="optimizer")).run("ab", max_epochs=1)
     verify_files(checkpoints(tmp_path)[0])
 
 

@@ -154,5 +154,5 @@ def test_mistakes_are_told_before_anything_runs():
     engine, *_ = script(Freeze("backbon.*"))
     with pytest.raises(ValueError, match=r"Freeze\('backbon'\) matches no parameter; there are"):
         engine.run(BATCHES, max_epochs=1)
-    with pytest.raises(RuntimeError, match="pass model= to Freeze"):
+    with pytest.raises(ValueError, match=r"Freeze\(object='model'\).* its modules are none"):
         Engine(lambda state, batch: None, Freeze("a")).run([1], max_epochs=1)

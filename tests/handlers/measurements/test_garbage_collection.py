@@ -1,4 +1,4 @@
-"""Garbage collection at set iterations."""
+"""Garbage collection by a trigger."""
 
 import gc
 
@@ -22,13 +22,13 @@ def collections():
     gc.callbacks.remove(look)
 
 
-def test_garbage_is_collected_by_iterations_and_at_no_other_time(collections):
+def test_garbage_is_collected_by_its_trigger_and_at_no_other_time(collections):
     def make_garbage(state, batch):
         for _ in range(2000):
             cycle = []
             cycle.append(cycle)
 
-    engine = Engine(make_garbage, GarbageCollection(every=4))
+    engine = Engine(make_garbage, GarbageCollection(when=Events.ITERATION_COMPLETED(every=4)))
     began, at = [], []
     engine.on(Events.STARTED)(lambda state: began.append(len(collections)))
 
@@ -70,8 +70,3 @@ def test_a_run_inside_the_run_gives_nothing_back_too_early():
     engine.run([1], max_epochs=1)
     assert seen == [False]
     assert gc.isenabled()
-
-
-def test_what_is_no_count_is_refused():
-    with pytest.raises(ValueError, match="every=0"):
-        GarbageCollection(every=0)

@@ -44,5 +44,5 @@ def test_a_model_without_weights_has_no_norm():
 
 def test_a_name_that_no_model_has_is_refused_as_the_run_starts():
     engine = build(torch.nn.Linear(1, 1), object="sizes")
-    with pytest.raises(KeyError, match="no such model; there is: 'model'"):
+    with pytest.raises(ValueError, match=r"object='sizes'.* its modules are 'model'"):
         engine.run([1], max_epochs=1)

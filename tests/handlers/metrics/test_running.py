@@ -9,12 +9,12 @@ from torchmetrics.classification import MulticlassAccuracy
 
 from camshaft import Events, supervised
 from camshaft.handlers import Average, Checkpoint, EarlyStopping, JSONLines, Metrics, Totals
-from camshaft.handlers.metrics.running import Running
+from camshaft.handlers.metrics.running import RunningMetrics
 
 
 def test_what_was_given_is_copied_and_functions_are_not():
     metric = torchmetrics.SumMetric()
-    running = Running.of({"sum": metric, "abs": abs}, skip_nan=False)
+    running = RunningMetrics.of({"sum": metric, "abs": abs}, skip_nan=False)
     running.update((3.0,))
     running.add((-3.0,), 2)
     assert running.results() == {"abs": 3.0, "sum": 3.0}
@@ -25,9 +25,9 @@ def test_what_was_given_is_copied_and_functions_are_not():
 
 
 def test_other_metrics_than_those_that_were_saved_are_refused():
-    saved = Running.of({"abs": abs}, skip_nan=False).state_dict()
+    saved = RunningMetrics.of({"abs": abs}, skip_nan=False).state_dict()
     with pytest.raises(ValueError, match=r"Metrics has \['n'\] and the saved run had \['abs'\]"):
-        Running.of({"n": abs}, skip_nan=False).load_state_dict(saved)
+        RunningMetrics.of({"n": abs}, skip_nan=False).load_state_dict(saved)
 
 
 def error_of(prediction, target):

@@ -135,7 +135,7 @@ def test_a_plateau_does_not_count_a_value_twice_and_an_old_one_is_an_error(allow
         allow_stale=allow_stale,
     )
 
-    @engine.on(Events.ITERATION_COMPLETED(when=lambda state: state.epoch % 3 == 1))
+    @engine.on(Events.ITERATION_COMPLETED(where=lambda state: state.epoch % 3 == 1))
     def score(state):
         state.metrics["val/loss"] = 1 / state.epoch
 

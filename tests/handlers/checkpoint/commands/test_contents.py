@@ -88,5 +88,5 @@ def test_an_export_is_shown_as_what_holds_no_run(camshaft, tmp_path):
     assert " best " in lines[2]
     for each in (path, tmp_path / "best"):
         assert camshaft("verify", each)[0] == 0
-    assert camshaft("export", tmp_path / "best", tmp_path / "model.pt", "--only", "model")[0] == 0
+    assert camshaft("export", tmp_path / "best", tmp_path / "model.pt", "--object", "model")[0] == 0
     assert torch.load(tmp_path / "model.pt", weights_only=True).keys() == {"weight", "bias"}

@@ -31,17 +31,17 @@ def test_the_newest_of_a_directory_is_exported(run, camshaft, tmp_path):
 def test_one_object_of_one_checkpoint_is_exported(run, camshaft, tmp_path):
     directory, model = run
     path = directory / "iteration-0000000001"
-    assert camshaft("export", path, tmp_path / "model.pt", "--only", "model")[0] == 0
+    assert camshaft("export", path, tmp_path / "model.pt", "--object", "model")[0] == 0
     first = torch.load(tmp_path / "model.pt", weights_only=True)
     model.load_state_dict(first)
-    assert camshaft("export", directory, tmp_path / "model.pt", "--only", "model")[0] == 0
+    assert camshaft("export", directory, tmp_path / "model.pt", "--object", "model")[0] == 0
     newest = torch.load(tmp_path / "model.pt", weights_only=True)
     assert not torch.equal(first["weight"], newest["weight"])
 
 
 def test_what_cannot_be_exported_is_told_in_one_line(run, camshaft, tmp_path):
     directory, _ = run
-    code, _, errors = camshaft("export", directory, tmp_path / "x.pt", "--only", "modle")
+    code, _, errors = camshaft("export", directory, tmp_path / "x.pt", "--object", "modle")
     assert (code, len(errors)) == (1, 1)
     assert "no object 'modle'; its objects are: 'model', 'optimizer'" in errors[0]
     for path in directory.glob("iteration-*"):

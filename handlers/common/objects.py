@@ -1,0 +1,56 @@
+"""The module, name or optimizer that a handler is told to work on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch.nn import Module
+from torch.optim import Optimizer
+
+from ...engine.state import State
+
+
+def module_of(objects: Mapping[str, Any], name: str, kind: str) -> Module:
+    """The module that is called `name` among the engine's objects.
+
+    Raises:
+        ValueError: The engine has no module of that name.
+    """
+    found = objects.get(name)
+    if not isinstance(found, Module):
+        modules = [other for other, each in objects.items() if isinstance(each, Module)]
+        raise ValueError(
+            f"{kind}(object={name!r}): needs the name of a module in engine.objects; its modules "
+            f"are {', '.join(map(repr, modules)) or 'none'}. Choose one of these, or make the "
+            f"engine with Engine(..., objects={{{name!r}: ...}})"
+        )
+    return found
+
+
+def refuse_taken(objects: Mapping[str, Any], name: str, kind: str, other: str) -> None:
+    """Refuse a name that one of the engine's objects has.
+
+    Raises:
+        ValueError: The name is taken; the message proposes `other`.
+    """
+    if name in objects:
+        raise ValueError(
+            f"the engine has an object {name!r} already; choose another name: "
+            f"{kind}(..., name={other!r})"
+        )
+
+
+def stepping(state: State[Any, Any], only: Optimizer | None, kind: str) -> Optimizer | None:
+    """The optimizer whose gradients are ready; None if it is another one than `only`.
+
+    Raises:
+        RuntimeError: Neither the step nor the handler names an optimizer.
+    """
+    optimizer = state.optimizer or only
+    if optimizer is None:
+        raise RuntimeError(
+            f"{kind} does not know whose gradients are ready: make the step with Update, or pass "
+            f"optimizer= to {kind}"
+        )
+    return optimizer if only is None or optimizer is only else None
