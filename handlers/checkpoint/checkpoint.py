@@ -8,10 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...engine import ranks
-from ...engine.engine import Engine
-from ...engine.events import EventEnum, Events, Stage, Trigger
-from ...engine.state import RunningEngine, State
+from ...engine import Engine, EventEnum, Events, RunningEngine, Stage, State, Trigger, ranks
 from ...engine.update.update import Update
 from .background import OnFailure
 from .directory import checkpoints, verified_at

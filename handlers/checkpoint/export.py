@@ -7,10 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...engine import ranks
-from ...engine.engine import Engine
-from ...engine.events import EventEnum, Events, Stage, Trigger
-from ...engine.state import State
+from ...engine import Engine, EventEnum, Events, Stage, State, Trigger, ranks
 from .background import OnFailure
 from .directory import checkpoints
 from .format import Keep, latest

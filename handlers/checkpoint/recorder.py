@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...engine import ranks
-from ...engine.state import State
+from ...engine import State, ranks
 from ..common.scalars import scalars
 from .background import BackgroundWriter, OnFailure
 from .directory import (

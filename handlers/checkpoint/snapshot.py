@@ -9,8 +9,7 @@ from typing import Any
 from torch import Tensor
 from torch.nn import Module
 
-from ...engine import ranks
-from ...engine.state import State
+from ...engine import State, ranks
 from .format import PLAIN_NAME, TRAIN, Encoder
 from .weights import weights
 

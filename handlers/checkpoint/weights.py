@@ -10,7 +10,7 @@ from torch.nn import Module
 from torch.nn.parameter import is_lazy
 from torch.optim.swa_utils import AveragedModel
 
-from ...engine.modules.wrappers import inside, plain_names, unwrap
+from ...engine.modules import inside, plain_names, unwrap
 
 
 def weights(

@@ -1,8 +1,7 @@
 """The commands about checkpoints, for the command line: they print, and give an exit code."""
 
-from .export import export
-from .inspect import inspect
-from .prune import prune
-from .verify import verify
+from .exporting import export
+from .overview import inspect, verify
+from .pruning import prune
 
 __all__ = ["export", "inspect", "prune", "verify"]

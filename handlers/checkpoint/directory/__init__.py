@@ -5,8 +5,8 @@ Importing this room imports no torch.
 
 from .catalogue import Checkpoints, checkpoints, verified_at
 from .files import make_directory, regular, sweep
+from .findings import Claims, Finding, NoCheckpointError, is_checkpoint, look
 from .lock import locked
-from .look import Claims, Finding, NoCheckpointError, is_checkpoint, look
 from .read import Saved, compare_sizes, read_checkpoint, saved_at, scan, verify_files
 from .write import LATEST, drop, drop_unclaimed, is_claimed, write_checkpoint
 

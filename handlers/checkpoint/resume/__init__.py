@@ -2,7 +2,7 @@
 
 from .compare import Change, changes, memory_mismatches, mismatches, settings_of
 from .replay import put_settings, replay, schedules_to_replay
-from .resume import resume
+from .resumption import resume
 from .saved_run import SavedRun
 from .validate import refusing, validate_objects, validate_run
 

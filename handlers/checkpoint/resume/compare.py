@@ -15,7 +15,7 @@ from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from ....engine.modules.wrappers import HIDDEN
+from ....engine.modules import HIDDEN
 from ...common.schedulers import given
 from ..weights import weights
 

@@ -77,7 +77,7 @@ def equal(a, b):
 def test_the_whole_run_is_one_dict_that_plain_torch_reads(trained, tmp_path):
     saved, model, optimizer = trained
     assert saved.export(tmp_path / "new" / "run.pt") == tmp_path / "new" / "run.pt"
-    content = torch.load(tmp_path / "new" / "run.pt", weights_object=True)
+    content = torch.load(tmp_path / "new" / "run.pt", weights_only=True)
     assert equal(content["model"], dict(model.state_dict()))
     assert equal(content["optimizer"], optimizer.state_dict())
     assert (content["iteration"], content["step"], content["epoch"]) == (4, 4, 1)
@@ -89,7 +89,7 @@ def test_one_object_alone_loads_straight_into_such_an_object(trained, tmp_path):
     saved, model, _ = trained
     saved.export(str(tmp_path / "model.pt"), object="model")
     other = a_model()
-    other.load_state_dict(torch.load(tmp_path / "model.pt", weights_object=True))
+    other.load_state_dict(torch.load(tmp_path / "model.pt", weights_only=True))
     assert equal(dict(other.state_dict()), dict(model.state_dict()))
 
 
@@ -128,7 +128,7 @@ STATE = {
 
 def test_every_value_a_file_takes_comes_back_as_it_was(tmp_path):
     saved_with(tmp_path, own=STATE).export(tmp_path / "own.pt", object="own")
-    back = torch.load(tmp_path / "own.pt", weights_object=True)
+    back = torch.load(tmp_path / "own.pt", weights_only=True)
     tensors = back.pop("tensors")
     assert back == {key: value for key, value in STATE.items() if key != "tensors"}
     assert [type(back[key]) for key in ("pair", 3, "counts")] == [tuple, OrderedDict, Counter]
@@ -150,7 +150,7 @@ def test_a_file_holds_nothing_that_the_oldest_torch_would_refuse(tmp_path):
 def test_arrays_become_tensors_and_numbers_of_numpy_those_of_python(tmp_path):
     state = {"mean": np.arange(3), "count": np.int64(3), "ratio": np.float32(0.5)}
     saved_with(tmp_path, own=state).export(tmp_path / "own.pt", object="own")
-    back = torch.load(tmp_path / "own.pt", weights_object=True)
+    back = torch.load(tmp_path / "own.pt", weights_only=True)
     assert equal(back, {"mean": torch.arange(3), "count": 3, "ratio": 0.5})
     assert [type(back[name]) for name in ("count", "ratio")] == [int, float]
 
@@ -178,7 +178,7 @@ def test_an_object_that_is_called_like_a_number_of_the_run_can_be_exported_alone
     with pytest.raises(ValueError, match=r"called 'metrics', .* alone, with object='metrics'"):
         saved.export(tmp_path / "run.pt")
     saved.export(tmp_path / "metrics.pt", object="metrics")
-    assert torch.load(tmp_path / "metrics.pt", weights_object=True) == {"sum": 3}
+    assert torch.load(tmp_path / "metrics.pt", weights_only=True) == {"sum": 3}
 
 
 def test_what_was_not_made_by_us_is_told_by_its_type():

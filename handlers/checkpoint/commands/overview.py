@@ -1,4 +1,4 @@
-"""`camshaft inspect`: each checkpoint in a line, or one in detail."""
+"""`camshaft inspect` and `camshaft verify`: each checkpoint in a line, or one in detail."""
 
 from __future__ import annotations
 
@@ -28,6 +28,17 @@ def inspect(path: Path, as_json: bool, verify: bool) -> int:
         show(contents(found[0]))
     else:
         show(_overview(path, found))
+    return int(any(each.problem is not None for each in found))
+
+
+def verify(path: Path) -> int:
+    """Tell for each checkpoint whether it is whole; 1 if one is broken."""
+    found = look(path, thoroughly=True)
+    rows = [
+        (each.path.name, "whole" if each.problem is None else f"broken: {each.problem}")
+        for each in found
+    ]
+    show(aligned(rows))
     return int(any(each.problem is not None for each in found))
 
 

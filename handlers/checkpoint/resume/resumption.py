@@ -13,8 +13,7 @@ from typing import Any
 from torch.nn import Module
 from torch.optim.lr_scheduler import LRScheduler
 
-from ....engine import ranks
-from ....engine.state import RunningEngine, State
+from ....engine import RunningEngine, State, ranks
 from ..directory import read_checkpoint, saved_at
 from ..format import reading
 from ..weights import load_weights
