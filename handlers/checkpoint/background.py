@@ -44,11 +44,7 @@ class BackgroundWriter:
         self._pending = self._pool.submit(self._carry_out, task, failed)
 
     def wait(self) -> None:
-        """Wait for the task under way, if any.
-
-        Raises:
-            OSError: The task failed after all retries; each failure is raised once.
-        """
+        """Wait for the task under way, if any."""
         if os.getpid() != self._process:  # a fork does not have the thread
             self._pool = self._pending = None
         if self._pending is not None:

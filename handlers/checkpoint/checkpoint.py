@@ -81,7 +81,6 @@ class Checkpoint:
     on_failure: OnFailure = "raise"
 
     def __post_init__(self) -> None:
-        """Refuse invalid values."""
         self._destination()
         if self.resume == "best" and len(self.keep.bests) != 1:
             raise ValueError(f"resume='best' needs one best(...) in keep; it is {self.keep!r}")

@@ -53,7 +53,6 @@ class Export:
     on_failure: OnFailure = "raise"
 
     def __post_init__(self) -> None:
-        """Refuse invalid values."""
         self._destination()
 
     def attach(self, engine: Engine[Any, Any]) -> None:

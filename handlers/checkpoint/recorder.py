@@ -103,12 +103,7 @@ class Recorder:
         self._is_open = False
 
     def open(self) -> None:
-        """Make and lock the directory, and remove what a killed run had not finished.
-
-        Raises:
-            BlockingIOError: Another run writes to the directory.
-            OSError: The directory cannot be made.
-        """
+        """Make and lock the directory, and remove what a killed run had not finished."""
         if self._is_open:
             return
         with ranks.on_all_ranks(f"write to {self.directory}"):
@@ -152,9 +147,6 @@ class Recorder:
             reason: Why, for the manifest.
             only_claimed: True to write nothing that no claim would keep.
             broken: Names of broken checkpoints in the directory.
-
-        Raises:
-            OSError: The save before could not be written.
         """
         directory, keep, spared = self.directory, self.keep, self.spared
         manifest = _manifest(state, reason, keep)
@@ -178,19 +170,11 @@ class Recorder:
         self._writer.start(save, ask_again)
 
     def wait(self) -> None:
-        """Wait until the last save is on the disk.
-
-        Raises:
-            OSError: The save could not be written.
-        """
+        """Wait until the last save is on the disk."""
         self._writer.wait()
 
     def close(self, state: State[Any, Any]) -> None:
-        """Wait until the last save is on the disk, and release the directory.
-
-        Raises:
-            OSError: The save could not be written.
-        """
+        """Wait until the last save is on the disk, and release the directory."""
         together = ranks.on_all_ranks("write its last checkpoint")
         with nullcontext() if state.error is not None else together:  # ranks that fail do not meet
             self._is_open = False

@@ -16,7 +16,6 @@ class Staging:
     """A copy of a run's snapshot in memory that each save uses again."""
 
     def __init__(self) -> None:
-        """Start without memory; the first save takes it."""
         self._buffers: dict[str, FileBuffer] = {}
 
     def copy(self, snapshot: Snapshot) -> dict[str, Payload]:
@@ -48,7 +47,6 @@ class FileBuffer:
     """
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
-        """Lay out a file for tensors like these."""
         self._form = _form(tensors)
         header, places = layout(tensors)
         size = len(header) + sum(tensor.nbytes for tensor in tensors.values())

@@ -7,7 +7,7 @@ from .catalogue import Checkpoints, checkpoints, verified_at
 from .files import make_directory, regular, sweep
 from .findings import Claims, Finding, NoCheckpointError, is_checkpoint, look
 from .lock import locked
-from .read import Saved, compare_sizes, read_checkpoint, saved_at, scan, verify_files
+from .read import Saved, read_checkpoint, saved_at, scan, verify_files
 from .write import LATEST, drop, drop_unclaimed, is_claimed, write_checkpoint
 
 __all__ = [
@@ -18,7 +18,6 @@ __all__ = [
     "NoCheckpointError",
     "Saved",
     "checkpoints",
-    "compare_sizes",
     "drop",
     "drop_unclaimed",
     "is_checkpoint",

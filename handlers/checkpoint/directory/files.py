@@ -26,7 +26,6 @@ class RunningChecksums:
     """The checksums of bytes that are added piece by piece."""
 
     def __init__(self) -> None:
-        """Start with an empty file."""
         self.size = 0
         self._sums: list[int] = []
 
@@ -48,9 +47,6 @@ def write_file(path: Path, payload: Payload, helper: Executor) -> Checksums:
     """Write a new file and wait until it is on the disk; return its checksums.
 
     The helper computes the checksums of the same memory while the file is written.
-
-    Raises:
-        OSError: The file cannot be written.
     """
     sums = RunningChecksums()
     with path.open("xb") as file:
@@ -83,11 +79,7 @@ def need_space(directory: Path, size: int) -> None:
 
 
 def checksums_of(path: Path) -> Checksums:
-    """The checksums of a file that is read in full.
-
-    Raises:
-        OSError: The file cannot be read, or is not a regular file.
-    """
+    """The checksums of a file that is read in full."""
     with regular(path) as file:
         sums = RunningChecksums()
         while chunk := file.read(CHUNK):
@@ -97,22 +89,14 @@ def checksums_of(path: Path) -> Checksums:
 
 @contextmanager
 def regular(path: Path) -> Generator[BinaryIO, None, None]:
-    """Open a regular file to read it; a link or a pipe is refused.
-
-    Raises:
-        OSError: The path is anything else, or cannot be opened.
-    """
+    """Open a regular file to read it; a link or a pipe is refused."""
     size_of(path)
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | REGULAR_ONLY)) as file:
         yield file
 
 
 def size_of(path: Path) -> int:
-    """The size of a regular file, without opening it.
-
-    Raises:
-        OSError: The path is anything else, or does not exist.
-    """
+    """The size of a regular file, without opening it."""
     status = path.lstat()
     if not stat.S_ISREG(status.st_mode):
         raise OSError(f"{path.name} is not a regular file")

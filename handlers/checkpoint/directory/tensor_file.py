@@ -25,7 +25,6 @@ class TensorFile(Mapping[str, "Tensor"]):
     """
 
     def __init__(self, path: Path) -> None:
-        """Open the file; it stays open as long as this mapping lives."""
         with regular(path) as file:
             size = int.from_bytes(file.read(8), "little")
         if size > LARGEST_HEADER:

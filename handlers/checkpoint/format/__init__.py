@@ -3,7 +3,6 @@
 from .codec import Encoder, decode, is_untagged
 from .errors import BrokenCheckpoint, reading
 from .manifest import (
-    FORMAT,
     MANIFEST,
     PLAIN_NAME,
     TENSORS,
@@ -19,7 +18,6 @@ from .tensors import DTYPES, LARGEST_HEADER, Payload, TensorInfo, layout, tensor
 
 __all__ = [
     "DTYPES",
-    "FORMAT",
     "LARGEST_HEADER",
     "LARGEST_TEXT",
     "MANIFEST",

@@ -35,7 +35,6 @@ class Encoder:
     """
 
     def __init__(self, owner: str = "") -> None:
-        """Start without tensors; errors begin with the name `owner`."""
         self.owner = owner
         self.tensors: dict[str, Tensor] = {}
 

@@ -82,7 +82,6 @@ class Keep:
     claims: frozenset[Latest | Best | Every]
 
     def __or__(self, other: Keep) -> Keep:
-        """Keep what either claims."""
         return Keep(self.claims | other.claims)
 
     @property
@@ -112,7 +111,6 @@ class Keep:
         return claimed
 
     def __repr__(self) -> str:
-        """The claims as they are written in a script."""
         return " | ".join(sorted(map(_written, self.claims)))
 
 

@@ -52,7 +52,6 @@ class Change:
     new: Any
 
     def __str__(self) -> str:
-        """The change in one line."""
         return f"{self.name}: {self.old!r} in the checkpoint -> {self.new!r} in the script"
 
 
@@ -61,12 +60,6 @@ def settings_of(objects: Mapping[str, Any]) -> dict[str, Any]:
 
     A scheduler changes `lr` when it is made, so `lr` is the value that it was given: `initial_lr`.
     Functions, such as those of `LambdaLR`, cannot be compared and are left out.
-
-    >>> from torch.nn import Linear
-    >>> from torch.optim import SGD
-    >>> found = settings_of({"optimizer": SGD(Linear(1, 1).parameters(), 0.1)})
-    >>> found["optimizer.class"], found["optimizer.lr"], found["optimizer.momentum"]
-    ('SGD', 0.1, 0)
     """
     found: dict[str, Any] = {}
     for name, each in objects.items():
@@ -86,11 +79,7 @@ def settings_of(objects: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def changes(saved: Mapping[str, Any], own: Mapping[str, Any]) -> list[Change]:
-    """The settings that differ; a name on one side only is no change, see `mismatches`.
-
-    >>> changes({"optimizer.lr": 0.1, "optimizer.betas": (0.9, 0.99)}, {"optimizer.lr": 0.1})
-    []
-    """
+    """The settings that differ; a name on one side only is no change, see `mismatches`."""
     common = [name for name in own if name in saved]
     return [Change(n, saved[n], own[n]) for n in common if not _equal(saved[n], own[n])]
 
@@ -105,11 +94,7 @@ def is_of(name: str, setting: str) -> bool:
 
 
 def mismatches(objects: Mapping[str, Any], saved: Mapping[str, Any]) -> list[str]:
-    """One line for each difference that prevents loading.
-
-    >>> mismatches({"model": None}, {"modle": None})
-    ["objects only in the engine: 'model'", "objects only in the checkpoint: 'modle'"]
-    """
+    """One line for each difference that prevents loading."""
     found = list(_names("objects", "the engine", objects, saved))
     for name in objects.keys() & saved.keys():
         if isinstance(objects[name], Module):
@@ -122,11 +107,7 @@ def mismatches(objects: Mapping[str, Any], saved: Mapping[str, Any]) -> list[str
 
 
 def memory_mismatches(unclaimed: Sequence[str], new: Sequence[str]) -> list[str]:
-    """The saved memories that belong to no handler, beside the new handlers of the script.
-
-    >>> memory_mismatches([], ["ProgressBar"])
-    []
-    """
+    """The saved memories that belong to no handler, beside the new handlers of the script."""
     return list(_names("handlers", "the script", new, unclaimed)) if unclaimed else []
 
 

@@ -18,13 +18,15 @@ from camshaft.handlers.checkpoint.snapshot import Snapshot
 from camshaft.handlers.checkpoint.staging import streamed
 
 
-def a_snapshot():
-    return Snapshot({"plain": [1, "two"]}, {"model": {"matrix": torch.ones(2, 3)}, "train": {}})
+def save(directory, iteration=0):
+    tensors = {"model": {"matrix": torch.ones(2, 3)}, "train": {}}
+    files = streamed(Snapshot({"plain": [1, "two"]}, tensors))
+    return write_checkpoint(directory, files, Manifest(iteration=iteration))
 
 
 def test_checkpoints_are_listed_in_the_order_of_writing(tmp_path):
     for iteration in (10, 20, 5, 20):
-        write_checkpoint(tmp_path, streamed(a_snapshot()), Manifest(iteration=iteration))
+        save(tmp_path, iteration)
     listed = [(each.manifest.number, each.path.name[-4:]) for each in checkpoints(tmp_path)]
     assert listed == [(1, "0010"), (2, "0020"), (3, "0005"), (4, "20.2")]
     assert checkpoints(tmp_path / "nowhere") == []
@@ -52,7 +54,7 @@ def damages():
 @pytest.mark.parametrize(("name", "damage", "says"), list(damages()), ids=str)
 @pytest.mark.parametrize("file", ["manifest.json", "model.safetensors", "state.json"])
 def test_damage_to_any_file_is_found_and_the_file_is_named(tmp_path, file, name, damage, says):
-    saved = write_checkpoint(tmp_path, streamed(a_snapshot()), Manifest(iteration=3))
+    saved = save(tmp_path, 3)
     damage(saved.path / file)
     if file == "manifest.json":
         (reason,) = scan(tmp_path)[1].values()
@@ -70,7 +72,7 @@ def test_a_manifest_without_the_state_is_no_whole_checkpoint(tmp_path):
 
 
 def test_a_checkpoint_that_cannot_be_dropped_stays_with_a_warning(tmp_path, caplog):
-    saved = write_checkpoint(tmp_path, streamed(a_snapshot()), Manifest())
+    saved = save(tmp_path)
     drop(saved)
     with caplog.at_level(logging.WARNING, "camshaft"):
         drop(saved)
@@ -78,7 +80,7 @@ def test_a_checkpoint_that_cannot_be_dropped_stays_with_a_warning(tmp_path, capl
 
 
 def test_a_checkpoint_is_shown_by_its_path(tmp_path):
-    saved = write_checkpoint(tmp_path, streamed(a_snapshot()), Manifest(iteration=7))
+    saved = save(tmp_path, 7)
     assert repr(saved) == f"Saved(path={saved.path!r})"
     assert saved.manifest.size == sum(
         path.stat().st_size for path in saved.path.iterdir() if path.name != "manifest.json"

@@ -31,8 +31,9 @@ TENSORS = {
 }
 
 
-def a_snapshot(**tensors):
-    return Snapshot({"plain": [1, "two"]}, {"model": tensors or TENSORS, "train": {}})
+def save(directory, iteration=0, **tensors):
+    files = streamed(Snapshot({"plain": [1, "two"]}, {"model": tensors or TENSORS, "train": {}}))
+    return write_checkpoint(directory, files, Manifest(iteration=iteration))
 
 
 def names(directory):
@@ -40,7 +41,7 @@ def names(directory):
 
 
 def test_every_kind_of_tensor_comes_back(tmp_path):
-    saved = write_checkpoint(tmp_path, streamed(a_snapshot()), Manifest(iteration=7))
+    saved = save(tmp_path, 7)
     verify_files(saved)
     tree, tensors = read_checkpoint(saved)
     assert tree == {"plain": [1, "two"]}
@@ -54,14 +55,14 @@ def test_every_kind_of_tensor_comes_back(tmp_path):
 def test_tied_weights_are_there_under_each_name_and_anybody_can_load_them(tmp_path):
     model = nn.Sequential(nn.Embedding(5, 3), nn.Linear(3, 5, bias=False), nn.LSTM(3, 3))
     model[1].weight = model[0].weight
-    saved = write_checkpoint(tmp_path, streamed(a_snapshot(**model.state_dict())), Manifest())
+    saved = save(tmp_path, **model.state_dict())
     other = nn.Sequential(nn.Embedding(5, 3), nn.Linear(3, 5, bias=False), nn.LSTM(3, 3))
     other.load_state_dict(load_file(saved.path / "model.safetensors"))
     assert all(map(torch.equal, other.state_dict().values(), model.state_dict().values()))
 
 
 def test_what_was_read_does_not_depend_on_the_files(tmp_path):
-    saved = write_checkpoint(tmp_path, streamed(a_snapshot()), Manifest())
+    saved = save(tmp_path)
     matrix = read_checkpoint(saved)[1]["model"]["matrix"]
     with (saved.path / "model.safetensors").open("r+b") as file:
         file.write(bytes(2000))
@@ -70,8 +71,8 @@ def test_what_was_read_does_not_depend_on_the_files(tmp_path):
 
 
 def test_the_directory_holds_checkpoints_and_the_name_of_the_latest(tmp_path):
-    write_checkpoint(tmp_path / "run", streamed(a_snapshot()), Manifest(iteration=9))
-    write_checkpoint(tmp_path / "run", streamed(a_snapshot()), Manifest(iteration=10))
+    save(tmp_path / "run", 9)
+    save(tmp_path / "run", 10)
     assert names(tmp_path / "run") == ["LATEST", "iteration-0000000009", "iteration-0000000010"]
     assert (tmp_path / "run/LATEST").read_text() == "iteration-0000000010\n"
     files = ["manifest.json", "model.safetensors", "state.json", "train.safetensors"]
@@ -82,7 +83,7 @@ def test_the_directory_holds_checkpoints_and_the_name_of_the_latest(tmp_path):
 def test_a_directory_that_cannot_be_is_an_error_that_says_so(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(OSError, match=r"could not write the checkpoint .*file/run/iteration-"):
-        write_checkpoint(tmp_path / "file/run", streamed(a_snapshot()), Manifest())
+        save(tmp_path / "file/run")
 
 
 def _write_with_little_space(directory, limit, pipe):
@@ -92,9 +93,7 @@ def _write_with_little_space(directory, limit, pipe):
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
     try:
-        write_checkpoint(
-            directory, streamed(a_snapshot(large=torch.ones(5000))), Manifest(iteration=2)
-        )
+        save(directory, 2, large=torch.ones(5000))
         pipe.send(None)
     except OSError as error:
         pipe.send((error.errno, str(error)))
@@ -103,7 +102,7 @@ def _write_with_little_space(directory, limit, pipe):
 @pytest.mark.parametrize("limit", [0, 10, 1000, 20_000])
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_write_that_fails_in_the_middle_leaves_the_older_ones_and_no_garbage(tmp_path, limit):
-    first = write_checkpoint(tmp_path, streamed(a_snapshot()), Manifest(iteration=1))
+    first = save(tmp_path, 1)
     receive, send = get_context("fork").Pipe(duplex=False)
     child = get_context("fork").Process(
         target=_write_with_little_space, args=(tmp_path, limit, send)
@@ -115,7 +114,7 @@ def test_a_write_that_fails_in_the_middle_leaves_the_older_ones_and_no_garbage(t
     assert message.startswith(f"could not write the checkpoint {tmp_path}/iteration-0000000002")
     assert names(tmp_path) == ["LATEST", "iteration-0000000001"]
     verify_files(first)
-    verify_files(write_checkpoint(tmp_path, streamed(a_snapshot()), Manifest(iteration=2)))
+    verify_files(save(tmp_path, 2))
 
 
 HUNGRY = """
@@ -158,7 +157,7 @@ def test_a_resumed_run_never_needs_more_memory_than_a_fresh_one(tmp_path, backgr
 
 def test_a_file_is_read_tensor_by_tensor_however_often_it_is_opened(tmp_path, monkeypatch):
     monkeypatch.setattr("camshaft.handlers.checkpoint.directory.tensor_file.MAPPED", 10)
-    saved = write_checkpoint(tmp_path, streamed(a_snapshot()), Manifest())
+    saved = save(tmp_path)
     stored = read_checkpoint(saved)[1]["model"]
     assert len(stored) == len(TENSORS)
     for name in [*TENSORS, *TENSORS]:
@@ -167,7 +166,7 @@ def test_a_file_is_read_tensor_by_tensor_however_often_it_is_opened(tmp_path, mo
 
 def test_a_save_does_not_fail_for_the_name_of_the_latest(tmp_path, caplog):
     (tmp_path / "LATEST").mkdir()
-    verify_files(write_checkpoint(tmp_path, streamed(a_snapshot()), Manifest(iteration=1)))
+    verify_files(save(tmp_path, 1))
     assert names(tmp_path) == ["LATEST", "iteration-0000000001"]
     assert "iteration-0000000001 is saved, but LATEST does not say so" in caplog.text
 
