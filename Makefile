@@ -2,6 +2,8 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
+# A process a core. The one that is done first takes over half of what another has still to do.
+PYTEST = $(BIN)/pytest --numprocesses logical --maxprocesses 8 --dist worksteal
 
 # The editable install links file by file, so it is renewed when a file comes or goes.
 FILES := $(sort $(wildcard *.py *.pyi) $(shell find engine handlers -type f -not -name '*.pyc'))
@@ -10,7 +12,7 @@ KEY := $(shell { echo $(FILES); cat pyproject.toml constraints.txt; } | cksum | 
 INSTALL = $(BIN)/pip install --quiet --no-compile --constraint constraints.txt
 EDITABLE = $(INSTALL) --config-settings editable_mode=strict --editable
 
-.PHONY: help demo test lint bench picture browser soak clean
+.PHONY: help demo test slow lint bench picture browser soak clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile
@@ -21,8 +23,11 @@ demo: .venv/demo-$(KEY)  ## train a digits classifier, a few seconds on a CPU
 	@echo 'Open runs/digits/report.html in a browser: curves, timeline and checkpoints of this run.'
 	@echo 'TensorBoard: $(BIN)/pip install tensorboard; $(BIN)/tensorboard --logdir runs/digits'
 
-test: .venv/dev-$(KEY)  ## run the tests
-	$(BIN)/pytest
+test: .venv/dev-$(KEY)  ## run the tests that show each behaviour once, in a few minutes
+	$(PYTEST)
+
+slow: .venv/dev-$(KEY)  ## run the tests that show more of the same: combinations, repeated kills, mypy
+	$(PYTEST) -m 'slow and not soak'
 
 lint: .venv/dev-$(KEY)  ## check style, format and types
 	$(BIN)/ruff check

@@ -1,46 +1,185 @@
-"""One thread for torch, here and in the processes that tests start.
+"""One thread for torch, here and in the processes that tests start; and those processes.
 
-What tests train is too small for more to help, and threads that wait for each other on a busy
-machine take many times as long.
+What tests train is too small for more threads to help, and threads that wait for each other on a
+busy machine take many times as long.
 """
 
-import math
+import json
 import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from functools import cached_property
+from pathlib import Path
+from textwrap import dedent
+from threading import Lock, Thread
 
 import pytest
 
+LEFT_OUT = pytest.StashKey[Counter]()
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is imported, so before it is
 
-KEEP = "best(1, 'loss', mode='min') | latest(2)"
+
+class Process:
+    """A process of the server, used like one of `subprocess.Popen`; it leads a group of its own."""
+
+    def __init__(self, stdout, stderr, answer):
+        self.stdout, self.stderr, self._answer = stdout, stderr, answer
+        self.pid, self.returncode = int(answer.readline()), None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        try:
+            if kind is None:
+                self.wait()
+        finally:
+            if kind or self.returncode is None:
+                self.send_signal(signal.SIGKILL, group=True)
+                self.wait()
+            for file in (self.stdout, self.stderr, self._answer):
+                file.close()
+
+    def wait(self, timeout=None):
+        """Wait for the end; the exit code, negative after a signal, or None if it still runs."""
+        if self.returncode is None and select.select([self._answer], [], [], timeout)[0]:
+            self.returncode = int(self._answer.readline())
+        return self.returncode
+
+    def poll(self):
+        return self.wait(0)
+
+    def send_signal(self, number, group=False):
+        with suppress(ProcessLookupError):
+            (os.killpg if group else os.kill)(self.pid, number)
+
+    def kill(self):
+        self.send_signal(signal.SIGKILL)
+
+    def communicate(self):
+        """What it and its children write from here on to their end, as a pair of texts."""
+        errors = []
+        reader = Thread(target=lambda: errors.append(self.stderr.read()), daemon=True)
+        reader.start()
+        output = self.stdout.read()
+        reader.join()
+        return output, errors[0]
+
+    def result(self):
+        """Wait for the end; the exit code and all that was written."""
+        stdout, stderr = self.communicate()
+        return subprocess.CompletedProcess(self.pid, self.wait(), stdout, stderr)
 
 
-@pytest.fixture
-def save(tmp_path):
-    """Writes a checkpoint to `run` and gives its path."""
-    from camshaft.handlers.checkpoint.directory import write_checkpoint
-    from camshaft.handlers.checkpoint.format import Manifest
-    from camshaft.handlers.checkpoint.snapshot import Snapshot
-    from camshaft.handlers.checkpoint.staging import streamed
+class Processes:
+    """Runs scripts, each in a process forked from a server in which torch is imported already."""
 
-    empty = Snapshot({"objects": {}}, {"train": {}})
+    def __init__(self):
+        self._one_at_a_time = Lock()
 
-    def write_one(iteration, loss=math.nan, keep=KEEP, metrics=(), **more):
-        metrics = {"loss": loss, **dict(metrics)}
-        manifest = Manifest(iteration=iteration, metrics=metrics, keep=keep, **more)
-        return write_checkpoint(tmp_path / "run", streamed(empty), manifest).path
+    @cached_property
+    def _server(self):
+        ours, theirs = socket.socketpair()
+        command = [sys.executable, Path(__file__).with_name("fork_server.py")]
+        with theirs:
+            self._process = subprocess.Popen(command, stdin=theirs, start_new_session=True)
+        return ours
 
-    return write_one
+    def start(self, script, *arguments, cwd=None, env=(), fresh=False):
+        """Start a script, a path or the source itself; `fresh` is in an interpreter of its own."""
+        request = {
+            "file": str(script) if isinstance(script, Path) else None,
+            "source": None if isinstance(script, Path) else dedent(script),
+            "arguments": list(map(str, arguments)),
+            "cwd": str(cwd or Path.cwd()),
+            "env": {**os.environ, **dict(env)},
+            "fresh": fresh,
+        }
+        with self._one_at_a_time:
+            pipes = [os.pipe() for _ in range(3)]
+            message = json.dumps(request).encode() + b"\n"
+            sent = socket.send_fds(self._server, [message], [writing for _, writing in pipes])
+            self._server.sendall(message[sent:])
+            for _, writing in pipes:
+                os.close(writing)
+            return Process(*(os.fdopen(reading) for reading, _ in pipes))
+
+    def run(self, script, *arguments, code=0, **options):
+        """Run a script to its end, which is an exit code that is checked unless None."""
+        with self.start(script, *arguments, **options) as process:
+            result = process.result()
+        assert code in (None, result.returncode), result.stderr[-4000:]
+        return result
+
+    def run_ranks(self, count, script, *arguments, code=0, env=(), **options):
+        """The same on so many ranks, with the environment that torchrun makes; a result each."""
+        from torch.distributed import TCPStore
+
+        store = TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+        shared = {
+            **{"MASTER_ADDR": "localhost", "MASTER_PORT": str(store.port)},
+            **{"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)},
+            **{"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0"},
+            **dict(env),
+        }
+        with ThreadPoolExecutor(count) as pool, ExitStack() as stack:
+            processes = [
+                stack.enter_context(
+                    self.start(
+                        script,
+                        *arguments,
+                        env={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+                        **options,
+                    )
+                )
+                for rank in range(count)
+            ]
+            results = list(pool.map(Process.result, processes))
+        for result in results:
+            assert code in (None, result.returncode), result.stderr[-4000:]
+        return results
+
+    def end(self):
+        if "_server" in vars(self):
+            self._server.close()
+            self._process.wait()
 
 
-@pytest.fixture
-def camshaft(capsys):
-    """Carries out a command line; gives the exit code, the lines printed and those of errors."""
-    from camshaft.__main__ import main
+@pytest.fixture(scope="session")
+def processes():
+    """Runs scripts in processes of their own, without the seconds that importing torch takes."""
+    running = Processes()
+    yield running
+    running.end()
 
-    def carry_out(*arguments):
-        capsys.readouterr()
-        code = main(list(map(str, arguments)))
-        printed = capsys.readouterr()
-        return code, printed.out.splitlines(), printed.err.splitlines()
 
-    return carry_out
+def pytest_configure(config):
+    config.stash[LEFT_OUT] = Counter()
+
+
+def pytest_deselected(items):
+    for item in items:
+        marks = {mark.name for mark in item.iter_markers()}
+        item.config.stash[LEFT_OUT].update([each for each in ("soak", "slow") if each in marks][:1])
+
+
+def pytest_sessionfinish(session):
+    if output := getattr(session.config, "workeroutput", None):
+        output["left out"] = dict(session.config.stash[LEFT_OUT])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    """Each worker of pytest-xdist has left out the same tests."""
+    node.config.stash[LEFT_OUT] = Counter(node.workeroutput.get("left out", {}))
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    for name, count in config.stash[LEFT_OUT].items():
+        terminalreporter.write_line(f"left out: {count} tests marked {name} (make {name})")

@@ -5,7 +5,9 @@ import sys
 
 import pytest
 
+from camshaft import Engine, Events
 from camshaft.__main__ import main
+from camshaft.handlers import Checkpoint, checkpoints, latest
 
 COMMANDS = [["inspect"], ["verify"], ["prune"], ["export"], ["report"], ["watch"]]
 
@@ -15,8 +17,16 @@ def start(*arguments, **options):
     return subprocess.run(command, capture_output=True, text=True, timeout=100, **options)
 
 
-def test_a_process_shows_a_directory_and_exits_by_what_it_found(save, tmp_path):
-    path = save(1)
+@pytest.fixture
+def path(tmp_path):
+    """The newest of the three checkpoints in `run`."""
+    when = Events.ITERATION_COMPLETED
+    keeping = Checkpoint(tmp_path / "run", when=when, keep=latest(3))
+    Engine(lambda state, batch: None, keeping).run("abc", max_epochs=1)
+    return checkpoints(tmp_path / "run")[-1].path
+
+
+def test_a_process_shows_a_directory_and_exits_by_what_it_found(path, tmp_path):
     result = start("inspect", tmp_path / "run")
     assert (result.returncode, result.stderr) == (0, "")
     assert path.name in result.stdout
@@ -27,7 +37,7 @@ def test_a_process_shows_a_directory_and_exits_by_what_it_found(save, tmp_path):
     assert result.stderr == f"camshaft: {tmp_path / 'nowhere'} is no directory\n"
 
 
-def test_looking_verifying_and_pruning_import_no_torch(save, tmp_path):
+def test_looking_verifying_and_pruning_import_no_torch(path, tmp_path):
     script = (
         "import sys\n"
         "from camshaft.__main__ import main\n"
@@ -38,14 +48,12 @@ def test_looking_verifying_and_pruning_import_no_torch(save, tmp_path):
         "from camshaft.handlers.checkpoint.commands import export\n"
         "assert 'torch' not in sys.modules\n"
     )
-    command = [sys.executable, "-c", script, tmp_path / "run", save(1)]
+    command = [sys.executable, "-c", script, tmp_path / "run", path]
     subprocess.run(command, check=True, capture_output=True)
 
 
-def test_a_reader_that_has_enough_is_no_error(save, tmp_path):
-    for iteration in range(3):
-        save(iteration)
-    command = [sys.executable, "-m", "camshaft", "verify", tmp_path / "run"]
+def test_a_reader_that_has_enough_is_no_error(path):
+    command = [sys.executable, "-m", "camshaft", "verify", path.parent]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdout.close()
         assert process.stderr.read() == b""

@@ -18,7 +18,8 @@ PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 MODULES = [
     path.relative_to(ROOT)
     for pattern in ("__*__.py", "engine/**/*.py", "handlers/**/*.py")
-    for path in ROOT.glob(pattern)
+    for ending in ("", "i")
+    for path in ROOT.glob(pattern + ending)
 ]
 ASSETS = [path.relative_to(ROOT) for path in ROOT.glob("handlers/report/assets/*")]
 
@@ -88,6 +89,7 @@ print(engine.run(data, max_epochs=2).step, camshaft.__version__)
 """
 
 
+@pytest.mark.slow
 def test_the_wheel_alone_imports_and_trains_in_a_fresh_environment(wheel: Path, tmp_path: Path):
     environment = tmp_path / "environment"
     subprocess.run([sys.executable, "-m", "venv", environment], check=True)

@@ -1,8 +1,6 @@
 """What README and docs say is true."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,16 +9,13 @@ ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/*.md")])
 
 
-def test_the_code_of_the_readme_runs_from_top_to_bottom(tmp_path):
+def test_the_code_of_the_readme_runs_from_top_to_bottom(processes, tmp_path):
     blocks = blocks_of(ROOT / "README.md")
     assert len(blocks) == 3
     trained = "\nassert trainer.run(list(inputs.split(100)), max_epochs=2).step == 6\n"
     script = tmp_path / "readme.py"
     script.write_text("\n".join([*blocks, trained]))
-    result = subprocess.run(
-        [sys.executable, script.name], cwd=tmp_path, capture_output=True, text=True, timeout=120
-    )
-    assert result.returncode == 0, result.stderr[-3000:]
+    result = processes.run(script, cwd=tmp_path)
     assert re.search(r"^100 tensor\(", result.stdout, re.MULTILINE)
     assert list((tmp_path / "runs" / "readme").glob("iteration-*"))
 
@@ -68,13 +63,10 @@ def blocks_of(page):
     [page for page in PAGES if page.parent.name == "docs" and blocks_of(page)],
     ids=lambda page: page.name,
 )
-def test_the_code_of_a_page_runs_from_top_to_bottom(page, tmp_path):
+def test_the_code_of_a_page_runs_from_top_to_bottom(processes, page, tmp_path):
     script = tmp_path / "page.py"  # logging.py would hide the standard one
     script.write_text("\n".join([PRELUDE, *blocks_of(page), AFTERWARDS.get(page.name, "")]))
-    result = subprocess.run(
-        [sys.executable, script.name], cwd=tmp_path, capture_output=True, text=True, timeout=120
-    )
-    assert result.returncode == 0, result.stderr[-3000:]
+    processes.run(script, cwd=tmp_path)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

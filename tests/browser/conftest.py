@@ -2,8 +2,6 @@
 
 import os
 import shutil
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -75,14 +73,12 @@ def artefact():
 
 
 @pytest.fixture(scope="session")
-def digits(tmp_path_factory):
+def digits(processes, tmp_path_factory):
     """Trains the example on digits with some arguments, and gives its directory."""
 
     def train(name, *arguments):
         directory = tmp_path_factory.mktemp(name) / name
-        command = [sys.executable, "examples/digits.py", "--directory", directory, *arguments]
-        result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
-        assert result.returncode == 0, result.stderr[-3000:]
+        processes.run(ROOT / "examples" / "digits.py", "--directory", directory, *arguments)
         return directory
 
     return train

@@ -7,15 +7,14 @@ import sys
 import time
 from pathlib import Path
 
-import torch.distributed
+import ignite.distributed as idist
 
 from camshaft import Engine, Events, Stage
 from camshaft.handlers import Checkpoint, StopAfter, StopOnSignal
 
-rank, directory = int(sys.argv[1]), Path(sys.argv[2])
-torch.distributed.init_process_group(
-    "gloo", init_method=f"file://{directory}/meeting", rank=rank, world_size=2
-)
+directory = Path(sys.argv[1])
+idist.initialize("gloo")
+rank = idist.get_rank()
 
 
 def process(state, batch):

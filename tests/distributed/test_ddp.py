@@ -1,4 +1,4 @@
-"""Two processes under torchrun, over gloo."""
+"""Two processes over gloo, under torchrun where `torchrun` is called."""
 
 import importlib.util
 import json
@@ -15,11 +15,10 @@ WRITERS = {"Journal", "TensorBoard", "JSONLines", "ProgressBar"}
 
 
 def torchrun(*arguments):
+    """The only launch of the real one: other tests have their ranks from `processes`."""
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
     command += ["--master-port=0", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
-    result = subprocess.run(
-        [*command, *map(str, arguments)], capture_output=True, text=True, timeout=240
-    )
+    result = subprocess.run([*command, *map(str, arguments)], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr[-4000:]
     return result
 
@@ -67,10 +66,10 @@ def test_there_is_one_set_of_files_and_one_rank_that_writes_them(two_ranks):
     assert result.stdout.count("test accuracy") == 1
 
 
-def test_the_run_carries_on_from_its_checkpoint_on_both_ranks(two_ranks, tmp_path):
+def test_the_run_carries_on_from_its_checkpoint_on_both_ranks(two_ranks, processes, tmp_path):
     directory, whole, _ = two_ranks
-    torchrun(HERE / "digits_on_ranks.py", tmp_path, 3)
+    processes.run_ranks(2, HERE / "digits_on_ranks.py", tmp_path, 3)
     again = [json.loads((tmp_path / f"rank-{rank}.json").read_text()) for rank in (0, 1)]
     assert again == whole  # the same run to the last bit, so the next line is worth something
-    result = torchrun(HERE / "digits_on_ranks.py", directory, 3)
-    assert "nothing to run: the run is over (max_epochs)" in result.stderr
+    first, _ = processes.run_ranks(2, HERE / "digits_on_ranks.py", directory, 3)
+    assert "nothing to run: the run is over (max_epochs)" in first.stderr

@@ -1,9 +1,6 @@
 """Weighted means by name."""
 
 import math
-import subprocess
-import sys
-from pathlib import Path
 
 import torch
 from hypothesis import given
@@ -120,10 +117,5 @@ idist.finalize()
 """
 
 
-def test_on_two_ranks_means_are_over_the_samples_of_both(tmp_path):
-    script = Path(tmp_path, "script.py")
-    script.write_text(SCRIPT)
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
-    command += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
-    result = subprocess.run([*command, str(script)], capture_output=True, text=True, timeout=120)
-    assert result.returncode == 0, result.stderr[-4000:]
+def test_on_two_ranks_means_are_over_the_samples_of_both(processes):
+    processes.run_ranks(2, SCRIPT)

@@ -1,9 +1,5 @@
 """Ranks: alone there is one, and nothing is said to anybody."""
 
-import subprocess
-import sys
-from pathlib import Path
-
 import torch
 
 from camshaft import Engine, Events, on_rank, ranks
@@ -101,12 +97,6 @@ def test_a_handler_of_another_rank_is_not_attached():
     assert not engine.signal(Events.GRADIENTS_READY).receivers
 
 
-def test_on_two_ranks_decisions_and_gradients_are_common(tmp_path):
-    script = Path(tmp_path, "script.py")
-    script.write_text(SCRIPT)
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
-    command += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
-    result = subprocess.run([*command, str(script)], capture_output=True, text=True, timeout=120)
-    assert result.returncode == 0, result.stderr[-4000:]
-    assert result.stdout.count("rank 1 writes") == 1
-    assert "rank 0 writes" not in result.stdout
+def test_on_two_ranks_decisions_and_gradients_are_common(processes):
+    first, second = processes.run_ranks(2, SCRIPT)
+    assert (first.stdout, second.stdout) == ("", "rank 1 writes\n")

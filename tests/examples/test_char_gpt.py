@@ -3,8 +3,7 @@
 import json
 import re
 import signal
-import subprocess
-import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -13,20 +12,14 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "char_gpt.py"
 SHORT = ("--max-steps", "40", "--max-length", "64", "--batch-size", "8")
 
 
-def command(directory):
-    return [sys.executable, str(EXAMPLE), "--directory", str(directory), *SHORT]
-
-
 def rows(directory):
     return [json.loads(line) for line in (directory / "rows.jsonl").read_text().splitlines()]
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
+def whole(processes, tmp_path_factory):
     directory = tmp_path_factory.mktemp("whole")
-    result = subprocess.run(command(directory), capture_output=True, text=True, timeout=240)
-    assert result.returncode == 0, result.stderr[-3000:]
-    return directory, result
+    return directory, processes.run(EXAMPLE, "--directory", directory, *SHORT)
 
 
 def test_in_forty_steps_it_learns_which_characters_there_are(whole):
@@ -37,15 +30,13 @@ def test_in_forty_steps_it_learns_which_characters_there_are(whole):
     assert rows(directory)[-1]["step"] == 40
 
 
-def test_asked_to_stop_it_carries_on_as_the_same_run(whole, tmp_path):
-    process = subprocess.Popen(
-        command(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    while not (tmp_path / "rows.jsonl").exists() and process.poll() is None:
-        signal.sigtimedwait([], 0.05)
-    process.send_signal(signal.SIGTERM)
-    process.communicate()
+@pytest.mark.slow
+def test_asked_to_stop_it_carries_on_as_the_same_run(whole, processes, tmp_path):
+    with processes.start(EXAMPLE, "--directory", tmp_path, *SHORT) as process:
+        while not (tmp_path / "rows.jsonl").exists() and process.poll() is None:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
     assert process.returncode == 128 + signal.SIGTERM
-    result = subprocess.run(command(tmp_path), capture_output=True, text=True, timeout=240)
+    result = processes.run(EXAMPLE, "--directory", tmp_path, *SHORT)
     assert result.stdout == whole[1].stdout
     assert rows(tmp_path) == rows(whole[0])

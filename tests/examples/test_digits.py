@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,11 +11,11 @@ from safetensors.torch import load_file
 EXAMPLE = Path(__file__).parents[2] / "examples" / "digits.py"
 
 
-def run(directory, *arguments):
-    command = [sys.executable, str(EXAMPLE), "--directory", str(directory), *arguments]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=240)
-    assert result.returncode == 0, result.stderr[-3000:]
-    return result
+@pytest.fixture(scope="module")
+def run(processes):
+    return lambda directory, *arguments, **options: processes.run(
+        EXAMPLE, "--directory", directory, *arguments, **options
+    )
 
 
 def accuracy(result):
@@ -25,7 +23,7 @@ def accuracy(result):
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory):
+def finished(run, tmp_path_factory):
     directory = tmp_path_factory.mktemp("digits")
     return directory, run(directory)
 
@@ -50,7 +48,7 @@ def test_it_leaves_checkpoints_events_and_rows(finished):
     )
 
 
-def test_run_again_it_says_that_it_is_done(finished):
+def test_run_again_it_says_that_it_is_done(run, finished):
     directory, first = finished
     before = (directory / "rows.jsonl").read_text()
     again = run(directory)
@@ -59,22 +57,17 @@ def test_run_again_it_says_that_it_is_done(finished):
     assert (directory / "rows.jsonl").read_text() == before
 
 
-def test_stopped_and_run_again_it_carries_on_as_the_same_run(tmp_path):
+def test_stopped_and_run_again_it_carries_on_as_the_same_run(processes, run, tmp_path):
     # The schedule spans the whole run, so the first part is not a shorter run but a killed one.
     whole = run(tmp_path / "whole", "--max-epochs", "4")
-    process = subprocess.Popen(
-        [sys.executable, EXAMPLE, "--directory", tmp_path / "parts", "--max-epochs", "4"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    for line in process.stderr:
-        if line.startswith("epoch 2/4: 100%"):
-            process.kill()
-            break
-    process.communicate()
+    four = ("--directory", tmp_path / "parts", "--max-epochs", "4")
+    with processes.start(EXAMPLE, *four, fresh=True) as process:
+        for line in process.stderr:
+            if line.startswith("epoch 2/4: 100%"):
+                process.kill()
+                break
     assert process.returncode == -9
-    parts = run(tmp_path / "parts", "--max-epochs", "4", "--seed", "7")
+    parts = run(tmp_path / "parts", "--max-epochs", "4", "--seed", "7", fresh=True)
     assert parts.stdout == whole.stdout
     assert (tmp_path / "parts" / "rows.jsonl").read_text() == (
         tmp_path / "whole" / "rows.jsonl"

@@ -1,18 +1,13 @@
 """Fine-tuning, as its user runs it."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "fine_tuning.py"
 
 
-def test_with_ten_images_of_each_digit_the_thawed_body_reaches_80_percent():
-    result = subprocess.run(
-        [sys.executable, str(EXAMPLE)], capture_output=True, text=True, timeout=240
-    )
-    assert result.returncode == 0, result.stderr[-3000:]
+def test_with_ten_images_of_each_digit_the_thawed_body_reaches_80_percent(processes):
+    result = processes.run(EXAMPLE)
     assert re.search(r"^body +10 +84,608 +84,608 +lr=0.001$", result.stdout, re.M)
     found = re.findall(r"after (\d+) epochs: ([\d.]+)%", result.stdout)
     after = {int(epochs): float(share) for epochs, share in found}

@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -16,31 +14,17 @@ from camshaft.handlers.checkpoint import checkpoints
 EXAMPLE = Path(__file__).parents[2] / "examples" / "preemptible.py"
 
 
-def start(directory, *arguments):
-    command = [sys.executable, EXAMPLE, "--directory", directory, *map(str, arguments)]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
-
-
-def finish(directory, *arguments):
-    with start(directory, *arguments) as process:
-        out, err = process.communicate()
-    assert process.returncode == 0, err
-    return out
-
-
 def rows(directory):
     path = directory / "rows.jsonl"
     return path.read_text() if path.exists() else ""
 
 
-def kill_after(number, directory, *arguments):
+def kill_after(number, process, directory):
     """Send SIGTERM to the whole process group, workers and all, when there are so many rows."""
-    with start(directory, *arguments) as process:
+    with process:
         while rows(directory).count("\n") < number and process.poll() is None:
             time.sleep(0.005)
-        os.killpg(process.pid, signal.SIGTERM)
+        process.send_signal(signal.SIGTERM, group=True)
         _, err = process.communicate()
     assert process.returncode == 143, err
     with pytest.raises(ProcessLookupError):
@@ -51,9 +35,9 @@ def kill_after(number, directory, *arguments):
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
+def whole(processes, tmp_path_factory):
     directory = tmp_path_factory.mktemp("whole")
-    return directory, finish(directory, "--workers", 0)
+    return directory, processes.run(EXAMPLE, "--directory", directory, "--workers", 0).stdout
 
 
 def check_equal(directory, whole):
@@ -68,20 +52,21 @@ def check_equal(directory, whole):
     assert all(torch.equal(ours[key], theirs[key]) for key in keys)
 
 
-def test_killed_with_its_workers_and_run_again_it_is_the_same_run(tmp_path, whole):
+def test_killed_with_its_workers_and_run_again_it_is_the_same_run(processes, tmp_path, whole):
     expected, printed = whole
-    first = kill_after(30, tmp_path)
-    second = kill_after(90, tmp_path)
+    command = (EXAMPLE, "--directory", tmp_path)
+    first = kill_after(30, processes.start(*command), tmp_path)
+    second = kill_after(90, processes.start(*command), tmp_path)
     assert 0 < first < second < 900
-    assert finish(tmp_path) == printed
+    assert processes.run(*command).stdout == printed
     check_equal(tmp_path, expected)
 
 
-def test_run_in_parts_by_the_clock_it_is_the_same_run(tmp_path, whole):
+@pytest.mark.slow
+def test_run_in_parts_by_the_clock_it_is_the_same_run(processes, tmp_path, whole):
     expected, printed = whole
-    with start(tmp_path, "--seconds", 0.2, "--workers", 0) as process:
-        out, err = process.communicate()
-    assert process.returncode == 75, err
-    assert out.endswith("0.2 seconds are over\n")
-    assert finish(tmp_path, "--workers", 0) == printed
+    command = (EXAMPLE, "--directory", tmp_path, "--workers", 0)
+    stopped = processes.run(*command, "--seconds", 0.2, code=75)
+    assert stopped.stdout.endswith("0.2 seconds are over\n")
+    assert processes.run(*command).stdout == printed
     check_equal(tmp_path, expected)

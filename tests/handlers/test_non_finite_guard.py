@@ -1,8 +1,6 @@
 """A guard that keeps NaN out of the weights."""
 
 import math
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -324,15 +322,11 @@ def test_wrong_arguments_are_refused(arguments, says):
 
 
 @pytest.mark.parametrize("kind", ["plain", "fused"])
-def test_nan_on_one_rank_ends_both_with_the_number_of_the_step(kind):
+def test_nan_on_one_rank_ends_both_with_the_number_of_the_step(processes, kind):
     script = Path(__file__).parents[1] / "distributed" / "nan_on_one_rank.py"
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
-    command += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", str(script), kind]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert result.returncode != 0
-    assert result.stdout.count("weights are finite: True") == 2
-    for rank in (0, 1):
-        says = f"[rank{rank}]: FloatingPointError: the gradients or the loss of step 3 are not"
+    for result in processes.run_ranks(2, script, kind, code=1):
+        assert "weights are finite: True" in result.stdout
+        says = "FloatingPointError: the gradients or the loss of step 3 are not"
         assert says in result.stderr
 
 

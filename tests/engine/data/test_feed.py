@@ -73,7 +73,7 @@ def run(make_loader, stop_at=(), **arguments):
     return seen
 
 
-@pytest.mark.parametrize(("name", "make_loader"), list(loaders()), ids=str)
+@pytest.mark.parametrize(("name", "make_loader"), list(loaders()))
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_run_left_at_any_iteration_draws_what_the_whole_run_draws(name, make_loader):
     whole = run(make_loader)

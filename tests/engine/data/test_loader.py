@@ -7,7 +7,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from contextlib import contextmanager
 
@@ -100,8 +99,16 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(
+    ("kind", "workers"),
+    [
+        *((kind, 0) for kind in KINDS),
+        *(
+            pytest.param(kind, 2, marks=() if kind == "shuffle" else pytest.mark.slow)
+            for kind in KINDS
+        ),
+    ],
+)
 def test_a_run_left_anywhere_and_carried_on_by_new_loaders_sees_the_same(kind, workers):
     def make():
         return DataLoader(Augmented(), num_workers=workers, **KINDS[kind])
@@ -316,11 +323,10 @@ if __name__ == "__main__":
 """
 
 
-def test_a_server_that_makes_workers_holds_no_signal_back_from_other_processes(tmp_path):
+def test_a_server_that_makes_workers_holds_no_signal_back_from_other_processes(processes, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
-    result = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=100)
-    assert result.stdout == "[]\n", result.stderr
+    assert processes.run(script).stdout == "[]\n"
 
 
 @pytest.mark.parametrize("context", ["fork", "forkserver"])

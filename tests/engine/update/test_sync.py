@@ -1,8 +1,6 @@
 """When ranks talk: on two of them, over gloo."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -38,12 +36,9 @@ def test_unknown_ways_and_shards_that_cannot_be_averaged_by_hand_are_refused():
     assert Sync.of(model, "each") is None
 
 
-def test_on_two_ranks_gradients_are_averaged_once_a_window_and_right():
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
-    command += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", str(SCRIPT)]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=240)
-    assert result.returncode == 0, result.stderr[-4000:]
+def test_on_two_ranks_gradients_are_averaged_once_a_window_and_right(processes):
+    results = processes.run_ranks(2, SCRIPT)
     names = re.findall(r"^    (\w+),$", SCRIPT.read_text(), re.MULTILINE)
     assert len(names) >= 11
     for name in names:
-        assert result.stdout.count(f": {name}") == 2, name  # two ranks mix their line ends
+        assert all(f": {name}\n" in each.stdout for each in results), name

@@ -37,9 +37,13 @@ MATRIX = [
     for workers in (0, 2, 4)
     for accumulate in (1, 4)
 ]
+ONE_FAST = [
+    pytest.param(*each.values, id=each.id, marks=() if each.id == "2-4" else pytest.mark.slow)
+    for each in MATRIX
+]
 
 
-@pytest.mark.parametrize("options", MATRIX)
+@pytest.mark.parametrize("options", ONE_FAST)
 def test_left_after_every_second_batch_it_is_the_same_run(run, tmp_path, options):
     expected = whole(run, tmp_path, *options)
     odd, even = range(1, LENGTH, 2), range(2, LENGTH, 2)
@@ -47,6 +51,7 @@ def test_left_after_every_second_batch_it_is_the_same_run(run, tmp_path, options
         assert outcome == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [MATRIX[0], MATRIX[3]])
 def test_left_twice_in_an_epoch_at_any_batch_it_is_the_same_run(run, tmp_path, options):
     expected = whole(run, tmp_path, *options)
@@ -65,6 +70,7 @@ def test_left_at_each_batch_and_once_more_in_the_epoch_it_is_the_same_run(run, t
         assert outcome == expected
 
 
+@pytest.mark.slow
 def test_another_number_of_workers_persistent_or_not_is_the_same_run(run, tmp_path):
     expected = whole(run, tmp_path, "--workers", 2)
     assert whole(run, tmp_path / "persistent", "--workers", 2, "--persistent") == expected
@@ -74,6 +80,7 @@ def test_another_number_of_workers_persistent_or_not_is_the_same_run(run, tmp_pa
         assert outcome == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [("--stream",), ("--stream", "--workers", 2)])
 def test_a_stream_without_an_index_is_the_same_run(run, tmp_path, options):
     expected = whole(run, tmp_path, *options)
@@ -87,6 +94,7 @@ SPOILED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", SPOILED)
 def test_the_comparison_sees_every_part_that_would_not_have_been_saved(run, tmp_path, part):
     workers = ("--workers", 2 if part == "worker seed" else 0)

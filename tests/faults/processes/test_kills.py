@@ -11,6 +11,11 @@ import pytest
 CASES = ["plain", "workers", "accumulated", "in the foreground", "with every log"]
 
 
+def fast(one):
+    """All cases, of which `make test` runs one."""
+    return [pytest.param(each, marks=() if each == one else pytest.mark.slow) for each in CASES]
+
+
 def kill(process, chance):
     """SIGKILL to the whole group, at some time from the start of the process to its end."""
     if chance.random() < 0.7:
@@ -56,16 +61,17 @@ def gone(process):
     return not process.survivors
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", fast("with every log"))
 def test_kills_at_any_moment_lose_next_to_nothing_and_change_nothing(tally, tmp_path, case):
     tally(case, tmp_path, seed=1).kill_until(6, kill)
 
 
-@pytest.mark.parametrize("case", CASES[:3])
+@pytest.mark.parametrize("case", fast("workers")[:3])
 def test_a_group_that_is_asked_to_stop_saves_the_very_step(tally, tmp_path, case):
     tally(case, tmp_path, seed=2).kill_until(5, ask_to_stop)
 
 
+@pytest.mark.slow
 def test_a_group_that_is_asked_twice_or_not_given_time_loses_next_to_nothing(tally, tmp_path):
     tally("workers", tmp_path, seed=3).kill_until(5, ask_and_kill)
 

@@ -72,7 +72,7 @@ def cut(disk, process, chance):
     if chance.random() < 0.8:
         process.wait_for(chance.randint(1, process.LENGTH))
     time.sleep(chance.uniform(0, 0.03))
-    if process.process.exitcode is None:
+    if process.process.poll() is None:
         process.kill(signal.SIGSTOP)
         disk.lose_power()
         process.kill(signal.SIGKILL)

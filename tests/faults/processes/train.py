@@ -8,7 +8,6 @@ iteration. At the end it writes what came out, to the last bit, as `result.json`
 import argparse
 import hashlib
 import json
-import os
 import random
 import sys
 from dataclasses import dataclass, field, replace
@@ -266,5 +265,4 @@ def memory_of(state):
 
 
 if __name__ == "__main__":
-    os.setpgid(0, 0)  # a group of its own, as a job's is
-    main(globals().get("ARGUMENTS", sys.argv[1:]))
+    main(sys.argv[1:])

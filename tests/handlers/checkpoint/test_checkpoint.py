@@ -5,8 +5,6 @@ import logging
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -540,20 +538,9 @@ print(model[0].weight.sum(dtype=torch.float64).item(), torch.rand(1).item())
 """
 
 
-def start(directory, iterations):
-    command = [sys.executable, "-c", SCRIPT, str(directory), str(iterations)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-
-
-def last_line(directory, iterations):
-    with start(directory, iterations) as process:
-        return process.communicate()[0].splitlines()[-1]
-
-
-def test_a_process_killed_while_it_saves_loses_no_more_than_that_save(tmp_path):
+def test_a_process_killed_while_it_saves_loses_no_more_than_that_save(processes, tmp_path):
     killed = tmp_path / "killed"
-    with start(killed, 60) as process:
-        assert process.stdout is not None
+    with processes.start(SCRIPT, killed, 60) as process:
         while int(process.stdout.readline()) < 25:
             pass
         time.sleep(0.003)  # into the save of that iteration, or of the next
@@ -561,7 +548,8 @@ def test_a_process_killed_while_it_saves_loses_no_more_than_that_save(tmp_path):
         reached = max([25, *map(int, process.stdout.read().split())])
     # The last one asked for waits for the one before it, and was being written.
     assert checkpoints(killed)[-1].manifest.iteration >= reached - 2
-    assert last_line(killed, 60) == last_line(tmp_path / "whole", 60)
+    parts, whole = (processes.run(SCRIPT, each, 60) for each in (killed, tmp_path / "whole"))
+    assert parts.stdout.splitlines()[-1] == whole.stdout.splitlines()[-1]
     assert sorted(path.name for path in killed.iterdir()) == [
         *("LATEST", "iteration-0000000059", "iteration-0000000060")
     ]
@@ -571,14 +559,15 @@ RANKS = """
 import json
 import os
 import sys
+import ignite.distributed as idist
 import torch
-import torch.distributed as distributed
 from torch import nn
 from camshaft import Engine, Events
 from camshaft.handlers.checkpoint import Checkpoint
 
-rank, store, directory, stop_at = int(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4])
-distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+directory, stop_at = sys.argv[1], int(sys.argv[2])
+idist.initialize("gloo")
+rank = idist.get_rank()
 torch.manual_seed(rank)
 model, drawn = nn.Linear(1, 1), []
 engine = Engine(lambda state, batch: drawn.append(torch.rand(1).item()), objects={"model": model})
@@ -595,26 +584,22 @@ try:
 except Exception as error:
     said = f"{type(error).__name__}: {error}"
 print(json.dumps({"drawn": drawn, "weight": model.weight.item(), "said": said}), flush=True)
-distributed.barrier()
+idist.barrier()
 os._exit(0)  # gloo's threads sometimes abort a process that ends in the usual way
 """
 
 
-def on_two_ranks(directory, stop_at, store):
-    command = [sys.executable, "-W", "ignore", "-c", RANKS]
-    arguments = [str(store), str(directory), str(stop_at)]
-    with (
-        subprocess.Popen([*command, "0", *arguments], stdout=subprocess.PIPE, text=True) as first,
-        subprocess.Popen([*command, "1", *arguments], stdout=subprocess.PIPE, text=True) as second,
-    ):
-        return [json.loads(process.communicate(timeout=120)[0]) for process in (first, second)]
+def test_on_two_ranks_one_writes_each_goes_on_with_its_own_numbers_and_errors_are_shared(
+    processes, tmp_path
+):
+    def on_two_ranks(directory, stop_at):
+        results = processes.run_ranks(2, RANKS, directory, stop_at)
+        return [json.loads(each.stdout) for each in results]
 
-
-def test_on_two_ranks_one_writes_each_goes_on_with_its_own_numbers_and_errors_are_shared(tmp_path):
-    whole = on_two_ranks(tmp_path / "whole", 4, tmp_path / "store1")
-    on_two_ranks(tmp_path / "parts", 2, tmp_path / "store2")
+    whole = on_two_ranks(tmp_path / "whole", 4)
+    on_two_ranks(tmp_path / "parts", 2)
     assert [each.manifest.world_size for each in checkpoints(tmp_path / "parts")] == [2, 2]
-    first, second = parts = on_two_ranks(tmp_path / "parts", 6, tmp_path / "store3")
+    first, second = parts = on_two_ranks(tmp_path / "parts", 6)
     for rank in range(2):
         assert parts[rank]["drawn"][:2] == whole[rank]["drawn"][2:]
         assert parts[rank]["weight"] == whole[0]["weight"]

@@ -6,7 +6,6 @@ import os
 import re
 import resource
 import subprocess
-import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -135,8 +134,8 @@ engine.run(range(3), max_epochs=1)
 """
 
 
-def test_a_process_that_ends_right_after_the_run_has_all_on_the_disk(tmp_path):
-    subprocess.run([sys.executable, "-c", SCRIPT, str(tmp_path)], check=True)
+def test_a_process_that_ends_right_after_the_run_has_all_on_the_disk(processes, tmp_path):
+    processes.run(SCRIPT, tmp_path, fresh=True)
     assert [each.manifest.iteration for each in checkpoints(tmp_path)] == [2, 3]
     verify_files(checkpoints(tmp_path)[-1])
     assert files(tmp_path) == [LATEST, "iteration-0000000002", "iteration-0000000003"]
@@ -280,14 +279,8 @@ engine.run(range(5), max_epochs=1)
 """
 
 
-def limited(directory, failure):
-    command = [sys.executable, "-c", LIMITED, str(directory), failure]
-    return subprocess.run(command, capture_output=True, text=True)
-
-
-def test_where_files_cannot_grow_the_run_ends_and_the_older_ones_are_whole(tmp_path):
-    ended = limited(tmp_path, "raise")
-    assert ended.returncode == 1
+def test_where_files_cannot_grow_the_run_ends_and_the_older_ones_are_whole(processes, tmp_path):
+    ended = processes.run(LIMITED, tmp_path, "raise", code=1)
     said = r"OSError: could not write the checkpoint .*iteration-0000000002: \[Errno 27\] File too"
     assert re.search(said, ended.stderr)
     assert "bytes free there: " in ended.stderr
@@ -295,8 +288,8 @@ def test_where_files_cannot_grow_the_run_ends_and_the_older_ones_are_whole(tmp_p
     verify_files(checkpoints(tmp_path)[0])
 
 
-def test_where_files_cannot_grow_for_a_while_the_run_goes_on_if_told_so(tmp_path):
-    assert limited(tmp_path, "warn").returncode == 0
+def test_where_files_cannot_grow_for_a_while_the_run_goes_on_if_told_so(processes, tmp_path):
+    processes.run(LIMITED, tmp_path, "warn")
     assert files(tmp_path) == [LATEST, "iteration-0000000004", "iteration-0000000005"]
     assert (tmp_path / LATEST).read_text() == "iteration-0000000005\n"
 
@@ -366,13 +359,14 @@ import json
 import os
 import resource
 import sys
-import torch.distributed as distributed
+import ignite.distributed as idist
 from torch import nn
 from camshaft import Engine, Events
 from camshaft.handlers import Checkpoint, Export
 
-rank, store, directory, kind, end = int(sys.argv[1]), *sys.argv[2:5], int(sys.argv[5])
-distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+directory, kind, end = *sys.argv[1:3], int(sys.argv[3])
+idist.initialize("gloo")
+rank = idist.get_rank()
 make = {"checkpoint": Checkpoint, "export": Export}[kind]
 handler = make(directory, when=Events.ITERATION_COMPLETED(at=(1, 2, 4)), retries=0)
 engine = Engine(lambda state, batch: None, handler, objects={"model": nn.Linear(1000, 100)})
@@ -390,25 +384,19 @@ try:
 except Exception as error:
     said = f"{type(error).__name__}: {error}"
 print(json.dumps([reached[-1], said]), flush=True)
-distributed.barrier()
+idist.barrier()
 os._exit(0)  # gloo's threads sometimes abort a process that ends in the usual way
 """
 
 
 @pytest.mark.parametrize("kind", ["checkpoint", "export"])
 @pytest.mark.parametrize(("end", "task"), [(6, ""), (3, "write its last checkpoint")])
-def test_of_several_ranks_all_are_told_at_the_next_save_or_at_the_end(tmp_path, end, task, kind):
-    store, directory = tmp_path / "store", tmp_path / "run"
-    command = [sys.executable, "-W", "ignore", "-c", RANKS]
-    processes = [
-        subprocess.Popen(
-            [*command, str(rank), str(store), str(directory), kind, str(end)],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    said = [json.loads(process.communicate(timeout=100)[0]) for process in processes]
+def test_of_several_ranks_all_are_told_at_the_next_save_or_at_the_end(
+    processes, tmp_path, end, task, kind
+):
+    directory = tmp_path / "run"
+    results = processes.run_ranks(2, RANKS, directory, kind, end)
+    said = [json.loads(each.stdout) for each in results]
     assert [reached for reached, _ in said] == [min(end, 4)] * 2
     assert said[0][1].startswith("OSError: could not write the checkpoint")
     assert said[1][1].startswith("RuntimeError: another rank could not")

@@ -2,9 +2,6 @@
 
 import json
 import logging
-import signal
-import subprocess
-import sys
 from argparse import Namespace
 from dataclasses import dataclass
 
@@ -162,18 +159,16 @@ engine = Engine(lambda state, batch: None, Journal(sys.argv[1]))
 @engine.on(Events.ITERATION_COMPLETED(at=2))
 def wait(state):
     print("there", flush=True)
-    sys.stdin.read()
+    signal.pause()
 engine.run([1, 2, 3], max_epochs=1)
 """
 
 
-def test_a_run_that_is_killed_leaves_its_lines_and_no_last_one(tmp_path):
-    command = [sys.executable, "-c", SCRIPT, str(tmp_path)]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen(command, **pipes) as process:
-        assert process.stdout.readline() == b"there\n"
+def test_a_run_that_is_killed_leaves_its_lines_and_no_last_one(processes, tmp_path):
+    with processes.start(SCRIPT, tmp_path) as process:
+        assert process.stdout.readline() == "there\n"
         assert is_written(tmp_path / "journal.jsonl")
-        process.send_signal(signal.SIGKILL)
+        process.kill()
     assert events_of(tmp_path) == ["started"]
     assert not is_written(tmp_path / "journal.jsonl")
 

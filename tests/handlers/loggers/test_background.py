@@ -1,11 +1,8 @@
 """Trackers that are slow, away or broken."""
 
 import pickle
-import subprocess
-import sys
 import threading
 import time
-from textwrap import dedent
 
 import pytest
 
@@ -138,8 +135,11 @@ def test_a_run_that_fails_ends_its_loggers_too():
     assert board.calls[-1] == "close"
 
 
-@pytest.mark.parametrize("where", ["__init__", "write", "close"])
-def test_loggers_that_sleep_for_minutes_do_not_keep_the_process(where, tmp_path):
+@pytest.mark.parametrize(
+    "where",
+    ["write", *(pytest.param(each, marks=pytest.mark.slow) for each in ("__init__", "close"))],
+)
+def test_loggers_that_sleep_for_minutes_do_not_keep_the_process(processes, where):
     script = """
         import logging, sys, time
         from camshaft import Engine, Events
@@ -167,9 +167,7 @@ def test_loggers_that_sleep_for_minutes_do_not_keep_the_process(where, tmp_path)
         print(engine.run(range(100), max_epochs=1).iteration)
         print(time.monotonic() - waited[0])
     """
-    command = [sys.executable, "-c", dedent(script), where]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert result.returncode == 0, result.stderr
+    result = processes.run(script, where, fresh=where == "write")
     iteration, waited = result.stdout.split()
     assert iteration == "100"
     assert float(waited) < 30  # 5 for all three together, on a machine that is not asleep

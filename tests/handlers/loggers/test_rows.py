@@ -4,10 +4,7 @@ import csv
 import json
 import pickle
 import signal
-import subprocess
-import sys
 from dataclasses import dataclass
-from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -122,7 +119,7 @@ def test_a_run_that_has_nothing_left_to_do_leaves_the_rows_alone(kind, tmp_path)
     assert kind.read(tmp_path / "rows") == rows
 
 
-def test_a_killed_run_loses_no_row_that_its_checkpoint_counts_on(kind, tmp_path):
+def test_a_killed_run_loses_no_row_that_its_checkpoint_counts_on(kind, processes, tmp_path):
     script = """
         import os, pickle, signal, sys
         from pathlib import Path
@@ -146,9 +143,7 @@ def test_a_killed_run_loses_no_row_that_its_checkpoint_counts_on(kind, tmp_path)
         engine.run(range(10), max_epochs=2)
     """
     name = kind.logger.__name__
-    script = dedent(script).replace("{logger}", name)
-    killed = subprocess.run([sys.executable, "-c", script, tmp_path], check=False)
-    assert killed.returncode == -signal.SIGKILL
+    processes.run(script.replace("{logger}", name), tmp_path, code=-signal.SIGKILL)
     if name == "JSONLines":  # the kill may have come while a row was being written
         with (tmp_path / "rows").open("a") as file:
             file.write('{"iteration": 18, "lo')

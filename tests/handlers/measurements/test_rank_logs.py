@@ -1,9 +1,6 @@
 """A log file for each rank."""
 
 import logging
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -65,13 +62,8 @@ def test_the_traceback_of_a_run_that_fails_is_in_it_and_the_file_is_closed(tmp_p
     assert logging.getLogger().handlers == before
 
 
-def test_each_rank_has_a_file_of_its_own(tmp_path):
-    script = Path(tmp_path, "script.py")
-    script.write_text(SCRIPT)
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
-    command += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", str(script), str(tmp_path)]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert result.returncode == 0, result.stderr[-4000:]
+def test_each_rank_has_a_file_of_its_own(processes, tmp_path):
+    processes.run_ranks(2, SCRIPT, tmp_path)
     for rank in (0, 1):
         text = (tmp_path / f"rank-{rank}.log").read_text()
         assert f"INFO script: batch 1{rank}" in text

@@ -1,9 +1,6 @@
 """How fast a run is; no test here asks for a certain speed."""
 
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
 import torch
@@ -182,10 +179,5 @@ idist.finalize()
 """
 
 
-def test_rates_are_those_of_all_ranks_together(tmp_path):
-    script = Path(tmp_path, "script.py")
-    script.write_text(SCRIPT)
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
-    command += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
-    result = subprocess.run([*command, str(script)], capture_output=True, text=True, timeout=120)
-    assert result.returncode == 0, result.stderr[-4000:]
+def test_rates_are_those_of_all_ranks_together(processes):
+    processes.run_ranks(2, SCRIPT)

@@ -2,10 +2,7 @@
 
 import os
 import signal
-import subprocess
-import sys
 import threading
-from contextlib import contextmanager, suppress
 from signal import SIGINT, SIGTERM, SIGUSR1
 
 import pytest
@@ -365,19 +362,6 @@ print("done")
 """
 
 
-@contextmanager
-def start(process, deadline):
-    command = [sys.executable, "-c", SCRIPT, process, str(deadline)]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    ) as child:
-        try:
-            yield child
-        finally:
-            with suppress(ProcessLookupError):  # there is nobody left, unless the test fails
-                os.killpg(child.pid, signal.SIGKILL)
-
-
 def stuck(child):
     """Wait until it is; return its own child's id."""
     assert child.stdout.readline() == "child\n"
@@ -386,32 +370,28 @@ def stuck(child):
     return number
 
 
-def test_a_second_signal_ends_the_process_at_once_and_its_children_with_it():
-    with start("busy", 600) as child:
+def test_a_second_signal_ends_the_process_at_once_and_its_children_with_it(processes):
+    with processes.start(SCRIPT, "busy", 600) as child:
         stuck(child)
         child.send_signal(SIGTERM)
         child.send_signal(SIGUSR1)
-        out, _ = child.communicate(
-            timeout=20
-        )  # the pipe is closed when the child's child is gone too
+        out, _ = child.communicate()  # the pipe is closed when the child's child is gone too
     assert child.returncode in (-SIGTERM, -SIGUSR1)
     assert out == ""
 
 
 @pytest.mark.parametrize("process", ["busy", "never_back"])
-def test_a_deadline_ends_the_process_and_its_children_whatever_it_is_doing(process):
-    with start(process, 0.5) as child:
+def test_a_deadline_ends_the_process_and_its_children_whatever_it_is_doing(processes, process):
+    with processes.start(SCRIPT, process, 0.5) as child:
         stuck(child)
         child.send_signal(SIGTERM)
-        out, err = child.communicate(timeout=20)
+        out, err = child.communicate()
     assert child.returncode == 143
     assert out == ""
     assert "0.5 s after the signal, the process is ended" in err
 
 
-def test_a_process_forked_by_the_run_is_as_if_there_was_no_handler():
-    with start("ends_its_child", 0.1) as child:
-        out, err = child.communicate(timeout=20)
-    assert child.returncode == 0, err
+def test_a_process_forked_by_the_run_is_as_if_there_was_no_handler(processes):
+    out = processes.run(SCRIPT, "ends_its_child", 0.1).stdout
     assert [line for line in out.splitlines() if line.startswith("-")] == ["-15 None"] * 2
     assert out.endswith("done\n")

@@ -4,8 +4,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 
 import pytest
 
@@ -26,29 +24,22 @@ with locked(Path(sys.argv[1])):
 """
 
 
-def holding(directory, *arguments):
-    command = [sys.executable, "-c", HOLDER, str(directory), *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-
-
-def test_another_process_is_named(tmp_path):
-    with holding(tmp_path) as process:
-        assert process.stdout is not None
+def test_another_process_is_named(processes, tmp_path):
+    with processes.start(HOLDER, tmp_path) as process:
         process.stdout.readline()
         told = json.loads((tmp_path / LOCK).read_text())
         says = f"process {process.pid} on {socket.gethostname()}, since {told['since']}"
         with pytest.raises(BlockingIOError) as caught, locked(tmp_path):
             pass
-        process.terminate()
+        process.send_signal(signal.SIGTERM)
     assert "another run writes to" in str(caught.value)
     assert says in str(caught.value)
     with locked(tmp_path):
         pass
 
 
-def test_a_killed_process_leaves_no_lock_while_those_it_forked_live_on(tmp_path):
-    with holding(tmp_path, "fork") as process:
-        assert process.stdout is not None
+def test_a_killed_process_leaves_no_lock_while_those_it_forked_live_on(processes, tmp_path):
+    with processes.start(HOLDER, tmp_path, "fork") as process:
         child = int(process.stdout.readline())
         process.kill()
         process.wait()
@@ -61,7 +52,9 @@ def test_a_killed_process_leaves_no_lock_while_those_it_forked_live_on(tmp_path)
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_a_process_that_this_one_forks_has_not_got_it_and_does_not_give_it_away(tmp_path):
+def test_a_process_that_this_one_forks_has_not_got_it_and_does_not_give_it_away(
+    processes, tmp_path
+):
     with locked(tmp_path):
         if (child := os.fork()) == 0:
             try:
@@ -72,9 +65,7 @@ def test_a_process_that_this_one_forks_has_not_got_it_and_does_not_give_it_away(
             finally:
                 os._exit(3)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-        script = HOLDER.replace("time.sleep(60)", "pass")
-        command = [sys.executable, "-c", script, str(tmp_path)]
-        other = subprocess.run(command, capture_output=True, text=True)
+        other = processes.run(HOLDER.replace("time.sleep(60)", "pass"), tmp_path, code=1)
         assert "BlockingIOError: another run writes to" in other.stderr
 
 
@@ -123,16 +114,11 @@ print(got)
 """
 
 
-def test_processes_that_compete_for_it_never_have_it_together(tmp_path):
+def test_processes_that_compete_for_it_never_have_it_together(processes, tmp_path):
     (tmp_path / "run").mkdir()
-    command = [sys.executable, "-c", CONTENDER, str(tmp_path / "run"), str(tmp_path / "inside")]
-    contenders = [
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        for _ in range(3)
-    ]
-    ends = [process.communicate(timeout=100) for process in contenders]
-    assert [error for _, error in ends] == ["", "", ""]
-    assert sum(int(output) for output, _ in ends) > 10
+    contenders = processes.run_ranks(3, CONTENDER, tmp_path / "run", tmp_path / "inside")
+    assert [each.stderr for each in contenders] == ["", "", ""]
+    assert sum(int(each.stdout) for each in contenders) > 10
 
 
 def test_a_file_system_without_locks_is_told_of_once_it_matters(tmp_path, caplog, monkeypatch):

@@ -51,7 +51,7 @@ def damages():
     yield "gone", lambda path: path.unlink(), "No such file"
 
 
-@pytest.mark.parametrize(("name", "damage", "says"), list(damages()), ids=str)
+@pytest.mark.parametrize(("name", "damage", "says"), list(damages()))
 @pytest.mark.parametrize("file", ["manifest.json", "model.safetensors", "state.json"])
 def test_damage_to_any_file_is_found_and_the_file_is_named(tmp_path, file, name, damage, says):
     saved = save(tmp_path, 3)

@@ -3,8 +3,6 @@
 import errno
 import os
 import resource
-import subprocess
-import sys
 from multiprocessing import get_context
 
 import pytest
@@ -137,16 +135,14 @@ print(lines["VmHWM"].split()[0])
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="Linux tells the peak there")
 @pytest.mark.parametrize("background", [True, False])
-def test_a_resumed_run_never_needs_more_memory_than_a_fresh_one(tmp_path, background):
+def test_a_resumed_run_never_needs_more_memory_than_a_fresh_one(processes, tmp_path, background):
     def peak(directory, epochs, goes_on_from):
-        command = [sys.executable, "-c", HUNGRY, str(directory), str(background), str(epochs)]
         # Otherwise glibc keeps more or less of what is freed, by what was freed before.
-        environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": "131072"}
-        output = subprocess.run(
-            command, env=environment, capture_output=True, text=True, check=True
-        ).stdout
+        large = {"MALLOC_MMAP_THRESHOLD_": "131072"}
+        output = processes.run(HUNGRY, directory, background, epochs, env=large, fresh=True).stdout
         assert int(output.split()[0]) == goes_on_from
         return int(output.split()[1])
 

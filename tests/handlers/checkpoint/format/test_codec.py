@@ -145,7 +145,8 @@ def test_a_parameter_comes_back_as_its_values():
 
 
 class Own:
-    pass
+    def __repr__(self):
+        return "Own()"
 
 
 class OwnDict(dict):

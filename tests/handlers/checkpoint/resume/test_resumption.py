@@ -4,8 +4,6 @@ import copy
 import json
 import logging
 import math
-import subprocess
-import sys
 from dataclasses import dataclass, field
 
 import pytest
@@ -425,19 +423,18 @@ RANKS = """
 import json
 import os
 import sys
+import ignite.distributed as idist
 import torch
-import torch.distributed as distributed
 from torch import nn
 from camshaft import Engine, Events
 from camshaft import on_rank
 from camshaft.handlers import EarlyStopping, JSONLines
 from camshaft.handlers.checkpoint import Checkpoint
 
-rank, ranks, store, directory = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
-epochs, options = int(sys.argv[5]), json.loads(sys.argv[6])
-if ranks > 1:
-    distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
-optimizer = torch.optim.SGD(nn.Linear(1, 1).parameters(), options.get("lr", [0.1, 0.1])[rank])
+directory, epochs, options = sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3])
+idist.initialize("gloo")
+rate = options.get("lr", [0.1, 0.1])[idist.get_rank()]
+optimizer = torch.optim.SGD(nn.Linear(1, 1).parameters(), rate)
 engine = Engine(lambda state, batch: None, objects={"optimizer": optimizer})
 if options.get("rows", True):
     engine.add(JSONLines(directory + "/rows.jsonl"))
@@ -450,28 +447,26 @@ try:
 except Exception as error:
     said = f"{type(error).__name__}: {error}"
 print(json.dumps({"said": said, "epoch": epoch, "lr": optimizer.param_groups[0]["lr"]}), flush=True)
-if ranks > 1:
-    distributed.barrier()
+idist.barrier()
 os._exit(0)  # gloo's threads sometimes abort a process that ends in the usual way
 """
 
 
-def on_ranks(directory, epochs, count=2, **options):
-    store = directory.parent / f"store-{epochs}-{len(list(directory.parent.iterdir()))}"
-    directory.mkdir(exist_ok=True)
-    arguments = [str(count), str(store), str(directory), str(epochs), json.dumps(options)]
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-c", RANKS, str(rank), *arguments],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(count)
-    ]
-    return [json.loads(process.communicate(timeout=100)[0]) for process in processes]
+@pytest.fixture
+def on_ranks(processes):
+    """Runs so many epochs on so many ranks; what each of them says of it."""
+
+    def run(directory, epochs, count=2, **options):
+        directory.mkdir(exist_ok=True)
+        results = processes.run_ranks(count, RANKS, directory, epochs, json.dumps(options))
+        return [json.loads(each.stdout) for each in results]
+
+    return run
 
 
-def test_on_two_ranks_errors_are_shared_and_what_one_rank_alone_remembers_is_no_misfit(tmp_path):
+def test_on_two_ranks_errors_are_shared_and_what_one_rank_alone_remembers_is_no_misfit(
+    on_ranks, tmp_path
+):
     directory = tmp_path / "run"
     assert [each["epoch"] for each in on_ranks(directory, 1)] == [1, 1]
     first, second = on_ranks(directory, 3, lr=[0.1, 0.2])
@@ -485,7 +480,7 @@ def test_on_two_ranks_errors_are_shared_and_what_one_rank_alone_remembers_is_no_
         assert each == {"said": None, "epoch": 3, "lr": 0.2}
 
 
-def test_on_more_ranks_than_wrote_it_only_the_first_one_misses_its_handlers(tmp_path):
+def test_on_more_ranks_than_wrote_it_only_the_first_one_misses_its_handlers(on_ranks, tmp_path):
     directory = tmp_path / "run"
     assert on_ranks(directory, 1, count=1)[0]["epoch"] == 1
     assert [each["epoch"] for each in on_ranks(directory, 2)] == [2, 2]

@@ -1,0 +1,39 @@
+"""What the tests of the command line share: checkpoints to look at, and a call of the command."""
+
+import math
+
+import pytest
+
+from camshaft.__main__ import main
+from camshaft.handlers.checkpoint.directory import write_checkpoint
+from camshaft.handlers.checkpoint.format import Manifest
+from camshaft.handlers.checkpoint.snapshot import Snapshot
+from camshaft.handlers.checkpoint.staging import streamed
+
+KEEP = "best(1, 'loss', mode='min') | latest(2)"
+
+
+@pytest.fixture
+def save(tmp_path):
+    """Writes a checkpoint to `run` and gives its path."""
+    empty = Snapshot({"objects": {}}, {"train": {}})
+
+    def write_one(iteration, loss=math.nan, keep=KEEP, metrics=(), **more):
+        metrics = {"loss": loss, **dict(metrics)}
+        manifest = Manifest(iteration=iteration, metrics=metrics, keep=keep, **more)
+        return write_checkpoint(tmp_path / "run", streamed(empty), manifest).path
+
+    return write_one
+
+
+@pytest.fixture
+def camshaft(capsys):
+    """Carries out a command line; gives the exit code, the lines printed and those of errors."""
+
+    def carry_out(*arguments):
+        capsys.readouterr()
+        code = main(list(map(str, arguments)))
+        printed = capsys.readouterr()
+        return code, printed.out.splitlines(), printed.err.splitlines()
+
+    return carry_out
