@@ -42,13 +42,6 @@ class Destination:
     on_failure: OnFailure
 
     def __post_init__(self) -> None:
-        """Refuse invalid values.
-
-        Raises:
-            TypeError: `keep` is not made of claims, or `retries` is no whole number.
-            ValueError: `directory` is the address of an object store, or a value is unknown.
-            NotADirectoryError: `directory` is a file.
-        """
         if not isinstance(self.keep, Keep):
             raise TypeError(
                 f"keep={self.keep!r}: needs latest(...), best(...), every(...), or several of them "
@@ -116,9 +109,7 @@ class Recorder:
     def prepare(self, state: State[Any, Any], *, of_all: bool) -> str:
         """Why to save at this commit point; empty if the handler was not asked.
 
-        Args:
-            state: The run.
-            of_all: True if the handler is also meant by `state.save("why")` without `by=`.
+        With `of_all`, `state.save("why")` without `by=` also means this handler.
         """
         meant = [self.handler, None] if of_all else [self.handler]
         asked = (why for why, by in state.control.saves if any(by is each for each in meant))
@@ -138,15 +129,9 @@ class Recorder:
     ) -> None:
         """Copy a snapshot, write the copy, and drop the checkpoints that no claim keeps.
 
-        The run may change when this returns. An error in writing is raised by the next call, or by
-        `wait`.
-
-        Args:
-            state: The run, at a commit point.
-            snapshot: What to write.
-            reason: Why, for the manifest.
-            only_claimed: True to write nothing that no claim would keep.
-            broken: Names of broken checkpoints in the directory.
+        The run may change when this returns; the next call or `wait` raises an error in writing.
+        With `only_claimed`, nothing is written that no claim would keep. `broken` checkpoints are
+        ignored.
         """
         directory, keep, spared = self.directory, self.keep, self.spared
         manifest = _manifest(state, reason, keep)
