@@ -10,10 +10,10 @@ from .engine.modules.wrappers import unwrap as unwrap
 from .engine.on_rank import on_rank as on_rank
 from .engine.seeds import seed_everything as seed_everything
 from .engine.state.state import State as State
-from .engine.supervised.device import Transfer as Transfer
-from .engine.supervised.device import to_device as to_device
-from .engine.supervised.factory import Output as Output
-from .engine.supervised.factory import supervised as supervised
-from .engine.update.update import Update as Update
+from .engine.supervised import Output as Output
+from .engine.supervised import Transfer as Transfer
+from .engine.supervised import supervised as supervised
+from .engine.supervised import to_device as to_device
+from .engine.update import Update as Update
 
 __version__: str

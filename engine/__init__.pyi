@@ -6,12 +6,12 @@ from .events import EventEnum as EventEnum
 from .events import Events as Events
 from .events import Stage as Stage
 from .events import Trigger as Trigger
+from .means import LastValues as LastValues
 from .means import Means as Means
 from .means import Number as Number
 from .means import Weight as Weight
-from .means import Window as Window
+from .means import first_length as first_length
 from .means import flat as flat
-from .means import length_of as length_of
 from .means import mean_over_ranks as mean_over_ranks
 from .means import weight_of as weight_of
 from .moments import Firing as Firing

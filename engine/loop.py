@@ -106,7 +106,7 @@ class Loop(Generic[Batch, Output]):
         all_read = self._iterate(feed.epoch(state))
         if all_read:
             feed.check(state)
-        self._close_windows()
+        state.step_under_way.close(state)
         if self._epoch_is_over(feed, all_read):
             control.in_epoch = control.epoch_stopped = False
             self.moments.announce(Events.EPOCH_COMPLETED, state)
@@ -159,11 +159,11 @@ class Loop(Generic[Batch, Output]):
     def _commit(self) -> bool:
         """Save if asked and if no window is open; True if the run or the epoch is to end."""
         state, control = self.state, self.state.control
-        if state.step_under_way.windows:
+        if state.step_under_way.is_open:
             if state.limit_reached is None:
                 self._postpone()
                 return False
-            self._close_windows()  # waiting would take steps beyond the limit
+            state.step_under_way.close(state)  # waiting would take steps beyond the limit
         self.postponed = 0
         if control.saves:
             if self.feed is not None:
@@ -179,24 +179,16 @@ class Loop(Generic[Batch, Output]):
             control.has_requests = True
         return state.stop_reason is not None or control.epoch_stopped
 
-    def _close_windows(self) -> None:
-        """Step with what the open windows hold, because no batch follows."""
-        for window in list(self.state.step_under_way.windows.values()):
-            window.close(self.state)
-
     def _postpone(self) -> None:
         """Warn once if overlapping accumulation windows keep postponing the save."""
-        windows = self.state.step_under_way.windows.values()
         self.postponed += 1
-        if len(windows) < 2 or self.has_warned:
-            return
-        if self.postponed > sum(window.length for window in windows):
+        if not self.has_warned and self.state.step_under_way.overlaps(self.postponed):
             self.has_warned = True
             logger.warning(
-                "a save or a stop waits for a moment without an open accumulation window, and %d "
-                "of them take turns, so that it may wait until the end of the epoch: begin them in "
-                "the same iteration, and let the larger accumulate= be a multiple of the smaller",
-                len(windows),
+                "a save or a stop waits until no accumulation window is open, but the windows of "
+                "several updates take turns, so that it may wait until the end of the epoch: begin "
+                "them in the same iteration, and let the larger accumulate= be a multiple of the "
+                "smaller"
             )
 
     def _is_over(self) -> bool:

@@ -1,4 +1,4 @@
-"""Weighted means, kept where the values are until somebody asks, and over all ranks."""
+"""Weighted means over all ranks; the sums stay on the device of the values until they are read."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Means:
         self.sums[name] = _plus(total, number, weight), weights + weight
 
     def reset(self) -> None:
-        """Begin anew."""
+        """Forget all values."""
         self.sums = {}
 
     def state_dict(self) -> dict[str, Any]:
@@ -64,12 +64,12 @@ class Means:
         return {name: list(pair) for name, pair in self.sums.items()}
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
-        """Go on from saved sums."""
+        """Continue from saved sums."""
         self.sums = {name: (total, weight) for name, (total, weight) in saved.items()}
 
 
-class Window:
-    """Like `Means`, of the last `length` values of one name only."""
+class LastValues:
+    """Like `Means`, but of the last `length` values only, and of one name."""
 
     def __init__(self, length: int, *, skip_nan: bool = False) -> None:
         self.skip_nan = skip_nan
@@ -88,29 +88,29 @@ class Window:
 
     @property
     def sums(self) -> Sums:
-        """The sums over the window."""
+        """The sums over these values."""
         if not self._pairs:
             return {}
         totals, weights = zip(*self._pairs, strict=True)
         return {self._name: (_sum(totals), _sum(weights))}
 
     def reset(self) -> None:
-        """Begin anew."""
+        """Forget all values."""
         self._pairs.clear()
 
     def state_dict(self) -> dict[str, Any]:
-        """The values in the window, times their weights, and the weights."""
+        """The values, times their weights, and the weights."""
         return {"name": self._name, "pairs": [list(pair) for pair in self._pairs]}
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
-        """Go on from a saved window, with those of its values that fit."""
+        """Continue from saved values, the last ones if there are more than `length`."""
         self._name = saved["name"]
         self._pairs.clear()
         self._pairs.extend((total, weight) for total, weight in saved["pairs"])
 
 
 def mean_over_ranks(sums: Sums) -> dict[str, Number]:
-    """The means, over all ranks by one collective for all of them; alone, nothing is read."""
+    """The means over all ranks, by one collective for all names; one rank reads no device."""
     if not ranks.is_distributed():
         return {name: _quotient(*pair) for name, pair in sums.items()}
     everybody: dict[str, tuple[float, float]] = {}
@@ -129,7 +129,7 @@ def weight_of(output: Any, weight: Weight, who: str) -> Number:
     """The weight of a batch: as given, by a function of the output, or the number of its samples.
 
     Raises:
-        TypeError: There is none, and the output does not tell its samples.
+        TypeError: `weight` is None, and the number of samples of the output is not known.
     """
     if weight is not None:
         return weight(output) if callable(weight) else weight
@@ -143,14 +143,14 @@ def weight_of(output: Any, weight: Weight, who: str) -> Number:
 
 
 def samples_of(output: Any) -> int:
-    """The length of the first tensor in the target, or in the prediction; 0 if there is none."""
-    return length_of(getattr(output, "target", None)) or length_of(
+    """The length of the first tensor in the target, or in the prediction; 0 without a tensor."""
+    return first_length(getattr(output, "target", None)) or first_length(
         getattr(output, "prediction", None)
     )
 
 
-def length_of(nested: Any) -> int:
-    """The length of the first tensor or array of a nest; 0 if there is none."""
+def first_length(nested: Any) -> int:
+    """The length of the first tensor or array in nested containers; 0 without one."""
     if isinstance(nested, Tensor) and nested.ndim:
         return len(nested)
     return next((len(leaf) for leaf in tree_leaves(nested) if getattr(leaf, "ndim", 0)), 0)

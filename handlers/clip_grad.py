@@ -8,11 +8,9 @@ from typing import Any
 from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 from torch.optim import Optimizer
 
-from ..engine.engine import Engine
-from ..engine.events import Events
-from ..engine.state import State
-from ..engine.update.gradients import parameters_of
-from .common.objects import stepping
+from ..engine import Engine, Events, State
+from ..engine.update import parameters_of
+from .common import stepping
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""Outputs of a whole epoch, of all ranks, in the order of the data."""
+"""The outputs of a whole epoch, from all ranks, in the order of the data."""
 
 from __future__ import annotations
 
@@ -10,34 +10,31 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
-from ..engine import ranks
-from ..engine.engine import Engine
-from ..engine.events import Events, Stage
-from ..engine.state import State
+from ..engine import Engine, Events, Stage, State, ranks
 
 
 @dataclass(frozen=True, eq=False)
 class Collect:
     """Collect something of each batch of an epoch: predictions, embeddings, errors.
 
-    At the end of each evaluation it is in `state.collected[name]`, on every rank: what all ranks
-    have seen, in the order of the data, each sample once. Tensors are joined along their first
-    dimension, those without one to a tensor of one value a batch, and lists to one list; dicts
-    and tuples stay what they are, each part joined by itself, and named tuples become dicts.
-    Tensors that differ in another dimension become a list of samples. Anything else becomes a
-    list of one value a batch.
+    At the end of each evaluation, `state.collected[name]` on every rank has the samples of all
+    ranks, in the order of the data, each sample once. Tensors are joined along their first
+    dimension, tensors without dimensions to a tensor of one value a batch, and lists to one list.
+    In dicts and tuples each part is joined by itself; named tuples become dicts. Tensors that
+    differ in another dimension become a list of samples. Any other value becomes a list of one
+    value a batch.
 
-    It takes the memory of all that is collected, times the number of ranks while it is gathered;
-    so select little.
+    The collected samples stay in memory, and while they are gathered once for each rank: select
+    little.
 
     Args:
-        name: What the result is called in `state.collected`.
-        select: Takes what to collect from the engine's output; by default that is the output's
-            prediction and target, if it has these, and else all of it.
+        name: The name of the result in `state.collected`.
+        select: Chooses what to collect from the engine's output; by default its prediction and
+            target, or all of it if it has no such attributes.
         training: True to collect in training too.
-        interleaved: False if the data is dealt out to ranks in blocks, one after the other, and
-            not sample by sample in turn, as `DistributedSampler` and `data[rank::ranks]` do.
-        device: Where tensors are kept.
+        interleaved: True if rank r of n has the samples r, r + n, r + 2n, ..., as by
+            `DistributedSampler` and `data[rank::ranks]`; False if each rank has one block.
+        device: The device on which tensors are kept.
 
     >>> engine = Engine(lambda state, batch: {"double": 2 * batch, "name": ["x"] * len(batch)})
     >>> engine = engine.add(Collect())
@@ -53,7 +50,7 @@ class Collect:
     device: torch.device | str = "cpu"
 
     def attach(self, engine: Engine[Any, Any]) -> None:
-        """Collect in evaluation, and in training if told so."""
+        """Collect in evaluation, and in training if `training` is True."""
         for each in (engine.evaluation, engine) if self.training else (engine.evaluation,):
             each.on(Events.EPOCH_STARTED, stage=Stage.MEASURE)(self.begin)
             each.on(Events.ITERATION_COMPLETED, stage=Stage.MEASURE)(self.take)
@@ -62,17 +59,17 @@ class Collect:
 
     def begin(self, state: State[Any, Any]) -> None:
         """Begin a new epoch."""
-        state.recall(self, Rows).parts.clear()
+        state.recall(self, Collected).parts.clear()
 
     def take(self, state: State[Any, Any]) -> None:
-        """Keep something of this batch."""
+        """Keep what is selected of this batch."""
         selected = (self.select or _prediction_and_target)(state.output)
         kept = tree_map_only(Tensor, self._keep, _rows(selected))
-        state.recall(self, Rows).parts.append(kept)
+        state.recall(self, Collected).parts.append(kept)
 
     def gather(self, state: State[Any, Any]) -> None:
-        """Put what all ranks have kept into `state.collected`."""
-        rows = state.recall(self, Rows)
+        """Join what all ranks have kept in `state.collected`."""
+        rows = state.recall(self, Collected)
         own = rows.joined()
         rows.parts.clear()
         found = [each for each in ranks.gathered(own) if each is not None]
@@ -80,23 +77,23 @@ class Collect:
             state.collected[self.name] = _join(found, _deal if self.interleaved else _chain)
 
     def _keep(self, tensor: Tensor) -> Tensor:
-        """The values as they are now; what is computed in place later does not change them."""
+        """A copy on `device`, which later changes in place do not affect."""
         kept = tensor.detach().to(self.device)
         return kept.clone() if kept.data_ptr() == tensor.data_ptr() else kept
 
 
 @dataclass
-class Rows:
-    """What was kept so far, batch by batch; a mapping or tuple of tensors and lists each."""
+class Collected:
+    """What was kept so far: for each batch a mapping or tuple of tensors and lists."""
 
     parts: list[Any] = field(default_factory=list)
 
     def joined(self) -> Any:
-        """All of it in one, or None of nothing."""
+        """All batches joined; None if there are none."""
         return _join(self.parts, _chain) if self.parts else None
 
     def state_dict(self) -> dict[str, Any]:
-        """What was kept, as few tensors rather than some a batch."""
+        """What was kept, joined, so that a checkpoint has few tensors."""
         self.parts = [self.joined()] if self.parts else []
         return {"parts": self.parts}
 
@@ -112,7 +109,7 @@ def _prediction_and_target(output: Any) -> Any:
 
 
 def _rows(value: Any) -> Any:
-    """A value of one batch with something to count along in each part."""
+    """The value of one batch, each part of it a list or a tensor with a first dimension."""
     if hasattr(value, "_asdict"):
         value = value._asdict()
     if isinstance(value, Mapping):
@@ -125,10 +122,10 @@ def _rows(value: Any) -> Any:
 
 
 def _join(parts: Sequence[Any], arrange: Callable[[Sequence[Any]], Any]) -> Any:
-    """Parts of one form in one, each tensor or list arranged by itself.
+    """Join parts of the same structure, each tensor or list by `arrange`.
 
     Raises:
-        ValueError: They are not of one form.
+        ValueError: The structures of the parts differ.
     """
     first = parts[0]
     if not isinstance(first, dict | tuple):
@@ -142,7 +139,7 @@ def _join(parts: Sequence[Any], arrange: Callable[[Sequence[Any]], Any]) -> Any:
 
 
 def _chain(parts: Sequence[Any]) -> Any:
-    """One part after the other."""
+    """Join the parts, one after the other."""
     tensors = all(isinstance(each, Tensor) for each in parts)
     if tensors and len({each.shape[1:] for each in parts}) == 1:
         return torch.cat(list(parts))
@@ -150,7 +147,7 @@ def _chain(parts: Sequence[Any]) -> Any:
 
 
 def _deal(parts: Sequence[Any]) -> Any:
-    """The first row of each part, then the second of each, and so on."""
+    """Join the first row of each part, then the second of each, and so on."""
     count, joined = len(parts), _chain(parts)
     turns = torch.cat([torch.arange(len(each)) * count + n for n, each in enumerate(parts)])
     order = turns.argsort()

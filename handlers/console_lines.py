@@ -1,4 +1,4 @@
-"""Progress as lines of text, with rates and the time that is left."""
+"""Progress as lines of text, with the rate and the time left."""
 
 from __future__ import annotations
 
@@ -10,28 +10,26 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, ClassVar
 
-from ..engine.engine import Engine
-from ..engine.events import EventEnum, Events, Stage, Trigger
-from ..engine.state import State
-from .common.scalars import scalars
+from ..engine import Engine, EventEnum, Events, Stage, State, Trigger
+from .common import scalars
 
 logger = logging.getLogger("camshaft")
 
 
 @dataclass(frozen=True, eq=False, init=False)
 class ConsoleLines:
-    """Print a line now and then: how far the run is, how fast, the time left, what is new.
+    """Print a line by a trigger: progress, rate, time left, and metrics that are new.
 
-    The rate is that since the last line. The time left goes by the mean rate since the first
-    line of this process: what comes before it is warm-up, and what an interrupted run did before
-    it was resumed does not count. Where the end is not known there is none. A line that cannot be
-    written costs a warning, not the run.
+    The rate is the rate since the last line. The time left is computed from the mean rate since the
+    first line of this process, so that neither warm-up nor the time before a resume counts; it is
+    left out if the end of the run is unknown. If a line cannot be written, a warning is logged and
+    the run goes on.
 
     Args:
-        metrics: The names of the metrics to show; without any, all that are numbers.
-        units: What stands behind a metric's value, by its name: `{"memory": "GiB"}`.
+        metrics: The names of the metrics to show; by default all that are numbers.
+        units: The units of metrics, by name: `{"memory": "GiB"}`.
         when: When to print a line.
-        write: Takes a line: `print`, or `logging.getLogger("train").info`.
+        write: A function of a line: `print`, or `logging.getLogger("train").info`.
 
     >>> def train_step(state, batch):
     ...     state.metrics["loss"] = 1 / batch
@@ -68,7 +66,7 @@ class ConsoleLines:
         engine.on(self.when, stage=Stage.REPORT)(self.print)
 
     def begin(self, state: State[Any, Any]) -> None:
-        """Leave out what an earlier part of the run has measured."""
+        """Leave out metrics from before the run was resumed."""
         state.recall(self, Pace, saved=False).write = state.metrics.writes
 
     def print(self, state: State[Any, Any]) -> None:
@@ -95,19 +93,19 @@ class ConsoleLines:
 
 @dataclass(slots=True)
 class Pace:
-    """How fast the run of this process is."""
+    """The speed of the run in this process."""
 
     write: int = 0
     """The latest write of a metric at the last line."""
     began: tuple[float, int, int] | None = None
     """Time, iteration and step of the first line."""
     last: tuple[float, int, int] | None = None
-    """The same of the last line."""
+    """Time, iteration and step of the last line."""
     warned: bool = False
-    """True if it was said that a line could not be written."""
+    """True after the warning that a line could not be written."""
 
     def parts(self, state: State[Any, Any], now: float) -> list[str]:
-        """The rate since the last line and the time left, as far as they are known."""
+        """The rate since the last line and the time left, if they are known."""
         here, found = (now, state.iteration, state.step), list[str]()
         if self.began and self.last:
             if state.iteration > self.last[1]:
@@ -123,12 +121,9 @@ class Pace:
 
 
 def remaining(state: State[Any, Any], iterations: int, steps: int) -> float | None:
-    """The iterations that are left; None if that is not known.
+    """The iterations left; None if unknown.
 
-    Args:
-        state: The run.
-        iterations: Those of some while.
-        steps: The optimizer steps in them, by which `max_steps` is converted.
+    `steps` optimizer steps were made in `iterations` iterations: this converts `max_steps`.
     """
     left: list[float] = []
     if (total := _iterations(state)) is not None:

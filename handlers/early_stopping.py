@@ -7,10 +7,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from ..engine.engine import Engine
-from ..engine.events import EventEnum, Events, Trigger
-from ..engine.state import State
-from .common.comparison import Mode, Monitored, is_better, mode_of
+from ..engine import Engine, EventEnum, Events, State, Trigger
+from .common import Mode, Monitored, is_better, mode_of
 
 logger = logging.getLogger("camshaft")
 

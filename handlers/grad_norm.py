@@ -8,12 +8,9 @@ from typing import Any
 
 from torch.optim import Optimizer
 
-from ..engine import ranks
-from ..engine.engine import Engine
-from ..engine.events import EventEnum, Events, Stage, Trigger
-from ..engine.state import State
-from ..engine.update.gradients import gradients_of, norm
-from .common.objects import stepping
+from ..engine import Engine, EventEnum, Events, Stage, State, Trigger, ranks
+from ..engine.update import gradients_of, norm_of
+from .common import stepping
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +55,7 @@ class GradNorm:
             RuntimeError: The norms of the ranks differ.
         """
         if optimizer := stepping(state, self.optimizer, "GradNorm"):
-            value = state.metrics[self.metric] = norm(gradients_of(optimizer), self.norm_type)
+            value = state.metrics[self.metric] = norm_of(gradients_of(optimizer), self.norm_type)
             if self.check:
                 _compare(ranks.gathered(float(value)), state.step + 1)
 

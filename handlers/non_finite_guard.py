@@ -1,4 +1,4 @@
-"""Steps whose gradients are no numbers: discarded before they reach the weights."""
+"""Steps with NaN or infinite gradients are discarded before they reach the weights."""
 
 from __future__ import annotations
 
@@ -10,12 +10,9 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from ..engine import ranks
-from ..engine.engine import Engine
-from ..engine.events import Events, Stage
+from ..engine import Engine, Events, Stage, State, ranks
 from ..engine.modules import buffers_in_training
-from ..engine.state import State
-from ..engine.update.gradients import gradients_of, is_broken
+from ..engine.update import gradients_of, non_finite
 
 POLICIES = ("raise", "stop", "skip", "retry")
 
@@ -24,21 +21,21 @@ POLICIES = ("raise", "stop", "skip", "retry")
 class NonFiniteGuard:
     """Keep NaN and infinity out of the weights: no step is made with such gradients or such a loss.
 
-    A window is judged when its gradients are complete and before anybody else sees them, on all
-    ranks together. Whatever the policy, weights and optimizer stay as they were before the bad
-    step, and the metric that is looked at keeps its NaN in the logs.
+    A window is judged on all ranks together, when its gradients are complete and before other
+    handlers see them. With every policy, weights and optimizer stay as they were before the bad
+    step, and the logs show the NaN of the metric.
 
     Args:
-        policy: `"raise"` ends the run with `FloatingPointError`, so that it is not taken for a
-            finished one; `"stop"` ends it for good, with what is due at its end. `"skip"` and
-            `"retry"` discard the window and make the step with the next batches: `"retry"` gives
-            up, with the error, after `limit` discarded windows in a row.
-        limit: Also for `"skip"`: the most windows in a row that may be discarded.
-        every: With `"raise"` and `"stop"`, look at the device once in so many steps. In between, a
-            fused optimizer (`fused=True`) is told on the device to leave the weights alone; for
-            others there is one look a step, as for `"skip"` and `"retry"`.
-        monitor: A loss among the metrics that is judged with the gradients; None for gradients
-            alone.
+        policy: `"raise"` ends the run with `FloatingPointError`, so that the run is not taken for
+            finished; `"stop"` ends it for good, and handlers of its end are called. `"skip"` and
+            `"retry"` discard the window and make the step with the next batches; `"retry"` raises
+            the error after `limit` discarded windows in a row, by default 10.
+        limit: The largest number of windows in a row that `"skip"` or `"retry"` may discard.
+        every: The number of windows from one look at the device to the next, with `"raise"` or
+            `"stop"` and a fused optimizer (`fused=True`), which is told on the device to leave the
+            weights alone. With other policies or optimizers each window is looked at.
+        monitor: A loss among the metrics that is judged together with the gradients; None to judge
+            the gradients only.
 
     >>> NonFiniteGuard("retry", limit=5).limit
     5
@@ -50,7 +47,7 @@ class NonFiniteGuard:
     monitor: str | None = "loss"
 
     def __post_init__(self) -> None:
-        """Refuse what is no policy or no count."""
+        """Check the arguments."""
         if self.policy not in POLICIES:
             raise ValueError(
                 f"NonFiniteGuard({self.policy!r}): needs one of {', '.join(map(repr, POLICIES))}"
@@ -72,7 +69,7 @@ class NonFiniteGuard:
         engine.on(Events.CLOSED)(self.let_go)
 
     def judge(self, state: State[Any, Any]) -> None:
-        """Have the step skipped if it would spoil the weights."""
+        """Skip the step if its gradients or its loss are not finite."""
         verdict, judged = state.recall(self, Verdict, saved=False), state.recall(self, Judged)
         bad = self._is_bad(state, judged)
         if self.policy in ("raise", "stop") and _is_fused(state.optimizer):
@@ -89,32 +86,32 @@ class NonFiniteGuard:
         judged.in_a_row += 1
         most = self.limit or (10 if self.policy == "retry" else None)
         if self.policy == "stop":
-            state.stop(_says(state.step + 1))
+            state.stop(_reason(state.step + 1))
         elif self.policy == "raise" or (most is not None and judged.in_a_row > most):
             verdict.put_buffers_back()
             raise FloatingPointError(_teach(state, state.step + 1, judged.in_a_row))
 
     def look(self, state: State[Any, Any]) -> None:
-        """Act on what the device has noted since the last look."""
+        """Raise or stop if the device has noted a bad step since the last look."""
         verdict = state.recall(self, Verdict, saved=False)
         if verdict.first is None or not (step := int(verdict.first)):
             return
         verdict.put_buffers_back()
         if self.policy == "raise":
             raise FloatingPointError(_teach(state, step, 1))
-        state.stop(_says(step))
+        state.stop(_reason(step))
 
     def keep_buffers(self, state: State[Any, Any]) -> None:
-        """Copy what a forward pass over bad data would spoil, such as running means."""
-        if state.is_running and not state.step_under_way.windows:  # between two steps
+        """Copy buffers, such as running means, that a forward pass over bad data would spoil."""
+        if state.is_running and not state.step_under_way.is_open:  # between two steps
             state.recall(self, Verdict, saved=False).copy(state.engine.objects.values())
 
     def put_buffers_back(self, state: State[Any, Any]) -> None:
-        """Undo what a discarded step's forward passes did; a scaler may have discarded it."""
+        """Put buffers back to before the discarded step, which a scaler may have discarded."""
         state.recall(self, Verdict, saved=False).put_buffers_back()
 
     def let_go(self, state: State[Any, Any]) -> None:
-        """Take away what the optimizers were told."""
+        """Look for the last time, and release the optimizers."""
         try:
             if state.is_interrupted and state.error is None:  # no COMPLETED has looked
                 self.look(state)
@@ -122,8 +119,8 @@ class NonFiniteGuard:
             state.recall(self, Verdict, saved=False).release()
 
     def _is_bad(self, state: State[Any, Any], judged: Judged) -> Tensor:
-        """1.0 or more on every rank if something is not finite on one, without waiting for it."""
-        bad = is_broken(gradients_of(state.optimizer))
+        """1.0 or more on every rank if a value of any rank is not finite, without a wait."""
+        bad = non_finite(gradients_of(state.optimizer))
         new = state.metrics.since(judged.writes)
         judged.writes = state.metrics.writes
         if self.monitor in new:
@@ -134,25 +131,26 @@ class NonFiniteGuard:
 
 @dataclass
 class Judged:
-    """How many windows in a row were discarded, and the last metric that was looked at."""
+    """The number of judged windows and of discarded windows in a row."""
 
     count: int = 0
     """Windows judged on the device."""
     in_a_row: int = 0
     writes: int = 0
+    """The last write of a metric that was judged."""
 
 
 @dataclass
 class Verdict:
-    """What the device has noted and the host has not looked at so far."""
+    """What the device has noted, and the host not yet read."""
 
     first: Tensor | None = None
-    """The first step that was bad, on the device; 0 while there is none."""
+    """The number of the first bad step, on the device; 0 if there is none."""
     told: list[Any] = field(default_factory=list)
     buffers: list[tuple[Tensor, Tensor]] | None = None
 
     def protect(self, optimizer: Any, bad: Tensor, step: int) -> None:
-        """Have a fused optimizer leave its weights alone from the first bad step on."""
+        """Tell a fused optimizer to leave its weights alone from the first bad step on."""
         if self.first is None:
             self.first = torch.zeros((), device=bad.device, dtype=torch.int64)
         first = self.first.to(bad.device, non_blocking=True)
@@ -163,7 +161,7 @@ class Verdict:
             self.told.append(optimizer)
 
     def copy(self, objects: Iterable[Any]) -> None:
-        """Copy the modules' buffers, unless something bad may be in them."""
+        """Copy the modules' buffers, unless a bad step may have changed them."""
         if self.buffers is None:
             self.buffers = [(b, b.detach().clone()) for b in buffers_in_training(objects)]
         for buffer, copy in self.buffers:
@@ -174,12 +172,12 @@ class Verdict:
                 copy.copy_(torch.where(is_bad, copy, buffer))
 
     def put_buffers_back(self) -> None:
-        """Make the buffers what they were before the step that is discarded."""
+        """Set the buffers back to before the discarded step."""
         for buffer, copy in self.buffers or []:
             buffer.copy_(copy)
 
     def release(self) -> None:
-        """Tell the optimizers nothing any more."""
+        """Let the optimizers change their weights again."""
         for optimizer in self.told:
             vars(optimizer).pop("found_inf", None)
         self.told.clear()
@@ -189,7 +187,7 @@ def _is_fused(optimizer: Optimizer) -> bool:
     return bool(getattr(optimizer, "_step_supports_amp_scaling", False))
 
 
-def _says(step: int) -> str:
+def _reason(step: int) -> str:
     return f"step {step} was not finite"
 
 
@@ -197,7 +195,7 @@ def _teach(state: State[Any, Any], step: int, times: int) -> str:
     again = f" ({times} times in a row)" if times > 1 else ""
     return (
         f"the gradients or the loss of step {step} are not finite{again}; the run is in iteration "
-        f"{state.iteration} and its weights are those of before that step. Look at the batch in "
+        f"{state.iteration} and its weights are as before that step. Look at the batch in "
         "state.batch, at the learning rate and at the gradient norm (GradNorm), or carry on from "
         "the last checkpoint"
     )

@@ -1,4 +1,4 @@
-"""Profiles of some iterations, by torch.profiler."""
+"""Profiles of a few iterations, by torch.profiler."""
 
 from __future__ import annotations
 
@@ -10,35 +10,31 @@ from typing import Any
 
 from torch import profiler
 
-from ..engine import ranks
-from ..engine.engine import Engine
-from ..engine.events import EventEnum, Events, Stage, Trigger
-from ..engine.signals import Receiver, label
-from ..engine.state import State
+from ..engine import Engine, EventEnum, Events, Receiver, Stage, State, Trigger, label, ranks
 
 logger = logging.getLogger("camshaft")
 
 
 @dataclass(frozen=True, eq=False)
 class Profile:
-    """Profile some iterations; write traces that TensorBoard and ui.perfetto.dev show.
+    """Profile a few iterations; write traces that TensorBoard and ui.perfetto.dev show.
 
-    Each cycle lets `wait` iterations pass, warms up, and writes a trace of `active` iterations:
-    operators, the marks `ProfilerStep#n`, and each call of a handler by its event and name; the
-    operators that took most are in the log. Between and after cycles nothing is profiled, nor
-    when the run has ended or failed before.
+    Each cycle waits for `wait` iterations, warms up for `warmup`, and writes a trace of `active`
+    iterations: operators, the marks `ProfilerStep#n`, and each call of a handler by its event and
+    name. The operators that took the most time are logged. Between and after cycles nothing is
+    profiled.
 
     Args:
         directory: Where traces are written, as `rank0.<time>.pt.trace.json`.
         when: When to begin, if no profile is under way.
-        wait: Iterations to let pass.
-        warmup: Iterations to profile and forget, since the first ones cost more.
+        wait: Iterations before each cycle.
+        warmup: Iterations to profile and discard, since the first ones take longer.
         active: Iterations to profile.
-        repeat: How many cycles.
-        rank: The rank that is profiled; None for all of them.
-        record_shapes: Tell the shapes of inputs.
-        profile_memory: Tell what is allocated.
-        with_stack: Tell the lines of source.
+        repeat: The number of cycles.
+        rank: The rank to profile; None for all ranks.
+        record_shapes: True to record the shapes of inputs.
+        profile_memory: True to record allocations of memory.
+        with_stack: True to record lines of source code.
 
     Raises:
         ValueError: A number of iterations or cycles is too small.
@@ -56,13 +52,13 @@ class Profile:
     with_stack: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse a schedule that profiles nothing."""
+        """Check that at least one iteration is profiled."""
         for name, least in {"wait": 0, "warmup": 0, "active": 1, "repeat": 1}.items():
             if (number := getattr(self, name)) < least:
                 raise ValueError(f"Profile({name}={number!r}): needs at least {least}")
 
     def attach(self, engine: Engine[Any, Any]) -> None:
-        """Begin when the trigger fires; a step ends when everything in its iteration has."""
+        """Begin by the trigger; each profiled step ends with the last handler of its iteration."""
         engine.on(Events.ITERATION_COMPLETED, stage=Stage.REPORT)(self.step)
         engine.on(self.when, stage=Stage.REPORT)(self.begin)
         engine.on(Events.CLOSED)(self.end)
@@ -87,7 +83,7 @@ class Profile:
                     self._start(state, session)
 
     def end(self, state: State[Any, Any]) -> None:
-        """End the profile under way, and log what it found."""
+        """End the profile under way, and log the slowest operators."""
         session = state.recall(self, Session, saved=False)
         if session.profiler is None:
             return
@@ -102,7 +98,7 @@ class Profile:
             )
 
     def _start(self, state: State[Any, Any], session: Session) -> None:
-        """Begin a cycle, with a profiler of its own: one for all warns that it forgets."""
+        """Begin a cycle with its own profiler: torch warns if one profiler has several cycles."""
         Path(self.directory).mkdir(parents=True, exist_ok=True)
         export = profiler.tensorboard_trace_handler(str(self.directory), f"rank{ranks.rank()}")
         session.left, session.table = self.wait + self.warmup + self.active, ""
@@ -134,15 +130,15 @@ class Session:
     profiler: profiler.profile | None = None
     running: ExitStack = field(default_factory=ExitStack)
     left: int = 0
-    """Iterations until its cycle is over."""
+    """Iterations left in this cycle."""
     cycles: int = 0
-    """Cycles until it is over, this one included."""
+    """Cycles left, including this one."""
     table: str = ""
-    """The operators of its trace, once that is written."""
+    """The slowest operators of the trace, once it is written."""
 
 
 def annotated(event: EventEnum, receiver: Receiver, function: Receiver) -> Receiver:
-    """Call `function` under its name, so that traces show it."""
+    """Call `function` with its name in the trace."""
     name = f"{event!r} {label(receiver)}"
 
     def call(state: State[Any, Any]) -> None:
@@ -153,7 +149,7 @@ def annotated(event: EventEnum, receiver: Receiver, function: Receiver) -> Recei
 
 
 def summary(profile: profiler.profile) -> str:
-    """The operators that took most, of the device where there is one."""
+    """The operators that took the most time, on the device if there is one."""
     on_device = profiler.ProfilerActivity.CUDA in profile.activities
     by = "self_cuda_time_total" if on_device else "self_cpu_time_total"
     table: str = profile.key_averages().table(sort_by=by, row_limit=10)

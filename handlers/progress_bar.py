@@ -1,4 +1,4 @@
-"""Progress, on a terminal or as plain lines."""
+"""Progress as a bar on a terminal, or as plain lines."""
 
 from __future__ import annotations
 
@@ -9,29 +9,27 @@ import time
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TextIO
 
-from ..engine.engine import Engine
-from ..engine.events import Events, Stage
-from ..engine.state import State
-from .common.scalars import scalars
+from ..engine import Engine, Events, Stage, State
+from .common import scalars
 
 logger = logging.getLogger("camshaft")
 
 
 @dataclass(frozen=True, eq=False, init=False)
 class ProgressBar:
-    """Show how far a run is: a bar for each epoch, with rate, time left and metrics.
+    """Show the progress of a run: a bar for each epoch, with rate, time left and metrics.
 
-    Where the output is no terminal it is plain lines, one at the end of each epoch and one an
-    interval. The metrics are copied from their device only when something is drawn, and the end
-    of an epoch shows only what is new in it. Evaluations inside the run are not shown.
+    If the output is not a terminal, plain lines are written, one at the end of each epoch and one
+    after each interval. Metrics are copied from their device only when they are shown, and the end
+    of an epoch shows only those that are new in it. Evaluations inside the run are not shown.
 
     Args:
-        metrics: The names of the metrics to show; without any, all that are numbers.
+        metrics: The names of the metrics to show; by default all that are numbers.
         interval: Seconds from one drawing to the next; by default 0.5 on a terminal, else 30.
-        file: Where to draw; standard error by default.
+        file: The file to draw to; standard error by default.
 
     Raises:
-        TypeError: One of the metrics is no name.
+        TypeError: One of the metrics is not a name.
         ValueError: The interval is not positive.
 
     >>> def train_step(state, batch):
@@ -71,7 +69,7 @@ class ProgressBar:
         engine.on(Events.CLOSED, stage=Stage.REPORT)(self.close)
 
     def open(self, state: State[Any, Any]) -> None:
-        """Begin the display of an epoch, or of what is left of it."""
+        """Begin the display of an epoch, or of the rest of it in a resumed run."""
         if not state.control.in_epoch:
             return
         show = state.recall(self, Show, saved=False)
@@ -97,13 +95,13 @@ class ProgressBar:
             self.close(state)
 
     def report_missing(self, state: State[Any, Any]) -> None:
-        """Tell of names that no metric has."""
+        """Warn of names that no metric has."""
         if missing := [name for name in self.metrics if name not in state.metrics]:
             known = ", ".join(map(repr, state.metrics)) or "none"
-            logger.warning("ProgressBar: no metric was called %r; there is: %s", missing, known)
+            logger.warning("ProgressBar: no metric is called %r; known: %s", missing, known)
 
     def close(self, state: State[Any, Any]) -> None:
-        """End the display; no metric is read, which a failing device could not give."""
+        """End the display, without reading a metric: the device may have failed."""
         show = state.recall(self, Show, saved=False)
         if show.display is not None:
             show.display.close(state)
@@ -126,18 +124,18 @@ class ProgressBar:
 
 
 class Display(Protocol):
-    """How an epoch is shown."""
+    """The display of one epoch."""
 
     def draw(self, state: State[Any, Any], text: str) -> None:
-        """Show where the run is, and a text of its metrics."""
+        """Show the progress of the run, and its metrics as text."""
 
     def close(self, state: State[Any, Any]) -> None:
-        """Leave the output ready for others."""
+        """End the display."""
 
 
 @dataclass(slots=True)
 class Show:
-    """What is shown of a run under way."""
+    """The display of a run under way."""
 
     display: Display | None = None
     interval: float = 0.0
@@ -146,11 +144,11 @@ class Show:
     write: int = 0
     """The latest write of a metric as the epoch began."""
     warned: bool = False
-    """True if it was said that something could not be drawn."""
+    """True after the warning that nothing could be drawn."""
 
 
 class Bar:
-    """A bar of tqdm's."""
+    """A progress bar of tqdm."""
 
     def __init__(self, state: State[Any, Any], file: TextIO) -> None:
         from tqdm import tqdm
@@ -167,13 +165,13 @@ class Bar:
         )
 
     def draw(self, state: State[Any, Any], text: str) -> None:
-        """Draw the bar again; it has no clock of its own."""
+        """Draw the bar; tqdm's own interval is switched off."""
         self._bar.total = _total(state)
         self._bar.set_postfix_str(text, refresh=False)
         self._bar.update(state.iteration_in_epoch - self._bar.n)
 
     def close(self, state: State[Any, Any]) -> None:
-        """Leave the bar where it is, and go to the next line."""
+        """Leave the bar on the terminal, and go to the next line."""
         self._bar.n = state.iteration_in_epoch
         self._bar.close()
 
@@ -215,7 +213,7 @@ def _title(state: State[Any, Any]) -> str:
 
 
 def _total(state: State[Any, Any]) -> int | None:
-    """The batches of the epoch, or those of it that the run gets to; None if that is not known."""
+    """The batches of the epoch, up to the end of the run; None if unknown."""
     if state.max_iterations is None:
         return state.epoch_length
     left = state.max_iterations - state.control.epoch_began

@@ -6,12 +6,9 @@ import logging
 from dataclasses import dataclass
 from typing import Any
 
-from ..engine.engine import Engine
-from ..engine.events import EventEnum, Events, Trigger
+from ..engine import Engine, EventEnum, Events, State, Trigger
 from ..engine.modules import exchange, put, twin
-from ..engine.state import State
-from .common.comparison import Mode, Monitored, is_better, mode_of
-from .common.objects import module_of, refuse_taken
+from .common import Mode, Monitored, is_better, mode_of, module_of, refuse_taken
 
 logger = logging.getLogger("camshaft")
 

@@ -9,11 +9,8 @@ from time import perf_counter
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from ..engine.engine import Engine
-from ..engine.events import EventEnum, Events, Stage
-from ..engine.signals import Receiver, label
-from ..engine.state import State
-from .common.table import Cell, aligned
+from ..engine import Engine, EventEnum, Events, Receiver, Stage, State, label
+from .common import Cell, aligned
 
 logger = logging.getLogger("camshaft")
 

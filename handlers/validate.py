@@ -6,29 +6,27 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..engine.engine import Engine
-from ..engine.events import EventEnum, Events, Stage, Trigger
-from ..engine.state import State
+from ..engine import Engine, EventEnum, Events, Stage, State, Trigger
 
 
 @dataclass(frozen=True, eq=False)
 class Validate:
     """Evaluate with the engine that is training, and keep the results as metrics.
 
-    What the evaluation measures becomes `"<name>/<metric>"`, such as `"val/loss"`. Training is
-    the same to the last bit as without it.
+    The metrics of the evaluation become `"<name>/<metric>"`, such as `"val/loss"`. Training is the
+    same to the last bit as without it.
 
     Args:
-        data: The batches to evaluate on, all of them or `epoch_length`.
-        name: Tells several sets apart.
-        when: When to evaluate: after each epoch, and at the end of a run that ends inside one.
-            `Events.STARTED | ...` evaluates before the first batch too, and not once more where a
-            run is resumed.
-        epoch_length: How many batches at the most.
-        weights: Whose weights to evaluate, such as `"ema"`; the model's own by default. See
-            `Engine.using`.
-        seed: Of the random numbers that an evaluation draws, the same each time. Without it they
-            come from the generators as they stand, which the training moves on.
+        data: The batches to evaluate on.
+        name: The prefix of the metrics; several data sets need several names.
+        when: When to evaluate: by default after each epoch, and at the end of a run that ends
+            inside one. `Events.STARTED | ...` also evaluates before the first batch, but not again
+            when the run is resumed.
+        epoch_length: The largest number of batches; by default all of them.
+        weights: The object whose weights to evaluate, such as `"ema"`; by default the model's own.
+            See `Engine.using`.
+        seed: The seed of the evaluation's random numbers, which are then the same each time. By
+            default they depend on the progress of the training.
     """
 
     data: Iterable[Any]
@@ -39,15 +37,15 @@ class Validate:
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what holds no batches."""
+        """Check that the data is iterable."""
         if not hasattr(self.data, "__iter__") and not hasattr(self.data, "__getitem__"):
             raise TypeError(f"Validate({self.data!r}): needs the batches to evaluate on")
 
     def attach(self, engine: Engine[Any, Any]) -> None:
-        """Evaluate when the trigger fires, before others act on the results.
+        """Evaluate by the trigger, before other handlers act on the results.
 
         Raises:
-            ValueError: Another one writes metrics of the same names.
+            ValueError: Another `Validate` has the same name.
         """
         for other in engine.handlers.values():
             if isinstance(other, Validate) and other is not self and other.name == self.name:

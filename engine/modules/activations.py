@@ -27,14 +27,14 @@ def checkpoint_activations(model: Module, *patterns: str) -> list[str]:
     Args:
         model: Changed in place.
         patterns: Names of parts, as in `model.named_modules()`, with `*`, `?` and `[...]` as in
-            file names. Of a part and those inside it the outer one counts; a list of modules is no
-            part by itself, so `"blocks.*"` means each block.
+            file names. If a part and a part inside it match, the outer one is taken. A list of
+            modules is not a part, so `"blocks.*"` means each block.
 
     Returns:
         The names of the parts.
 
     Raises:
-        ValueError: A pattern is the name of nothing.
+        ValueError: A pattern matches no part.
 
     >>> from torch.nn import Linear, ModuleDict, Sequential
     >>> model = ModuleDict({"stem": Linear(4, 4), "blocks": Sequential(Linear(4, 4), Linear(4, 4))})
@@ -45,8 +45,8 @@ def checkpoint_activations(model: Module, *patterns: str) -> list[str]:
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in named):
             raise ValueError(
-                f"checkpoint_activations({pattern!r}): no part of the model is called so; there "
-                f"are {', '.join(named) or 'none'}"
+                f"checkpoint_activations({pattern!r}): no part of the model has such a name; the "
+                f"parts are {', '.join(named) or 'none'}"
             )
     chosen: list[str] = []
     for name, part in named.items():
@@ -58,14 +58,14 @@ def checkpoint_activations(model: Module, *patterns: str) -> list[str]:
 
 
 def _runs(module: Module) -> bool:
-    """False of containers, which hold modules and are never called themselves."""
+    """False for containers, which hold modules and are never called themselves."""
     return type(module).forward is not Module.forward
 
 
 def _patch(part: Module) -> None:
     if getattr(part.forward, "func", None) is _recomputed:
         return
-    # An attribute that knows its module: a deep copy, as for averages, knows the copy.
+    # An attribute that refers to its module: in a deep copy, as for averages, to the copy.
     part.forward = partial(_recomputed, part, part.forward)
 
 
@@ -73,7 +73,7 @@ def _recomputed(part: Module, forward: Any, /, *inputs: Any, **options: Any) -> 
     if not torch.is_grad_enabled():
         return forward(*inputs, **options)
     call = partial(forward, **options)
-    if torch.compiler.is_compiling():  # which takes no contexts, and counts a statistic once
+    if torch.compiler.is_compiling():  # takes no context_fn, and updates statistics once anyway
         return checkpoint(call, *inputs, use_reentrant=False)
     return checkpoint(call, *inputs, use_reentrant=False, context_fn=partial(_contexts, part))
 
@@ -84,7 +84,7 @@ def _contexts(part: Module) -> tuple[AbstractContextManager[None], AbstractConte
 
 @contextmanager
 def _unobserved(part: Module) -> Generator[None]:
-    """Let BatchNorm and its kin write their statistics elsewhere: they have seen this batch."""
+    """Let BatchNorm update copies of its statistics: it has counted this batch already."""
     norms = [each for each in part.modules() if getattr(each, "track_running_stats", False)]
     kept = [
         (norm, name, buffer)

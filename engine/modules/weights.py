@@ -1,4 +1,4 @@
-"""A module's weights, and those of another one in their place for a while."""
+"""The weights of modules: copied, exchanged, or lent for the length of a `with`."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from torch.optim.swa_utils import AveragedModel
 from .wrappers import unwrap
 
 Lent = dict[Module, dict[str, Tensor]]
-"""Where each module's own weights are, by name, while the module holds another one's."""
+"""By module: where its own weights are, by name, while it holds those of another module."""
 TWIN = "_camshaft_twin"
 """The attribute of copies made by `twin`: no batch goes through such a copy in training."""
 
 
 def weights_of(module: Module) -> dict[str, Tensor]:
-    """All parameters and buffers by name, also those that are not saved; tied ones once."""
+    """All parameters and buffers by name, buffers that are not saved included; tied ones once."""
     first: dict[int, str] = {}
     return {
         name: tensor
@@ -43,7 +43,7 @@ def twin(module: Module) -> Module:
 
 
 def buffers_in_training(objects: Iterable[object]) -> list[Tensor]:
-    """The buffers that a forward pass in training may change: not those of averages."""
+    """The buffers that a forward pass in training may change, without those of averages."""
     modules = [each for each in objects if isinstance(each, Module)]
     used = [m for m in modules if not hasattr(m, TWIN) and not isinstance(m, AveragedModel)]
     return list({id(each): each for module in used for each in module.buffers()}.values())
@@ -56,16 +56,16 @@ def put(target: Module, source: Module) -> None:
 
 
 def exchange(first: Module, second: Module) -> None:
-    """Let two modules of the same kind have each other's weights."""
+    """Exchange the weights of two modules of the same kind."""
     for one, other in pairs_of(first, second).values():
         _exchange(one, other)
 
 
 def pairs_of(first: Module, second: Module) -> dict[str, tuple[Tensor, Tensor]]:
-    """The weights of two modules, side by side.
+    """The weights of two modules by name, in pairs.
 
     Raises:
-        ValueError: They have other names or shapes.
+        ValueError: Names or shapes differ.
     """
     one, other = weights_of(unwrap(first)), weights_of(unwrap(second))
     odd = sorted(one.keys() ^ other.keys())
@@ -88,11 +88,11 @@ def lend(borrower: Module, owner: Module, lent: Lent) -> Generator[None]:
     Args:
         borrower: The module that is to hold the weights of `owner`.
         owner: A module of the same kind.
-        lent: Notes meanwhile where each module's own weights are, for whoever saves them.
+        lent: Filled meanwhile with where each module's own weights are; checkpoints read it.
 
     Raises:
-        RuntimeError: One of them takes part in this already.
-        ValueError: They have other names or shapes.
+        RuntimeError: The weights of one of them are lent already.
+        ValueError: Names or shapes differ.
     """
     borrower, owner = unwrap(borrower), unwrap(owner)
     if borrower in lent or owner in lent:
@@ -119,7 +119,7 @@ def lend(borrower: Module, owner: Module, lent: Lent) -> Generator[None]:
 
 
 def _exchange(one: Tensor, other: Tensor) -> None:
-    # By .data: a graph that was recorded before stays good for its backward pass.
+    # By .data, so that a graph recorded before stays valid for its backward pass.
     held = one.data.clone()
     one.data.copy_(other.data)
     other.data.copy_(held)

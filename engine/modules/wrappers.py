@@ -16,7 +16,7 @@ def inside(module: Module) -> str | None:
     """The name under which a wrapper holds the module that it wraps; None for other modules."""
     if isinstance(module, DistributedDataParallel | DataParallel | AveragedModel):
         return "module"
-    # Wrappers pass on what they do not have, so the attributes would not tell.
+    # Not by hasattr: wrappers pass unknown attributes on to the module inside.
     return next((name for name in HIDDEN if name in module._modules), None)  # pyright: ignore
 
 
@@ -33,14 +33,14 @@ def unwrap(model: Module) -> Module:
 
 
 def uncompiled(model: Module) -> Module:
-    """The module inside torch.compile, other wrappers included."""
+    """The module inside torch.compile; other wrappers stay."""
     while inside(model) == "_orig_mod":
         model = model._orig_mod  # type: ignore[assignment]
     return model
 
 
 def plain_names(module: Module, names: Iterable[str]) -> dict[str, str]:
-    """What each of the names in a module's `state_dict` is without wrappers at any depth.
+    """Map names in a module's `state_dict` to those without wrappers, at any depth.
 
     >>> from torch.nn import DataParallel, Linear, Sequential
     >>> plain_names(Sequential(DataParallel(Linear(2, 1))), ["0.module.weight"])

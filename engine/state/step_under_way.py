@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
+
+
+class Stepper(Protocol):
+    """What makes a step of several batches: an `Update`."""
+
+    accumulate: int
+
+    def close(self, state: Any, /) -> None:
+        """Close the open accumulation window: step with what it holds."""
 
 
 @dataclass(slots=True, eq=False)
@@ -16,5 +25,21 @@ class StepUnderWay:
     """True if a handler has asked to discard the gradients."""
     skipped_at: int = -1
     """The last iteration in which a step was skipped."""
-    windows: dict[int, Any] = field(default_factory=dict)
-    """The open accumulation windows, by the id of their `Update`."""
+    windows: dict[Stepper, Any] = field(default_factory=dict)
+    """The open accumulation windows, each by its `Update`, which alone reads it."""
+
+    @property
+    def is_open(self) -> bool:
+        """True if an accumulation window is open: the gradients at hand are a part of a step."""
+        return bool(self.windows)
+
+    def close(self, state: Any) -> None:
+        """Step with what the open windows hold, because no batch follows."""
+        for update in list(self.windows):
+            update.close(state)
+
+    def overlaps(self, commit_points: int) -> bool:
+        """True if several windows are open, and one was at more commit points than they need."""
+        return len(self.windows) > 1 and commit_points > sum(
+            each.accumulate for each in self.windows
+        )

@@ -1,1 +1,7 @@
 """The engine of the usual case: a model, an optimizer and a loss function."""
+
+from .device import Transfer, to_device
+from .factory import supervised
+from .split import Output
+
+__all__ = ["Output", "Transfer", "supervised", "to_device"]

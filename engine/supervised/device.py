@@ -18,8 +18,8 @@ Nested = TypeVar("Nested")
 def to_device(nested: Nested, device: torch.device | str) -> Nested:
     """Move all tensors in nested tuples, lists, dicts, dataclasses and whatever has a `to`.
 
-    Copies out of pinned memory do not wait for the device. What is there already is not copied,
-    and what is no tensor is left as it is.
+    Copies out of pinned memory do not wait for the device. Tensors that are there already are not
+    copied, and other values stay as they are.
 
     >>> from torch.nn.utils.rnn import pack_sequence
     >>> batch = {"input": pack_sequence([torch.ones(2)]), "others": [torch.ones(2), 0.5], "id": "a"}
@@ -33,14 +33,14 @@ def to_device(nested: Nested, device: torch.device | str) -> Nested:
 class Transfer:
     """Copies batches to a device while it still computes the step before: `transfer(batch)`.
 
-    The host is ahead of the device. A copy on the stream that computes would wait for what was
-    asked of the device before; this one has a stream of its own, and only what is asked of the
-    device afterwards waits for it. That takes pinned memory, `DataLoader(pin_memory=True)`, and
-    steps that do not read from the device. No batch is fetched before its turn, so the place in the
-    data and the random numbers are what they are without it.
+    The host runs ahead of the device. A copy on the computing stream would wait for all work that
+    was queued before; this copy has its own stream, and only work that is queued later waits for
+    it. It needs pinned memory, `DataLoader(pin_memory=True)`, and steps that do not read from the
+    device. No batch is fetched early, so the position in the data and the random numbers stay the
+    same.
 
-    Only tensors in tuples, lists, dicts and dataclasses are copied so; whatever has a `to` of its
-    own is moved on the stream that computes.
+    Only tensors in tuples, lists, dicts and dataclasses are copied so; an object with its own `to`
+    is moved on the computing stream.
     """
 
     def __init__(self, device: torch.device | str) -> None:
@@ -64,12 +64,12 @@ class Transfer:
         return moved
 
     def _put(self, tensor: Tensor, computing: Any) -> Tensor:
-        if tensor.device.type != "cpu":  # it may be still in the making
+        if tensor.device.type != "cpu":  # its values may not be computed yet
             return tensor.to(self.device, non_blocking=True)
         with self.streams.stream(self.stream):
             moved = tensor.to(self.device, non_blocking=True)
         if moved is not tensor:
-            moved.record_stream(computing)  # its memory is free only when that is through with it
+            moved.record_stream(computing)  # it must not be freed while that computes
         return moved
 
 
@@ -81,7 +81,7 @@ def _moved(nested: Nested, device: torch.device | str, put: Callable[[Tensor], T
             return leaf.to(device)
         if is_dataclass(leaf) and not isinstance(leaf, type):
             twin = copy(leaf)
-            for item in fields(leaf):  # a frozen one lets nobody set them otherwise
+            for item in fields(leaf):  # setattr fails on a frozen one
                 value = _moved(getattr(leaf, item.name), device, put)
                 object.__setattr__(twin, item.name, value)
             return twin
@@ -91,5 +91,5 @@ def _moved(nested: Nested, device: torch.device | str, put: Callable[[Tensor], T
 
 
 def _moves_itself(nested: Any) -> bool:
-    """True of a tensor, but of a PackedSequence too, and of the encodings that tokenizers give."""
+    """True for tensors, but also for a PackedSequence and the encodings of tokenizers."""
     return callable(getattr(nested, "to", None))

@@ -1,1 +1,6 @@
-"""From a loss to an optimizer step: accumulation windows, averaging over ranks, loss scaling."""
+"""From losses to optimizer steps: accumulation windows, averaging over ranks, loss scaling."""
+
+from .gradients import gradients_of, non_finite, norm_of, parameters_of
+from .update import Update
+
+__all__ = ["Update", "gradients_of", "non_finite", "norm_of", "parameters_of"]

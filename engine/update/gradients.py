@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from .. import ranks
+
+if TYPE_CHECKING:
+    from torch.amp import GradScaler
+
 
 def parameters_of(optimizer: Optimizer) -> list[Tensor]:
-    """What an optimizer updates."""
+    """All parameters that an optimizer updates."""
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
 def gradients_of(optimizer: Optimizer) -> list[Tensor]:
-    """The gradients that there are."""
+    """All gradients that are not None."""
     return [
         parameter.grad
         for group in optimizer.param_groups
@@ -23,7 +30,7 @@ def gradients_of(optimizer: Optimizer) -> list[Tensor]:
 
 
 def clear(optimizer: Optimizer) -> None:
-    """Do what `optimizer.zero_grad()` does, without what that costs: several times as much."""
+    """Set all gradients to None; `optimizer.zero_grad()` takes several times as long."""
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             parameter.grad = None
@@ -31,15 +38,15 @@ def clear(optimizer: Optimizer) -> None:
 
 def multiply(optimizer: Optimizer, factor: Tensor | float) -> None:
     """Scale all gradients in place."""
-    # torch's optimizers use it too; there is no other way to scale them all at once.
+    # torch's optimizers call it too; there is no public function that scales all at once.
     if gradients := gradients_of(optimizer):
         torch._foreach_mul_(gradients, factor)  # pyright: ignore
 
 
-def norm(gradients: list[Tensor], kind: float = 2.0) -> Tensor:
+def norm_of(gradients: list[Tensor], kind: float = 2.0) -> Tensor:
     """The norm of all gradients together, which stays on their device.
 
-    >>> norm([torch.tensor([3.0]), torch.tensor([4.0])])
+    >>> norm_of([torch.tensor([3.0]), torch.tensor([4.0])])
     tensor(5.)
     """
     if not gradients:
@@ -51,11 +58,36 @@ def norm(gradients: list[Tensor], kind: float = 2.0) -> Tensor:
     return torch.as_tensor(torch.linalg.vector_norm(torch.stack(norms), kind))
 
 
-def is_broken(gradients: list[Tensor]) -> Tensor:
+def non_finite(gradients: list[Tensor]) -> Tensor:
     """1.0 if a gradient holds NaN or infinity, else 0.0, as a tensor on their device.
 
-    >>> is_broken([torch.zeros(3), torch.tensor([1.0, float("nan")])])
+    >>> non_finite([torch.zeros(3), torch.tensor([1.0, float("nan")])])
     tensor(1.)
     """
     # The largest magnitude, unlike a sum of squares, is finite wherever all elements are.
-    return (~norm(gradients, float("inf")).isfinite()).float()
+    return (~norm_of(gradients, float("inf")).isfinite()).float()
+
+
+def has_overflowed(scaler: GradScaler, optimizer: Optimizer) -> bool:
+    """True if unscaling found gradients that are not finite, on this rank or on another.
+
+    This is the only time that a step with a scaler waits for the device.
+    """
+    # The scaler itself looks in its step(), which is too late: clipping comes before. It has no
+    # public way to ask. Afterwards optimizer.step() is called directly, so there is no second look.
+    found = scaler._found_inf_per_device(optimizer).values()  # pyright: ignore
+    return ranks.any_rank(bool(sum(infinite.item() for infinite in found)))
+
+
+def check_scale(scaler: GradScaler, least: float, step: int) -> None:
+    """End the run when the loss scale has become so small that something else must be wrong.
+
+    Raises:
+        FloatingPointError: The scale is below `least`.
+    """
+    if (scale := scaler.get_scale()) < least:
+        raise FloatingPointError(
+            f"the loss scale has fallen to {scale:g} after step {step}, below "
+            f"min_scale={least:g}: gradients overflow whatever the scale. Look for NaN in the "
+            "data and in the loss, lower the learning rate, or train in bf16"
+        )

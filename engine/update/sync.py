@@ -1,8 +1,9 @@
-"""When the gradients of ranks are averaged: once a window, and not with every backward pass."""
+"""When ranks average their gradients: once a window, not in every backward pass."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+import gc
+from collections.abc import Callable, Generator, Iterable
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from itertools import groupby
@@ -14,30 +15,29 @@ from torch.nn import Module
 from torch.nn.parallel import DistributedDataParallel
 
 from .. import ranks
-from ..modules.wrappers import uncompiled
+from ..modules import uncompiled
 
 WAYS = ("last", "each", "close")
 
 
 @dataclass(frozen=True)
 class Sync:
-    """How the gradients of a model that is on several ranks are averaged.
+    """Postpones the averaging that a model on several ranks does in every backward pass.
 
-    By itself such a model does it in every backward pass. What runs inside `off()` leaves it to a
-    later one, or to `average`.
+    Passes inside `off()` leave it to a later backward pass, or to `average`.
     """
 
     model: Module
     off: Callable[[], AbstractContextManager[Any]]
     at_close: bool
-    """True if `average` does it when a window closes, and no backward pass."""
+    """True if `average` does it when a window closes, and no backward pass does."""
 
     @classmethod
     def of(cls, model: Module | None, way: str) -> Sync | None:
-        """What averages the gradients of `model`; None if its backward passes always do.
+        """Postpone the averaging of `model`; None if each of its backward passes is to average.
 
         Raises:
-            ValueError: `way` is none of the three, or this model cannot be averaged by hand.
+            ValueError: `way` is not one of the three, or the model does not allow it.
         """
         if way not in WAYS:
             raise ValueError(f"sync={way!r}: needs one of {', '.join(map(repr, WAYS))}")
@@ -53,7 +53,7 @@ class Sync:
                 "them on each rank; it is for DistributedDataParallel"
             )
         if sync.at_close:
-            # Its forward pass would send buffers to ranks that make none, or that failed in one.
+            # Its forward pass would wait for ranks that skip theirs or have failed in it.
             model.require_forward_param_sync = False  # type: ignore[assignment]
         return sync
 
@@ -62,20 +62,20 @@ class Sync:
         """True if each rank has whole gradients."""
         return isinstance(self.model, DistributedDataParallel)
 
-    def is_off(self, is_last: bool, may_end: bool) -> bool:
+    def defers(self, is_last: bool, may_end: bool) -> bool:
         """True if a forward and backward pass should leave averaging to a later one.
 
         Args:
             is_last: No further pass of the window follows.
-            may_end: The data may end here; what is left over then can only be averaged by hand.
+            may_end: The data may end here, and then `average` has to do it.
         """
         return self.at_close or not (is_last or (may_end and not self.can_average))
 
     def average(self) -> None:
-        """Average over ranks what their backward passes have left, where one of them has any.
+        """Average over ranks the gradients that at least one of them has.
 
         Raises:
-            RuntimeError: Each rank has parts of the gradients, which are not where they could be.
+            RuntimeError: Each rank has parts of the gradients, as with FSDP.
         """
         if not self.can_average:
             raise RuntimeError(
@@ -88,6 +88,16 @@ class Sync:
         used = [each for each, some in zip(parameters, have.tolist(), strict=True) if some]
         for _, group in groupby(sorted(used, key=_kind), key=_kind):
             _average(list(group))
+
+
+def is_wrapped(parameters: Iterable[Tensor]) -> bool:
+    """True if a `DistributedDataParallel` holds one of these parameters.
+
+    Parameters do not refer to it, so this looks through all objects of the process: 0.1 s or more.
+    """
+    wanted = set(map(id, parameters))
+    models = (each for each in gc.get_objects() if issubclass(type(each), DistributedDataParallel))
+    return any(not wanted.isdisjoint(map(id, model.parameters())) for model in models)
 
 
 def _switch(model: Module) -> Callable[[], AbstractContextManager[Any]] | None:
@@ -112,7 +122,7 @@ def _kind(parameter: Tensor) -> tuple[str, str]:
 
 
 def _average(parameters: list[Tensor]) -> None:
-    """In one message."""
+    """Average these, of one device and type, in one message."""
     for each in parameters:
         each.grad = torch.zeros_like(each) if each.grad is None else each.grad
     gradients = [each.grad for each in parameters if each.grad is not None]

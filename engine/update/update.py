@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import warnings
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,13 +13,12 @@ from torch import Tensor
 from torch.nn import Module
 from torch.optim import Optimizer
 
+from .. import ranks
 from ..events import EventEnum, Events, Stage
-from ..state.state import State
-from .closures import needs_closure
-from .gradients import clear, multiply
-from .scaling import back_off, has_overflowed
-from .sync import Sync
-from .window import Window
+from ..state import State
+from .gradients import check_scale, clear, has_overflowed, multiply, parameters_of
+from .sync import Sync, is_wrapped
+from .window import Evaluation, Window, needs_closure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from torch.amp import GradScaler
 
     from ..engine import Engine
+    from .window import Closure
 
 logger = logging.getLogger("camshaft")
 
@@ -71,8 +72,8 @@ class Update:
 
         Args:
             optimizer: Its parameters are updated.
-            model: What `DistributedDataParallel` or FSDP made, so that its ranks talk once a
-                window; see `sync` and `micro_batch`.
+            model: The wrapper made by `DistributedDataParallel` or FSDP, so that ranks average
+                gradients once a window; see `sync` and `micro_batch`.
             accumulate: Micro-batches of an accumulation window.
             scaler: Scales losses for float16.
             min_scale: The run fails when overflows have brought the scale below this.
@@ -83,8 +84,8 @@ class Update:
                 the main one an event of its own: it is the clock of that optimizer's steps.
 
         Raises:
-            TypeError: `optimizer` is no torch optimizer.
-            ValueError: `accumulate` is no number of micro-batches, or two arguments do not go
+            TypeError: `optimizer` is not a torch optimizer.
+            ValueError: `accumulate` is not a number of micro-batches, or two arguments do not go
                 together.
         """
         if not isinstance(optimizer, Optimizer):
@@ -92,21 +93,23 @@ class Update:
         if isinstance(accumulate, bool) or not isinstance(accumulate, int) or accumulate < 1:
             raise ValueError(f"accumulate={accumulate!r}: needs a number of micro-batches, from 1")
         self.optimizer = optimizer
+        self.model = model
         self.accumulate = accumulate
         self.scaler = scaler if scaler is not None and scaler.is_enabled() else None
         self.min_scale = min_scale
         self.sync = Sync.of(model, sync)
         self.event = event
         self.needs_closure = needs_closure(optimizer)
-        at_close = self.sync is not None and self.sync.at_close
-        if self.needs_closure and (self.scaler is not None or at_close):
+        self.averages_at_close = self.sync is not None and self.sync.at_close
+        if self.needs_closure and (self.scaler is not None or self.averages_at_close):
             raise ValueError(
                 f"{type(optimizer).__name__} evaluates the loss several times a step; that works "
                 "neither with a gradient scaler nor with sync='close'"
             )
-        self._is_direct = not (at_close or self.needs_closure)
+        self._is_direct = not (self.averages_at_close or self.needs_closure)
+        self._lacks_model = model is None and accumulate > 1 and sync != "each"
         plain = getattr(optimizer.zero_grad, "__func__", None) is Optimizer.zero_grad
-        self.clear = partial(clear, optimizer) if plain else optimizer.zero_grad
+        self._clear = partial(clear, optimizer) if plain else optimizer.zero_grad
 
     def attach(self, engine: Engine[Any, Any]) -> None:
         """Be known to the engine: schedules over a whole run ask it how its steps are made."""
@@ -115,7 +118,7 @@ class Update:
             engine.evaluation.on(Events.STARTED, stage=Stage.MEASURE)(self.check_modules)
 
     def check_steps(self, state: State[Any, Any]) -> None:
-        """Warn of a process function that never calls the update."""
+        """Warn if the process function never calls the update."""
         steps = state.step if self.event is Events.STEP_COMPLETED else state.counts[self.event]
         if not steps and not state.counts[STEP_SKIPPED]:
             logger.warning(
@@ -124,7 +127,7 @@ class Update:
             )
 
     def check_modules(self, state: State[Any, Any]) -> None:
-        """Warn of a model that nobody puts into evaluation mode."""
+        """Warn if an evaluation leaves the model in training mode."""
         if not any(isinstance(each, Module) for each in state.engine.objects.values()):
             warnings.warn(
                 "the engine knows no module, so this evaluation leaves the model in training mode; "
@@ -136,9 +139,9 @@ class Update:
         self,
         state: State[Any, Any],
         loss: Tensor | None,
-        weight: Tensor | float | None = None,
         *,
-        closure: Callable[[], Tensor] | None = None,
+        weight: Tensor | float | None = None,
+        closure: Closure | None = None,
     ) -> None:
         """Take one micro-batch; step if it is the last one of its window.
 
@@ -152,7 +155,7 @@ class Update:
 
         Raises:
             RuntimeError: This is an evaluation; or one rank of several skips a micro-batch.
-            TypeError: The optimizer needs a closure and there is none.
+            TypeError: The optimizer needs a closure and none is given.
             ValueError: Some micro-batches of a window have a weight and some have none.
         """
         if not state.training:
@@ -160,29 +163,44 @@ class Update:
                 "an update was asked for in an evaluation; write `if state.training:` before it, "
                 "or give the engine a step of its own for that: Engine(..., evaluate=...)"
             )
+        if loss is None and not self.averages_at_close and ranks.is_distributed():
+            raise RuntimeError(
+                "a micro-batch without a loss: the other ranks may have one, and would wait for "
+                "this one's gradients; pass model= and sync='close' to Update, or give a loss of "
+                "zero"
+            )
+        if loss is not None and self.needs_closure and closure is None:
+            raise TypeError(
+                f"{type(self.optimizer).__name__} evaluates the loss several times a step: pass "
+                "update(state, loss, closure=...), a function that computes the loss again"
+            )
+        window = state.step_under_way.windows.get(self)
         if (
             loss is not None
             and weight is None
             and (self.accumulate == 1 or state.is_last_batch)
             and self._is_direct
-            and id(self) not in state.step_under_way.windows
+            and window is None
         ):
-            self.clear()  # what another backward pass or a failed run has left
+            self._clear()  # gradients that another backward pass or a failed run has left
             (loss if self.scaler is None else self.scaler.scale(loss)).backward()
-            self.step(state)
+            self._step(state)
             return
+        window = window or self._open(state)
+        window.add(loss, weight, closure if self.needs_closure else None)
         if loss is not None:
             self.backward(state, loss)
-        self.advance(state, loss, weight, closure=closure)
+        if window.calls >= self.accumulate or state.is_last_batch:
+            self.close(state)
 
     def micro_batch(
         self, state: State[Any, Any], *, more: bool = False
     ) -> AbstractContextManager[Any]:
-        """What the forward pass and the call of the update run in, if the model is on ranks.
+        """Run the forward pass and the update in this context, if the model is on several ranks.
 
-        Their backward passes then average gradients once a window: `DistributedDataParallel`
-        decides in the forward pass, FSDP in the backward pass. Without it each pass does, which
-        is right too, and slower.
+        Ranks then average gradients once a window: `DistributedDataParallel` decides in the forward
+        pass, FSDP in the backward pass. Without this context each backward pass averages, which is
+        right too, and slower.
 
         Args:
             state: The run.
@@ -197,50 +215,97 @@ class Update:
         sync = self.sync
         if sync is None or not state.training:
             return AS_IS
-        window = state.step_under_way.windows.get(id(self))
+        window = state.step_under_way.windows.get(self)
         calls = 1 if window is None else window.calls + 1
         is_last = not more and (calls >= self.accumulate or state.is_last_batch)
-        is_off = sync.is_off(is_last, may_end=state.epoch_length is None and not more)
-        if window is None and is_off:
+        defers = sync.defers(is_last, may_end=state.epoch_length is None and not more)
+        if window is None and defers:
             window = self._open(state)
         if window is not None:
-            window.is_off = is_off
-        return sync.off() if is_off else AS_IS
+            window.defers_reduce = defers
+        return sync.off() if defers else AS_IS
 
     def backward(self, state: State[Any, Any], loss: Tensor) -> None:
         """Add the gradients of a part of a micro-batch, which `advance` counts when it is whole."""
-        window = state.step_under_way.windows.get(id(self)) or self._open(state)
+        window = state.step_under_way.windows.get(self) or self._open(state)
         try:
             window.backward(loss)
         except BaseException:  # half a backward pass spoils the window: the next one begins anew
-            del state.step_under_way.windows[id(self)]
+            del state.step_under_way.windows[self]
             raise
 
-    def advance(
-        self,
-        state: State[Any, Any],
-        loss: Tensor | None,
-        weight: Tensor | float | None = None,
-        *,
-        closure: Callable[[], Tensor] | None = None,
-    ) -> None:
+    def advance(self, state: State[Any, Any], loss: Tensor) -> None:
         """Count a micro-batch whose gradients are there; step if its window is complete."""
-        window = state.step_under_way.windows.get(id(self)) or self._open(state)
-        try:
-            window.add(loss, weight, closure)
-        except BaseException:
-            del state.step_under_way.windows[id(self)]
-            raise
+        window: Window = state.step_under_way.windows[self]
+        window.add(loss)
         if window.calls >= self.accumulate or state.is_last_batch:
-            window.close(state)
+            self.close(state)
 
-    def step(
+    def close(self, state: State[Any, Any]) -> None:
+        """Close the window: step with the mean over what it holds, if it holds any gradients."""
+        window: Window = state.step_under_way.windows.pop(self)
+        at_close, device = self.averages_at_close, None
+        if not (ranks.any_rank(window.count > 0) if at_close else window.count):
+            return
+        if self.sync is not None and (at_close or window.needs_reduce):
+            self.sync.average()
+        if at_close:
+            device = parameters_of(self.optimizer)[0].device
+        factor, evaluation = window.factor(device), None
+        if closures := window.closures:
+            evaluation = Evaluation(self.optimizer, self._clear, closures, window.loss, factor)
+        self._step(state, factor, evaluation)
+
+    def copy(self, state: State[Any, Any]) -> Callable[[], object]:
+        """Copy the open window and its gradients; return what puts them back, however often."""
+        windows = state.step_under_way.windows
+        if self not in windows:
+            return lambda: windows.pop(self, None)
+        window, parameters = replace(windows[self]), parameters_of(self.optimizer)
+        kept = [None if each.grad is None else each.grad.clone() for each in parameters]
+
+        def put_back() -> None:
+            windows[self] = replace(window)
+            for parameter, gradient in zip(parameters, kept, strict=True):
+                parameter.grad = None if gradient is None else gradient.clone()
+
+        return put_back
+
+    def rehearse(self, state: State[Any, Any]) -> None:
+        """Fire the events that a call would fire, without a loss."""
+        window = state.step_under_way.windows.setdefault(self, Window())
+        window.calls += 1
+        if window.calls == self.accumulate or state.is_last_batch:
+            del state.step_under_way.windows[self]
+            for event in (BACKWARD_COMPLETED, GRADIENTS_READY, self.event):
+                state.fire(event)
+
+    def _open(self, state: State[Any, Any]) -> Window:
+        if self._lacks_model:
+            self._check_model()
+        self._clear()
+        window = state.step_under_way.windows[self] = Window(self.scaler)
+        return window
+
+    def _check_model(self) -> None:
+        """Warn once if each backward pass averages gradients because `model` was not given."""
+        self._lacks_model = False
+        if ranks.is_distributed() and is_wrapped(parameters_of(self.optimizer)):
+            warnings.warn(
+                "this Update was not told of the DistributedDataParallel around its parameters, "
+                f"which averages gradients {self.accumulate} times a step; once is enough: "
+                "Update(optimizer, model=model, ...), with the forward pass and the update in "
+                "`with update.micro_batch(state):`. Where each time is meant, write sync='each'",
+                stacklevel=4,
+            )
+
+    def _step(
         self,
         state: State[Any, Any],
         factor: Tensor | float | None = None,
-        closure: Callable[[], Tensor] | None = None,
+        closure: Closure | None = None,
     ) -> None:
-        """Step with the gradients there are, times `factor`."""
+        """Step with the gradients at hand, times `factor`."""
         optimizer, scaler = self.optimizer, self.scaler
         step = state.step_under_way
         step.optimizer, step.is_skipped = optimizer, False
@@ -262,29 +327,15 @@ class Update:
         if scaler is not None:
             scaler.update()
         state.fire(self.event)
-        self.clear()
-
-    def rehearse(self, state: State[Any, Any]) -> None:
-        """Fire the events that a call would fire, without a loss."""
-        window = state.step_under_way.windows.get(id(self)) or self._open(state)
-        window.calls += 1
-        if window.calls == self.accumulate or state.is_last_batch:
-            del state.step_under_way.windows[id(self)]
-            for event in (BACKWARD_COMPLETED, GRADIENTS_READY, self.event):
-                state.fire(event)
-
-    def _open(self, state: State[Any, Any]) -> Window:
-        self.clear()
-        window = state.step_under_way.windows[id(self)] = Window(self)
-        return window
+        self._clear()
 
     def _skip(self, state: State[Any, Any], overflow: bool) -> None:
         """Discard the gradients."""
         state.step_under_way.is_skipped, state.step_under_way.skipped_at = False, state.iteration
-        self.clear()
+        self._clear()
         if self.scaler is not None:
             self.scaler.update()
         state.fire(STEP_SKIPPED)
         state.metrics["skipped_steps"] = state.counts[STEP_SKIPPED]
         if overflow and self.scaler is not None:
-            back_off(self.scaler, self.min_scale, state)
+            check_scale(self.scaler, self.min_scale, state.step)

@@ -1,134 +1,145 @@
-"""Accumulation windows: what one step's gradient is the mean over."""
+"""Accumulation windows: what the gradient of a step is the mean over."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
 from .. import ranks
-from .closures import Evaluation, checked
-from .gradients import parameters_of
+from .gradients import multiply
 
 if TYPE_CHECKING:
-    from ..state.state import State
-    from .closures import Closure
-    from .update import Update
+    from torch.amp import GradScaler
+
+Closure = Callable[[], Tensor]
 
 
 @dataclass(slots=True, eq=False)
 class Window:
-    """An open accumulation window: what the gradients at hand are a sum over."""
+    """An open accumulation window: counts what the gradients at hand are the sum of."""
 
-    update: Update
+    scaler: GradScaler | None = None
     calls: int = 0
     """Micro-batches so far, those without a loss included."""
     count: int = 0
     """Micro-batches that had a loss."""
     weight: Tensor | float | None = None
+    """The sum of their weights."""
     scale: Tensor | None = None
-    """What its losses are multiplied by, whatever a scaler shared with others does meanwhile."""
-    is_off: bool = False
+    """The factor of all losses of this window, also if the scaler changes its scale meanwhile."""
+    defers_reduce: bool = False
     """True if the forward pass at hand leaves averaging over ranks to a later backward pass."""
-    is_own: bool = False
-    """True if the gradients are this rank's own, because the last backward pass left them so."""
+    needs_reduce: bool = False
+    """True if the gradients are not yet averaged over ranks."""
     loss: Tensor | float = 0.0
-    """The sum of the losses, for an optimizer that asks for it."""
+    """The sum of the losses, for an optimizer with a closure."""
     closures: list[Closure] = field(default_factory=list)
-
-    @property
-    def length(self) -> int:
-        """The micro-batches of a full window."""
-        return self.update.accumulate
 
     def backward(self, loss: Tensor) -> None:
         """Add the gradients of a micro-batch or of a part of one."""
-        scaler = self.update.scaler
-        if scaler is not None:
+        if self.scaler is not None:
             if self.scale is None:
-                self.scale = scaler.scale(torch.ones((), device=loss.device))
+                self.scale = self.scaler.scale(torch.ones((), device=loss.device))
             loss = loss * self.scale
         loss.backward()
-        self.is_own = self.is_off
+        self.needs_reduce = self.defers_reduce
 
     def add(
-        self, loss: Tensor | None, weight: Tensor | float | None, closure: Closure | None
+        self,
+        loss: Tensor | None,
+        weight: Tensor | float | None = None,
+        closure: Closure | None = None,
     ) -> None:
-        """Count one micro-batch, whose gradients are there if it has a loss."""
-        self.calls += 1
-        if loss is None:
-            self._check_ranks()
-            return
-        if self.count and (weight is None) != (self.weight is None):
+        """Count one micro-batch; its backward pass is separate.
+
+        Raises:
+            ValueError: Some micro-batches have a weight and some have none.
+        """
+        if loss is not None and self.count and (weight is None) != (self.weight is None):
             raise ValueError(
                 "some micro-batches of this accumulation window have a weight= and some have none; "
                 "give all of them the number of their targets, or none of them"
             )
+        self.calls += 1
+        if loss is None:
+            return
         self.count += 1
         if weight is not None:
             self.weight = weight if self.weight is None else self.weight + weight
-        if self.update.needs_closure:
+        if closure is not None:
             self.loss = self.loss + loss.detach()
-            self.closures.append(checked(closure, self.update.optimizer))
+            self.closures.append(closure)
 
-    def close(self, state: State[Any, Any]) -> None:
-        """Step with the mean over what the window holds; do nothing if it holds nothing."""
-        update, sync = self.update, self.update.sync
-        del state.step_under_way.windows[id(update)]
-        at_close = sync is not None and sync.at_close
-        if not (ranks.any_rank(self.count > 0) if at_close else self.count):
-            return
-        if sync is not None and (self.is_own or at_close):
-            sync.average()
-        factor = self._factor(at_close)
-        evaluation = None
-        if self.closures:
-            evaluation = Evaluation(update, self.closures, self.loss, factor)
-        update.step(state, factor, evaluation)
+    def factor(self, device: torch.device | None) -> Tensor | float | None:
+        """The factor that makes the mean of the gradients' sum; None for 1.
 
-    def copied(self) -> Callable[[], Window]:
-        """A copy of the window and its gradients, and what puts it back."""
-        parameters = parameters_of(self.update.optimizer)
-        kept = [None if each.grad is None else each.grad.clone() for each in parameters]
-        copy = replace(self, closures=list(self.closures))
-
-        def put_back() -> Window:
-            for parameter, gradient in zip(parameters, kept, strict=True):
-                parameter.grad = None if gradient is None else gradient.clone()
-            return replace(copy, closures=list(copy.closures))
-
-        return put_back
-
-    def _factor(self, at_close: bool) -> Tensor | float | None:
-        """What makes the mean of the gradients' sum."""
+        Args:
+            device: Where to add up the micro-batches of all ranks, if ranks skip different ones.
+        """
         factor: Tensor | float | None
-        if self.weight is None and not at_close:
+        if self.weight is None and device is None:
             factor = None if self.count == 1 else 1 / self.count
         else:
-            targets = self._targets(at_close)
-            # Gradients are averaged over ranks, so that their sum is this many times as large.
+            amount = self.count if self.weight is None else self.weight
+            if device is not None:  # a rank without a loss does not know what type others have
+                amount = torch.as_tensor(amount, dtype=torch.float64, device=device).reshape(())
+            targets = ranks.total(amount)
+            # Gradients are averaged over ranks, so their sum is this many times as large.
             factor = ranks.world_size() / (targets + (targets == 0))
             factor = factor.reshape(()) if isinstance(factor, Tensor) else factor
-        if self.scale is None or self.update.scaler is None:
+        if self.scale is None or self.scaler is None:
             return factor
-        now = self.update.scaler.scale(torch.ones_like(self.scale))  # what unscaling divides by
+        now = self.scaler.scale(torch.ones_like(self.scale))  # what unscaling divides by
         return now / self.scale * (1.0 if factor is None else factor)
 
-    def _targets(self, at_close: bool) -> Tensor | float:
-        amount = self.count if self.weight is None else self.weight
-        if at_close:  # a rank without a loss does not know what others give
-            (place,) = {each.device for each in parameters_of(self.update.optimizer)[:1]}
-            amount = torch.as_tensor(amount, dtype=torch.float64, device=place).reshape(())
-        return ranks.total(amount)
 
-    def _check_ranks(self) -> None:
-        sync = self.update.sync
-        if ranks.is_distributed() and not (sync is not None and sync.at_close):
-            raise RuntimeError(
-                "a micro-batch without a loss: the other ranks may have one, and would wait for "
-                "this one's gradients; pass model= and sync='close' to Update, or sync='close' to "
-                "supervised, or give a loss of zero"
-            )
+@dataclass
+class Evaluation:
+    """Called by an optimizer for the loss and the gradients of a window at its current weights.
+
+    The first call returns the loss that is there already; later ones compute the window again.
+    """
+
+    optimizer: Optimizer
+    clear: Callable[[], None]
+    closures: list[Closure]
+    loss: Tensor | float
+    """The sum of the losses."""
+    factor: Tensor | float | None
+    """The factor that makes their mean; None for 1."""
+    is_first: bool = True
+
+    def __call__(self) -> Tensor:
+        """The loss of the window; its gradients are in place."""
+        if not self.is_first:
+            self._evaluate()
+        self.is_first = False
+        mean = torch.as_tensor(self.loss if self.factor is None else self.loss * self.factor)
+        # The mean over ranks too, so that all of them search along the same line.
+        return torch.as_tensor(ranks.total(mean)) / ranks.world_size()
+
+    def _evaluate(self) -> None:
+        self.clear()
+        self.loss = 0.0
+        for closure in self.closures:
+            loss = closure()
+            loss.backward()
+            self.loss = self.loss + loss.detach()
+        if self.factor is not None:
+            multiply(self.optimizer, self.factor)
+
+
+def needs_closure(optimizer: Optimizer) -> bool:
+    """True for an optimizer that evaluates the loss several times a step, such as LBFGS.
+
+    >>> needs_closure(torch.optim.LBFGS([torch.nn.Parameter(torch.zeros(1))]))
+    True
+    """
+    closure = inspect.signature(optimizer.step).parameters.get("closure")
+    return closure is not None and closure.default is inspect.Parameter.empty

@@ -10,12 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
-from ...engine.engine import Engine
-from ...engine.events import EventEnum, Events, Stage, Trigger
+from ...engine import Engine, EventEnum, Events, Stage, State, Subscription, Trigger
 from ...engine.modules import pairs_of, put, twin
-from ...engine.signals import Subscription
-from ...engine.state import State
-from ..common.objects import module_of, refuse_taken
+from ..common import module_of, refuse_taken
 
 
 @dataclass

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch.optim.swa_utils import get_swa_multi_avg_fn
 
-from ...engine.events import EventEnum, Events, Trigger
+from ...engine import EventEnum, Events, Trigger
 from .average import AverageOfWeights
 
 

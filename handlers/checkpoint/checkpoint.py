@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...engine import Engine, EventEnum, Events, RunningEngine, Stage, State, Trigger, ranks
-from ...engine.update.update import Update
+from ...engine.update import Update
 from .background import OnFailure
 from .directory import checkpoints, verified_at
 from .format import Keep, latest

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ...engine import State, ranks
-from ..common.scalars import scalars
+from ..common import scalars
 from .background import BackgroundWriter, OnFailure
 from .directory import (
     drop_unclaimed,

@@ -1,6 +1,5 @@
-"""What several handlers need: named objects, media, scalars, comparisons, schedulers, tables."""
+"""What several handlers need: named objects, comparisons, media, reporting, schedulers, tables."""
 
-from ...engine.events import Events
+from ...engine.late import late
 
-AT_EACH_ROW = Events.ITERATION_COMPLETED(every=50) | Events.EPOCH_COMPLETED | Events.COMPLETED
-"""When loggers write a row, unless they are told otherwise."""
+__getattr__, __dir__, __all__ = late(__name__)

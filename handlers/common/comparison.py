@@ -7,8 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ...engine import ranks
-from ...engine.state import State
+from ...engine import State, ranks
 
 Mode = Literal["min", "max"]
 

@@ -1,7 +1,7 @@
 """What can be shown of a run besides numbers: values that are written into its metrics.
 
-They are copies of what they are made of, so they still show the moment they were made in when a
-logger comes to them, and a checkpoint holds them like other metrics. They stay on their device.
+Each value copies its data, so that a logger shows it as it was when it was made. The copies stay on
+their device, and a checkpoint holds them like other metrics.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Text:
     text: str
 
     def __post_init__(self) -> None:
-        """Refuse what is no text."""
+        """Check that it is a str."""
         if not isinstance(self.text, str):
             raise TypeError(f"Text({self.text!r}): needs a str")
 
@@ -130,7 +130,7 @@ class PRCurve:
     """Precision over recall of a binary classification.
 
     Args:
-        targets: 1 or True for what is of the class, 0 or False for what is not.
+        targets: 1 or True for members of the class, 0 or False for others.
         scores: The predicted probability of the class, from 0 to 1, for each target.
 
     Raises:
@@ -197,7 +197,7 @@ KINDS: dict[str, type[Medium]] = {
 
 
 def content(medium: Medium) -> dict[str, Any]:
-    """What a medium is made of, by the names of its arguments."""
+    """The arguments of a medium, by name."""
     return {item.name: getattr(medium, item.name) for item in fields(medium)}
 
 

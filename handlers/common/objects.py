@@ -8,7 +8,7 @@ from typing import Any
 from torch.nn import Module
 from torch.optim import Optimizer
 
-from ...engine.state import State
+from ...engine import State
 
 
 def module_of(objects: Mapping[str, Any], name: str, kind: str) -> Module:

@@ -1,4 +1,4 @@
-"""Torch's schedulers: how far they are, what they move, and how they get to another place."""
+"""Torch's schedulers: their progress, the fields that they move, and those fields in a group."""
 
 from __future__ import annotations
 
@@ -11,41 +11,41 @@ from torch import Tensor
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 DRIVEN = ("lr", "momentum", "betas")
-"""What torch's schedules move in a group of parameters."""
+"""The fields of a parameter group that torch's schedulers move."""
 
 
 def steps_of(saved: Mapping[str, Any]) -> int:
-    """How often it was stepped; a chain of schedules knows it by its links."""
+    """The number of steps in a saved scheduler; a chained one has it in its parts."""
     return int(saved["last_epoch"] if "last_epoch" in saved else steps_of(saved["_schedulers"][0]))
 
 
 def advance(scheduler: LRScheduler, saved: Mapping[str, Any]) -> None:
-    """Step a schedule that was just made to where the saved one was.
+    """Step a new scheduler to the progress of a saved one.
 
-    A plateau's has no place to go to: it goes by a metric.
+    ReduceLROnPlateau stays at its beginning, since its rates depend on a metric.
 
     Raises:
-        ValueError: The schedule is not that long.
+        ValueError: The new schedule is shorter.
     """
     if "num_bad_epochs" in saved or isinstance(scheduler, ReduceLROnPlateau):
         return
-    if (go_to := getattr(scheduler, "go_to", None)) is not None:  # it knows its own way
+    if (go_to := getattr(scheduler, "go_to", None)) is not None:
         go_to(saved)
         return
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # that no optimizer's step came before
+        warnings.simplefilter("ignore", UserWarning)  # torch warns if no optimizer step came before
         for _ in range(steps_of(saved) - steps_of(scheduler.state_dict())):
             scheduler.step()
 
 
 def fields_of(scheduler: LRScheduler) -> tuple[str, ...]:
-    """The fields of the parameter groups that it moves, as its attribute `field` says."""
+    """The fields of the parameter groups that a scheduler moves, by its attribute `field`."""
     field = getattr(scheduler, "field", "lr")
     return DRIVEN if field == "lr" else (field.partition(".")[0],)
 
 
 def given(group: dict[str, Any]) -> dict[str, Any]:
-    """What a parameter group was set to, before schedules moved it."""
+    """The values of a parameter group in the script, before a schedule moved them."""
     values = dict(group)
     for key, value in group.items():
         if key.startswith("initial_"):
@@ -54,23 +54,27 @@ def given(group: dict[str, Any]) -> dict[str, Any]:
 
 
 def read(group: dict[str, Any], field: str) -> Any:
-    """A field of a parameter group, or what is at a place in it: `"betas.0"`."""
+    """A field of a parameter group, or an element of it, such as `"betas.0"`.
+
+    Raises:
+        ValueError: The group has no such field, or it is not a number.
+    """
     name, _, place = field.partition(".")
     if name not in group:
         known = ", ".join(repr(key) for key in group if key != "params")
-        raise ValueError(f"field={field!r}: the parameter groups have none; they have {known}")
+        raise ValueError(f"field={field!r}: the parameter groups only have {known}")
     value = group[name]
     if isinstance(value, tuple | list):
         if not place.isdecimal() or int(place) >= len(value):
-            raise ValueError(f"field={field!r}: is {value!r}; say which of it: {name + '.0'!r}")
+            raise ValueError(f"field={field!r} is {value!r}: choose one, as in {name + '.0'!r}")
         return value[int(place)]
     if place or isinstance(value, bool) or not isinstance(value, int | float | Tensor):
-        raise ValueError(f"field={field!r}: is {value!r}; it needs to be a number")
+        raise ValueError(f"field={field!r} is {value!r}; needs a field that is a number")
     return value
 
 
 def write(group: dict[str, Any], field: str, value: Any) -> None:
-    """Set what `read` reads."""
+    """Set a field of a parameter group, or an element of it."""
     name, _, place = field.partition(".")
     if place:
         values = list(group[name])

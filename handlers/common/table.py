@@ -31,7 +31,7 @@ def _text(cell: Cell) -> str:
 
 
 def show(lines: Iterable[str]) -> None:
-    """Print lines; what is not printable in a name or a reason does nothing to the terminal."""
+    """Print lines; control characters in names are escaped, so that a terminal ignores them."""
     for line in lines:
         print("".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line))
 

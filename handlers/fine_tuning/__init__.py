@@ -1,4 +1,4 @@
-"""Fine-tuning: groups of parameters by their names, and layers that are frozen for a while."""
+"""Fine-tuning: parameter groups by patterns of names, and layers that are frozen for a time."""
 
 from .freeze import Freeze
 from .parameter_groups import describe_groups, parameter_groups

@@ -1,4 +1,4 @@
-"""Layers that do not train, for a part of the run."""
+"""Layers that are frozen for a part of the run."""
 
 from __future__ import annotations
 
@@ -9,34 +9,32 @@ from typing import Any
 
 from torch.nn import Module, Parameter
 
-from ...engine.engine import Engine
-from ...engine.events import EventEnum, Events, Stage, Trigger
+from ...engine import Engine, EventEnum, Events, Stage, State, Trigger
 from ...engine.modules import unwrap
-from ...engine.state import State
-from ..common.objects import module_of
-from .patterns import Pattern, known, label, matches
+from ..common import module_of
+from .patterns import Pattern, group_name, known, matches
 
 
 @dataclass(frozen=True, eq=False)
 class Freeze:
     """Freeze a part of the model while it trains, until a trigger thaws it.
 
-    Frozen parameters have `requires_grad` False and no gradient, so no optimizer of torch moves
-    them, not by weight decay or momentum either. Norms that keep running statistics, such as
-    BatchNorm, are put into evaluation mode with them. Several of these make a gradual unfreezing;
-    a parameter that two of them mean trains when both have thawed it. What is frozen when the run
-    is closed is given back as it was found.
+    Frozen parameters have `requires_grad` False and no gradient, so torch's optimizers do not move
+    them, not even by weight decay or momentum. Norms that keep running statistics, such as
+    BatchNorm, are put into evaluation mode with them. Several `Freeze` handlers make a gradual
+    unfreezing; a parameter that two of them match trains when both have thawed it. When the run is
+    closed, all parameters and norms are set back as they were before it.
 
-    The optimizer has to know the parameters from the start: build it before, or of
-    `parameter_groups(..., frozen=True)`. `DistributedDataParallel` needs
+    The optimizer has to know the parameters from the start: make it before the model is frozen, or
+    from `parameter_groups(..., frozen=True)`. `DistributedDataParallel` needs
     `find_unused_parameters=True`.
 
     Args:
-        pattern: Which parameters: a glob such as `"backbone.*"`, a compiled regular expression,
-            or a function of name and parameter.
-        when: When to freeze; from the start of the run by default.
-        until: When to thaw; never by default.
-        norms: False to let frozen norms go on with their running statistics.
+        pattern: The parameters: a glob such as `"backbone.*"`, a compiled regular expression, or a
+            function of name and parameter.
+        when: When to freeze; by default from the start of the run.
+        until: When to thaw; by default never.
+        norms: False to let frozen norms update their running statistics.
         object: The model's name in `engine.objects`.
 
     Raises:
@@ -55,11 +53,11 @@ class Freeze:
     name: str = field_of(init=False)
 
     def __post_init__(self) -> None:
-        """Take the name of what is frozen."""
-        object.__setattr__(self, "name", label(self.pattern))
+        """Name the handler after the pattern."""
+        object.__setattr__(self, "name", group_name(self.pattern))
 
     def attach(self, engine: Engine[Any, Any]) -> None:
-        """Freeze and thaw by the triggers, before anything else of the moment."""
+        """Freeze and thaw by the triggers, before other handlers of the moment."""
         engine.on(Events.LOADING, stage=Stage.MEASURE)(self.look)
         engine.on(Events.STARTED, stage=Stage.MEASURE)(self.take_up)
         if not self._is_from_the_start:
@@ -69,10 +67,10 @@ class Freeze:
         engine.on(Events.CLOSED)(self.give_back)
 
     def look(self, state: State[Any, Any]) -> None:
-        """Note how everything is before any of these handlers changes it.
+        """Find the parameters and norms, and note how they are before the run.
 
         Raises:
-            ValueError: The pattern matches nothing.
+            ValueError: The pattern matches no parameter.
         """
         found, model = state.recall(self, Found, saved=False), self._model(state)
         for name, each in model.named_parameters():
@@ -82,11 +80,11 @@ class Freeze:
             names = known(name for name, _ in model.named_parameters())
             raise ValueError(f"Freeze({self.name!r}) matches no parameter; there are {names}")
         if self.norms:
-            means = (m for name, m in _norms(model) if self._means_norm(name, m))
-            found.norms = [(module, module.training) for module in means]
+            norms = (m for name, m in _norms(model) if self._matches_norm(name, m))
+            found.norms = [(module, module.training) for module in norms]
 
     def take_up(self, state: State[Any, Any]) -> None:
-        """Freeze at the start, or what is frozen in the run that goes on."""
+        """Freeze at the start of a run, or as it was when a resumed run was saved."""
         held = state.recall(self, Held)
         held.frozen = self._is_from_the_start if held.frozen is None else held.frozen
         self._apply(state)
@@ -97,12 +95,12 @@ class Freeze:
         self._apply(state)
 
     def thaw(self, state: State[Any, Any]) -> None:
-        """Thaw now, but for what another one holds."""
+        """Thaw now, except what another `Freeze` still holds."""
         state.recall(self, Held).frozen = False
         self._apply(state)
 
     def give_back(self, state: State[Any, Any]) -> None:
-        """Leave everything as it was before the run."""
+        """Set everything back as it was before the run."""
         found = state.recall(self, Found, saved=False)
         for parameter, trains in found.parameters.values():
             parameter.requires_grad_(trains)
@@ -127,7 +125,7 @@ class Freeze:
         for module, training in own.norms:
             module.training = training and id(module) not in resting
 
-    def _means_norm(self, name: str, norm: Module) -> bool:
+    def _matches_norm(self, name: str, norm: Module) -> bool:
         own = dict(norm.named_parameters(name, recurse=False)) or {f"{name}.weight": Parameter()}
         return any(matches(self.pattern, *each) for each in own.items())
 
@@ -137,14 +135,14 @@ class Freeze:
 
 @dataclass
 class Held:
-    """Whether it is frozen now; None before the run has begun."""
+    """True while frozen; None before the run has begun."""
 
     frozen: bool | None = None
 
 
 @dataclass
 class Found:
-    """What the pattern means, and how it was before the run."""
+    """The matching parameters and norms, and how they were before the run."""
 
     parameters: dict[str, tuple[Parameter, bool]] = field_of(default_factory=dict)
     norms: list[tuple[Module, bool]] = field_of(default_factory=list)

@@ -8,8 +8,8 @@ from typing import Any
 from torch.nn import Module, Parameter
 from torch.optim import Optimizer
 
-from ..common.table import Cell, aligned
-from .patterns import Pattern, known, label, matches
+from ..common import Cell, aligned
+from .patterns import Pattern, group_name, known, matches
 
 DEFAULT = "default"
 
@@ -52,7 +52,7 @@ def parameter_groups(
         if not members:
             raise ValueError(_empty(pattern, model, named))
     made = [
-        {"name": label(pattern), **patterns[pattern], "params": list(members.values())}
+        {"name": group_name(pattern), **patterns[pattern], "params": list(members.values())}
         for pattern, members in groups.items()
     ]
     if rest:
@@ -103,15 +103,15 @@ def _empty(pattern: Pattern, model: Module, named: Mapping[str, Parameter]) -> s
     means = [name for name, each in model.named_parameters() if matches(pattern, name, each)]
     if not means:
         return (
-            f"the pattern {label(pattern)!r} matches no parameter; there are "
+            f"the pattern {group_name(pattern)!r} matches no parameter; there are "
             f"{known(name for name, _ in model.named_parameters())}"
         )
     if not any(name in named for name in means):
         return (
-            f"all that {label(pattern)!r} matches is frozen; drop the pattern, or pass frozen=True "
-            "to take it in because it is to be thawed later"
+            f"all parameters that {group_name(pattern)!r} matches are frozen; drop the pattern, or "
+            "pass frozen=True to include them because they are to be thawed later"
         )
     return (
-        f"all that {label(pattern)!r} matches is taken by patterns before it: "
+        f"all parameters that {group_name(pattern)!r} matches are taken by patterns before it: "
         f"{known(means)}; put it first, or drop it"
     )

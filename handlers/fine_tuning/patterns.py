@@ -1,4 +1,4 @@
-"""Parameters chosen by their names."""
+"""Patterns that choose parameters by their names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Pattern = str | re.Pattern[str] | Callable[[str, Parameter], bool]
 
 
 def matches(pattern: Pattern, name: str, parameter: Parameter) -> bool:
-    r"""True if the pattern means this parameter, by its whole name.
+    r"""True if the pattern matches the whole name of the parameter.
 
     >>> matches("backbone.*", "backbone.0.weight", Parameter())
     True
@@ -27,10 +27,10 @@ def matches(pattern: Pattern, name: str, parameter: Parameter) -> bool:
     return pattern(name, parameter)
 
 
-def label(pattern: Pattern) -> str:
-    """What a group of these parameters is called: `"backbone"` for `"backbone.*"`.
+def group_name(pattern: Pattern) -> str:
+    """The name of a group of these parameters: `"backbone"` for `"backbone.*"`.
 
-    >>> label("backbone.*"), label("*.bias")
+    >>> group_name("backbone.*"), group_name("*.bias")
     ('backbone', '*.bias')
     """
     if isinstance(pattern, str):
@@ -41,14 +41,14 @@ def label(pattern: Pattern) -> str:
 
 
 def norms_and_biases(name: str, parameter: Parameter) -> bool:
-    """True for parameters of less than two dimensions: those of norms, and biases.
+    """True for parameters of less than two dimensions: biases, and the weights of norms.
 
-    They are usually left out of weight decay: `{norms_and_biases: {"weight_decay": 0.0}}`.
+    They usually have no weight decay: `{norms_and_biases: {"weight_decay": 0.0}}`.
     """
     return parameter.ndim < 2
 
 
 def known(names: Iterable[str]) -> str:
-    """Names for a message, the first few of them."""
+    """The first names, for a message."""
     listed = list(names)
     return ", ".join(map(repr, listed[:8])) + (", ..." if len(listed) > 8 else "")

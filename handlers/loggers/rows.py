@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ...engine.state.state import State
 from ..common.media import Medium, on_host
-from ..common.scalars import scalars
+from ..common.reporting import scalars
 
 OURS = ("Events.", "ScheduleEvents.")
 MOST = 1000

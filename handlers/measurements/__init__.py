@@ -1,4 +1,4 @@
-"""Measurements of the machine and of the weights: metrics like all others."""
+"""Measurements of speed, machine and weights, as metrics; garbage collection; logs of ranks."""
 
 from .garbage_collection import GarbageCollection
 from .rank_logs import RankLogs

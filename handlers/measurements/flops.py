@@ -1,4 +1,4 @@
-"""Floating-point operations: how many a step needs, and how many a device could do."""
+"""Floating-point operations: how many a step takes, and how many a device can do."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PEAKS = {
 
 
 def peak_of_device(name: str | None = None) -> float | None:
-    """What a device of that name could do in a second; None if it is not known.
+    """The peak FLOPs per second of a device; None if it is unknown.
 
     >>> peak_of_device("NVIDIA H100 80GB HBM3")
     989000000000000.0
@@ -38,15 +38,14 @@ def peak_of_device(name: str | None = None) -> float | None:
 class Flops:
     """The FLOPs of a sample, once they are counted; saved with the run.
 
-    A resumed run does not count again: it is the same run to the last bit, whatever a counter does
-    to the step that it counts.
+    A resumed run does not count again: counting may change the bits of the counted step.
     """
 
     per_sample: float | None = None
 
 
 class Counter:
-    """Counts the FLOPs between `start` and `stop` by torch's own formulas."""
+    """Counts FLOPs by torch's own formulas, from when it is made until `stop`."""
 
     def __init__(self) -> None:
         from torch.utils.flop_counter import FlopCounterMode
@@ -55,6 +54,6 @@ class Counter:
         self._mode.__enter__()
 
     def stop(self) -> float:
-        """Count no more; return the number."""
+        """Stop counting; return the number."""
         self._mode.__exit__(None, None, None)
         return float(self._mode.get_total_flops())

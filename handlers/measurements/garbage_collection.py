@@ -6,9 +6,7 @@ import gc
 from dataclasses import dataclass
 from typing import Any
 
-from ...engine.engine import Engine
-from ...engine.events import EventEnum, Events, Stage, Trigger
-from ...engine.state import State
+from ...engine import Engine, EventEnum, Events, Stage, State, Trigger
 
 
 @dataclass(frozen=True, eq=False)

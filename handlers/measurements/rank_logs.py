@@ -8,10 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...engine import ranks
-from ...engine.engine import Engine
-from ...engine.events import Events, Stage
-from ...engine.state import State
+from ...engine import Engine, Events, Stage, State, ranks
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
@@ -20,20 +17,20 @@ FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 class RankLogs:
     """Write what is logged during a run to `rank-0.log`, `rank-1.log`, ..., one for each rank.
 
-    It is everything that Python's `logging` lets through, of Camshaft and of the script; what it
-    lets through is said there: `logging.basicConfig(level="INFO")`. The traceback of a run that
-    fails is in the file of its own rank. A run that is resumed appends.
+    The files hold all records that Python's `logging` passes on, from Camshaft and from the script;
+    `logging.basicConfig(level="INFO")` sets the level. The traceback of a failed rank is in its own
+    file. A resumed run appends.
 
     Args:
-        directory: Where the files go; made if there is none.
-        format: Of a line, as `logging.Formatter` takes it.
+        directory: The directory of the files; made if it does not exist.
+        format: The format of a line, as `logging.Formatter` takes it.
     """
 
     directory: str | os.PathLike[str]
     format: str = FORMAT
 
     def attach(self, engine: Engine[Any, Any]) -> None:
-        """Open the file before anything else of the run, and close it last."""
+        """Open the file first of all, and close it last."""
         engine.on(Events.LOADING, stage=Stage.MEASURE)(self.open)
         engine.on(Events.FAILED, stage=Stage.REPORT)(self.fail)
         engine.on(Events.CLOSED, stage=Stage.REPORT)(self.close)
@@ -48,7 +45,7 @@ class RankLogs:
         state.recall(self, Log, saved=False).file = file
 
     def fail(self, state: State[Any, Any]) -> None:
-        """Write the traceback, which Python prints for the whole job, to this file alone."""
+        """Write the traceback to this file only; Python prints it anyway."""
         log = state.recall(self, Log, saved=False)
         error = state.error
         if log.file is not None and error is not None:

@@ -1,4 +1,4 @@
-"""What a run uses of its machine."""
+"""The use of processors and memory by a run."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from typing import Any
 
 import torch
 
-from ...engine.engine import Engine
-from ...engine.events import EventEnum, Events, Stage, Trigger
-from ...engine.state import State
+from ...engine import Engine, EventEnum, Events, Stage, State, Trigger
 from ..common import AT_EACH_ROW
 
 GIB = 2**30
@@ -17,15 +15,15 @@ GIB = 2**30
 
 @dataclass(frozen=True, eq=False)
 class SystemUse:
-    """Measure processor, memory and, where there is one, the memory of the CUDA device.
+    """Measure the use of processors, of memory and, if there is a CUDA device, of its memory.
 
-    The metrics, each rank's own, with memory in GiB:
+    Each rank has its own metrics; memory is in GiB:
 
-    - `"cpu/process"`, `"cpu/system"`: per cent since the last measurement; of the process 100 is
-      one core, of the system 100 is all of them.
-    - `"memory/process"` (resident) and `"memory/available"` on the whole machine.
-    - `"gpu/allocated"`, `"gpu/reserved"`: now; `"gpu/peak"`: the most that was allocated since the
-      last measurement. For that torch's own peak is reset each time.
+    - `"cpu/process"`, `"cpu/system"`: per cent since the last measurement. For the process, 100 is
+      one core; for the system, 100 is all cores.
+    - `"memory/process"` (resident), and `"memory/available"` on the whole machine.
+    - `"gpu/allocated"`, `"gpu/reserved"`: now; `"gpu/peak"`: the largest allocation since the last
+      measurement, which resets torch's own peak.
 
     Needs psutil: `pip install "camshaft[measurements]"`.
 
@@ -33,7 +31,7 @@ class SystemUse:
         when: When to measure; by default when loggers write a row.
 
     Raises:
-        ModuleNotFoundError: There is no psutil.
+        ModuleNotFoundError: psutil is not installed.
     """
 
     when: EventEnum | Trigger = AT_EACH_ROW
@@ -55,7 +53,7 @@ class SystemUse:
         engine.on(self.when, stage=Stage.MEASURE)(self.measure)
 
     def begin(self, state: State[Any, Any]) -> None:
-        """Begin the first stretch of time."""
+        """Begin the first interval."""
         process = self._process(state)
         process.cpu_percent()
         self._psutil.cpu_percent()
@@ -63,7 +61,7 @@ class SystemUse:
             torch.cuda.reset_peak_memory_stats()
 
     def measure(self, state: State[Any, Any]) -> None:
-        """Write the metrics; nothing waits for the device."""
+        """Write the metrics, without waiting for the device."""
         process = self._process(state)
         state.metrics["cpu/process"] = process.cpu_percent()
         state.metrics["cpu/system"] = self._psutil.cpu_percent()

@@ -1,4 +1,4 @@
-"""How fast a run is, and what it waits for."""
+"""The speed of a run, and its time of waiting for data."""
 
 from __future__ import annotations
 
@@ -7,13 +7,8 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, Literal
 
-from ...engine import ranks
-from ...engine.engine import Engine
-from ...engine.events import EventEnum, Events, Stage, Trigger
-from ...engine.means import length_of
-from ...engine.state import State
-from ..common import AT_EACH_ROW
-from ..common.scalars import scalars
+from ...engine import Engine, EventEnum, Events, Stage, State, Trigger, first_length, ranks
+from ..common import AT_EACH_ROW, scalars
 from .flops import Counter, Flops, peak_of_device
 
 Count = Callable[[Any], Any]
@@ -23,26 +18,27 @@ Count = Callable[[Any], Any]
 class Throughput:
     """Measure time, samples and tokens per second, and the utilisation of the device.
 
-    The metrics are over the iterations since the last ones were written:
+    The metrics are means over the iterations since they were last written:
 
-    - `"data_time"`: seconds an iteration waited for its batch; `"step_time"`: seconds it took.
+    - `"data_time"`: seconds that an iteration waited for its batch; `"step_time"`: seconds that it
+      took.
     - `"samples_per_second"`, `"tokens_per_second"`: of all ranks together.
-    - `"flops_per_second"` and `"mfu"`, model FLOPs utilisation: what the model's arithmetic needs,
-      divided by what the devices could do in that time.
+    - `"flops_per_second"`, and `"mfu"`, the model FLOPs utilisation: the FLOPs of the model
+      divided by the FLOPs that the devices can do in that time.
 
-    Validation, saves and what else happens between iterations count for nothing. On an accelerator
-    nothing here waits for the device: the host runs ahead of it, so that over many iterations the
-    times are right, and a single one may not be. Attach it after what reports, or that counts as
+    Validation, saves and other work between iterations are left out. This handler never waits for
+    an accelerator: the host runs ahead of it, so the times are right over many iterations but not
+    for a single one. Attach this handler after handlers that report, or their time counts as
     waiting for data.
 
     Chowdhery et al., 2022: PaLM, appendix B, for the utilisation.
 
     Args:
-        samples: How many samples a batch has; by default the length of its first tensor.
-        tokens: How many tokens a batch has, such as `lambda batch: batch[0].numel()`.
-        flops: How many FLOPs a batch needs, forward and backward; or `"measure"`, by torch's
+        samples: The samples of a batch; by default the length of its first tensor.
+        tokens: The tokens of a batch, such as `lambda batch: batch[0].numel()`.
+        flops: The FLOPs of a batch, forward and backward; or `"measure"` to count them by torch's
             `FlopCounterMode` in the first iteration of the run, in proportion to samples.
-        peak_flops: What one device could do in a second; by default known of common devices.
+        peak_flops: The FLOPs per second of one device; by default known for common devices.
         when: When to write; by default when loggers write a row.
 
     >>> engine = Engine(lambda state, batch: None, Throughput(samples=len))
@@ -50,14 +46,14 @@ class Throughput:
     ['data_time', 'step_time', 'samples_per_second']
     """
 
-    samples: Count = length_of
+    samples: Count = first_length
     tokens: Count | None = None
     flops: Count | Literal["measure"] | None = None
     peak_flops: float | None = None
     when: EventEnum | Trigger = AT_EACH_ROW
 
     def __post_init__(self) -> None:
-        """Refuse what cannot count."""
+        """Check the arguments."""
         allowed = {"samples": (), "tokens": (None,), "flops": (None, "measure")}
         for name, others in allowed.items():
             if not callable(count := getattr(self, name)) and count not in others:
@@ -79,11 +75,11 @@ class Throughput:
             engine.on(Events.CLOSED)(self.stop_counting)
 
     def wait(self, state: State[Any, Any]) -> None:
-        """Begin to wait for data."""
+        """Start the time of waiting for data."""
         state.recall(self, Clock, saved=False).mark = perf_counter()
 
     def begin(self, state: State[Any, Any]) -> None:
-        """The batch is there."""
+        """Start the time of the iteration."""
         clock = state.recall(self, Clock, saved=False)
         if self.flops == "measure" and state.recall(self, Flops).per_sample is None:
             clock.counter = Counter()
@@ -92,7 +88,7 @@ class Throughput:
         clock.mark = now
 
     def end(self, state: State[Any, Any]) -> None:
-        """The iteration is over, but for what measures, acts and reports."""
+        """Stop the time of the iteration, and count its batch."""
         clock = state.recall(self, Clock, saved=False)
         clock.step += perf_counter() - clock.mark
         clock.iterations += 1
@@ -108,7 +104,7 @@ class Throughput:
             clock.add("flops", self.flops(state.batch))
 
     def write(self, state: State[Any, Any]) -> None:
-        """Write what was measured since the last time; one collective for all rates."""
+        """Write the metrics since the last time, with one collective for all rates."""
         clock = state.recall(self, Clock, saved=False)
         if not clock.iterations:
             return
@@ -117,8 +113,8 @@ class Throughput:
             counts["flops"] = counts["samples"] * (state.recall(self, Flops).per_sample or 0.0)
         state.metrics["data_time"] = clock.data / clock.iterations
         state.metrics["step_time"] = clock.step / clock.iterations
-        everybody = ranks.gathered({n: each / clock.seconds for n, each in counts.items()})
-        rates = {name: sum(each[name] for each in everybody) for name in counts}
+        of_ranks = ranks.gathered({n: each / clock.seconds for n, each in counts.items()})
+        rates = {name: sum(each[name] for each in of_ranks) for name in counts}
         state.metrics.update({f"{name}_per_second": rate for name, rate in rates.items() if rate})
         peak = self.peak_flops or (peak_of_device() if "flops" in rates else None)
         if peak is not None and "flops" in rates:
@@ -126,7 +122,7 @@ class Throughput:
         clock.reset()
 
     def stop_counting(self, state: State[Any, Any]) -> None:
-        """Leave no counter behind when a step has failed."""
+        """Stop counting FLOPs if a step has failed."""
         clock = state.recall(self, Clock, saved=False)
         if clock.counter is not None:
             clock.counter.stop()
@@ -134,7 +130,7 @@ class Throughput:
 
 @dataclass(slots=True)
 class Clock:
-    """What was measured since the last report: wall-clock time has no place in a checkpoint."""
+    """The times and counts since the last report; not saved, since they are wall-clock time."""
 
     mark: float = 0.0
     data: float = 0.0
@@ -145,13 +141,13 @@ class Clock:
 
     @property
     def seconds(self) -> float:
-        """The time of iterations and of waiting for them."""
+        """The time of iterations and of waiting for their data."""
         return self.data + self.step
 
     def add(self, name: str, number: Any) -> None:
-        """Count something; what lies on a device stays there."""
+        """Add to a count; tensors stay on their device."""
         self.counts[name] = self.counts.get(name, 0) + number
 
     def reset(self) -> None:
-        """Begin anew; the mark stays."""
+        """Begin a new interval; the mark stays."""
         self.data, self.step, self.iterations, self.counts = 0.0, 0.0, 0, {}

@@ -9,11 +9,8 @@ import torch
 from torch import Tensor
 from torch.linalg import vector_norm
 
-from ...engine.engine import Engine
-from ...engine.events import EventEnum, Events, Stage, Trigger
-from ...engine.state import State
-from ..common import AT_EACH_ROW
-from ..common.objects import module_of
+from ...engine import Engine, EventEnum, Events, Stage, State, Trigger
+from ..common import AT_EACH_ROW, module_of
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,12 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ...engine.engine import Engine
-from ...engine.events import EventEnum, Events, Stage, Trigger
-from ...engine.means import Means, Weight, Window, mean_over_ranks, weight_of
-from ...engine.state import State
-from ..common import AT_EACH_ROW
-from ..common.comparison import check_monitor
+from ...engine import (
+    Engine,
+    EventEnum,
+    Events,
+    LastValues,
+    Means,
+    Stage,
+    State,
+    Trigger,
+    Weight,
+    mean_over_ranks,
+    weight_of,
+)
+from ..common import AT_EACH_ROW, check_monitor
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +122,7 @@ class Average:
 
     def _begin(self) -> RunningMean:
         if self.over is not None:
-            return RunningMean(Window(self.over, skip_nan=self.skip_nan))
+            return RunningMean(LastValues(self.over, skip_nan=self.skip_nan))
         return RunningMean(Means(self.decay or 1.0, skip_nan=self.skip_nan))
 
 
@@ -122,5 +130,5 @@ class Average:
 class RunningMean:
     """The mean of the values so far, and which write of the metric was the last of them."""
 
-    sums: Means | Window
+    sums: Means | LastValues
     looked_at: int = 0

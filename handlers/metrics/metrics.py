@@ -7,10 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ...engine.engine import Engine
-from ...engine.events import Events, Stage
-from ...engine.means import Weight, weight_of
-from ...engine.state import State
+from ...engine import Engine, Events, Stage, State, Weight, weight_of
 from .running import RunningMetrics
 
 METHODS = ("reset", "update", "compute")

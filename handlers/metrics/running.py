@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.nn import Module, ModuleDict
 
-from ...engine.means import Means, Number, flat, mean_over_ranks
+from ...engine import Means, Number, flat, mean_over_ranks
 
 
 @dataclass

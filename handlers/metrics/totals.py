@@ -8,10 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ...engine import ranks
-from ...engine.engine import Engine
-from ...engine.events import EventEnum, Events, Stage, Trigger
-from ...engine.state import State
+from ...engine import Engine, EventEnum, Events, Stage, State, Trigger, ranks
 from ..common import AT_EACH_ROW
 
 

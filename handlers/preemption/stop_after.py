@@ -1,4 +1,4 @@
-"""A stop in time, for jobs with a limit."""
+"""A stop before a job's time limit."""
 
 from __future__ import annotations
 
@@ -7,26 +7,23 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ...engine.engine import Engine
-from ...engine.events import Events
-from ...engine.moments import Firing
-from ...engine.state import State
+from ...engine import Engine, Events, Firing, State
 
 
 @dataclass(frozen=True, eq=False)
 class StopAfter:
-    """Save and stop when so much time has passed, so that the script goes on when started again.
+    """Save and stop after a time, so that the script goes on when it is started again.
 
-    Time is wall-clock time since this `run` was called: it begins anew when a run is resumed, for
-    it is a job that has a limit. Leave room in it for what comes before the run, for the iteration
-    or evaluation in progress, and for the save. Rank 0's clock decides for all ranks.
+    Time is wall-clock time since this `run` was called. It begins anew when a run is resumed, since
+    the limit is the job's. Choose less than the job's limit: the time before the run, the iteration
+    or evaluation in progress and the save come on top. Rank 0's clock decides for all ranks.
 
     Args:
         seconds: After this time `state.interrupt` is called, and `run` returns; `math.inf` for no
             limit.
 
     Raises:
-        ValueError: It is not positive.
+        ValueError: `seconds` is not positive.
 
     >>> StopAfter(seconds=3600 * 11.5)  # in a job of 12 hours
     StopAfter(seconds=41400.0)
@@ -35,12 +32,12 @@ class StopAfter:
     seconds: float
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be meant."""
+        """Check the time."""
         if not self.seconds > 0:
             raise ValueError(f"StopAfter(seconds={self.seconds!r}): needs a time greater than 0")
 
     def attach(self, engine: Engine[Any, Any]) -> None:
-        """Look after each iteration whether it is time to look at the clock."""
+        """Look after each iteration."""
         if self.seconds < math.inf:
             engine.on(Events.ITERATION_COMPLETED)(self.look)
 

@@ -12,10 +12,7 @@ from threading import current_thread, main_thread
 from types import FrameType
 from typing import Any
 
-from ...engine import ranks
-from ...engine.engine import Engine
-from ...engine.events import Events, Stage
-from ...engine.state import State
+from ...engine import Engine, Events, Stage, State, ranks
 from .watchdog import Watchdog, kill_children
 
 logger = logging.getLogger("camshaft")
@@ -30,33 +27,32 @@ AGREE = (Events.ITERATION_COMPLETED, Events.EPOCH_COMPLETED, Events.COMPLETED)
 class StopOnSignal:
     """Save and stop when a signal asks the process to end, then exit with 128 + the signal.
 
-    The step in progress is finished, an evaluation too, and then `state.interrupt` is carried out:
-    one checkpoint of a whole step, if there is a `Checkpoint`, and no more than that. The script
-    goes on from there when it is started again. Exit codes are 143 for SIGTERM, 130 for SIGINT,
-    138 for SIGUSR1 on Linux; also if the signal comes when the run is as good as over. If the run
-    fails, its error comes out instead.
+    The step or evaluation in progress is finished. Then the run is interrupted: if there is a
+    `Checkpoint`, it saves one whole step, and the script goes on from there when it is started
+    again. Exit codes are 143 for SIGTERM, 130 for SIGINT, and 138 for SIGUSR1 on Linux, also if
+    the signal comes at the very end of the run. If the run fails, its error is raised instead.
 
-    A line on stderr tells of the first signal. A second one is left to what was there before this
-    handler: by default it ends the process at once. Functions that were installed before are
-    called at the first one too; Python's own for Ctrl-C, which raises KeyboardInterrupt, is not.
-    All are put back at the end of the run.
+    The first signal is announced by a line on stderr. A second signal goes to the signal handler
+    that was installed before: by default it ends the process at once. A function that was installed
+    before is called at the first signal too, except Python's own for Ctrl-C, which raises
+    KeyboardInterrupt. At the end of the run the signal handlers from before are installed again.
 
     Several ranks ask each other after each iteration, and stop together if one got a signal.
 
     Args:
-        signals: The signals; SIGTERM, SIGINT and SIGUSR1 if none is named.
-        deadline: So many seconds after the first signal the process ends with the same exit code,
-            whatever it is doing. The checkpoint before is as it was.
-        exit: False to let `run` return, with `state.stop_reason` "SIGTERM", say.
+        signals: The signals; by default SIGTERM, SIGINT and SIGUSR1.
+        deadline: Seconds after the first signal at which the process ends in any case, with the
+            same exit code. Checkpoints that were complete stay so.
+        exit: False to let `run` return, with a `state.stop_reason` such as "SIGTERM".
 
     Raises:
-        TypeError: What is given is no signal.
-        ValueError: It is one that cannot be caught, or the deadline is not positive.
+        TypeError: One of `signals` is not a signal.
+        ValueError: One of `signals` cannot be caught, or the deadline is not positive.
 
     >>> StopOnSignal(signal.SIGKILL)
     Traceback (most recent call last):
     ...
-    ValueError: StopOnSignal(SIGKILL): no process can catch this one; SIGTERM, say, it can
+    ValueError: StopOnSignal(SIGKILL): no process can catch this signal; choose SIGTERM, say
     """
 
     signals: tuple[signal.Signals, ...]
@@ -69,13 +65,13 @@ class StopOnSignal:
         for each in signals:
             if not isinstance(each, signal.Signals):
                 raise TypeError(
-                    f"StopOnSignal got {each!r} for a signal; it needs some such as "
-                    "signal.SIGTERM, and all else by keyword: StopOnSignal(deadline=30)"
+                    f"StopOnSignal got {each!r} for a signal; it needs signals such as "
+                    "signal.SIGTERM, and everything else by keyword: StopOnSignal(deadline=30)"
                 )
             if each.name in ("SIGKILL", "SIGSTOP"):
                 raise ValueError(
-                    f"StopOnSignal({each.name}): no process can catch this one; SIGTERM, say, "
-                    "it can"
+                    f"StopOnSignal({each.name}): no process can catch this signal; choose "
+                    "SIGTERM, say"
                 )
         if deadline is not None and not deadline > 0:
             raise ValueError(f"StopOnSignal(deadline={deadline!r}): needs seconds greater than 0")
@@ -86,13 +82,14 @@ class StopOnSignal:
     def attach(self, engine: Engine[Any, Any]) -> None:
         """Install signal handlers when the run starts, and put the old ones back at its end."""
         engine.on(Events.STARTED, stage=Stage.MEASURE)(self.open)
-        engine.on(Events.CLOSED, stage=Stage.REPORT)(self.close)  # when all is on the disk
+        # REPORT of CLOSED comes after the last save is on the disk.
+        engine.on(Events.CLOSED, stage=Stage.REPORT)(self.close)
 
     def open(self, state: State[Any, Any]) -> None:
         """Install the signal handlers.
 
         Raises:
-            RuntimeError: This is not the main thread, the only one that can.
+            RuntimeError: This is not the main thread.
         """
         if current_thread() is not main_thread():
             raise RuntimeError(
@@ -101,7 +98,7 @@ class StopOnSignal:
                 "state.interrupt(reason) to stop"
             )
         state.recall(self, partial(Watch, state), saved=False).open(self.signals, self.deadline)
-        if ranks.world_size() > 1:  # alone, there is nobody to ask
+        if ranks.world_size() > 1:
             for event in AGREE:
                 state.engine.signal(event).connect(self.agree, sender=state)
 
@@ -117,7 +114,7 @@ class StopOnSignal:
         """Put the old signal handlers back, and exit if there was a signal.
 
         Raises:
-            SystemExit: There was one.
+            SystemExit: The process got a signal.
         """
         watch = state.recall(self, partial(Watch, state), saved=False)
         watch.close()
@@ -126,7 +123,7 @@ class StopOnSignal:
         if (number := watch.received or watch.agreed) is None:
             return
         name = signal.Signals(number).name
-        # After the last commit point there is nothing new to save, hence nothing to warn of.
+        # After the last commit point nothing is left to save: drop the request, and its warning.
         state.control.saves[:] = [save for save in state.control.saves if save != (name, None)]
         if self.exit and state.error is None and state.parent is None:
             logger.info("exits with %d, as %s asked it to", 128 + number, name)
@@ -134,22 +131,22 @@ class StopOnSignal:
 
 
 class Watch:
-    """The signal handler of one run."""
+    """The signal handler of one run, installed by `open`."""
 
     def __init__(self, state: State[Any, Any]) -> None:
-        """Get ready; `open` installs it."""
+        """Prepare for the signals of the run of `state`."""
         self.state = state
         self.received: int | None = None
         """The first signal that this process got."""
         self.agreed: int | None = None
-        """The one that all ranks stop for."""
+        """The signal for which all ranks stop."""
         self._before: dict[int, Any] = {}
         self._process = os.getpid()
         self._alone = ranks.world_size() == 1
         self._watchdog: Watchdog | None = None
 
     def open(self, signals: tuple[signal.Signals, ...], deadline: float | None) -> None:
-        """Install it in the place of what is there."""
+        """Replace the signal handlers of the process."""
         if deadline is not None:
             self._watchdog = Watchdog(signals, deadline)
         self._before = {number: signal.getsignal(number) for number in signals}
@@ -157,7 +154,7 @@ class Watch:
             signal.signal(number, self)
 
     def close(self) -> None:
-        """Put back what was there."""
+        """Install the signal handlers from before again."""
         for number, before in self._before.items():
             signal.signal(number, signal.SIG_DFL if before is None else before)
         self._before.clear()
@@ -165,15 +162,15 @@ class Watch:
             self._watchdog.close()
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        """Ask for a save and a stop; no more, since anything may be half done just now."""
+        """Ask for a stop; any code may be interrupted here, so nothing else is safe."""
         forked = os.getpid() != self._process
         if forked or self.received is not None:
             self._give_way(number, forked)
             return
         self.received = number
         name = signal.Signals(number).name
-        with suppress(OSError):  # not by print or logging, which may be in the middle of a line
-            os.write(2, f"{name}: stops after this step; a second one ends it now\n".encode())
+        with suppress(OSError):  # print and logging may be in the middle of a line
+            os.write(2, f"{name}: stops after this step; a second signal ends it now\n".encode())
         if self._alone:
             self.state.interrupt(name)
         before = self._before[number]

@@ -1,4 +1,4 @@
-"""A deadline for this process, kept whatever its main thread does."""
+"""A deadline for this process, even if its main thread hangs."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from typing import NoReturn
 
 
 class Watchdog:
-    """Ends the process so many seconds after a signal, whatever the main thread does.
+    """Ends the process `deadline` seconds after a signal, even if the main thread hangs.
 
-    It hears of signals by a socket that the system's handler writes to. Python's has to wait until
-    the main thread comes back from C, and a collective of ranks may never do.
+    The operating system's signal handler writes to a socket that a thread reads. Python's own
+    signal handlers run only when the main thread returns from C, and a collective may never return.
     """
 
     def __init__(self, signals: tuple[signal.Signals, ...], deadline: float) -> None:
@@ -33,7 +33,7 @@ class Watchdog:
         self._thread.start()
 
     def close(self) -> None:
-        """Watch no longer."""
+        """Stop watching."""
         signal.set_wakeup_fd(self._before)
         self._sink.send(b"\0")  # no signal has this number
         self._thread.join()
@@ -50,7 +50,7 @@ class Watchdog:
                 self._end(first)
             if number == 0:
                 return
-            if self._before != -1:  # somebody else wants to know as well, such as asyncio
+            if self._before != -1:  # another library, such as asyncio, listens too
                 with suppress(OSError):
                     os.write(self._before, bytes([number]))
             if not first and number in self._signals:
@@ -73,6 +73,6 @@ def kill_children() -> None:
 
 @cache
 def _mute_children() -> None:
-    # Those that are forked would write their own signals to the socket of their parent.
+    # Forked processes would write their own signals to the socket of their parent.
     mute: Callable[[], object] = partial(signal.set_wakeup_fd, -1)
     os.register_at_fork(after_in_child=mute)

@@ -1,4 +1,4 @@
-"""Schedules: the handler that steps them, and the pieces that they are made of."""
+"""Schedules of learning rates: the handler that steps them, and the pieces to build them of."""
 
 from ...engine.late import late
 

@@ -1,4 +1,4 @@
-"""How long a run is going to be: what schedules over a whole run have to know."""
+"""The length of a run, for schedules that span the whole run."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ from typing import Any
 
 from torch.optim import Optimizer
 
-from ...engine.events import Events
-from ...engine.state import State
-from ...engine.update.update import Update
+from ...engine import Events, State
+from ...engine.update import Update
 
 
 @dataclass(frozen=True)
 class Horizon:
-    """The totals of a run, counted from its beginning: what its limits and its data come to.
+    """The totals of a run, counted from its beginning: by its limits and the length of its data.
 
-    A window of `accumulate` batches makes a step, and so does the short last window of an epoch;
-    ranks do not multiply anything. A step that is skipped, as after a float16 overflow, was to be
-    one and is counted here.
+    A window of `accumulate` batches makes a step, and so does the short last window of an epoch.
+    The number of ranks has no effect. Steps that will be skipped, as after a float16 overflow, are
+    counted.
 
     >>> Horizon(max_epochs=3, epoch_length=5, accumulate=2).steps
     9
@@ -30,16 +29,16 @@ class Horizon:
     max_iterations: int | None = None
     max_steps: int | None = None
     epoch_length: int | None = None
-    """Batches of an epoch, if that is known."""
+    """Batches of an epoch; None if unknown."""
     accumulate: int | None = 1
-    """Batches of a step, if that is known."""
+    """Batches of a step; None if unknown."""
 
     @property
     def steps(self) -> int:
         """The optimizer steps of the run.
 
         Raises:
-            ValueError: They cannot be known; the message says what to pass.
+            ValueError: The number is unknown; the message says what to pass.
         """
         limits = (self.max_iterations, self._batches_of_epochs())
         counts = [self._steps_in(batches) for batches in limits if batches is not None]
@@ -50,10 +49,10 @@ class Horizon:
 
     @property
     def epochs(self) -> int:
-        """The epochs of the run; one that a limit ends early counts.
+        """The epochs of the run, including one that a limit ends early.
 
         Raises:
-            ValueError: They cannot be known; the message says what to pass.
+            ValueError: The number is unknown; the message says what to pass.
         """
         if self.max_iterations is None and self.max_steps is None and self.max_epochs is not None:
             return self.max_epochs
@@ -65,7 +64,7 @@ class Horizon:
         """The optimizer steps of an epoch.
 
         Raises:
-            ValueError: They cannot be known; the message says what to pass.
+            ValueError: The number is unknown; the message says what to pass.
         """
         if self.epoch_length is None:
             raise self._unknown("the steps of an epoch")
@@ -88,7 +87,7 @@ class Horizon:
         return self.max_epochs * self.epoch_length
 
     def _steps_in(self, batches: int) -> int:
-        """The steps of so many batches, in epochs each of which closes its last window."""
+        """The steps of `batches` batches, where each epoch closes its last window."""
         if self.accumulate is None:
             raise ValueError(
                 "how many batches make a step of this optimizer is not known: tell the engine of "
@@ -111,10 +110,10 @@ class Horizon:
 
 
 def horizon_of(state: State[Any, Any], optimizer: Optimizer) -> Horizon:
-    """The totals of this run in steps of this optimizer, as far as they are known when it starts.
+    """The totals of a run in steps of `optimizer`, as far as they are known when it starts.
 
-    `max_steps` counts the steps of the optimizer whose `Update` announces `STEP_COMPLETED`; the
-    others do their steps in as many batches.
+    `max_steps` counts the steps of the optimizer whose `Update` announces `STEP_COMPLETED`. For
+    another optimizer it is converted into batches.
     """
     updates = [each for each in state.engine.handlers.values() if isinstance(each, Update)]
     own = next((each for each in updates if each.optimizer is optimizer), None)

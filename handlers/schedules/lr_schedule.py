@@ -10,14 +10,11 @@ from typing import Any
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from ...engine.engine import Engine
-from ...engine.events import EventEnum, Events, Stage, Trigger
-from ...engine.state import State
-from ..common.comparison import Monitored
-from ..common.schedulers import advance, read
+from ...engine import Engine, EventEnum, Events, Stage, State, Trigger
+from ..common import Monitored, advance, read
+from .build import Given, Make, as_scheduler, build, check, look_ahead, optimizer_of, reset
 from .by_updates import ByUpdates
 from .horizon import Horizon
-from .making import Made, Make, check, look_ahead, make, optimizer_of, ready, restore
 from .scheduled import Scheduled
 
 logger = logging.getLogger("camshaft")
@@ -38,32 +35,32 @@ class LRSchedule:
     with several parameter groups it is one metric each, `"lr/0"`, `"lr/1"`, ..., or by the
     groups' `"name"`. A step that was skipped, as after a float16 overflow, moves no schedule.
 
-    What depends on how long the run is, is made when the run starts: a schedule of pieces, such as
-    `warmup(500).then(cosine(final=0.1))`, or what a function makes of the optimizer and the
+    A schedule that depends on the length of the run is built when the run starts: a schedule of
+    pieces, such as `warmup(500).then(cosine(final=0.1))`, or a function of the optimizer and the
     `Horizon` of the run, such as
     `lambda optimizer, horizon: OneCycleLR(optimizer, 0.1, total_steps=horizon.steps)`.
 
     Args:
-        scheduler: Any torch scheduler; one like timm's, with `step_update`, which is told of each
-            update, and by `step` of each epoch; a schedule of pieces, or one for each group; or a
-            function that makes one of these. It is saved with the run, as `engine.objects[name]`.
-        when: `STEP_COMPLETED` by default; `EPOCH_COMPLETED` for a schedule by epochs, which is
-            the default where there is a `monitor`.
+        scheduler: Any torch scheduler; a scheduler like timm's, whose `step_update` is called after
+            each update and whose `step` is called after each epoch; a schedule of pieces, or one
+            for each group; or a function that makes one of these. It is saved with the run, as
+            `engine.objects[name]`.
+        when: When to step: `STEP_COMPLETED` by default, with a `monitor` `EPOCH_COMPLETED`.
         monitor: The metric that `ReduceLROnPlateau` looks at, such as `"val/loss"`.
-        name: Tells several schedules apart; `"scheduler"` by default, or for another field
-            `"<field>_scheduler"`. With a name of one's own the metric is `"lr/<name>"`.
+        name: The schedule's name in `engine.objects`; `"scheduler"` by default, or for another
+            field `"<field>_scheduler"`. With any other name the metric is `"lr/<name>"`.
         field: What pieces move: `"lr"`, `"weight_decay"`, `"momentum"`, `"betas.0"`.
-        optimizer: Whose groups are moved by what is made when the run starts;
+        optimizer: The optimizer of a schedule that is built when the run starts;
             `engine.objects["optimizer"]` by default.
-        allow_stale: True to let `ReduceLROnPlateau` look more often than is measured, as in
-            `EarlyStopping`.
+        allow_stale: True to let `ReduceLROnPlateau` look more often than the metric is measured, as
+            in `EarlyStopping`.
 
     Raises:
-        TypeError: It is nothing that can be stepped.
+        TypeError: `scheduler` cannot be stepped.
         ValueError: `ReduceLROnPlateau` has no `monitor`, or another scheduler has one.
     """
 
-    scheduler: Made | Make
+    scheduler: Given | Make
     when: EventEnum | Trigger | None = None
     monitor: str | None = None
     name: str = ""
@@ -71,18 +68,18 @@ class LRSchedule:
     optimizer: Optimizer | None = None
     allow_stale: bool = False
     metric: str = field_of(init=False)
-    """What the rates are called as metrics."""
+    """The metric of the rates."""
     _ready: LRScheduler | None = field_of(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Refuse what is no scheduler, a plateau without a metric, and a metric without one."""
+        """Check the scheduler, and complete the names."""
         usual = "scheduler" if self.field == "lr" else f"{self.field}_scheduler"
         has_own_name = self.name not in ("", usual)
         object.__setattr__(
             self, "metric", f"{self.field}/{self.name}" if has_own_name else self.field
         )
         object.__setattr__(self, "name", self.name or usual)
-        object.__setattr__(self, "_ready", ready(self.scheduler))
+        object.__setattr__(self, "_ready", as_scheduler(self.scheduler))
         if self._ready is not None:
             check(self._ready, self.monitor, self.field)
 
@@ -90,7 +87,7 @@ class LRSchedule:
         """Step by the trigger; save the scheduler with the run.
 
         Raises:
-            ValueError: It is of an optimizer that the engine does not know, or its name is taken.
+            ValueError: The engine does not know the optimizer, or the schedule's name is taken.
         """
         others = (each for each in engine.handlers.values() if each is not self)
         taken = [each.name for each in others if isinstance(each, LRSchedule)]
@@ -102,7 +99,7 @@ class LRSchedule:
         if self._ready is not None:
             _check_whose(self._ready, engine)
             engine.objects[self.name] = self._ready
-        else:  # before a checkpoint is loaded into it
+        else:  # build it before a checkpoint is loaded into it
             engine.on(Events.LOADING, stage=Stage.MEASURE)(self.begin)
         engine.on(Events.STARTED, stage=Stage.MEASURE)(self.note)
         engine.on(self._trigger)(self.step)
@@ -110,10 +107,10 @@ class LRSchedule:
             engine.on(Events.EPOCH_COMPLETED)(self.end_epoch)
 
     def begin(self, state: State[Any, Any]) -> None:
-        """Make the schedule of this run, or see whether that of a run carried on still fits.
+        """Build the schedule of this run, or check that the schedule of a continued run still fits.
 
         Raises:
-            ValueError: What it needs to know of the run cannot be known.
+            ValueError: The schedule depends on a length of the run that is not known.
         """
         optimizer = optimizer_of(state, self.optimizer)
         horizon = look_ahead(state, optimizer, self._trigger)
@@ -121,21 +118,21 @@ class LRSchedule:
         if state.iteration > 0 or state.control.position is not None:
             self._carry_on(state, before, horizon)
             return
-        if before is not None:  # of another run of this engine
-            restore(optimizer, self.field)
+        if before is not None:  # from another run of this engine
+            reset(optimizer, self.field)
         state.engine.objects[self.name] = self._make(optimizer, horizon)
 
     def note(self, state: State[Any, Any]) -> None:
-        """Remember for how long a run the schedule is, and that of one resumed steps were made."""
+        """Save the horizon that the schedule was built for."""
         scheduler = self._of(state)
-        if state.iteration > 0:  # torch looks for them in this process, and would warn
+        if state.iteration > 0:  # torch looks for steps in this process only, and would warn
             scheduler.optimizer._opt_called = True  # type: ignore[attr-defined]
         if self._ready is None:
             horizon = look_ahead(state, scheduler.optimizer, self._trigger)
             state.recall(self, Noted).horizon = asdict(horizon)
 
     def step(self, state: State[Any, Any]) -> None:
-        """Keep the rate that was used, then step the scheduler."""
+        """Write the rate that was used, then step the scheduler."""
         scheduler = self._of(state)
         groups = scheduler.optimizer.param_groups
         if len(groups) == 1:
@@ -153,7 +150,7 @@ class LRSchedule:
             scheduler.step(value)
 
     def end_epoch(self, state: State[Any, Any]) -> None:
-        """Tell a scheduler like timm's that an epoch is over."""
+        """Step a scheduler like timm's at the end of an epoch."""
         scheduler = self._of(state)
         if isinstance(scheduler, ByUpdates):
             scheduler.step_epoch(state.epoch, self._look(state))
@@ -172,29 +169,29 @@ class LRSchedule:
         return scheduler
 
     def _make(self, optimizer: Optimizer, horizon: Horizon) -> LRScheduler:
-        made = make(self.scheduler, optimizer, horizon, self._trigger, self.field)
+        made = build(self.scheduler, optimizer, horizon, self._trigger, self.field)
         check(made, self.monitor, self.field)
         return made
 
     def _carry_on(
         self, state: State[Any, Any], before: LRScheduler | None, horizon: Horizon
     ) -> None:
-        """Leave the schedule of a run carried on as it is, unless the run has another length."""
+        """Keep the schedule of a continued run, or rebuild it if the run has another length."""
         if before is None:
             raise RuntimeError(
-                f"this engine has no schedule {self.name!r} to carry the run on with, since it is "
-                "made when a run starts; carry the state on with the engine that ran it, or resume "
-                "from a checkpoint"
+                f"this engine has no schedule {self.name!r} for a run that is carried on, since it "
+                "is built when a run starts; carry the state on with the engine that ran it, or "
+                "resume from a checkpoint"
             )
         if not (changed := _changes(state.recall(self, Noted).horizon, asdict(horizon))):
             return
-        restore(before.optimizer, self.field)
+        reset(before.optimizer, self.field)
         made = state.engine.objects[self.name] = self._make(before.optimizer, horizon)
         advance(made, before.state_dict())
         logger.warning("the schedule %r is now that of a run with %s", self.name, changed)
 
     def _look(self, state: State[Any, Any]) -> float | None:
-        """The metric, unless it was not written since the last look."""
+        """The metric; None if it was not written since the last look."""
         if self.monitor is None:
             return None
         monitored = state.recall(self, Monitored)
@@ -203,13 +200,13 @@ class LRSchedule:
 
 @dataclass
 class Noted:
-    """For how long a run a schedule was made."""
+    """The horizon that a schedule was built for."""
 
     horizon: dict[str, int | None] = field_of(default_factory=dict)
 
 
 def _check_whose(scheduler: LRScheduler, engine: Engine[Any, Any]) -> None:
-    """Refuse a scheduler of an optimizer that this engine does not know, where it knows one."""
+    """Refuse a scheduler of an optimizer that is not the engine's, if the engine has one."""
     known = [each for each in engine.objects.values() if isinstance(each, Optimizer)]
     if known and all(each is not scheduler.optimizer for each in known):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""The pieces that schedules are made of: one function each, all of them pure."""
+"""The pieces that schedules are made of, one function each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numbers import Real
 from .schedule import Length, Piece, Schedule
 
 Blend = Callable[[float, float, float], float]
-"""What lies between two values, by how far one has come: from 0 to 1."""
+"""The value between two values, by progress from 0 to 1."""
 
 
 def warmup(length: Length, start: float = 0.0) -> Schedule:
@@ -21,7 +21,7 @@ def warmup(length: Length, start: float = 0.0) -> Schedule:
 
 
 def hold(length: Length = None) -> Schedule:
-    """Stay at the value at which the piece before has ended; as the last piece, a cool-down."""
+    """Stay at the end value of the piece before; as the last piece, a cool-down."""
 
     def value(begin: float, done: int, length: int | None) -> float:
         return begin
@@ -43,7 +43,7 @@ def cosine(final: float = 0.0, length: Length = None, start: float | None = None
 
 
 def polynomial(power: float, final: float = 0.0, length: Length = None) -> Schedule:
-    """Go to `final` by a power of what is left: f + (b - f) (1 - t)^power."""
+    """Go to `final` by a power of the remaining progress: f + (b - f) (1 - t)^power."""
     if not power > 0:
         raise ValueError(f"polynomial(power={power!r}): needs a number above 0")
     text = _text("polynomial", power, final=(final, 0.0), length=(length, None))
@@ -79,7 +79,7 @@ def inverse(final: float, length: Length = None) -> Schedule:
 def curve(function: Callable[[float], float], length: Length = None) -> Schedule:
     """Multiply by a function of progress, which goes from 0 to 1 over the piece.
 
-    A checkpoint knows the function by its name alone.
+    A checkpoint compares the function by its name only.
     """
 
     def value(begin: float, done: int, length: int | None) -> float:
@@ -188,7 +188,7 @@ def _between(
     """A piece that begins and ends with exactly these values.
 
     Raises:
-        TypeError: The final value is no number.
+        TypeError: The final value is not a number.
     """
     if not isinstance(final, Real):
         raise TypeError(
@@ -224,7 +224,7 @@ def _of(name: str, final: float, length: Length, start: float | None = None) -> 
 
 
 def _text(name: str, *first: object, **others: tuple[object, object]) -> str:
-    """A call as one writes it, without what is as by default."""
+    """A call as one writes it, without arguments that have their default value."""
     given = [repr(each) for each in first]
     given += [f"{key}={each!r}" for key, (each, default) in others.items() if each != default]
     return f"{name}({', '.join(given)})"

@@ -1,4 +1,4 @@
-"""Schedules as values: pieces, one after the other, each from where the one before has ended."""
+"""Schedules as values: pieces in sequence, each beginning at the end value of the one before."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from itertools import pairwise
 
 Length = int | float | None
 Value = Callable[[float, int, int | None], float]
-"""The factor by what the piece began with, the steps since then, and its length."""
+"""The factor by the piece's first value, the steps since its begin, and its length."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of a schedule; two are equal that say the same."""
+    """A part of a schedule; pieces with the same text and length are equal."""
 
     text: str
     length: Length
-    """Steps, as a whole number; a fraction of the run, as a float; or what others leave: None."""
+    """Steps, as an int; a fraction of the run, as a float; None for the rest of the run."""
     value: Value = field(compare=False, repr=False)
     is_endless: bool = False
     """True if the value does not depend on the piece's length."""
 
     def __post_init__(self) -> None:
-        """Refuse what is no length."""
+        """Check the length."""
         length = self.length
         if length is None or (type(length) is int and length >= 0):
             return
@@ -39,8 +39,8 @@ class Piece:
 class Schedule:
     """A factor for each step of a run: pieces joined in sequence.
 
-    The factor multiplies what the optimizer was given, so 1 is the full learning rate. Step 0 is
-    the rate of the first step. A piece begins with the value at which the one before has ended.
+    The factor multiplies the value that the optimizer was given, so 1 is the full learning rate.
+    The factor at 0 is for the first step. A piece begins at the end value of the one before.
 
     >>> from camshaft.handlers.schedules import cosine, warmup
     >>> schedule = warmup(2).then(cosine(final=0.1))
@@ -53,7 +53,7 @@ class Schedule:
     pieces: tuple[Piece, ...]
 
     def __post_init__(self) -> None:
-        """Refuse two pieces that each take what is left."""
+        """Check that at most one piece takes the rest of the run."""
         if [piece.length for piece in self.pieces].count(None) > 1:
             raise ValueError(
                 f"{self!r}: two pieces take what is left of the run; give all but one a length"
@@ -67,14 +67,14 @@ class Schedule:
 
     @property
     def needs_total(self) -> bool:
-        """True if it depends on how long the run is."""
+        """True if the schedule depends on the length of the run."""
         *others, last = self.pieces
         if any(not isinstance(piece.length, int) for piece in others):
             return True
         return not (isinstance(last.length, int) or (last.length is None and last.is_endless))
 
     def plan(self, total: int | None = None) -> Plan:
-        """The schedule over a run of `total` steps, which is not needed if all lengths are steps.
+        """The schedule over a run of `total` steps; None is enough if all lengths are steps.
 
         Raises:
             ValueError: The pieces are longer than the run.
@@ -87,12 +87,12 @@ class Schedule:
         return Plan(self.pieces, joints, tuple(begins), total)
 
     def factors(self, total: int) -> list[float]:
-        """The factor of each step of a run of so many steps: to look at, or to plot."""
+        """The factor of each step of a run of `total` steps: to look at, or to plot."""
         plan = self.plan(total)
         return [plan(step) for step in range(total)]
 
     def _joints(self, total: int | None) -> tuple[int, ...]:
-        """The step at which each piece begins; and at which the last one ends, if it does."""
+        """The step at which each piece begins, and the end of the last one, if it has an end."""
         lengths: list[float | None] = [
             piece.length * (total or 0) if isinstance(piece.length, float) else piece.length
             for piece in self.pieces
@@ -126,17 +126,17 @@ class Plan:
 
     pieces: tuple[Piece, ...]
     joints: tuple[int, ...]
-    """The step at which each piece begins, from 0; and at which the last one ends, if it does."""
+    """The step at which each piece begins, from 0, and the end of the last one, if it has one."""
     begins: tuple[float, ...]
     """The factor at each joint."""
     total: int | None
 
     def __call__(self, step: int) -> float:
-        """The factor of the step that follows when so many have been performed."""
+        """The factor of the next step after `step` performed steps."""
         number = max(n for n in range(len(self.pieces)) if self.joints[n] <= step)
         start, end = self.joints[number], None
         if number + 1 < len(self.joints):
             end = self.joints[number + 1]
-            step = min(step, end)  # whatever comes after the end is as at the end
+            step = min(step, end)  # after its end a schedule stays at its last value
         length = None if end is None else end - start
         return self.pieces[number].value(self.begins[number], step - start, length)

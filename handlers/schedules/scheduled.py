@@ -1,4 +1,4 @@
-"""A torch scheduler that goes by a schedule, and moves any field of the parameter groups."""
+"""A torch scheduler that follows a schedule of pieces, for any field of the parameter groups."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from ..common.schedulers import read, write
+from ..common import read, write
 from .schedule import Schedule
 
 
 class Scheduled(LRScheduler):
-    """Multiplies a field of each group by the schedule's factor; saved as text and numbers.
+    """Multiplies a field of each group by a schedule's factor; its state is text and numbers.
 
     Args:
-        optimizer: Whose groups are moved.
+        optimizer: The optimizer whose groups are changed.
         schedules: One for all groups, or one for each.
-        total: How often it is going to be stepped, if the schedules depend on it.
+        total: The number of steps of the run, if the schedules depend on it.
         field: `"lr"`, `"weight_decay"`, `"momentum"`, or a place in a tuple, such as `"betas.0"`.
 
     Raises:
-        ValueError: There is neither one schedule nor one for each group, or there is no such field.
+        ValueError: The number of schedules is neither 1 nor that of the groups, or the groups
+            have no such field.
     """
 
     def __init__(
@@ -57,17 +58,17 @@ class Scheduled(LRScheduler):
         return any(self.last_epoch in plan.joints for plan in self._plans)
 
     def state_dict(self) -> dict[str, Any]:
-        """What the schedule is, and where it is."""
+        """The schedule as text, and its progress."""
         return {key: each for key, each in super().state_dict().items() if key != "_plans"}
 
     def get_lr(self) -> list[float | Tensor]:
-        """The rates that follow; as they are, if another field is moved."""
+        """The rates of the next step; unchanged if the schedule moves another field."""
         if self.field == "lr":
             return list(self._values())
         return [group["lr"] for group in self.optimizer.param_groups]
 
     def step(self, epoch: int | None = None) -> None:
-        """Go on by a step."""
+        """Go on by one step."""
         super().step(epoch)
         if self.field != "lr":
             for group, value in zip(self.optimizer.param_groups, self._values(), strict=True):

@@ -2,6 +2,7 @@
 
 import datetime
 import gc
+import warnings
 
 import ignite.distributed as idist
 import pytest
@@ -12,7 +13,6 @@ from torch.nn.functional import mse_loss
 from torch.nn.parallel import DistributedDataParallel
 
 from camshaft import Engine, Events, Update, ranks, supervised
-from camshaft.engine.supervised.split import OUT_OF_MEMORY
 from camshaft.handlers import GradNorm, NonFiniteGuard
 
 WINDOWS = [0, 1], [2, 3], [4]
@@ -33,7 +33,7 @@ class Model(torch.nn.Module):
     def forward(self, x, both=True):
         self.seen += 1
         if self.room is not None and len(x) > self.room:
-            raise OUT_OF_MEMORY("no room")
+            raise torch.OutOfMemoryError("no room")
         return self.a(x) + self.b(x) if both else self.a(x)
 
 
@@ -103,7 +103,8 @@ def supervised_sends_one_message_a_window():
         (Unsized(), "close", 0),
     ]:
         model, optimizer, sent = distributed()
-        engine = supervised(model, optimizer, mse_loss, accumulate=2, sync=sync)
+        update = Update(optimizer, model=model, accumulate=2, sync=sync)
+        engine = supervised(model, update, mse_loss)
         state = engine.add(GradNorm(check=True)).run(data, max_epochs=1)
         assert (len(sent), state.step) == (messages, 3), (sync, sent)
         check(model, mean)
@@ -124,6 +125,30 @@ def a_step_of_ones_own_does_so_with_micro_batch_and_is_right_without():
         Engine(step).run(batches(ranks.rank()), max_epochs=1)
         assert len(sent) == messages, sent
         check(model, mean)
+
+
+def an_update_that_was_not_told_of_its_model_says_so_once_where_that_is_slower():
+    for options, told in [
+        ({"accumulate": 2}, 1),
+        ({"accumulate": 2, "sync": "each"}, 0),  # asked for
+        ({"accumulate": 1}, 0),
+    ]:
+        model, optimizer, sent = distributed()
+        update = Update(optimizer, **options)
+
+        def step(state, batch, update=update, model=model):
+            update(state, mse_loss(model(batch[0]), batch[1]))
+
+        with warnings.catch_warnings(record=True) as caught:
+            Engine(step).run(batches(ranks.rank()), max_epochs=2)
+        assert len(sent) == 10, sent
+        says = [str(each.message) for each in caught if each.category is UserWarning]
+        assert len(says) == told, says
+        assert all("averages gradients 2 times a step" in each for each in says)
+    with pytest.raises(ValueError, match=r"does not know it: Update\(optimizer, model=model\)"):
+        supervised(model, update, mse_loss)
+    with pytest.raises(ValueError, match=r"sync='close'"):
+        supervised(model, Update(optimizer, model=model), mse_loss, split="auto")
 
 
 def a_layer_that_only_the_first_micro_batch_uses_is_averaged_too():
@@ -238,6 +263,7 @@ def nan_on_one_rank_is_skipped_by_both():
 CHECKS = [
     supervised_sends_one_message_a_window,
     a_step_of_ones_own_does_so_with_micro_batch_and_is_right_without,
+    an_update_that_was_not_told_of_its_model_says_so_once_where_that_is_slower,
     a_layer_that_only_the_first_micro_batch_uses_is_averaged_too,
     each_rank_may_skip_micro_batches_of_its_own_if_windows_average,
     otherwise_that_is_an_error_and_no_hang,

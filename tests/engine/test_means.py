@@ -6,8 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from camshaft.engine.means import Means, Window, flat, mean_over_ranks, samples_of, weight_of
-from camshaft.engine.supervised.factory import Output
+from camshaft.engine.means import LastValues, Means, flat, mean_over_ranks, samples_of, weight_of
+from camshaft.engine.supervised import Output
 
 PAIRS = st.lists(st.tuples(st.floats(-1e6, 1e6), st.integers(1, 1000)), min_size=1, max_size=30)
 
@@ -26,7 +26,7 @@ def test_tensors_floats_and_a_wide_window_have_the_same_mean(pairs):
     expected = math.fsum(v * w for v, w in pairs) / sum(w for _, w in pairs)
     scale = 1 + max(abs(v) for v, _ in pairs)
     for number in (float, double):
-        for sums in (Means(), Window(30)):
+        for sums in (Means(), LastValues(30)):
             assert abs(mean_of(pairs, sums, number) - expected) <= 1e-12 * scale
 
 
@@ -38,7 +38,7 @@ def test_a_weight_may_be_a_tensor_and_a_value_may_be_a_truth():
 
 
 def test_what_an_accumulation_has_saved_does_not_change_afterwards():
-    for sums in (Means(), Means(0.5), Window(3)):
+    for sums in (Means(), Means(0.5), LastValues(3)):
         sums.add("x", torch.tensor(1.0), 1)
         saved = sums.state_dict()
         before = str(saved)
@@ -47,14 +47,14 @@ def test_what_an_accumulation_has_saved_does_not_change_afterwards():
 
 
 def test_a_value_that_changes_afterwards_does_not_change_the_window():
-    window, value = Window(3), torch.tensor(1.0)
+    window, value = LastValues(3), torch.tensor(1.0)
     window.add("x", value, 1)
     value.fill_(100.0)
     assert mean_over_ranks(window.sums) == {"x": 1.0}
 
 
 def test_nothing_has_no_mean():
-    assert mean_over_ranks({}) == mean_over_ranks(Window(2).sums) == {}
+    assert mean_over_ranks({}) == mean_over_ranks(LastValues(2).sums) == {}
 
 
 def test_samples_are_those_of_the_target_or_else_of_the_prediction():

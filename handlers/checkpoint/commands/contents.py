@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ...common.table import aligned, readable_metrics, readable_size
+from ...common import aligned, readable_metrics, readable_size
 from ..directory import Finding, regular
 from ..format import (
     LARGEST_TEXT,

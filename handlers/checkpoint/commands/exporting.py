@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ...common.table import readable_size
+from ...common import readable_size
 from ..directory import checkpoints, is_checkpoint, look, saved_at
 
 

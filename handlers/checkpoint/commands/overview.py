@@ -11,7 +11,7 @@ from pathlib import Path
 from shutil import get_terminal_size
 from typing import Any
 
-from ...common.table import Cell, aligned, readable_metrics, readable_size, show
+from ...common import Cell, aligned, readable_metrics, readable_size, show
 from ..directory import LATEST, Claims, Finding, is_checkpoint, look
 from .contents import contents
 

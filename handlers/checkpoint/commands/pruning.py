@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from pathlib import Path
 
-from ...common.table import aligned, readable_size, show
+from ...common import aligned, readable_size, show
 from ..directory import Saved, drop, is_checkpoint, locked, look, verify_files
 from ..format import BrokenCheckpoint, Keep
 

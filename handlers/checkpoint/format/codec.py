@@ -9,7 +9,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ...common.media import KINDS, content
+from ...common import KINDS, content
 from .tensors import DTYPES
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from functools import reduce
 from operator import or_
 from typing import Any, Literal
 
-from ...common.comparison import Mode, mode_of
+from ...common import Mode, mode_of
 from .manifest import Manifest
 
 Clock = Literal["iterations", "steps", "epochs"]

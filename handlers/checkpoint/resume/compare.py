@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from ....engine.modules import HIDDEN
-from ...common.schedulers import given
+from ...common import given
 from ..weights import weights
 
 PROGRESS = frozenset(

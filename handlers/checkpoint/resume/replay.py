@@ -9,7 +9,7 @@ from typing import Any
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from ...common.schedulers import DRIVEN, advance, fields_of
+from ...common import DRIVEN, advance, fields_of
 from .compare import Change, is_of
 
 

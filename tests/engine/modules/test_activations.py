@@ -102,7 +102,7 @@ def test_of_nested_parts_the_outer_one_counts_and_is_told():
 
 @pytest.mark.parametrize("pattern", ["block.*", "blocks", ""])
 def test_a_pattern_that_names_nothing_is_an_error_that_lists_what_there_is(pattern):
-    with pytest.raises(ValueError, match="no part of the model is called so; there are stem, bl"):
+    with pytest.raises(ValueError, match="has such a name; the parts are stem, blocks"):
         checkpoint_activations(build(), pattern)
 
 

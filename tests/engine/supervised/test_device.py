@@ -79,7 +79,7 @@ def test_a_device_without_streams_is_refused():
         Transfer("meta")
 
 
-def weights_on(device, overlap_copies):
+def weights_on(device, place):
     torch.manual_seed(0)
     model = torch.nn.Linear(256, 256)
     data = [(torch.randn(64, 256), torch.randn(64, 256)) for _ in range(50)]
@@ -87,7 +87,7 @@ def weights_on(device, overlap_copies):
         data = [(input.pin_memory(), target.pin_memory()) for input, target in data]
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     loss_fn = torch.nn.functional.mse_loss
-    engine = supervised(model, optimizer, loss_fn, device=device, overlap_copies=overlap_copies)
+    engine = supervised(model, optimizer, loss_fn, device=place)
     engine.run(data, max_epochs=2)
     return model.weight.detach().cpu(), engine.evaluate(data).metrics["loss"].cpu()
 
@@ -102,6 +102,7 @@ def weights_on(device, overlap_copies):
     ],
 )
 def test_training_is_the_same_to_the_last_bit_with_overlapping_copies(device):
-    (weight, loss), (expected, expected_loss) = weights_on(device, True), weights_on(device, False)
+    weight, loss = weights_on(device, Transfer(device))
+    expected, expected_loss = weights_on(device, device)
     assert torch.equal(weight, expected)
     assert torch.equal(loss, expected_loss)

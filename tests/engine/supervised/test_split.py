@@ -5,7 +5,6 @@ import torch
 from torch.nn.functional import mse_loss
 
 from camshaft import Events, supervised
-from camshaft.engine.supervised.split import OUT_OF_MEMORY, parts, samples_of
 from camshaft.handlers import Checkpoint
 
 
@@ -25,14 +24,14 @@ class Small(torch.nn.Module):
             self.norm(x)  # and its running means have moved
         if self.room is not None and len(x) > self.room:
             torch.rand(1)
-            raise OUT_OF_MEMORY(f"no room for {len(x)} samples")
+            raise torch.OutOfMemoryError(f"no room for {len(x)} samples")
         y = self.layer(torch.nn.functional.dropout(self.norm(x), 0.25, self.training))
         if y.requires_grad and self.room_backward is not None and len(x) > self.room_backward:
             y.register_hook(self.refuse)
         return y
 
     def refuse(self, gradient):
-        raise OUT_OF_MEMORY("no room on the way back")
+        raise torch.OutOfMemoryError("no room on the way back")
 
 
 def build(model=None, **arguments):
@@ -117,7 +116,7 @@ def test_gradients_of_parts_that_did_fit_are_not_counted_twice(accumulate):
         def forward(self, x):
             self.seen.append(len(x))
             if self.room is not None and len(x) > self.room:
-                raise OUT_OF_MEMORY("no room")
+                raise torch.OutOfMemoryError("no room")
             return self.layer(torch.nn.functional.dropout(x, 0.25, self.training))
 
     ours, told = Row(room=2), Row()
@@ -133,7 +132,7 @@ def test_gradients_of_parts_that_did_fit_are_not_counted_twice(accumulate):
 
 def test_a_single_sample_that_does_not_fit_is_the_error_it_was():
     engine, _ = build(Small(room=0), split="auto")
-    with pytest.raises(OUT_OF_MEMORY, match="no room for 1 samples"):
+    with pytest.raises(torch.OutOfMemoryError, match="no room for 1 samples"):
         engine.run(batches(), max_epochs=1)
 
 
@@ -161,18 +160,29 @@ def test_an_evaluation_that_does_not_fit_is_halved_for_itself():
 
 
 def test_tensors_inside_tuples_lists_and_dicts_are_cut_and_others_are_given_whole():
+    seen = []
+
+    class Nested(torch.nn.Module):
+        def forward(self, input):
+            seen.append(input)
+            return input["x"] * weight
+
+    weight = torch.nn.Parameter(torch.ones(()))
+    optimizer = torch.optim.SGD([weight], lr=0.1)
     pair = ({"x": torch.arange(5), "scale": torch.tensor(2.0), "name": "a"}, [torch.ones(5, 2)])
-    cut = list(parts(pair, 2))
-    assert [part[0]["x"].tolist() for part in cut] == [[0], [1, 2], [3, 4]]
-    assert all(part[0]["name"] == "a" and part[0]["scale"] == 2.0 for part in cut)
-    assert [len(part[1][0]) for part in cut] == [1, 2, 2]
-    assert [more for *_, more in cut] == [True, True, False]
+    engine = supervised(Nested(), optimizer, lambda p, t: p.mean() + t[0].mean(), split=2)
+    output = engine.run([pair], max_epochs=1).output
+    assert [each["x"].tolist() for each in seen] == [[0], [1, 2], [3, 4]]
+    assert all(each["name"] == "a" and each["scale"] == 2.0 for each in seen)
+    assert output.prediction.tolist() == [0, 1, 2, 3, 4]
+    assert output.target[0].shape == (5, 2)
 
 
 @pytest.mark.parametrize("pair", [(torch.ones(3), torch.ones(2)), ("a", "b")])
 def test_a_batch_without_one_number_of_samples_is_an_error(pair):
+    engine, _ = build(split=2)
     with pytest.raises(ValueError, match="give prepare_batch="):
-        samples_of(pair)
+        engine.run([pair], max_epochs=1)
 
 
 @pytest.mark.parametrize("wrong", [0, -1, True, 2.5, "half"])

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy, mse_loss
 
-from camshaft import Engine, Events, State, supervised, unwrap
+from camshaft import Engine, Events, State, Update, supervised, unwrap
 
 
 def build(**arguments):
@@ -77,6 +77,21 @@ def test_evaluation_changes_no_weight():
 def test_accumulation_makes_a_step_of_several_batches():
     engine, _, _ = build(accumulate=4)
     assert engine.run(batches(6), max_epochs=2).step == 4
+
+
+def test_an_update_may_stand_in_the_place_of_the_optimizer():
+    (whole, expected, _), (_, model, optimizer) = build(accumulate=4), build()
+    update = Update(optimizer, model=model, accumulate=4)
+    engine = supervised(model, update, cross_entropy)
+    assert engine.handlers["Update"] is update
+    assert engine.objects["optimizer"] is optimizer
+    assert engine.run(batches(6), max_epochs=2).step == whole.run(batches(6), max_epochs=2).step
+    for ours, theirs in zip(model.parameters(), expected.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+    with pytest.raises(ValueError, match="accumulate=2 is a setting of the Update that was given"):
+        supervised(model, update, cross_entropy, accumulate=2)
+    with pytest.raises(ValueError, match="updates no parameter of this model"):
+        supervised(torch.nn.Linear(4, 3), update, cross_entropy)
 
 
 def test_the_engine_knows_what_to_save():

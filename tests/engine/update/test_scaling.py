@@ -106,15 +106,17 @@ def test_a_skipped_step_looks_at_the_device_once_and_so_does_a_performed_one():
     assert count([1.0, 1.0, INF]) == few + 2  # a look at the scale, which has become smaller
 
 
-def test_scaler_options_are_given_as_a_scaler_and_only_with_fp16():
+def test_scaler_options_are_those_of_the_scaler_of_an_update_and_only_with_fp16():
     model = torch.nn.Linear(1, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0)
-    arguments = (model, optimizer, torch.nn.functional.mse_loss)
-    engine = supervised(*arguments, precision="fp16", scaler=scaler, min_scale=0.5)
-    assert engine.objects["scaler"] is scaler
+    update = Update(optimizer, scaler=scaler, min_scale=0.5)
+    loss_fn = torch.nn.functional.mse_loss
+    assert supervised(model, update, loss_fn, precision="fp16").objects["scaler"] is scaler
     with pytest.raises(ValueError, match="a scaler is for precision='fp16'; precision is 'bf16'"):
-        supervised(*arguments, precision="bf16", scaler=scaler)
+        supervised(model, update, loss_fn, precision="bf16")
+    with pytest.raises(ValueError, match="precision='fp16' needs a gradient scaler: Update"):
+        supervised(model, Update(optimizer), loss_fn, precision="fp16")
 
 
 def test_skipped_steps_and_the_scale_are_saved_and_resumed(tmp_path):
@@ -123,9 +125,8 @@ def test_skipped_steps_and_the_scale_are_saved_and_resumed(tmp_path):
         model = torch.nn.Linear(2, 1)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         scaler = torch.amp.GradScaler("cpu", init_scale=2.0**10, growth_interval=2)
-        engine = supervised(
-            model, optimizer, torch.nn.functional.mse_loss, precision="fp16", scaler=scaler
-        )
+        update, loss_fn = Update(optimizer, scaler=scaler), torch.nn.functional.mse_loss
+        engine = supervised(model, update, loss_fn, precision="fp16")
         save = Checkpoint(directory, when=Events.ITERATION_COMPLETED(every=2), resume=True)
         state = engine.add(save).run(data, max_iterations=iterations)
         skipped = state.counts[Events.STEP_SKIPPED]

@@ -11,12 +11,13 @@ def one_weight(lr=1.0, value=0.0):
     return weight, torch.optim.SGD([weight], lr=lr)
 
 
-def run(update, losses, max_epochs=1, **limits):
-    """Run an engine whose losses are `loss(batch)`; return the gradient of each step."""
+def run(update, losses):
+    """An engine that updates by `losses(batch)`, a loss and perhaps its weight; its gradients."""
     gradients = []
 
     def process(state, batch):
-        update(state, *losses(batch))
+        loss, *weight = losses(batch)
+        update(state, loss, weight=weight[0] if weight else None)
 
     engine = Engine(process)
 
@@ -62,7 +63,7 @@ def test_a_short_last_window_is_the_mean_over_what_it_holds():
 @pytest.mark.parametrize("sized", [True, False], ids=["length known", "length unknown"])
 def test_windows_neither_drop_nor_leak_micro_batches_over_epochs(sized):
     weight, optimizer = one_weight()
-    engine, _gradients = run(Update(optimizer, accumulate=2), lambda batch: (weight * 1.0,))
+    engine, gradients = run(Update(optimizer, accumulate=2), lambda batch: (weight * 1.0,))
 
     class Data:
         def __iter__(self):
@@ -72,7 +73,7 @@ def test_windows_neither_drop_nor_leak_micro_batches_over_epochs(sized):
     state = engine.run(data, max_epochs=1)
     assert (weight.item(), state.step) == (-3.0, 3)
     engine.run(data, max_epochs=2, state=state)
-    assert (weight.item(), state.step) == (-6.0, 6)
+    assert (weight.item(), state.step, gradients) == (-6.0, 6, [1.0] * 6)
 
 
 def test_a_window_cut_by_max_iterations_is_stepped():
@@ -113,11 +114,12 @@ def test_with_weights_the_gradient_is_the_mean_over_all_targets_of_the_window():
     assert gradients == pytest.approx([window.mean().item() for window in windows], abs=1e-12)
 
 
-def test_weights_may_be_tensors():
+@pytest.mark.parametrize("shape", [(), (1,)])
+def test_weights_may_be_tensors_of_one_element(shape):
     weight, optimizer = one_weight(lr=0.0)
     engine, gradients = run(
         Update(optimizer, accumulate=2),
-        lambda batch: (weight * batch, torch.tensor(batch)),
+        lambda batch: (weight * batch, torch.full(shape, batch)),
     )
     engine.run([3, 5], max_epochs=1)
     assert gradients == [1.0]
@@ -177,22 +179,16 @@ def test_events_of_a_step_come_in_order_and_the_step_counts_when_it_is_done():
     ]
 
 
-def test_a_save_is_put_off_until_the_window_is_closed():
+def test_saves_and_stops_are_put_off_until_the_window_is_closed():
     weight, optimizer = one_weight()
     engine, _ = run(Update(optimizer, accumulate=4), lambda batch: (weight * 1.0,))
     saved = []
     engine.on(Events.ITERATION_COMPLETED(at=2))(lambda state: state.save("in the window"))
     engine.on(Events.SAVING)(lambda state: saved.append(state.iteration))
-    engine.run(range(10), max_epochs=1)
-    assert saved == [4]
-
-
-def test_a_stop_is_put_off_until_the_window_is_closed():
-    weight, optimizer = one_weight()
-    engine, _ = run(Update(optimizer, accumulate=4), lambda batch: (weight * 1.0,))
-    engine.on(Events.ITERATION_COMPLETED(at=2))(lambda state: state.stop("in the window"))
+    engine.on(Events.ITERATION_COMPLETED(at=6))(lambda state: state.stop("in the window"))
     state = engine.run(range(10), max_epochs=1)
-    assert (state.iteration, state.step, state.stop_reason) == (4, 1, "in the window")
+    assert saved == [4]
+    assert (state.iteration, state.step, state.stop_reason) == (8, 2, "in the window")
 
 
 def test_gradients_that_a_failed_run_or_another_backward_pass_left_do_not_count():
@@ -225,23 +221,13 @@ def test_each_of_two_optimizers_has_a_clock_of_its_own():
         update_critic(state, critic * 1.0)
         update(state, weight * critic.detach())
 
-    engine, calls = Engine(process), {"iterations": 0, "steps": 0, "critic": 0}
-
-    @engine.on(Events.ITERATION_COMPLETED(every=10))
-    def iterations(state):
-        calls["iterations"] += 1
-
-    @engine.on(Events.STEP_COMPLETED(every=10))
-    def steps(state):
-        calls["steps"] += 1
-
-    @engine.on(GanEvents.CRITIC_UPDATED(every=10))
-    def critic_steps(state):
-        calls["critic"] += 1
-
+    engine, calls = Engine(process), []
+    clocks = (Events.ITERATION_COMPLETED, Events.STEP_COMPLETED, GanEvents.CRITIC_UPDATED)
+    for event in clocks:
+        engine.on(event(every=10))(lambda state, event=event: calls.append(event))
     state = engine.run(range(100), max_epochs=1)
     assert (state.iteration, state.step, state.counts[GanEvents.CRITIC_UPDATED]) == (100, 100, 100)
-    assert calls == {"iterations": 10, "steps": 10, "critic": 10}
+    assert [calls.count(event) for event in clocks] == [10, 10, 10]
 
 
 def test_a_step_that_the_scaler_skips_fires_nothing_and_does_not_count():
@@ -322,13 +308,6 @@ def test_a_window_in_which_nothing_needs_gradients_is_stepped_without_any():
     assert weight.item() == 0.0
 
 
-def test_a_weight_may_be_a_tensor_of_one_element():
-    weight, optimizer = one_weight(lr=0.0)
-    engine, gradients = run(Update(optimizer), lambda batch: (weight * 8.0, torch.tensor([4])))
-    engine.run([1], max_epochs=1)
-    assert gradients == [2.0]
-
-
 def test_an_update_in_an_evaluation_is_an_error_that_names_the_remedy():
     weight, optimizer = one_weight()
     engine, _ = run(Update(optimizer), lambda batch: (weight * 1.0,))
@@ -350,7 +329,7 @@ def test_a_micro_batch_without_a_loss_takes_its_place_and_counts_for_nothing(ski
     assert gradients == [sum(values[i] for i in own) / len(own) for own in windows if own]
     assert (state.step, state.iteration) == (len(gradients), 5)
     assert state.counts[Events.STEP_SKIPPED] == 0
-    assert not state.step_under_way.windows
+    assert not state.step_under_way.is_open
 
 
 def test_a_batch_without_a_loss_makes_no_step_where_nothing_is_accumulated():
@@ -430,6 +409,16 @@ def test_an_optimizer_that_evaluates_again_gets_the_loss_of_the_window(search, a
     assert ready == list(range(state.step))  # once a step, with the first evaluation's gradients
 
 
+@pytest.mark.parametrize(
+    ("kind", "needs"),
+    [(torch.optim.SGD, False), (torch.optim.AdamW, False), (torch.optim.LBFGS, True)],
+)
+def test_an_optimizer_that_needs_a_closure_is_known_by_its_signature(kind, needs):
+    optimizer = kind([one_weight()[0]])
+    torch.optim.lr_scheduler.StepLR(optimizer, 1)  # which wraps step()
+    assert Update(optimizer).needs_closure is needs
+
+
 def test_such_an_optimizer_without_a_closure_is_an_error_that_names_the_remedy():
     weight, _ = one_weight()
     optimizer = torch.optim.LBFGS([weight])
@@ -452,13 +441,6 @@ def test_fused_and_foreach_optimizers_are_stepped_as_they_are(options):
         expected.grad = torch.tensor(gradient)
         other.step()
     assert torch.equal(weight, expected)
-
-
-def test_constant_gradients_at_the_rate_of_one_count_the_updates():
-    weight, optimizer = one_weight()
-    engine, gradients = run(Update(optimizer, accumulate=2), lambda batch: (weight * 1.0,))
-    state = engine.run(range(5), max_epochs=2)
-    assert (weight.item(), state.step, gradients) == (-6.0, 6, [1.0] * 6)
 
 
 @pytest.mark.parametrize(("offset", "saved"), [(0, [4]), (1, [20])])

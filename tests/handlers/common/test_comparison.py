@@ -3,7 +3,7 @@
 import pytest
 
 from camshaft.handlers import EarlyStopping, RestoreBest, best
-from camshaft.handlers.common.comparison import mode_of
+from camshaft.handlers.common import mode_of
 
 
 @pytest.mark.parametrize("monitor", ["val/loss", "score", "val/error", "heatmap", "precise"])

@@ -12,7 +12,7 @@ from torch.optim.lr_scheduler import (
     SequentialLR,
 )
 
-from camshaft.handlers.common.schedulers import advance, fields_of, given, read, steps_of, write
+from camshaft.handlers.common import advance, fields_of, given, read, steps_of, write
 
 KINDS = {
     "cosine": lambda o: CosineAnnealingLR(o, 20),

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from camshaft.handlers.common.table import aligned, readable_size, show
+from camshaft.handlers.common import aligned, readable_size, show
 
 ROWS = st.lists(st.tuples(st.text(max_size=5), st.integers(0, 10**7)), min_size=1)
 

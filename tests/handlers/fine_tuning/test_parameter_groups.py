@@ -73,8 +73,8 @@ def test_shared_parameters_are_in_one_group():
     ("patterns", "message"),
     [
         ({"backbon.*": {}}, "'backbon' matches no parameter; there are 'backbone.0.weight'"),
-        ({"*": {}, "head.*": {}}, "all that 'head' matches is taken by patterns before it"),
-        ({"frozen.*": {}}, "all that 'frozen' matches is frozen; .* frozen=True"),
+        ({"*": {}, "head.*": {}}, "all .* 'head' matches are taken by patterns before it"),
+        ({"frozen.*": {}}, "all .* 'frozen' matches are frozen; .* frozen=True"),
         ({"head.*": {"name": "default"}}, "two groups have one name"),
     ],
 )

@@ -5,7 +5,7 @@ import re
 import torch
 from torch.nn import Parameter
 
-from camshaft.handlers.fine_tuning.patterns import known, label, matches, norms_and_biases
+from camshaft.handlers.fine_tuning.patterns import group_name, known, matches, norms_and_biases
 
 MATRIX = Parameter(torch.zeros(2, 2))
 
@@ -21,7 +21,9 @@ def test_a_glob_a_regular_expression_and_a_function_mean_whole_names():
 
 
 def test_groups_are_called_by_what_they_are():
-    names = [label(each) for each in ("backbone.*", "*", ".*", re.compile("a+"), norms_and_biases)]
+    names = [
+        group_name(each) for each in ("backbone.*", "*", ".*", re.compile("a+"), norms_and_biases)
+    ]
     assert names == ["backbone", "*", ".*", "a+", "norms_and_biases"]
 
 

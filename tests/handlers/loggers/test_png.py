@@ -8,7 +8,7 @@ import PIL.Image
 import pytest
 import torch
 
-from camshaft.handlers.common.media import Image
+from camshaft.handlers.common import Image
 from camshaft.handlers.loggers.png import png
 
 

@@ -299,7 +299,7 @@ def test_alone_it_costs_an_iteration_nothing():
 
 
 def test_nonsense_is_refused():
-    with pytest.raises(TypeError, match=r"got 'SIGTERM' for a signal; it needs some such as"):
+    with pytest.raises(TypeError, match=r"got 'SIGTERM' for a signal; it needs signals such as"):
         StopOnSignal("SIGTERM")
     with pytest.raises(TypeError, match=r"got 30 for a signal; .* StopOnSignal\(deadline=30\)"):
         StopOnSignal(30)

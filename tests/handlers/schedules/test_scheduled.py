@@ -115,10 +115,10 @@ def test_a_tensor_rate_is_moved_in_place():
 @pytest.mark.parametrize(
     ("field", "message"),
     [
-        ("dropout", "the parameter groups have none; they have 'lr'"),
-        ("betas", "say which of it: 'betas.0'"),
-        ("betas.2", "say which of it: 'betas.0'"),
-        ("amsgrad", "needs to be a number"),
+        ("dropout", "the parameter groups only have 'lr'"),
+        ("betas", "choose one, as in 'betas.0'"),
+        ("betas.2", "choose one, as in 'betas.0'"),
+        ("amsgrad", "needs a field that is a number"),
     ],
 )
 def test_a_field_that_cannot_be_moved_is_refused(field, message):

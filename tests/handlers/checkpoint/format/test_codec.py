@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from camshaft.handlers.checkpoint.format import Encoder, decode
-from camshaft.handlers.common.media import (
+from camshaft.handlers.common import (
     KINDS,
     Embedding,
     Histogram,

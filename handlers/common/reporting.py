@@ -1,4 +1,4 @@
-"""Metrics as numbers: the one place where what reports waits for the devices."""
+"""When metrics are reported, and as which numbers: the one place that waits for devices."""
 
 from __future__ import annotations
 
@@ -10,12 +10,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...engine import Events
+
+AT_EACH_ROW = Events.ITERATION_COMPLETED(every=50) | Events.EPOCH_COMPLETED | Events.COMPLETED
+"""When loggers write a row by default."""
+
 
 def scalars(metrics: Mapping[str, Any]) -> dict[str, float]:
     """The metrics that are one number, as floats; one copy to the host for each device.
 
-    These are Python's and NumPy's numbers and tensors without dimensions; whatever else there is
-    among the metrics is left out.
+    Numbers are those of Python and NumPy, and tensors without dimensions; other metrics are left
+    out.
 
     >>> scalars({"loss": torch.tensor(0.5), "lr": 0.1, "confusion": torch.eye(2)})
     {'loss': 0.5, 'lr': 0.1}

@@ -233,7 +233,7 @@ def test_mistakes_are_told():
     with pytest.raises(ValueError, match="give this schedule another name"):
         hand_written(LRSchedule(cosine()), LRSchedule(linear()))
     state = hand_written(LRSchedule(cosine())).run([1.0], max_epochs=1)
-    with pytest.raises(RuntimeError, match="no schedule 'scheduler' to carry the run on with"):
+    with pytest.raises(RuntimeError, match="no schedule 'scheduler' for a run that is carried on"):
         hand_written(LRSchedule(cosine())).run([1.0], max_epochs=2, state=state)
 
 

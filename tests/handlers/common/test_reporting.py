@@ -6,7 +6,7 @@ import numpy
 import pytest
 import torch
 
-from camshaft.handlers.common.scalars import scalars
+from camshaft.handlers.common import scalars
 
 
 def test_python_numpy_and_tensor_numbers_become_floats_in_the_order_of_the_metrics():

@@ -1,4 +1,4 @@
-"""Schedulers made when a run starts, of what is known by then."""
+"""What LRSchedule was given, as a torch scheduler: at once, or when the run starts."""
 
 from __future__ import annotations
 
@@ -8,32 +8,30 @@ from typing import Any
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from ...engine.events import Events, Trigger
-from ...engine.signals import check_arity
-from ...engine.state import State
-from ...engine.update.update import Update
-from ..common.schedulers import write
+from ...engine import Events, State, Trigger, check_arity
+from ...engine.update import Update
+from ..common import write
 from .by_updates import ByUpdates, UpdateScheduler
 from .horizon import Horizon, horizon_of
 from .schedule import Schedule
 from .scheduled import Scheduled
 
-Made = LRScheduler | UpdateScheduler | Schedule | Sequence[Schedule]
-"""What a schedule can be, ready-made or returned by a function of optimizer and horizon."""
-Make = Callable[[Optimizer, Horizon], Made]
+Given = LRScheduler | UpdateScheduler | Schedule | Sequence[Schedule]
+"""What `LRSchedule` takes, and what a function of optimizer and horizon may return."""
+Make = Callable[[Optimizer, Horizon], Given]
 
 
-def ready(given: object, said: str = "LRSchedule got") -> LRScheduler | None:
-    """The torch scheduler that something is; None if it has to be made yet.
+def as_scheduler(given: object, said: str = "LRSchedule got") -> LRScheduler | None:
+    """The torch scheduler of a scheduler; None if it can only be built when the run starts.
 
     Raises:
-        TypeError: It is nothing that can be stepped.
+        TypeError: `given` cannot be stepped.
     """
     if isinstance(given, LRScheduler):
         return given
     if isinstance(given, UpdateScheduler) and not isinstance(given, type):
         return ByUpdates(given)
-    if pieces(given):
+    if pieces_of(given):
         return None
     if callable(given) and not isinstance(given, type):
         check_arity(given, 2, "a schedule", "the optimizer and the horizon")
@@ -45,8 +43,8 @@ def ready(given: object, said: str = "LRSchedule got") -> LRScheduler | None:
     )
 
 
-def pieces(given: object) -> list[Schedule]:
-    """The schedules of pieces that something is: one, or one for each group; none if it is none."""
+def pieces_of(given: object) -> list[Schedule]:
+    """The schedules of pieces: one, or one for each group; empty for anything else."""
     if isinstance(given, Schedule):
         return [given]
     if isinstance(given, list | tuple) and all(isinstance(each, Schedule) for each in given):
@@ -54,19 +52,19 @@ def pieces(given: object) -> list[Schedule]:
     return []
 
 
-def make(
+def build(
     given: Any, optimizer: Optimizer, horizon: Horizon, when: Trigger, field: str
 ) -> LRScheduler:
-    """Make a torch scheduler for a run that is as long as `horizon` says.
+    """Build a torch scheduler for a run that is as long as `horizon` says.
 
     Raises:
-        TypeError: The function made nothing that can be stepped.
-        ValueError: What it needs to know of the run cannot be known.
+        TypeError: The function returned something that cannot be stepped.
+        ValueError: The schedule depends on a length of the run that is not known.
     """
-    if not pieces(given):
+    if not pieces_of(given):
         given = given(optimizer, horizon)
-    if not (schedules := pieces(given)):
-        made = ready(given, "the function of LRSchedule made")
+    if not (schedules := pieces_of(given)):
+        made = as_scheduler(given, "the function of LRSchedule made")
         if made is None:
             raise TypeError(
                 f"the function of LRSchedule made {given!r}; it has to make a scheduler"
@@ -79,10 +77,11 @@ def make(
 
 
 def check(scheduler: LRScheduler, monitor: str | None, field: str) -> None:
-    """Refuse a plateau without a metric, a metric without one, a field that none moves.
+    """Check that scheduler, metric and field fit together.
 
     Raises:
-        ValueError: It is one of these.
+        ValueError: ReduceLROnPlateau has no metric, another scheduler has one, or the scheduler
+            moves another field.
     """
     is_plateau = isinstance(scheduler, ReduceLROnPlateau)
     kind = type(scheduler).__name__
@@ -100,15 +99,15 @@ def check(scheduler: LRScheduler, monitor: str | None, field: str) -> None:
 
 
 def optimizer_of(state: State[Any, Any], given: Optimizer | None) -> Optimizer:
-    """The optimizer whose groups are moved.
+    """The optimizer whose parameter groups the schedule moves.
 
     Raises:
-        RuntimeError: None is given, and the engine has none of this name.
+        RuntimeError: No optimizer is given, and the engine has no object "optimizer".
     """
     optimizer = given or state.engine.objects.get("optimizer")
     if not isinstance(optimizer, Optimizer):
         raise RuntimeError(
-            "LRSchedule does not know whose rate it is to move: the engine has no "
+            "LRSchedule does not know which optimizer's rate to move: the engine has no "
             f'objects["optimizer"], only {sorted(state.engine.objects)}; pass optimizer= to '
             "LRSchedule"
         )
@@ -132,15 +131,15 @@ def look_ahead(state: State[Any, Any], optimizer: Optimizer, when: Trigger) -> H
     return horizon_of(state, optimizer)
 
 
-def restore(optimizer: Optimizer, field: str) -> None:
-    """Put back what the groups were given, before a schedule moved them."""
+def reset(optimizer: Optimizer, field: str) -> None:
+    """Set the groups back to the values that they had before a schedule moved them."""
     for group in optimizer.param_groups:
         if f"initial_{field}" in group:
             write(group, field, group[f"initial_{field}"])
 
 
 def _units(when: Trigger, horizon: Horizon, schedules: list[Schedule]) -> int:
-    """How often a schedule of pieces is going to be stepped."""
+    """How many times the run will step a schedule of pieces."""
     clause = next(iter(when.clauses))
     if len(when.clauses) > 1 or not clause.is_always or clause.event is Events.ITERATION_COMPLETED:
         raise ValueError(
