@@ -9,9 +9,7 @@ from pathlib import Path
 
 from .handlers.checkpoint import NoCheckpointError, keep_of
 from .handlers.checkpoint.commands import export, inspect, prune, verify
-from .handlers.report.report import report
-from .handlers.report.run import NothingToReportError
-from .handlers.report.watch import watch
+from .handlers.report import NothingToReportError, report, watch
 
 CODES = """\
 exit codes:

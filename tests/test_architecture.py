@@ -21,7 +21,7 @@ ONE_FILE_KNOWS = {
     "wandb": [],  # handlers/loggers/weights_and_biases.py imports it by name, as
     "mlflow": [],  # handlers/loggers/ml_flow.py does
     "swanlab": [],  # and handlers/loggers/swan_lab.py
-    "matplotlib": [],  # and handlers/loggers/figure.py
+    "matplotlib": [],  # and handlers/loggers/images.py
     "tensorboardX": ["handlers/loggers/tensorboard.py"],  # and summaries.py, which imports by name
     "tqdm": ["handlers/progress_bar.py"],
     "psutil": ["handlers/measurements/system_use.py"],
@@ -43,38 +43,41 @@ def name_of(path):
 
 
 @cache
-def imports(path, everywhere=True):
-    """The modules that a module imports, with type-only imports and those inside functions.
+def imported(path, everywhere=True):
+    """What a module imports, type-only imports and those inside functions included.
 
-    Those of the package are paths, such as `engine/state/state.py`; others are names.
+    Pairs of a module and a name in it. Modules of the package are paths without a suffix, such as
+    `engine/state`; others are dotted names.
     """
-    package = path.relative_to(ROOT).parent
-    tree = ast.parse(path.read_text())
     found = []
+    tree = ast.parse(path.read_text())
     for node in ast.walk(tree) if everywhere else iter(tree.body):
         if isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and not node.level:
-            found.append(node.module)
+            found += [(alias.name, "") for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            base = package.joinpath(*[".."] * (node.level - 1), *(node.module or "").split("."))
-            base = (ROOT / base).resolve().relative_to(ROOT.resolve())
-            found += [file_of(base / alias.name) or file_of(base) for alias in node.names]
-    return tuple(dict.fromkeys(found))
+            module = node.module or ""
+            if node.level:
+                folder = path.parents[node.level - 1].relative_to(ROOT)
+                module = folder.joinpath(*module.split("."))
+            found += [(module, alias.name) for alias in node.names]
+    return found
 
 
 def file_of(module):
-    """The file of a module or package; None if it is a name inside one."""
+    """The file of a module or package; None for a name inside one."""
     files = (module.with_name(f"{module.name}.py"), module / "__init__.py")
-    return next((each.as_posix() for each in files if (ROOT / each).is_file()), None)
+    return next((each for each in files if (ROOT / each).is_file()), None)
 
 
 def inside(path):
-    return [Path(each) for each in imports(path) if str(each).endswith(".py")]
+    """The files of the package that a module knows."""
+    own = [(module, name) for module, name in imported(path) if isinstance(module, Path)]
+    return {file_of(module / name) or file_of(module) for module, name in own}
 
 
 def third_parties(path, everywhere=True):
-    return {name.split(".")[0] for name in imports(path, everywhere) if not name.endswith(".py")}
+    names = [module for module, _ in imported(path, everywhere) if isinstance(module, str)]
+    return {name.split(".")[0] for name in names}
 
 
 def test_in_every_folder_files_and_rooms_know_each_other_one_way():
@@ -100,14 +103,18 @@ def test_in_every_folder_files_and_rooms_know_each_other_one_way():
 
 
 def test_a_room_is_imported_by_its_name_and_not_by_its_files():
-    """A module imports files of its own folder and of those around it, and otherwise rooms."""
-    offenders = [
-        f"{name_of(path)} imports {target}"
-        for path in [ROOT / "__main__.py", *MODULES]
-        for target in inside(path)
-        if (target.name != "__init__.py") != (target.parent in path.relative_to(ROOT).parents)
-    ]
-    assert [each for each in offenders if not each.endswith("engine/late.py")] == []
+    """Files of the own folder and of those around it are imported as they are."""
+    offenders = []
+    for path in [ROOT / "__main__.py", *MODULES]:
+        around = path.relative_to(ROOT).parents
+        for module, name in imported(path):
+            if isinstance(module, str) or module == Path("engine/late"):
+                continue
+            is_room = file_of(module).name == "__init__.py"
+            is_around = (module if is_room else module.parent) in around
+            if is_room == is_around and not (is_room and file_of(module / name)):
+                offenders.append(f"{name_of(path)} imports {name} from {module}")
+    assert offenders == []
 
 
 def test_no_folder_is_crowded():

@@ -1,7 +1,7 @@
-"""What can be shown of a run besides numbers: values that are written into its metrics.
+"""Media: values besides numbers that can be written into a run's metrics, and be shown.
 
-Each value copies its data, so that a logger shows it as it was when it was made. The copies stay on
-their device, and a checkpoint holds them like other metrics.
+They copy their tensors, so a later logger still shows the moment in which they were made, and a
+checkpoint holds them like other metrics. The copies stay on their device.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Text:
     text: str
 
     def __post_init__(self) -> None:
-        """Check that it is a str."""
+        """Refuse other values than text."""
         if not isinstance(self.text, str):
             raise TypeError(f"Text({self.text!r}): needs a str")
 
@@ -41,10 +41,10 @@ class Image:
     Args:
         pixels: Of shape (height, width), (channels, height, width), or (number, channels, height,
             width) for a grid; with 1, 3 or 4 channels; uint8, or floats from 0 to 1.
-        caption: What it shows, where a logger has a place for that.
+        caption: What it shows; some loggers show it too.
 
     Raises:
-        ValueError: The shape is another one.
+        ValueError: The shape is a different one.
 
     >>> import torch
     >>> Image(torch.rand(6, 1, 8, 8)).pixels.shape
@@ -70,14 +70,14 @@ class Image:
 
 @dataclass(frozen=True, eq=False)
 class Histogram:
-    """How often values are in which range.
+    """How many values are in each range.
 
     Args:
         counts: How many values each range has.
-        edges: Where the ranges begin and end: one number more than there are counts.
+        edges: Where the ranges begin and end: one number more than counts.
 
     Raises:
-        ValueError: They do not fit together.
+        ValueError: The shapes do not fit together.
 
     >>> import torch
     >>> Histogram.of(torch.tensor([1.0, 2.0, 2.0, 5.0]), bins=2).counts
@@ -93,35 +93,35 @@ class Histogram:
         if counts.ndim != 1 or edges.shape != (len(counts) + 1,) or not len(counts):
             raise ValueError(
                 f"Histogram got counts of shape {tuple(counts.shape)} and edges of shape "
-                f"{tuple(edges.shape)}; it needs (n,) and (n + 1,). Of values it is made by "
-                "Histogram.of(values)"
+                f"{tuple(edges.shape)}; it needs (n,) and (n + 1,). Histogram.of(values) "
+                "counts values"
             )
         object.__setattr__(self, "counts", counts)
         object.__setattr__(self, "edges", edges)
 
     @classmethod
     def of(cls, values: Any, bins: int = 64) -> Self:
-        """Count the finite values of a tensor in `bins` ranges of one width, where it is.
+        """Count the finite values of a tensor in `bins` ranges of equal width, on its device.
 
-        The host does not wait for it. Of no finite value at all, everything is 0.
+        The host does not wait for the device. Without any finite value, all counts are 0.
         """
         import torch
 
         values = torch.as_tensor(values).detach().flatten()
         values = values.to(torch.promote_types(values.dtype, torch.float32))
         finite = values.isfinite()
-        padded = torch.cat([values, values.new_zeros(1)])  # of no value there is no smallest one
+        padded = torch.cat([values, values.new_zeros(1)])  # amin and amax need a value
         known = torch.cat([finite, ~finite.any()[None]])
         low = padded.masked_fill(~known, math.inf).amin()
         high = padded.masked_fill(~known, -math.inf).amax()
         width = (high - low) / bins
-        width = width.where(width > 0, 1.0)  # of one value alone
+        width = width.where(width > 0, 1.0)  # all values may be equal
         place = ((values - low) / width).nan_to_num(0, bins - 1, 0).clamp(0, bins - 1).long()
         counts = torch.zeros(bins, dtype=torch.int64, device=values.device)
         counts.scatter_add_(0, place, finite.long())
         steps = torch.arange(bins + 1, dtype=values.dtype, device=values.device)
         edges = low + steps * width
-        edges[-1] = edges[-1].maximum(high)  # which rounding may have left outside
+        edges[-1] = edges[-1].maximum(high)  # rounding may have left the last edge below
         return cls(counts, edges)
 
 
@@ -130,7 +130,7 @@ class PRCurve:
     """Precision over recall of a binary classification.
 
     Args:
-        targets: 1 or True for members of the class, 0 or False for others.
+        targets: 1 or True for a member of the class, 0 or False for others.
         scores: The predicted probability of the class, from 0 to 1, for each target.
 
     Raises:
@@ -141,7 +141,7 @@ class PRCurve:
     scores: Any
 
     def __post_init__(self) -> None:
-        """Copy both, without dimensions."""
+        """Copy both, flattened."""
         targets, scores = _copy(self.targets).flatten(), _copy(self.scores).flatten()
         if targets.shape != scores.shape:
             raise ValueError(
@@ -154,15 +154,15 @@ class PRCurve:
 
 @dataclass(frozen=True, eq=False)
 class Embedding:
-    """Points in a space of many dimensions, to look at through a projection.
+    """Points in a space of many dimensions, to be shown by a projection.
 
     Args:
         vectors: Of shape (points, dimensions).
-        labels: What each point is called; or none.
-        images: Of shape (points, channels, height, width), what each point looks like; or none.
+        labels: The name of each point; or None.
+        images: Of shape (points, channels, height, width), a picture of each point; or None.
 
     Raises:
-        ValueError: There are not as many labels or images as points.
+        ValueError: The numbers of points, labels and images differ.
     """
 
     vectors: Any
@@ -170,7 +170,7 @@ class Embedding:
     images: Any = None
 
     def __post_init__(self) -> None:
-        """Copy the tensors; labels become text."""
+        """Copy the tensors; turn labels into text."""
         vectors = _copy(self.vectors)
         images = None if self.images is None else _copy(self.images)
         labels = None if self.labels is None else [str(_plain(each)) for each in self.labels]
@@ -189,7 +189,7 @@ class Embedding:
 
 
 Medium = Text | Image | Histogram | PRCurve | Embedding
-"""What a logger may show besides numbers."""
+"""A value that a logger may show besides numbers."""
 
 KINDS: dict[str, type[Medium]] = {
     kind.__name__: kind for kind in (Text, Image, Histogram, PRCurve, Embedding)
@@ -197,18 +197,18 @@ KINDS: dict[str, type[Medium]] = {
 
 
 def content(medium: Medium) -> dict[str, Any]:
-    """The arguments of a medium, by name."""
+    """The arguments of a medium by their names."""
     return {item.name: getattr(medium, item.name) for item in fields(medium)}
 
 
 def on_host(medium: Medium) -> Medium:
-    """The same with its tensors in the host's memory."""
+    """The same medium with its tensors in the host's memory."""
     held = {name: each.cpu() for name, each in content(medium).items() if hasattr(each, "cpu")}
     return replace(medium, **held) if held else medium
 
 
 def grid(pixels: Tensor) -> Tensor:
-    """Pictures (number, channels, height, width) side by side in one, about as wide as high."""
+    """Pictures (number, channels, height, width) side by side in one, about square."""
     number, channels, height, width = pixels.shape
     columns = math.ceil(math.sqrt(number))
     rows = math.ceil(number / columns)

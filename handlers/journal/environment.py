@@ -1,4 +1,4 @@
-"""Where a run runs: versions, machine, devices, and the commit of its script."""
+"""The environment of a run: versions, machine, devices, and the commit of its script."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PACKAGES = ("camshaft", "torch", "numpy")
 
 
 def environment() -> dict[str, str]:
-    """What can be said of this process, by name; no paths and no variables of the environment.
+    """Facts about this process by name, without paths and environment variables.
 
     >>> environment()["python"] == platform.python_version()
     True
@@ -46,12 +46,12 @@ def _devices() -> str:
 
 
 def _commit() -> str:
-    """The commit that the script's folder is at; with `-dirty` if a file of it was changed."""
+    """The commit of the script's folder; with `-dirty` if a file was changed since."""
     script = getattr(sys.modules.get("__main__"), "__file__", None)
     folder = Path(script).parent if script else Path.cwd()
     command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
         told = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=5)
-    except (OSError, subprocess.SubprocessError):  # no git, or a folder that takes its time
+    except (OSError, subprocess.SubprocessError):  # no git, or a slow folder
         return ""
     return told.stdout.strip() if told.returncode == 0 else ""

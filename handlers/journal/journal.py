@@ -1,4 +1,4 @@
-"""What happened to a run and when, as lines of JSON."""
+"""What happened to a run and when, as a handler that writes it."""
 
 from __future__ import annotations
 
@@ -8,39 +8,34 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ...engine.engine import Engine
-from ...engine.events import Events, Stage
-from ...engine.moments import Firing
-from ...engine.state.state import State
+from ...engine import Engine, Events, Firing, Stage, State
 from .environment import environment
-from .lines import Lines
+from .file import JOURNAL, JournalFile
 from .plain import plain
-
-NAME = "journal.jsonl"
 
 
 @dataclass(frozen=True, eq=False)
 class Journal:
     """Note when a run starts, resumes, saves, stops and fails, with what and where it runs.
 
-    Each is a line of `journal.jsonl`: the wall-clock time, the clocks of the run, and what is to
-    say. The first line of each part of a run holds the configuration, the environment and the
-    table of handlers. A file that is there is written on, so it tells of all parts, also of those
-    that were killed: they have no last line. What cannot be written costs one warning.
+    Each event is a line of `journal.jsonl`: the wall-clock time, the clocks of the run, and the
+    details. The first line of each part of a run holds the configuration, the environment and the
+    table of handlers. An existing file gets more lines, so it tells of all parts of the run; a part
+    that was killed has no last line. A line that cannot be written costs one warning.
 
     `camshaft report` and `camshaft watch` read it.
 
     Args:
-        directory: Where the run writes, as for `Checkpoint`; it is made if there is none.
-        config: What the script was called with: a mapping, a dataclass, an
-            `argparse.Namespace`, a config of OmegaConf's. It is copied at once, as plain values,
-            which handlers find in `journal.config`. Whoever reads the journal or a report reads
-            it, so leave out what is secret.
-        interval: Seconds between the signs of life that tell the pace of a run, and until when
-            one that was killed was alive.
+        directory: Where the run writes, as for `Checkpoint`; made if there is none.
+        config: The arguments of the script: a mapping, a dataclass, an `argparse.Namespace`, or a
+            config of OmegaConf. The journal copies it at once, as plain values; handlers find the
+            copy in `journal.config`. Everybody who reads the journal or a report can read it, so
+            leave out secrets.
+        interval: Seconds between the signs of life, which tell the pace of a run, and how long a
+            run that was killed was alive.
 
     Raises:
-        TypeError: The configuration is nothing that has names.
+        TypeError: The configuration has no names for its values.
         ValueError: The interval is not positive.
 
     >>> from tempfile import mkdtemp
@@ -61,7 +56,7 @@ class Journal:
     rank: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
-        """Copy the configuration; refuse what cannot be meant."""
+        """Copy the configuration; refuse a wrong one."""
         if not self.interval > 0:
             raise ValueError(f"Journal(interval={self.interval!r}): needs seconds greater than 0")
         config = {} if self.config is None else plain(self.config)
@@ -75,15 +70,15 @@ class Journal:
     def attach(self, engine: Engine[Any, Any]) -> None:
         """Write a line at each turn of a run, and a sign of life in between."""
         engine.on(Events.STARTED, stage=Stage.REPORT)(self.open)
-        # Not by a trigger with seconds=, whose clock would be saved: a run may gain or lose its
-        # journal between two starts.
+        # A trigger with seconds= would save its clock with the run, and then a run could not gain
+        # or lose its journal between two starts.
         engine.on(Events.ITERATION_COMPLETED, stage=Stage.REPORT)(self.note_progress)
         engine.on(Events.SAVING, stage=Stage.REPORT)(self.note_save)
         engine.on(Events.COMPLETED, stage=Stage.REPORT)(self.complete)
         engine.on(Events.CLOSED, stage=Stage.REPORT)(self.close)
 
     def open(self, state: State[Any, Any]) -> None:
-        """Begin a part of the run: say what runs, where, and how far it is to go."""
+        """Begin a part of the run: tell what runs, where, and its limits."""
         limits = ("max_epochs", "max_iterations", "max_steps", "epoch_length")
         self._write(
             state,
@@ -96,23 +91,23 @@ class Journal:
         )
 
     def note_progress(self, state: State[Any, Any]) -> None:
-        """Say that the run is alive, if it is time to."""
+        """Tell that the run is alive, once per interval."""
         pen = state.recall(self, Pen, saved=False)
         if pen.said.is_over(self.interval, state.iteration, local=True):
             pen.said.record(state.iteration, state.iteration)
             self._write(state, "running")
 
     def note_save(self, state: State[Any, Any]) -> None:
-        """Say that a checkpoint was asked for, and why."""
+        """Tell that a checkpoint was asked for, and why."""
         reasons = dict.fromkeys(reason for reason, _ in state.control.saves)
         self._write(state, "saving", reason=", ".join(reasons))
 
     def complete(self, state: State[Any, Any]) -> None:
-        """Say by what the run came to its end."""
+        """Tell why the run ended."""
         self._write(state, "completed", reason=state.stop_reason)
 
     def close(self, state: State[Any, Any]) -> None:
-        """Say what ended this part of the run, if it was not its end; close the file."""
+        """Tell what failed or interrupted the run, if anything did; close the file."""
         lines = state.recall(self, Pen, saved=False).lines
         if state.error is not None:
             error = f"{type(state.error).__name__}: {state.error}"
@@ -124,13 +119,13 @@ class Journal:
     def _write(self, state: State[Any, Any], event: str, **more: Any) -> None:
         clocks = {"iteration": state.iteration, "step": state.step, "epoch": state.epoch}
         lines = state.recall(self, Pen, saved=False).lines
-        lines.write(Path(self.directory, NAME), {"event": event, **clocks, **more})
+        lines.write(Path(self.directory, JOURNAL), {"event": event, **clocks, **more})
 
 
 @dataclass(slots=True)
 class Pen:
-    """What the journal of a run under way is written with."""
+    """The open journal of a run."""
 
-    lines: Lines = field(default_factory=Lines)
+    lines: JournalFile = field(default_factory=JournalFile)
     said: Firing = field(default_factory=lambda: Firing(time.monotonic()))
-    """When the run was last said to be alive."""
+    """The last sign of life."""

@@ -1,4 +1,4 @@
-"""Values of all kinds as plain ones, which JSON can hold."""
+"""Values of all kinds as plain values, which JSON can hold."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ LONGEST = 1024
 def plain(value: Any, depth: int = 0) -> Any:
     """The same value made of dicts, lists, texts, numbers, truth values and None.
 
-    Anything with names is a dict: mappings (OmegaConf's too, what they refer to resolved),
-    dataclasses, `argparse.Namespace`, and objects with `model_dump`, as pydantic's have. What else
-    there is becomes its `repr`; numbers that JSON does not know are text, such as `"nan"`.
+    Objects with names become dicts: mappings (those of OmegaConf with references resolved),
+    dataclasses, `argparse.Namespace`, and objects with `model_dump`, such as pydantic's models.
+    Numbers that JSON cannot hold become text, such as `"nan"`; any other object becomes its `repr`.
 
     >>> plain({"size": (8, 8), 1: float("inf"), "where": os.path, "on": True})["size"]
     [8, 8]
@@ -35,7 +35,7 @@ def plain(value: Any, depth: int = 0) -> Any:
         return value if value.bit_length() <= LONGEST else hex(value)
     if isinstance(value, os.PathLike):
         return os.fspath(value)
-    if depth >= DEEPEST:  # or it holds itself
+    if depth >= DEEPEST:  # perhaps it contains itself
         return "..."
     if (named := _names(value)) is not None:
         return {str(key): plain(each, depth + 1) for key, each in named.items()}
@@ -59,7 +59,7 @@ def _names(value: Any) -> Mapping[Any, Any] | None:
 
 
 def _item(mapping: Mapping[Any, Any], key: Any) -> Any:
-    """One value; what OmegaConf cannot resolve, such as a value that is still missing, is said."""
+    """One value; the name of the error if OmegaConf cannot resolve it, such as a missing value."""
     try:
         return mapping[key]
     except Exception as error:

@@ -1,17 +1,19 @@
-"""Loggers: rows of what a run measures, resumed with it, without a missing or a double one."""
+"""Loggers: rows of what a run measures, none missing and none double after a resume.
 
-from ..common.media import Embedding, Histogram, Image, PRCurve, Text
+A logger is a handler that makes a writer of rows when the run starts. Here are the loggers, the
+protocol of a writer, and the media that a metric may be.
+"""
+
+from ..common import Embedding, Histogram, Image, PRCurve, Text
 from .csv_file import CSV
-from .figure import figure
-from .image_files import ImageFiles
+from .images import ImageFiles, figure
 from .json_lines import JSONLines
 from .logger import Logger
 from .ml_flow import MLflow
-from .rows import Row
+from .rows import Row, Start, Writer
 from .swan_lab import SwanLab
 from .tensorboard import TensorBoard
 from .weights_and_biases import WandB
-from .writer import Start, Writer
 
 __all__ = [
     "CSV",

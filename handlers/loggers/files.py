@@ -1,26 +1,107 @@
-"""Files of rows: written at once, cut where a run is resumed, never mixed up with another run's."""
+"""Files of rows: written at once, cut where a run is resumed, and of one run each."""
 
 from __future__ import annotations
 
 import logging
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from typing import Any, ClassVar
+
+from ...engine import Engine, EventEnum, Trigger
+from ..common import AT_EACH_ROW
+from .logger import LogsRows
+from .rows import Row, Start
 
 logger = logging.getLogger("camshaft")
 
 
+@dataclass(frozen=True, eq=False)
+class LogsToFile(LogsRows):
+    """What the loggers that write one file have in common."""
+
+    path: str | os.PathLike[str]
+    when: EventEnum | Trigger = AT_EACH_ROW
+    usual_name: ClassVar[str]
+
+    def attach(self, engine: Engine[Any, Any]) -> None:
+        """Write rows by the trigger; have them on the disk before a checkpoint counts on them.
+
+        Raises:
+            IsADirectoryError: The path is a directory.
+            ValueError: Another handler writes to the same file.
+        """
+        kind = type(self).__name__
+        if Path(self.path).is_dir():
+            raise IsADirectoryError(
+                f"{kind}({str(self.path)!r}) is a directory; name a file in it: "
+                f"{kind}({str(Path(self.path) / self.usual_name)!r})"
+            )
+        for name, other in engine.handlers.items():
+            if isinstance(other, LogsToFile) and other is not self and other.path == self.path:
+                raise ValueError(
+                    f"{name} writes to {self.path} already; give this logger a file of its own"
+                )
+        super().attach(engine)
+
+
+class RowFile(ABC):
+    """One file of rows: a writer that goes on where the run is."""
+
+    kind: ClassVar[str]
+
+    def __init__(self, path: str | os.PathLike[str], start: Start) -> None:
+        """Open the file: a resumed run drops later rows, a new run moves another run's file aside.
+
+        Raises:
+            ValueError: A run is resumed, and the file holds other things than rows.
+        """
+        self.path = Path(path)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        if self.path.exists():
+            if start.first:
+                replace_lines(self.path, self.lines_before(start.first))
+            else:
+                move_aside(self.path, self.kind)
+        self.file = LineFile(self.path)
+
+    @abstractmethod
+    def lines_before(self, first: int) -> Iterable[str]:
+        """The lines of the file before iteration `first`."""
+
+    @abstractmethod
+    def write(self, row: Row) -> None:
+        """Write a row as one line."""
+
+    def sync(self) -> None:
+        """Make all rows survive a crash."""
+        self.file.sync()
+
+    def close(self) -> None:
+        """Close the file."""
+        self.file.close()
+
+    def no_row(self, number: int) -> ValueError:
+        """The error about a line that is no row."""
+        return ValueError(
+            f"line {number} of {self.path} is no row of a {self.kind} log, which would be cut off "
+            "here to resume the run; move the file away, or give the log another path"
+        )
+
+
 class LineFile:
-    """A file that takes whole lines: one that does not fit is taken back, and raises."""
+    """A file that takes whole lines: a line that does not fit is taken back, and raises."""
 
     def __init__(self, path: Path) -> None:
-        """Open the file at its end; it is made if there is none."""
+        """Open the file at its end; make it if there is none."""
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
         self._size = os.fstat(self._descriptor).st_size
 
     def write(self, line: str) -> None:
-        """Write a line, which a kill of the process cannot take any more."""
+        """Write a line; from then on a kill of the process cannot lose it."""
         data = line.encode()
         try:
             written = os.write(self._descriptor, data)
@@ -35,7 +116,7 @@ class LineFile:
         """Have all lines on the disk.
 
         Raises:
-            FileNotFoundError: Somebody has removed the file, so the lines would be gone with it.
+            FileNotFoundError: Somebody has removed the file, and the lines with it.
         """
         os.fsync(self._descriptor)
         if not os.fstat(self._descriptor).st_nlink:
@@ -47,7 +128,7 @@ class LineFile:
 
 
 def replace_lines(path: Path, lines: Iterable[str]) -> None:
-    """Give a file other lines, all at once: whenever one looks it is the old or the new one."""
+    """Give a file other lines, all at once: a reader finds the old or the new file."""
     draft = path.with_name(f"{path.name}.tmp")
     with draft.open("w", encoding="utf-8", newline="") as file:
         file.writelines(lines)
@@ -63,16 +144,3 @@ def move_aside(path: Path, kind: str) -> None:
         aside = next(name for name in names if not name.exists())
         path.rename(aside)
         logger.warning("%s: %s holds the rows of another run; moved to %s", kind, path, aside)
-
-
-def refuse_directory(path: str | os.PathLike[str], kind: str, file: str) -> None:
-    """Raise if a path that should be a file's is a directory.
-
-    Raises:
-        IsADirectoryError: It is one.
-    """
-    if Path(path).is_dir():
-        raise IsADirectoryError(
-            f"{kind}({str(path)!r}) is a directory; name a file in it: "
-            f"{kind}({str(Path(path) / file)!r})"
-        )

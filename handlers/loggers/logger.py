@@ -1,57 +1,102 @@
-"""The one way from a run's metrics to a log, and a logger for trackers of one's own."""
+"""The one way from a run's metrics to a log, and a logger for a tracker of one's own."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from types import MethodType
-from typing import Any, ClassVar, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any, ClassVar
 
-from ...engine.engine import Engine
-from ...engine.events import EventEnum, Events, Stage, Trigger
-from ...engine.state.state import State
-from ..common.media import KINDS, Medium
-from .background import Background
-from .direct import Direct
-from .rows import Bookmark
-from .writer import Start, Writer
+from ...engine import Engine, EventEnum, Events, Stage, State, Trigger
+from ..common import AT_EACH_ROW, KINDS, Medium
+from .delivery import Background, Direct
+from .rows import Bookmark, Start, Writer
 
-WHEN = Events.ITERATION_COMPLETED(every=50) | Events.EPOCH_COMPLETED | Events.COMPLETED
-"""When a row is written, unless a logger is told otherwise."""
 ALL: tuple[type[Medium], ...] = tuple(KINDS.values())
 
 
-class LogsRows(Protocol):
-    """A handler whose rows `attach` takes care of."""
+class OpenLog:
+    """A run's open log."""
 
-    @property
-    def when(self) -> EventEnum | Trigger:
-        """When to write a row, if there is anything new."""
-        ...
+    delivery: Direct | Background | None = None
+    """None before the log is opened and after it is closed."""
 
-    @property
-    def shown(self) -> tuple[type[Medium], ...]:
-        """What it shows besides numbers."""
-        ...
 
-    @property
-    def background(self) -> bool:
-        """True if a thread writes, so that the run never waits."""
-        ...
+class LogsRows(ABC):
+    """The wiring of all loggers: rows are written by the trigger, and saved with the run.
 
-    def open(self, start: Start, /) -> Writer:
-        """Make what takes the rows."""
-        ...
+    All rows are in the log, or in the checkpoint, before a checkpoint counts on them.
+    """
+
+    rank: ClassVar[int] = 0
+    when: EventEnum | Trigger
+    """When to write a row, if there is anything new."""
+    shown: tuple[type[Medium], ...] = ()
+    """What it shows besides numbers."""
+    background: bool = False
+    """True if a thread writes, so that the run never waits."""
+
+    @abstractmethod
+    def writer(self, start: Start) -> Writer:
+        """Open the log where the run is."""
+
+    def attach(self, engine: Engine[Any, Any]) -> None:
+        """Write rows by the trigger."""
+        engine.on(Events.STARTED, stage=Stage.REPORT)(self.open_log)
+        engine.on(self.when, stage=Stage.REPORT)(self.write)
+        engine.on(Events.SAVING, stage=Stage.MEASURE)(self.sync)
+        engine.on(Events.CLOSED, stage=Stage.ACT)(self.end)
+        engine.on(Events.CLOSED, stage=Stage.REPORT)(self.close)
+
+    def open_log(self, state: State[Any, Any]) -> None:
+        """Open the log where the run is."""
+        bookmark = state.recall(self, Bookmark)
+        name = state.engine.name_of(self)
+        delivery = (Background if self.background else Direct)(name, self.writer)
+        delivery.begin(bookmark.start(state), bookmark.rows())
+        state.recall(self, OpenLog, saved=False).delivery = delivery
+
+    def write(self, state: State[Any, Any]) -> None:
+        """Write what is new."""
+        if delivery := state.recall(self, OpenLog, saved=False).delivery:
+            bookmark = state.recall(self, Bookmark)
+            if row := bookmark.next_row(state, delivery.written, self.shown):
+                delivery.write(row)
+
+    def sync(self, state: State[Any, Any]) -> None:
+        """Make all rows survive a crash, those too that could not be written before."""
+        if delivery := self._opened_again(state):
+            delivery.sync()
+
+    def end(self, state: State[Any, Any]) -> None:
+        """Let all loggers come to their ends at the same time."""
+        if delivery := self._opened_again(state):
+            delivery.end()
+
+    def close(self, state: State[Any, Any]) -> None:
+        """Close the log."""
+        log = state.recall(self, OpenLog, saved=False)
+        if delivery := log.delivery:
+            log.delivery = None
+            delivery.close()
+
+    def _opened_again(self, state: State[Any, Any]) -> Direct | Background | None:
+        """The delivery, with a writer that has failed opened once more."""
+        if delivery := state.recall(self, OpenLog, saved=False).delivery:
+            bookmark = state.recall(self, Bookmark)
+            delivery.again(bookmark.start(state), bookmark.rows())
+        return delivery
 
 
 @dataclass(frozen=True, eq=False)
-class Logger:
+class Logger(LogsRows):
     """Write rows to a tracker of one's own.
 
     Args:
         open: Called with a `Start`; makes a `Writer`: an object with `write(row)`, `sync()` and
-            `close()`. A class will do. All four are called by one thread, not the training's.
-        name: Tells several apart; by default what `open` is called.
+            `close()`. A class will do. One thread calls all four, not the thread of the training.
+        name: Tells several loggers apart; by default the name of `open`.
         when: When to write a row, if there is anything new.
         background: False to be called by the training's thread, which then waits: for files.
 
@@ -73,10 +118,9 @@ class Logger:
 
     open: Callable[[Start], Writer]
     name: str | None = None
-    when: EventEnum | Trigger = WHEN
+    when: EventEnum | Trigger = AT_EACH_ROW
     background: bool = True
-    shown: tuple[type[Medium], ...] = field(default=ALL, init=False, repr=False)
-    rank: ClassVar[int] = 0
+    shown = ALL
 
     def __post_init__(self) -> None:
         """Find a name."""
@@ -88,82 +132,36 @@ class Logger:
         if self.name is None:
             object.__setattr__(self, "name", getattr(self.open, "__name__", None))
 
-    def attach(self, engine: Engine[Any, Any]) -> None:
-        """Write rows by the trigger."""
-        attach(self, engine)
+    def writer(self, start: Start) -> Writer:
+        """Open the tracker."""
+        return self.open(start)
 
 
-def attach(handler: LogsRows, engine: Engine[Any, Any]) -> None:
-    """Write the rows of a handler by its trigger, as its own methods, so that they bear its name.
-
-    They are in the log, or in the checkpoint, before a checkpoint counts on them.
+def need(library: str, logger: str, extra: str) -> None:
+    """Raise if a library is not installed; import nothing.
 
     Raises:
-        ValueError: Another handler writes to the same file.
+        ModuleNotFoundError: The library is not installed.
+
+    >>> need("torch", "MyLogger", "mine")
     """
-    path = getattr(handler, "path", None)
-    for name, other in engine.handlers.items():
-        if path and id(other) != id(handler) and getattr(other, "path", None) == path:
-            raise ValueError(f"{name} writes to {path} already; give this logger a file of its own")
-    for when, stage, function in (
-        (Events.STARTED, Stage.REPORT, open_log),
-        (handler.when, Stage.REPORT, write),
-        (Events.SAVING, Stage.MEASURE, sync),
-        (Events.CLOSED, Stage.ACT, end),
-        (Events.CLOSED, Stage.REPORT, close),
-    ):
-        engine.on(when, stage=stage)(MethodType(function, handler))
+    if find_spec(library) is None:
+        raise ModuleNotFoundError(f'{logger} needs {library}: pip install "camshaft[{extra}]"')
 
 
-class Log:
-    """What a run under way holds of a logger: nothing before it is opened."""
+def flat_hparams(
+    hparams: Mapping[str, Any], prefix: str = ""
+) -> dict[str, bool | int | float | str]:
+    """Hyper-parameters with nested names joined by `/`; other values than plain ones become text.
 
-    way: Direct | Background | None = None
-
-
-def open_log(handler: LogsRows, state: State[Any, Any]) -> None:
-    """Open the log where the run is."""
-    bookmark = state.recall(handler, Bookmark)
-    name = type(handler).__name__ if state.engine is None else state.engine.name_of(handler)
-    way = (Background if handler.background else Direct)(name, handler.open)
-    way.begin(_start(bookmark, state), bookmark.rows())
-    state.recall(handler, Log, saved=False).way = way
-
-
-def write(handler: LogsRows, state: State[Any, Any]) -> None:
-    """Write what is new."""
-    if way := state.recall(handler, Log, saved=False).way:
-        bookmark = state.recall(handler, Bookmark)
-        if row := bookmark.next_row(state, way.written, handler.shown):
-            way.write(row)
-
-
-def sync(handler: LogsRows, state: State[Any, Any]) -> None:
-    """Have the rows on the disk; what could not be written so far is tried again."""
-    if way := state.recall(handler, Log, saved=False).way:
-        _again(handler, state, way)
-        way.sync()
-
-
-def end(handler: LogsRows, state: State[Any, Any]) -> None:
-    """Let all loggers come to their ends at the same time."""
-    if way := state.recall(handler, Log, saved=False).way:
-        _again(handler, state, way)
-        way.end()
-
-
-def close(handler: LogsRows, state: State[Any, Any]) -> None:
-    """Close the log."""
-    log = state.recall(handler, Log, saved=False)
-    if way := log.way:
-        log.way = None
-        way.close()
-
-
-def _again(handler: LogsRows, state: State[Any, Any], way: Direct | Background) -> None:
-    bookmark = state.recall(handler, Bookmark)
-    way.again(_start(bookmark, state), bookmark.rows())
-
-
-def _start(bookmark: Bookmark, state: State[Any, Any]) -> Start:
-    return Start(bookmark.run, bookmark.cut(state))
+    >>> flat_hparams({"lr": 0.1, "model": {"width": 64, "norm": None}, "betas": (0.9, 0.99)})
+    {'lr': 0.1, 'model/width': 64, 'model/norm': 'None', 'betas': '(0.9, 0.99)'}
+    """
+    found: dict[str, bool | int | float | str] = {}
+    for key, value in hparams.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            found |= flat_hparams(value, f"{name}/")
+        else:
+            found[name] = value if isinstance(value, bool | int | float | str) else str(value)
+    return found

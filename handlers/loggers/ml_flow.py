@@ -10,41 +10,37 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, ClassVar
+from typing import Any
 
-from ...engine.engine import Engine
-from ...engine.events import EventEnum, Trigger
-from ..common.media import Image, Medium, Text
-from .hparams import flat
-from .logger import WHEN, attach
-from .optional import need
-from .png import png
-from .rows import Row
-from .writer import Start
+from ...engine import EventEnum, Trigger
+from ..common import AT_EACH_ROW, Image, Medium, Text
+from .images import png
+from .logger import LogsRows, flat_hparams, need
+from .rows import Row, Start
 
 TAG = "camshaft.run"
 """The tag by which a run is found again."""
 
 
 @dataclass(frozen=True, eq=False)
-class MLflow:
+class MLflow(LogsRows):
     """Write what is new since the last row for MLflow, over the iterations.
 
-    A run that is resumed goes on as the same run there; the values that it has already are not
-    logged twice. The other clocks are metrics beside the rest; texts and images are artifacts,
-    `<name>/<iteration>.md` and `.png`. What MLflow does not allow in names becomes `_`. A server
-    is written to by a thread, and a file at once; whatever goes wrong there costs a warning, not
-    the run. As Azure's machine learning speaks MLflow, its tracking URI will do.
+    A resumed run continues the same run of MLflow, and logs no value twice. The other clocks are
+    metrics too; texts and images are artifacts, `<name>/<iteration>.md` and `.png`. A character
+    that MLflow does not allow in names becomes `_`. A thread writes to a server; a local file is
+    written at once. An error of MLflow costs a warning, not the run. Azure Machine Learning
+    understands MLflow, so its tracking URI works too.
 
     Needs `pip install "camshaft[mlflow]"`.
 
     Args:
         experiment: The name of the experiment; made if there is none.
-        uri: The tracking URI: `"sqlite:///runs/mlflow.db"`, `"http://..."`; by default what the
+        uri: The tracking URI: `"sqlite:///runs/mlflow.db"`, `"http://..."`; by default as the
             environment says.
         when: When to write a row, if there is anything new.
         hparams: Hyper-parameters, also nested.
-        name: What the run is called there; made up if it is None.
+        name: The run's name in MLflow; MLflow makes one up if it is None.
 
     Raises:
         ModuleNotFoundError: MLflow is not installed.
@@ -52,30 +48,25 @@ class MLflow:
 
     experiment: str
     uri: str | None = None
-    when: EventEnum | Trigger = WHEN
+    when: EventEnum | Trigger = AT_EACH_ROW
     hparams: Mapping[str, Any] = field(default_factory=dict[str, Any])
     name: str | None = None
     background: bool = field(init=False, repr=False)
-    shown: tuple[type[Medium], ...] = field(default=(Text, Image), init=False, repr=False)
-    rank: ClassVar[int] = 0
+    shown = (Text, Image)
 
     def __post_init__(self) -> None:
-        """See whether MLflow is there, and whether it writes to a file."""
+        """Refuse to be made without MLflow; see whether it writes to a file."""
         need("mlflow", "MLflow", "mlflow")
         local = self.uri is not None and self.uri.startswith(("sqlite:", "file:"))
         object.__setattr__(self, "background", not local)
 
-    def attach(self, engine: Engine[Any, Any]) -> None:
-        """Write rows by the trigger."""
-        attach(self, engine)
-
-    def open(self, start: Start) -> MLflowRun:
-        """Begin a run there, or find it again."""
+    def writer(self, start: Start) -> MLflowRun:
+        """Begin a run, or find it again."""
         return MLflowRun(self, start)
 
 
 class MLflowRun:
-    """One run of MLflow's."""
+    """One run of MLflow."""
 
     def __init__(self, settings: MLflow, start: Start) -> None:
         """Find the run of this name, or make it."""
@@ -96,12 +87,12 @@ class MLflowRun:
         else:
             run = self._client.create_run(number, run_name=settings.name, tags={TAG: start.run})
             self._run = run.info.run_id
-            plain = flat(settings.hparams).items()
+            plain = flat_hparams(settings.hparams).items()
             params = [self._entities.Param(key, str(value)) for key, value in plain]
             self._client.log_batch(self._run, params=params)
 
     def write(self, row: Row) -> None:
-        """Log a row, but for what is there."""
+        """Log a row, but no value that MLflow has already."""
         now, metrics = int(1000 * time.time()), list[Any]()
         others = {name: count for name, count in row.clocks.items() if name != "iteration"}
         for name, value in (row.metrics | others).items():
@@ -114,10 +105,10 @@ class MLflowRun:
             self._keep(_allowed(name), row.iteration, medium)
 
     def sync(self) -> None:
-        """Nothing: a row is there when `write` is over."""
+        """Do nothing: MLflow has a row when `write` is over."""
 
     def close(self) -> None:
-        """End the run there; it may go on later."""
+        """End the run; it may be continued later."""
         self._client.set_terminated(self._run)
 
     def _keep(self, name: str, iteration: int, medium: Medium) -> None:
@@ -133,6 +124,6 @@ class MLflowRun:
 
 
 def _allowed(name: str) -> str:
-    """The nearest name that MLflow takes: one refused name would cost the whole row."""
+    """The nearest name that MLflow allows; one refused name would cost the whole row."""
     parts = [re.sub(r"[^\w.\- :]", "_", part) for part in name.split("/")]
     return "/".join("_" * max(len(part), 1) if part.strip(".") == "" else part for part in parts)

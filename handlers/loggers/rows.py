@@ -1,18 +1,17 @@
-"""How far a logger has come: what its next row holds, and where a resumed log goes on."""
+"""Rows of metrics: what a writer takes, and how far a logger has come with them."""
 
 from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from ...engine.state.state import State
-from ..common.media import Medium, on_host
-from ..common.reporting import scalars
+from ...engine import State
+from ..common import Medium, on_host, scalars
 
 OURS = ("Events.", "ScheduleEvents.")
 MOST = 1000
-"""So many rows are remembered at the most while they cannot be written."""
+"""A logger remembers at most this many rows while it cannot write them."""
 
 
 class Row(NamedTuple):
@@ -36,18 +35,42 @@ class Row(NamedTuple):
         return own | self.custom | own
 
 
+@dataclass(frozen=True)
+class Start:
+    """Where in its run a log is opened."""
+
+    run: str
+    """Names the run: the same text whenever it is resumed."""
+    first: int
+    """The writer gets all rows from this iteration on, so it drops those that it has; 0 in a run
+    that begins."""
+
+
+class Writer(Protocol):
+    """Takes the rows of a run, one after the other."""
+
+    def write(self, row: Row, /) -> None:
+        """Write one row, or as much of it as can be shown."""
+
+    def sync(self) -> None:
+        """Make all rows survive a crash."""
+
+    def close(self) -> None:
+        """Close the log: the run has ended, or will be resumed later."""
+
+
 @dataclass(slots=True)
 class Bookmark:
     """What a logger remembers with the run.
 
-    A run may be saved between two rows of one iteration, such as the last one of an epoch and
-    the one that holds its validation. So a log cannot be cut by iteration alone: resumed, it
-    drops the whole iteration of the latest row and gets the rows back that are remembered here.
-    The same goes for rows that could not be written so far.
+    A run may be saved between two rows of one iteration, such as the last row of an epoch and
+    the row with its validation. So a log cannot be cut by iteration alone: a resumed log drops the
+    whole iteration of the latest row, and gets the rows back that the bookmark remembers. The
+    bookmark also remembers rows that could not be written.
     """
 
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
-    """The name under which others know the run."""
+    """The name of the run for trackers."""
     write: int = 0
     """Where in the order of the metrics' writes the latest row was made."""
     number: int = 0
@@ -62,8 +85,8 @@ class Bookmark:
 
         Args:
             state: The run.
-            written: The number of the last row of which it is known that it was written.
-            shown: The media that go into a row; others are left where they are.
+            written: The number of the last row that is known to be written.
+            shown: The kinds of media to put into a row.
         """
         new = state.metrics.since(self.write)
         self.write = state.metrics.writes
@@ -78,23 +101,23 @@ class Bookmark:
         )
         pending = [each["iteration"] for each in self.latest if each["number"] > written]
         first = min([*pending, row.iteration])
-        # A checkpoint may still be written in the background: what it holds is never changed.
+        # A new list: a checkpoint that is written in the background may still hold the old one.
         same = [each for each in self.latest if each["iteration"] >= first]
         self.latest = [*same[1 - MOST :], row._asdict()]
         return row
 
     def rows(self) -> list[Row]:
-        """The rows that a log which is opened gets back."""
+        """The rows to give to a log that is opened."""
         return [Row(**row) for row in self.latest]
 
-    def cut(self, state: State[Any, Any]) -> int:
-        """The iteration from which on a log that is opened drops its rows."""
+    def start(self, state: State[Any, Any]) -> Start:
+        """Where a log is opened: it drops its rows from the first remembered iteration on."""
         if self.latest:
-            return int(self.latest[0]["iteration"])
-        return state.iteration + 1 if state.iteration else 0
+            return Start(self.run, int(self.latest[0]["iteration"]))
+        return Start(self.run, state.iteration + 1 if state.iteration else 0)
 
 
 def custom_clocks(state: State[Any, Any]) -> dict[str, int]:
-    """The counts of the events of the user's own."""
+    """The counts of the user's own events."""
     counts = state.counts.state_dict()
     return {name: count for name, count in counts.items() if not name.startswith(OURS)}

@@ -1,21 +1,31 @@
-"""Media and hyper-parameters as TensorBoard's summaries."""
+"""What TensorBoard shows besides numbers: summaries, embeddings, hyper-parameters and graphs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import logging
+import warnings
+from collections.abc import Iterable, Mapping
 from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
+from urllib.parse import quote
 
-from ..common.media import Histogram, Image, Medium, PRCurve, Text
-from .hparams import flat
-from .png import as_bytes, png
+from ...engine.modules import untouched
+from ..common import Embedding, Histogram, Image, Medium, PRCurve, Text, grid
+from .images import as_bytes, png
+from .logger import flat_hparams
+
+logger = logging.getLogger("camshaft")
+CONFIG = "projector_config.pbtxt"
 
 
 def summary_value(name: str, medium: Medium) -> Any:
     """One value of a summary, under a name.
 
     Raises:
-        TypeError: A summary has no place for this kind.
+        TypeError: A summary cannot hold this kind of medium.
     """
     summary: Any = import_module("tensorboardX.summary")
     if isinstance(medium, Image):
@@ -38,7 +48,7 @@ def summary_value(name: str, medium: Medium) -> Any:
 def hparams_summary(hparams: Mapping[str, Any]) -> Any:
     """Hyper-parameters as the beginning of a session, from which TensorBoard finds the metrics."""
     summary: Any = import_module("tensorboardX.summary")
-    _, begun, _ = summary.hparams(flat(hparams), {})
+    _, begun, _ = summary.hparams(flat_hparams(hparams), {})
     return begun
 
 
@@ -52,7 +62,71 @@ def _histogram(summary: Any, name: str, histogram: Histogram) -> Any:
         num=counts.sum().item(),
         sum=(counts * middles).sum().item(),
         sum_squares=(counts * middles**2).sum().item(),
-        # It takes the ends of the ranges, the first of which would begin at minus infinity.
+        # TensorBoard takes the upper ends of the ranges, the first of which has no lower end.
         bucket_limits=edges.tolist(),
         bucket_counts=[0.0, *counts.tolist()],
     )
+
+
+def graph_of(model: Any, inputs: Any) -> bytes | None:
+    """A model's graph as a serialised `GraphDef`; the model is run once, and left untouched.
+
+    None, and a warning, if torch cannot trace the model: the log does without its graph then.
+
+    The only public way to this graph is torch's `SummaryWriter`, which has a queue and writes a
+    file of its own; so it writes to a folder that is thrown away.
+
+    Args:
+        model: The module.
+        inputs: An example of its inputs: a tensor, or a tuple of them.
+    """
+    board: Any = import_module("torch.utils.tensorboard")
+    reader: Any = import_module("tensorboard.backend.event_processing.event_accumulator")
+    try:
+        with (
+            untouched({"model": model}, None),
+            warnings.catch_warnings(),
+            TemporaryDirectory() as folder,
+        ):
+            warnings.simplefilter("ignore")  # of tracing, which torch would like to remove
+            with board.SummaryWriter(folder) as writer:
+                writer.add_graph(model, inputs)
+            graph = reader.EventAccumulator(folder).Reload().Graph()
+    except Exception as error:
+        logger.warning("TensorBoard cannot draw the model's graph: %s", error)
+        return None
+    serialised: bytes = graph.SerializeToString()
+    return serialised
+
+
+def write_embedding(directory: Path, name: str, iteration: int, embedding: Embedding) -> None:
+    """Write the points into a folder of their own, and its name into the projector's settings.
+
+    They replace points of the same name and iteration.
+    """
+    folder = directory / "embeddings" / quote(name, safe="") / str(iteration)
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = ("\t".join(map(repr, row)) for row in embedding.vectors.double().tolist())
+    _write(folder / "tensors.tsv", rows)
+    inside = folder.relative_to(directory).as_posix()
+    settings = [f"  tensor_name: {json.dumps(f'{name}:{iteration}')}"]
+    settings.append(f'  tensor_path: "{inside}/tensors.tsv"')
+    if embedding.labels is not None:
+        _write(folder / "metadata.tsv", (" ".join(each.split()) for each in embedding.labels))
+        settings.append(f'  metadata_path: "{inside}/metadata.tsv"')
+    if embedding.images is not None:
+        height, width = embedding.images.shape[-2:]
+        (folder / "sprite.png").write_bytes(png(Image(grid(embedding.images))))
+        settings.append(f'  sprite {{ image_path: "{inside}/sprite.png"')
+        settings.append(f"    single_image_dim: {width} single_image_dim: {height} }}")
+    _add("embeddings {\n" + "\n".join(settings) + "\n}\n", directory / CONFIG)
+
+
+def _add(entry: str, config: Path) -> None:
+    known = config.read_text(encoding="utf-8") if config.exists() else ""
+    if entry not in known:
+        config.write_text(known + entry, encoding="utf-8")
+
+
+def _write(path: Path, lines: Iterable[str]) -> None:
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")

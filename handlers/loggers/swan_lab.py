@@ -6,35 +6,32 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any, ClassVar
+from typing import Any
 
-from ...engine.engine import Engine
-from ...engine.events import EventEnum, Trigger
-from ..common.media import Image, Medium, Text
-from .logger import WHEN, attach
-from .optional import need
-from .png import as_bytes
-from .rows import Row
-from .writer import Start
+from ...engine import EventEnum, Trigger
+from ..common import AT_EACH_ROW, Image, Medium, Text
+from .images import as_bytes
+from .logger import LogsRows, need
+from .rows import Row, Start
 
 
 @dataclass(frozen=True, eq=False)
-class SwanLab:
+class SwanLab(LogsRows):
     """Write what is new since the last row for SwanLab, over the iterations.
 
-    Its id of the run is in the checkpoints, so a run that is resumed goes on as the same run
-    there. SwanLab takes no value twice for a name and a step, which is the iteration here. A
-    thread writes, and whatever goes wrong there costs a warning, not the run. A process has one
-    run there at a time.
+    The run's id is in the checkpoints, so a resumed run continues the same run of SwanLab. SwanLab
+    takes a value only once for a name and a step, which is the iteration here. A thread writes,
+    and an error of SwanLab costs a warning, not the run. SwanLab allows a process one run at a
+    time.
 
     Needs `pip install "camshaft[swanlab]"`.
 
     Args:
-        project: The project there.
-        directory: Where its files go; made if there is none.
+        project: The project in SwanLab.
+        directory: Where SwanLab's files go; made if there is none.
         when: When to write a row, if there is anything new.
         hparams: Hyper-parameters, also nested.
-        options: What else `swanlab.init` takes: `{"mode": "offline", "workspace": ..., ...}`.
+        options: More arguments of `swanlab.init`: `{"mode": "offline", "workspace": ..., ...}`.
 
     Raises:
         ModuleNotFoundError: swanlab is not installed.
@@ -42,23 +39,18 @@ class SwanLab:
 
     project: str
     directory: str | os.PathLike[str] = "swanlog"
-    when: EventEnum | Trigger = WHEN
+    when: EventEnum | Trigger = AT_EACH_ROW
     hparams: Mapping[str, Any] = field(default_factory=dict[str, Any])
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    background: bool = field(default=True, init=False, repr=False)
-    shown: tuple[type[Medium], ...] = field(default=(Text, Image), init=False, repr=False)
-    rank: ClassVar[int] = 0
+    background = True
+    shown = (Text, Image)
 
     def __post_init__(self) -> None:
-        """See whether swanlab is there."""
+        """Refuse to be made without swanlab."""
         need("swanlab", "SwanLab", "swanlab")
 
-    def attach(self, engine: Engine[Any, Any]) -> None:
-        """Write rows by the trigger."""
-        attach(self, engine)
-
-    def open(self, start: Start) -> SwanLabRun:
-        """Begin a run there, or go on with it."""
+    def writer(self, start: Start) -> SwanLabRun:
+        """Begin a run, or continue it."""
         os.makedirs(self.directory, exist_ok=True)
         options = {
             "project": self.project,
@@ -71,10 +63,10 @@ class SwanLab:
 
 
 class SwanLabRun:
-    """One run of SwanLab's."""
+    """One run of SwanLab."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
-        """Begin it with what `swanlab.init` takes."""
+        """Begin it with the arguments of `swanlab.init`."""
         self._swanlab: Any = import_module("swanlab")
         self._run: Any = self._swanlab.init(**options)
 
@@ -85,10 +77,10 @@ class SwanLabRun:
         self._run.log(row.metrics | media | others, step=row.iteration)
 
     def sync(self) -> None:
-        """Nothing: threads of its own write."""
+        """Do nothing: SwanLab writes in threads of its own."""
 
     def close(self) -> None:
-        """End the run there, with all that was logged."""
+        """End the run once SwanLab has all rows."""
         self._run.finish()
 
     def _shown(self, medium: Medium) -> Any:

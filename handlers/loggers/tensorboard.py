@@ -10,28 +10,23 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-from ...engine.engine import Engine
-from ...engine.events import EventEnum, Trigger
-from ..common.media import Embedding, Medium
-from .graph import graph_of
-from .logger import ALL, WHEN, attach
-from .optional import need
-from .projector import write_embedding
-from .rows import Row
-from .summaries import hparams_summary, summary_value
-from .writer import Start
+from ...engine import EventEnum, Trigger
+from ..common import AT_EACH_ROW, Embedding
+from .logger import ALL, LogsRows, need
+from .rows import Row, Start
+from .summaries import graph_of, hparams_summary, summary_value, write_embedding
 
 
 @dataclass(frozen=True, eq=False)
-class TensorBoard:
+class TensorBoard(LogsRows):
     """Write what is new since the last row for TensorBoard, over the iterations.
 
     Numbers, texts, images, histograms, precision-recall curves and embeddings are shown under the
-    names of their metrics. A run that is resumed opens another file, in which TensorBoard reads
-    from which iteration on to forget what the earlier ones hold; one that starts anew in the same
-    directory makes it forget them altogether. The files themselves stay as they are.
+    names of their metrics. A resumed run opens another file, which tells TensorBoard from which
+    iteration on to forget the earlier files; a new run in the same directory makes TensorBoard
+    forget them altogether. The files themselves stay as they are.
 
     Args:
         directory: Where the event files go; made if there is none.
@@ -45,39 +40,34 @@ class TensorBoard:
     """
 
     directory: str | os.PathLike[str]
-    when: EventEnum | Trigger = WHEN
+    when: EventEnum | Trigger = AT_EACH_ROW
     hparams: Mapping[str, Any] = field(default_factory=dict[str, Any])
     graph: tuple[Any, Any] | None = None
-    background: bool = field(default=False, init=False, repr=False)
-    shown: tuple[type[Medium], ...] = field(default=ALL, init=False, repr=False)
-    rank: ClassVar[int] = 0
+    shown = ALL
 
     def __post_init__(self) -> None:
         """See whether a graph can be drawn."""
         if self.graph is not None:
             need("tensorboard", "TensorBoard(graph=...)", "graph")
 
-    def attach(self, engine: Engine[Any, Any]) -> None:
-        """Write rows by the trigger; have them on the disk before a checkpoint counts on them."""
-        attach(self, engine)
-
-    def open(self, start: Start) -> EventFile:
+    def writer(self, start: Start) -> EventFile:
         """Open an event file that goes on where the run is."""
         graph = None if self.graph is None or start.first else graph_of(*self.graph)
         file = EventFile(os.fspath(self.directory))
         try:
             file.begin(start.first, self.hparams, graph)
         except BaseException:
-            with suppress(OSError):  # what is wrong is told already
+            with suppress(OSError):  # the first error is the one to raise
                 file.close()
             raise
         return file
 
 
 class EventFile:
-    """One event file: written at once, where tensorboardX's SummaryWriter has a queue.
+    """One event file, written at once.
 
-    That queue is not emptied by `flush`, so a checkpoint could be on the disk before its rows.
+    tensorboardX's `SummaryWriter` has a queue that its `flush` does not empty, so a checkpoint
+    could be on the disk before its rows.
     """
 
     def __init__(self, directory: str) -> None:
@@ -95,12 +85,12 @@ class EventFile:
         self._writer: Any = RecordWriter(os.path.join(directory, name))
 
     def begin(self, first: int, hparams: Mapping[str, Any], graph: bytes | None) -> None:
-        """Tell readers to forget earlier files from iteration `first` on; write what is there once.
+        """Tell readers to forget earlier files from iteration `first` on; write hparams and graph.
 
         Args:
             first: The iteration.
-            hparams: Hyper-parameters, or none.
-            graph: The model's graph as a serialised `GraphDef`, or none.
+            hparams: Hyper-parameters; may be empty.
+            graph: The model's graph as a serialised `GraphDef`, or None.
         """
         start = self._events.SessionLog(status=self._events.SessionLog.START)
         self.event(file_version="brain.Event:2")
@@ -111,7 +101,7 @@ class EventFile:
             self.event(graph_def=graph)
 
     def write(self, row: Row) -> None:
-        """Write what is new under its names."""
+        """Write a row under the names of its metrics."""
         values = [
             self._summary.Value(tag=name, simple_value=value) for name, value in row.metrics.items()
         ]
@@ -123,14 +113,14 @@ class EventFile:
         self.event(step=row.iteration, summary=self._summary(value=values))
 
     def event(self, **content: Any) -> None:
-        """Write one event, which a kill of the process cannot take any more."""
+        """Write one event; from then on a kill of the process cannot lose it."""
         data = self._events.Event(wall_time=time.time(), **content).SerializeToString()
         self._writer.write(data)
-        if hasattr(self._writer._writer, "fileno"):  # a file here, no bucket elsewhere
+        if hasattr(self._writer._writer, "fileno"):  # not for a bucket in a cloud
             self._writer._writer.flush()
 
     def sync(self) -> None:
-        """Have all rows on the disk."""
+        """Make all rows survive a crash."""
         self._writer.flush()
 
     def close(self) -> None:

@@ -1,1 +1,10 @@
-"""The report of a run: one HTML page, and the server that shows it while the run goes on."""
+"""The report of a run as one HTML page, and the server that shows the page while the run goes on.
+
+Reads what `JSONLines`, `Journal` and `Checkpoint` wrote into a run's directory; imports no torch.
+"""
+
+from .page import report
+from .run import NothingToReportError
+from .server import make_server, watch
+
+__all__ = ["NothingToReportError", "make_server", "report", "watch"]

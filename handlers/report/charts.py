@@ -1,78 +1,87 @@
-"""Which metrics share a chart, and under which heading it stands."""
+"""Which metrics share a chart, and under which heading the chart stands."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any
+from dataclasses import dataclass
 
 TRAINING = ("train", "training")
 EVALUATION = ("val", "valid", "validation", "eval", "evaluation", "test")
 LEARNING, RATE_AND_PACE, MORE = HEADINGS = ("Learning", "Rate and throughput", "More metrics")
+PACE = "iterations per second"
 RATE = re.compile(r"(^|/|_)(lr|learning_rate)($|/|_|-|\d)")
 RESOURCES = re.compile(
-    r"(per_second|_seconds$|seconds/|throughput|memory|mfu|utili[sz]ation|_time$|^time/|gpu|cpu|/s$)",
+    r"(per.second|_seconds$|seconds/|throughput|memory|mfu|utili[sz]ation|_time$|^time/|gpu|cpu|/s$)",
     re.IGNORECASE,
 )
 
 
-def charts(names: Iterable[str]) -> list[dict[str, Any]]:
-    """The charts for metrics of these names: what was trained and what was validated side by side.
+@dataclass(frozen=True)
+class Chart:
+    """Metrics that are drawn over one another."""
 
-    A metric `val/loss` shares a chart with `loss` or `train/loss`; any prefix counts as an
-    evaluation whose metrics are there without it too.
+    title: str
+    heading: str
+    metrics: list[str]
+    """Training metrics first."""
+    validated: list[str]
+    """The metrics that were measured by an evaluation."""
 
-    >>> [(each["title"], each["metrics"]) for each in charts(["lr", "loss", "val/loss"])]
+    @property
+    def key(self) -> str:
+        """Names the chart in the page; no title of a chart equals another key."""
+        return f"curve {self.title}"
+
+    @property
+    def is_smoothed(self) -> bool:
+        """False for a learning rate and for the pace, which have no noise to remove."""
+        return not RATE.search(self.title) and self.title != PACE
+
+
+def charts(names: Iterable[str]) -> list[Chart]:
+    """The charts for metrics of these names: training and evaluation of one metric share a chart.
+
+    A metric `val/loss` shares a chart with `loss` or `train/loss`. Any other prefix counts as an
+    evaluation if one of its metrics also exists without the prefix.
+
+    >>> [(chart.title, chart.metrics) for chart in charts(["lr", "loss", "val/loss"])]
     [('loss', ['loss', 'val/loss']), ('lr', ['lr'])]
     """
     known = list(dict.fromkeys(names))
-    evaluations = {prefix for name in known if _last(name, prefix := _prefix(name)) in known}
-    evaluations = (evaluations | set(EVALUATION) | set(TRAINING)) - {""}
+    prefixes = {_split(name)[0] for name in known if _split(name)[1] in known}
+    evaluations = (prefixes | set(EVALUATION)) - {"", *TRAINING}
     grouped: dict[str, list[str]] = {}
     for name in known:
-        prefix = _prefix(name)
-        title = _last(name, prefix) if prefix in evaluations else name
-        grouped.setdefault(title, []).append(name)
-    drawn: list[dict[str, Any]] = []
+        prefix, last = _split(name)
+        is_split = prefix in evaluations or prefix in TRAINING
+        grouped.setdefault(last if is_split else name, []).append(name)
+    drawn: list[Chart] = []
     for title, members in grouped.items():
-        validated = any(_prefix(name) in evaluations - set(TRAINING) for name in members)
-        drawn.append(
-            {
-                "title": title,
-                "heading": _heading(title, validated),
-                "metrics": sorted(members, key=lambda name: (_role(name, evaluations), name)),
-                "validated": [name for name in members if _role(name, evaluations)],
-                "smooth": not RATE.search(title),
-            }
-        )
+        validated = [name for name in members if _split(name)[0] in evaluations]
+        metrics = sorted(members, key=lambda name: (name in validated, name))
+        drawn.append(Chart(title, _heading(title, bool(validated)), metrics, validated))
+    # The loss comes before other metrics, the learning rate before the pace.
     return sorted(
         drawn,
-        key=lambda chart: (HEADINGS.index(chart["heading"]), _weight(chart["title"])),
+        key=lambda chart: (
+            HEADINGS.index(chart.heading),
+            not (_is_loss(chart.title) or RATE.search(chart.title)),
+        ),
     )
 
 
-def _heading(title: str, validated: bool) -> str:
+def _heading(title: str, is_validated: bool) -> str:
     if RATE.search(title) or RESOURCES.search(title):
         return RATE_AND_PACE
-    return LEARNING if validated or _is_loss(title) else MORE
-
-
-def _weight(title: str) -> int:
-    """The loss comes before other metrics, the rate before the pace."""
-    return 0 if _is_loss(title) or RATE.search(title) else 1
+    return LEARNING if is_validated or _is_loss(title) else MORE
 
 
 def _is_loss(title: str) -> bool:
     return "loss" in title.split("/")
 
 
-def _prefix(name: str) -> str:
-    return name.partition("/")[0] if "/" in name else ""
-
-
-def _last(name: str, prefix: str) -> str:
-    return name[len(prefix) + 1 :] if prefix else ""
-
-
-def _role(name: str, evaluations: set[str]) -> int:
-    return int(_prefix(name) in evaluations - set(TRAINING))
+def _split(name: str) -> tuple[str, str]:
+    """The prefix, such as `val`, and the rest; both are empty for a name without a slash."""
+    prefix, slash, rest = name.partition("/")
+    return (prefix, rest) if slash else ("", "")

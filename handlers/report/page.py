@@ -1,6 +1,6 @@
-"""The page itself: one HTML file that holds its style, its code, its data and plotly.js.
+"""The page: one HTML file that holds its style, its code, its data and plotly.js.
 
-The one file that knows plotly, and of it only that script.
+The only file that imports plotly, and of plotly only that script.
 """
 
 from __future__ import annotations
@@ -9,60 +9,102 @@ import hashlib
 import html
 import json
 from base64 import b64encode
+from collections.abc import Sequence
 from importlib.resources import files
+from pathlib import Path
 from string import Template
 from typing import Any
 
-CODE = ("text.js", "head.js", "curves.js", "timeline.js", "tables.js", "page.js")
-"""One script, in this order."""
+from ..common import readable_size
+from .charts import charts
+from .figures import chart_figure, timeline_figure
+from .run import NothingToReportError, Run, runs_in
+from .sections import sections
 
 
-def page(facts: dict[str, Any], *, live: bool = False) -> str:
-    """A page about runs, which asks nobody for anything; a live one asks its server for news.
+def report(paths: list[Path], output: Path) -> int:
+    """Write one HTML page about a run, or about several runs side by side.
 
-    The policy in its head lets the browser run these two scripts alone, by their hashes, so
-    nothing that a run calls its metrics could ever run.
+    Raises:
+        NothingToReportError: A path is no directory, or holds nothing of a run.
+        ImportError: plotly is not installed.
+    """
+    runs = runs_in(paths)
+    for path, run in zip(paths, runs, strict=True):
+        run.look()
+        if not run.facts().is_begun:
+            empty = "holds no rows, journal or checkpoints"
+            raise NothingToReportError(f"{path} {empty if path.is_dir() else 'is no directory'}")
+    # A name in a file of rows may hold half of a character, which no encoding has.
+    output.write_text(
+        page([run.name for run in runs], news(runs)), encoding="utf-8", errors="replace"
+    )
+    print(f"{output}  {readable_size(output.stat().st_size)}")
+    return 0
+
+
+def news(runs: Sequence[Run], *, is_live: bool = False) -> dict[str, Any]:
+    """What a page shows of the runs now: its sections as HTML and its figures, ready for JSON."""
+    facts = [run.facts() for run in runs]
+    drawn = charts(name for run in facts for name in run.curves)
+    figures = {chart.key: chart_figure(chart, facts) for chart in drawn}
+    return {
+        "sections": sections(facts, drawn, is_live=is_live),
+        "figures": figures | {"timeline": timeline_figure(facts)},
+    }
+
+
+def page(names: list[str], shown: dict[str, Any], *, is_live: bool = False) -> str:
+    """A page that loads nothing; a live one asks its own server for news.
+
+    The policy in its head lets the browser run two scripts only, by their hashes, so no name of a
+    metric can ever become code.
 
     Args:
-        facts: What `Runs.facts` gives.
-        live: True if it is served by `camshaft watch`.
+        names: The names of the runs.
+        shown: What `news` returns.
+        is_live: True if `camshaft watch` serves the page.
 
     Raises:
         ImportError: plotly is not installed.
     """
-    scripts = {"library": library(), "code": "\n".join(map(asset, CODE))}
+    scripts = {"library": library(), "code": asset("page.js")}
     allowed = " ".join(f"'sha256-{_digest(script)}'" for script in scripts.values())
     policy = [
         "default-src 'none'",
         f"script-src {allowed}",
         "style-src 'unsafe-inline'",  # plotly.js makes its own
         "img-src data: blob:",
-        *(["connect-src 'self'"] if live else []),
+        *(["connect-src 'self'"] if is_live else []),
     ]
     return Template(asset("page.html")).substitute(
         scripts,
+        **shown["sections"],
         policy="; ".join(policy),
-        title=html.escape(", ".join(run["name"] for run in facts["runs"])),
+        title=html.escape(", ".join(names)),
+        heading=html.escape(" · ".join(names)),
+        kind="Training run" if len(names) == 1 else f"Comparison of {len(names)} runs",
+        several="several" if len(names) > 1 else "",
         style=asset("page.css"),
-        live=str(live).lower(),
-        data=embedded(facts),
+        live=str(is_live).lower(),
+        figures=embedded(shown["figures"]),
     )
 
 
-def embedded(facts: Any) -> str:
+def embedded(data: Any) -> str:
     r"""JSON for the inside of a `<script>`, where no text can end it or begin a tag or comment.
 
     >>> print(embedded({"</script>": "a & b"}))
     {"\u003c/script\u003e":"a \u0026 b"}
     """
-    text = json.dumps(facts, separators=(",", ":"), allow_nan=False)
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     for character in "<>&":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text
 
 
 def library() -> str:
-    """plotly.js, as its Python package brings it along.
+    """plotly.js, from plotly's Python package.
 
     Raises:
         ImportError: plotly is not installed.

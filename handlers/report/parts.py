@@ -1,22 +1,28 @@
-"""The parts of a run by its journal: from each start or resume to its end, whatever that was."""
+"""The parts of a run by its journal: each from a start or a resume to whatever ended it."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 ENDS = ("completed", "interrupted", "failed")
+CLOCKS = ("time", "iteration", "step", "epoch")
 
 
 @dataclass
 class Part:
-    """One process's turn at a run."""
+    """What one process did of a run."""
 
-    began: dict[str, Any]
-    """Its first line, with configuration, environment and handlers."""
-    lines: list[dict[str, Any]] = field(default_factory=list)
-    alive: bool = False
+    lines: list[dict[str, Any]]
+    """Its lines in the journal; the first has the configuration, environment and handlers."""
+    is_alive: bool = False
+
+    @property
+    def first(self) -> dict[str, Any]:
+        """The line that began it."""
+        return self.lines[0]
 
     @property
     def last(self) -> dict[str, Any]:
@@ -25,80 +31,75 @@ class Part:
 
     @property
     def end(self) -> str:
-        """How it ended: completed, interrupted or failed, as the journal says; killed or running.
+        """Completed, interrupted or failed, as the journal says; otherwise killed or running.
 
-        A part without a last line was killed, or lost its machine, unless it is still written to.
+        A process whose lines have no end was killed, or lost its machine, unless it still runs.
         """
-        if self._end:
-            return str(self._end["event"])
-        return "running" if self.alive else "killed"
+        return str(self._ending.get("event") or ("running" if self.is_alive else "killed"))
 
     @property
-    def _end(self) -> dict[str, Any] | None:
-        """The line that says so; a run that is completed may still save."""
-        return next((line for line in reversed(self.lines) if line["event"] in ENDS), None)
+    def reason(self) -> str:
+        """Why it ended."""
+        return str(self._ending.get("reason") or "")
 
-    def facts(self) -> dict[str, Any]:
-        """What a page says of it."""
-        return {
-            "event": self.began["event"],
-            "began": _number(self.began, "time"),
-            "from": _number(self.began, "iteration"),
-            "end": self.end,
-            "ended": _number(self.last, "time"),
-            "to": _number(self.last, "iteration"),
-            "reason": str((self._end or {}).get("reason") or ""),
-            "saves": [
-                {"time": _number(line, "time"), "iteration": _number(line, "iteration")}
-                | {"reason": str(line.get("reason", ""))}
-                for line in self.lines
-                if line["event"] == "saving"
-            ],
-        }
+    @property
+    def saves(self) -> list[dict[str, Any]]:
+        """The lines about checkpoints."""
+        return [line for line in self.lines if line["event"] == "saving"]
+
+    @property
+    def seconds(self) -> float:
+        """How long it lasted."""
+        return max(0.0, float(self.last["time"] - self.first["time"]))
+
+    @property
+    def _ending(self) -> dict[str, Any]:
+        """The line about its end, which a last checkpoint may follow; empty if there is none."""
+        return next((line for line in reversed(self.lines) if line["event"] in ENDS), {})
 
 
-def parts(records: list[dict[str, Any]], alive: bool) -> list[Part]:
-    """The parts in the order in which they began: that of the lines, as a clock may be set back.
+def parts_of(records: list[dict[str, Any]], *, is_alive: bool) -> list[Part]:
+    """The parts in the order of their first lines, since a clock may be set back.
 
     Args:
         records: The lines of a journal.
-        alive: True if the file is still written to: then the newest part without an end runs.
+        is_alive: True if a process still writes to the journal: the newest part without an end.
     """
-    found: dict[str, Part] = {}
+    grouped: dict[str, list[dict[str, Any]]] = {}
     for record in records:
-        key = str(record.get("part"))
-        if key not in found:
-            found[key] = Part(record)
-        found[key].lines.append(record)
-    ordered = list(found.values())
-    if alive and (left := [part for part in ordered if part.end == "killed"]):
-        left[-1].alive = True
-    return ordered
+        clocks = {clock: number_in(record, clock) for clock in CLOCKS}
+        grouped.setdefault(str(record.get("part")), []).append(record | clocks)
+    found = [Part(lines) for lines in grouped.values()]
+    if is_alive and (open_ended := [part for part in found if part.end == "killed"]):
+        open_ended[-1].is_alive = True
+    return found
 
 
-def pace(found: list[Part]) -> dict[str, list[float]]:
-    """Iterations per second between one line of the journal and the next, at least a second on.
+def pace(found: list[Part]) -> tuple[list[int], list[float]]:
+    """Iterations, and the iterations per second up to each, over at least a second.
 
-    What a part had done past the point from which a later one went on is left out.
+    Iterations that a later part of the run repeated are left out.
     """
-    rates: dict[str, list[float]] = {"x": [], "y": []}
+    iterations: list[int] = []
+    rates: list[float] = []
     for part in found:
-        before = part.began
-        while rates["x"] and rates["x"][-1] > _number(before, "iteration"):
-            rates["x"].pop()
-            rates["y"].pop()
+        before = part.first
+        while iterations and iterations[-1] > before["iteration"]:
+            iterations.pop()
+            rates.pop()
         for line in part.lines:
-            seconds = _number(line, "time") - _number(before, "time")
-            done = _number(line, "iteration") - _number(before, "iteration")
+            seconds = line["time"] - before["time"]
+            done = line["iteration"] - before["iteration"]
             if seconds >= 1:
                 if done > 0:
-                    rates["x"].append(_number(line, "iteration"))
-                    rates["y"].append(done / seconds)
+                    iterations.append(int(line["iteration"]))
+                    rates.append(done / seconds)
                 before = line
-    return rates
+    return iterations, rates
 
 
-def _number(record: dict[str, Any], name: str) -> float:
+def number_in(record: Mapping[str, Any], name: str) -> float:
+    """A number of a record; 0 for anything else."""
     value = record.get(name)
     if not isinstance(value, int | float) or isinstance(value, bool):
         return 0

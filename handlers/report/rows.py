@@ -1,16 +1,16 @@
-"""Rows of metrics as loggers wrote them; what is torn or not a row is left out."""
+"""Rows of metrics as `JSONLines` wrote them, without lines that are torn or not a row."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..journal.journal import NAME as JOURNAL
+from ..journal import JOURNAL
 
 CLOCKS = frozenset({"iteration", "step", "epoch", "time"})
 OWN_CLOCK = re.compile(r"\w+\.[A-Z][A-Z0-9_]*")  # such as GanEvents.CRITIC_UPDATED
@@ -25,67 +25,33 @@ class Series:
     values: list[float] = field(default_factory=list)
 
 
-class Tail:
-    """A file that grows: each look reads what is new; one that was exchanged is read anew."""
+class MetricFile:
+    """A file of rows that grows: each look reads what is new; a replaced file is read anew."""
 
-    def __init__(self, path: Path, begin: Callable[[], None], take: Callable[[bytes], None]):
-        """Call `begin` before the first line of a file, and `take` for each line."""
-        self.path, self._begin, self._take = path, begin, take
+    def __init__(self, path: Path) -> None:
+        """Start with nothing read."""
+        self.path = path
+        self.series: dict[str, Series] = {}
         self._inode, self._offset = -1, 0
 
     def look(self) -> bool:
         """Read what is new; False if nothing is."""
-        try:
-            with self.path.open("rb") as file:
-                return self._read(file)
-        except FileNotFoundError:
-            return False
+        with suppress(FileNotFoundError), self.path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            if status.st_ino != self._inode or status.st_size < self._offset:
+                self._inode, self._offset = status.st_ino, 0
+                self.series.clear()
+            if status.st_size > self._offset:
+                file.seek(self._offset)
+                for line in file:
+                    if not line.endswith(b"\n"):
+                        break  # it is still being written
+                    self._offset += len(line)
+                    self._take(line)
+                return True
+        return False
 
-    def _read(self, file: Any) -> bool:
-        status = os.fstat(file.fileno())
-        if status.st_ino != self._inode or status.st_size < self._offset:
-            self._inode, self._offset = status.st_ino, 0
-            self._begin()
-        if status.st_size == self._offset:
-            return False
-        file.seek(self._offset)
-        for line in file:
-            if not line.endswith(b"\n"):
-                break  # it is still being written
-            self._offset += len(line)
-            self._take(line)
-        return True
-
-
-class Rows:
-    """The metrics of all files of JSON lines in a directory, by name."""
-
-    def __init__(self, directory: Path) -> None:
-        """Start with nothing read."""
-        self.directory = directory
-        self._files: dict[Path, tuple[Tail, dict[str, Series]]] = {}
-
-    def look(self) -> bool:
-        """Read what is new; False if nothing is."""
-        for path in sorted(self.directory.glob("*.jsonl")):
-            if path not in self._files and path.name != JOURNAL:
-                series: dict[str, Series] = {}
-                self._files[path] = (Tail(path, series.clear, _into(series)), series)
-        looks = [tail.look() for tail, _ in self._files.values()]
-        return any(looks)
-
-    @property
-    def series(self) -> dict[str, Series]:
-        """What was read; where two files have a metric, the one whose name comes first counts."""
-        merged: dict[str, Series] = {}
-        for _, series in self._files.values():
-            for name, each in series.items():
-                merged.setdefault(name, each)
-        return merged
-
-
-def _into(series: dict[str, Series]) -> Callable[[bytes], None]:
-    def take(line: bytes) -> None:
+    def _take(self, line: bytes) -> None:
         try:
             row = json.loads(line)
             iteration, epoch = int(row["iteration"]), int(row.get("epoch", 0))
@@ -95,16 +61,39 @@ def _into(series: dict[str, Series]) -> Callable[[bytes], None]:
             if name in CLOCKS or OWN_CLOCK.fullmatch(name):
                 continue
             if (number := _number(value)) is not None:
-                each = series.setdefault(name, Series())
+                each = self.series.setdefault(name, Series())
                 each.iterations.append(iteration)
                 each.epochs.append(epoch)
                 each.values.append(number)
 
-    return take
+
+class MetricFiles:
+    """The metrics of all files of JSON lines in a directory, by name."""
+
+    def __init__(self, directory: Path) -> None:
+        """Start with nothing read."""
+        self.directory = directory
+        self._files: dict[Path, MetricFile] = {}
+
+    def look(self) -> bool:
+        """Read what is new; False if nothing is."""
+        for path in sorted(self.directory.glob("*.jsonl")):
+            if path.name != JOURNAL and path not in self._files:
+                self._files[path] = MetricFile(path)
+        looks = [file.look() for file in self._files.values()]
+        return any(looks)
+
+    @property
+    def series(self) -> dict[str, Series]:
+        """The series by metric; if two files have a metric, the first file counts."""
+        merged: dict[str, Series] = {}
+        for file in self._files.values():
+            merged |= {name: each for name, each in file.series.items() if name not in merged}
+        return merged
 
 
 def _number(value: Any) -> float | None:
-    """A number, also one that JSON does not know and that was written as text."""
+    """A number; numbers that JSON cannot hold were written as text."""
     if isinstance(value, str):
         return float(value) if value in ("NaN", "Infinity", "-Infinity") else None
     if isinstance(value, bool) or not isinstance(value, int | float):

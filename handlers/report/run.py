@@ -1,41 +1,56 @@
-"""All that a page says of one run, from what lies in its directory."""
+"""All that a page says of one run, from the files in its directory."""
 
 from __future__ import annotations
 
-import math
+import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..checkpoint import Claims, Finding, NoCheckpointError, look
-from ..journal.journal import NAME as JOURNAL
-from ..journal.lines import is_written, read
-from .charts import charts
-from .curve import curve
-from .parts import Part, pace, parts
-from .rows import Rows, Series
+from ..journal import JOURNAL, is_written, read_journal
+from .charts import PACE
+from .curve import curve_of
+from .parts import Part, pace, parts_of
+from .rows import MetricFiles, Series
 
 
 class NothingToReportError(FileNotFoundError):
-    """There is no run, or none that left anything to read."""
+    """A directory is missing, or holds nothing of a run."""
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What a page says of one run."""
+
+    name: str
+    curves: dict[str, dict[str, Any]]
+    """By the names of the metrics."""
+    parts: list[Part]
+    limits: dict[str, Any]
+    """How far the run is to go, by the newest part in the journal, as all that follows."""
+    checkpoints: list[dict[str, Any]]
+    config: dict[str, str]
+    environment: dict[str, str]
+    handlers: list[list[str]]
+    """Moment, stage, name, trigger and source of each call."""
+
+    @property
+    def is_begun(self) -> bool:
+        """True if anything was found."""
+        return bool(self.curves or self.parts or self.checkpoints)
 
 
 class Run:
     """A run's directory: each look reads what is new in it."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, name: str) -> None:
         """Start with nothing read."""
         self.directory = directory
-        self._rows = Rows(directory)
+        self.name = name
+        self._rows = MetricFiles(directory)
         self._seen: tuple[Any, ...] = ()
         self._curves: dict[str, tuple[Series, dict[str, Any]]] = {}
-
-    @property
-    def is_empty(self) -> bool:
-        """True if there is nothing to report."""
-        journal = self.directory / JOURNAL
-        if not self.directory.is_dir():
-            return True
-        return not (self._rows.series or read(journal) or self._checkpoints())
 
     def look(self) -> bool:
         """Read what is new; False if everything is as before."""
@@ -47,31 +62,34 @@ class Run:
         self._seen = seen
         return changed
 
-    def facts(self, name: str) -> dict[str, Any]:
-        """What was read, as values for JSON."""
+    def facts(self) -> RunFacts:
+        """What was read."""
         journal = self.directory / JOURNAL
-        found = parts(read(journal), is_written(journal))
-        told = [part.began for part in found if "config" in part.began]
-        newest = told[-1] if told else {}
-        return {
-            "name": name,
-            "curves": self._drawn(),
-            "pace": pace(found),
-            "progress": _progress(found, newest),
-            "parts": [part.facts() for part in found],
-            "checkpoints": self._checkpoints(),
-            "config": flat(newest.get("config")),
-            "environment": flat(newest.get("environment")),
-            "handlers": _calls(newest.get("handlers")),
-        }
+        found = parts_of(read_journal(journal), is_alive=is_written(journal))
+        newest = next((part.first for part in reversed(found) if "config" in part.first), {})
+        limits, calls = newest.get("limits"), newest.get("handlers")
+        return RunFacts(
+            name=self.name,
+            curves=_pace_curve(found) | self._drawn(),
+            parts=found,
+            limits=limits if isinstance(limits, dict) else {},
+            checkpoints=self._checkpoints(),
+            config=by_path(newest.get("config")),
+            environment=by_path(newest.get("environment")),
+            handlers=[
+                [*map(str, row)]
+                for row in (calls if isinstance(calls, list) else [])
+                if isinstance(row, list) and len(row) == 5
+            ],
+        )
 
     def _drawn(self) -> dict[str, Any]:
-        """The curves; one to which nothing was added since is not made anew."""
+        """The curves; only those with new rows are made again."""
         before, self._curves = self._curves, {}
         for name, series in self._rows.series.items():
             known, drawn = before.get(name, (None, {}))
             same = known is series and drawn["count"] == len(series.values)
-            self._curves[name] = (series, drawn if same else curve(series))
+            self._curves[name] = (series, drawn if same else curve_of(series))
         return {name: drawn for name, (_, drawn) in self._curves.items()}
 
     def _checkpoints(self) -> list[dict[str, Any]]:
@@ -99,62 +117,32 @@ def _checkpoint(each: Finding, claims: Claims) -> dict[str, Any]:
     }
 
 
-def _progress(found: list[Part], newest: dict[str, Any]) -> dict[str, Any] | None:
-    """How far the run is, by the newest line of its journal."""
-    if not found:
-        return None
-    limits = newest.get("limits")
-    limits = limits if isinstance(limits, dict) else {}
-    clocks = {clock: found[-1].last.get(clock) for clock in ("iteration", "step", "epoch")}
-    return {**_finite({**clocks, **limits}), "end": found[-1].end}
+def _pace_curve(found: list[Part]) -> dict[str, Any]:
+    """The pace as one more curve, if there are enough lines of the journal to draw one."""
+    iterations, rates = pace(found)
+    if len(rates) < 2:
+        return {}
+    series = Series(iterations, [0] * len(rates), rates)
+    return {PACE: curve_of(series) | {"shape": "hv"}}
 
 
-def _calls(told: Any) -> list[list[str]]:
-    """The rows of handlers: moment, stage, name, trigger and source; what is none is left out."""
-    rows = told if isinstance(told, list) else []
-    return [[*map(str, row)] for row in rows if isinstance(row, list) and len(row) == 5]
+def by_path(value: Any, name: str = "") -> dict[str, str]:
+    """Nested values as text, by the path to each, such as `model.width`; empty ones stay.
 
-
-def flat(value: Any, name: str = "") -> dict[str, Any]:
-    """Nested values by the path to each, such as `model.width`; empty ones stay.
-
-    >>> flat({"model": {"width": 8, "heads": []}, "lr": 0.1})
-    {'model.width': 8, 'model.heads': [], 'lr': 0.1}
+    >>> by_path({"model": {"width": 8, "heads": []}, "lr": 0.1})
+    {'model.width': '8', 'model.heads': '[]', 'lr': '0.1'}
     """
     if isinstance(value, dict) and (value or name):
-        inner: dict[str, Any] = {}
+        inner: dict[str, str] = {}
         for key, each in value.items():
-            inner |= flat(each, f"{name}.{key}" if name else str(key))
-        return inner or {name: {}}
-    return {name: _finite(value)} if name else {}
+            inner |= by_path(each, f"{name}.{key}" if name else str(key))
+        return inner or {name: "{}"}
+    return {name: json.dumps(value) if isinstance(value, list) else str(value)} if name else {}
 
 
-def _finite(value: Any) -> Any:
-    """A journal that was written by hand may hold what JSON has no word for."""
-    if isinstance(value, list):
-        return [_finite(each) for each in value]
-    if isinstance(value, dict):
-        return {key: _finite(each) for key, each in value.items()}
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
-
-
-class Runs:
-    """The runs of a page."""
-
-    def __init__(self, directories: list[Path]) -> None:
-        """Start with nothing read."""
-        self.runs = [Run(directory) for directory in directories]
-        self.names = distinct([run.directory for run in self.runs])
-
-    def look(self) -> bool:
-        """Read what is new; False if everything is as before."""
-        looks = [run.look() for run in self.runs]
-        return any(looks)
-
-    def facts(self) -> dict[str, Any]:
-        """What was read, as values for JSON, with the charts to draw of it."""
-        facts = [run.facts(name) for run, name in zip(self.runs, self.names, strict=True)]
-        return {"runs": facts, "charts": charts(name for each in facts for name in each["curves"])}
+def runs_in(directories: list[Path]) -> list[Run]:
+    """A run for each directory, named by as much of its path as tells the directories apart."""
+    return list(map(Run, directories, distinct(directories)))
 
 
 def distinct(directories: list[Path]) -> list[str]:

@@ -138,8 +138,7 @@ def write(model: Any, optimizer: Any, directory: Path, saves: int) -> Iterator[t
 def camshaft(
     model: Any, optimizer: Any, directory: Path, saves: int, background: bool = True
 ) -> Iterator[tuple[float, float]]:
-    from camshaft import Engine, Events
-    from camshaft.engine.events import Stage
+    from camshaft import Engine, Events, Stage
     from camshaft.handlers import Checkpoint, latest
 
     handler = Checkpoint(

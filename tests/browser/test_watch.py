@@ -7,7 +7,7 @@ import pytest
 
 from camshaft import Engine, Events
 from camshaft.handlers import Checkpoint, Journal, JSONLines
-from camshaft.handlers.report.watch import make_server
+from camshaft.handlers.report import make_server
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from camshaft import Engine, Events, Stage
-from camshaft.handlers.progress_bar import ProgressBar
+from camshaft.handlers import ProgressBar
 
 ALWAYS = 1e-9
 NEVER = 1e9

@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from camshaft import Engine, Events, supervised
-from camshaft.engine.modules.weights import twin
+from camshaft.engine.modules import twin
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"),

@@ -9,7 +9,7 @@ from torch.nn import DataParallel, Linear, Sequential
 from torch.optim.swa_utils import AveragedModel
 
 from camshaft import unwrap
-from camshaft.engine.modules.wrappers import plain_names, uncompiled
+from camshaft.engine.modules import plain_names, uncompiled
 
 
 def compiled(module) -> Any:

@@ -4,8 +4,7 @@ import json
 
 import torch
 
-from camshaft.engine.state.data_position import Position
-from camshaft.engine.state.generators import capture_generators, restore_generators
+from camshaft.engine.state import Position, capture_generators, restore_generators
 
 
 def test_a_position_goes_there_and_back_and_draws_the_same():

@@ -8,9 +8,9 @@ import numpy
 import torch
 from torch.utils.data import DataLoader
 
-from camshaft.engine.state import generators
-from camshaft.engine.state.generators import (
+from camshaft.engine.state import (
     capture_generators,
+    generators,
     generators_of,
     restore_generators,
     seed_all,

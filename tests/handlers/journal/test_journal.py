@@ -9,11 +9,11 @@ import pytest
 
 from camshaft import Engine, Events
 from camshaft.handlers import Checkpoint, Journal, StopAfter
-from camshaft.handlers.journal.lines import is_written, read
+from camshaft.handlers.journal import is_written, read_journal
 
 
 def journal_of(directory):
-    return read(directory / "journal.jsonl")
+    return read_journal(directory / "journal.jsonl")
 
 
 def events_of(directory):

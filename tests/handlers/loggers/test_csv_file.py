@@ -74,27 +74,3 @@ def test_a_file_that_holds_other_things_is_not_cut(tmp_path, line):
     with pytest.raises(ValueError, match="line 2 of .* is no row of a CSV log"):
         engine.run([1, 2], state=state, max_epochs=2)
     assert path.read_text() == text
-
-
-def test_a_run_that_starts_anew_moves_the_rows_of_others_aside(tmp_path, caplog):
-    path = tmp_path / "rows.csv"
-    for batch in (1, 2):
-        Engine(inverse, CSV(path, when=EACH)).run([batch], max_epochs=1)
-    assert [row["loss"] for row in rows(tmp_path / "rows.csv.1")] == ["1.0"]
-    assert [row["loss"] for row in rows(path)] == ["0.5"]
-    assert "rows.csv.1" in caplog.text
-
-
-def test_each_row_is_in_the_file_as_soon_as_it_is_written(tmp_path):
-    seen = []
-    engine = Engine(inverse, CSV(tmp_path / "rows", when=EACH))
-    engine.on(Events.ITERATION_COMPLETED(after=1))(
-        lambda state: seen.append(len(rows(tmp_path / "rows")))
-    )
-    engine.run([1, 2, 3], max_epochs=1)
-    assert seen == [1, 2]
-
-
-def test_a_directory_is_no_path_of_a_file(tmp_path):
-    with pytest.raises(IsADirectoryError, match="CSV.*rows.csv"):
-        Engine(inverse, CSV(tmp_path))

@@ -1,6 +1,5 @@
 """Files of whole lines."""
 
-import logging
 import os
 import resource
 import signal
@@ -8,7 +7,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from camshaft.handlers.loggers.files import LineFile, move_aside, refuse_directory, replace_lines
+from camshaft import Engine
+from camshaft.handlers.loggers import CSV, JSONLines
+from camshaft.handlers.loggers.files import LineFile, move_aside, replace_lines
 
 
 @contextmanager
@@ -68,16 +69,23 @@ def test_an_empty_file_is_not_moved(tmp_path, caplog):
     assert not caplog.records
 
 
-def test_a_file_is_moved_to_the_first_free_number(tmp_path, caplog):
-    caplog.set_level(logging.WARNING)
-    path = tmp_path / "lines"
-    path.write_text("mine\n")
-    (tmp_path / "lines.1").touch()
-    move_aside(path, "JSONLines")
-    assert (tmp_path / "lines.2").read_text() == "mine\n"
-    assert "JSONLines" in caplog.text
+@pytest.mark.parametrize("kind", [JSONLines, CSV])
+def test_a_run_that_starts_anew_moves_the_rows_of_others_to_the_next_free_number(
+    kind, tmp_path, caplog
+):
+    def train_step(state, batch):
+        state.metrics["loss"] = batch
+
+    path = tmp_path / "rows"
+    for batch in (1.5, 2.5, 4.5):
+        Engine(train_step, kind(path)).run([batch], max_epochs=1)
+    for name, loss in (("rows.1", "1.5"), ("rows.2", "2.5"), ("rows", "4.5")):
+        assert loss in (tmp_path / name).read_text()
+    assert [f"moved to {path}.{number}" in caplog.text for number in (1, 2)] == [True, True]
+    assert all(kind.__name__ in message for message in caplog.messages)
 
 
-def test_a_directory_is_refused_with_the_line_to_write(tmp_path):
-    with pytest.raises(IsADirectoryError, match=r"CSV\('.*/rows.csv'\)"):
-        refuse_directory(tmp_path, "CSV", "rows.csv")
+@pytest.mark.parametrize("kind", [JSONLines, CSV])
+def test_a_directory_is_refused_with_the_line_to_write(kind, tmp_path):
+    with pytest.raises(IsADirectoryError, match=rf"{kind.__name__}\('.*/rows\.(jsonl|csv)'\)"):
+        Engine(lambda state, batch: None, kind(tmp_path))

@@ -36,12 +36,6 @@ def test_a_row_holds_the_clocks_and_the_metrics_and_its_folder_is_made(tmp_path)
     ]
 
 
-def test_by_default_a_row_is_written_every_50_iterations_after_each_epoch_and_at_the_end(tmp_path):
-    engine = Engine(inverse, JSONLines(tmp_path / "rows"))
-    engine.run(range(1, 61), max_epochs=3, max_iterations=130)
-    assert [row["iteration"] for row in rows(tmp_path / "rows")] == [50, 60, 100, 120, 130]
-
-
 def test_what_is_no_number_can_be_seen_and_read_back_by_any_json_reader(tmp_path):
     def train_step(state, batch):
         state.metrics.update(a=math.nan, b=torch.tensor(math.inf), c=-math.inf)
@@ -55,34 +49,6 @@ def test_what_is_no_number_can_be_seen_and_read_back_by_any_json_reader(tmp_path
     assert (row["a"], row["b"], row["c"]) == ("NaN", "Infinity", "-Infinity")
     assert math.isnan(float(row["a"]))
     assert float(row["c"]) == -math.inf
-
-
-def test_each_row_is_in_the_file_as_soon_as_it_is_written(tmp_path):
-    seen = []
-    engine = Engine(inverse, JSONLines(tmp_path / "rows", when=EACH))
-    engine.on(Events.ITERATION_STARTED)(lambda state: seen.append(len(rows(tmp_path / "rows"))))
-    engine.run([1, 2, 3], max_epochs=1)
-    assert seen == [0, 1, 2]
-
-
-def test_a_run_that_fails_keeps_its_rows(tmp_path):
-    def train_step(state, batch):
-        state.metrics["loss"] = 1 / batch
-
-    engine = Engine(train_step, JSONLines(tmp_path / "rows", when=EACH))
-    with pytest.raises(ZeroDivisionError):
-        engine.run([1, 2, 0], max_epochs=1)
-    assert [row["loss"] for row in rows(tmp_path / "rows")] == [1.0, 0.5]
-
-
-def test_a_run_that_starts_anew_moves_the_rows_of_others_aside(tmp_path, caplog):
-    path = tmp_path / "rows.jsonl"
-    for batch in (1, 2, 4):
-        Engine(inverse, JSONLines(path, when=EACH)).run([batch], max_epochs=1)
-    names = ("rows.jsonl.1", "rows.jsonl.2", "rows.jsonl")
-    assert [rows(tmp_path / name)[0]["loss"] for name in names] == [1.0, 0.5, 0.25]
-    assert len(caplog.records) == 2
-    assert "rows.jsonl.1" in caplog.records[0].getMessage()
 
 
 def test_an_empty_file_is_used_as_it_is(tmp_path, caplog):
@@ -148,21 +114,9 @@ def test_the_clocks_win_over_metrics_of_their_names(tmp_path):
     assert rows(tmp_path / "rows") == [{"iteration": 1, "step": 0, "epoch": 1, "loss": 1.0}]
 
 
-def test_evaluations_write_no_rows(tmp_path):
-    engine = Engine(inverse, JSONLines(tmp_path / "rows", when=EACH))
-    engine.evaluate([1, 2])
-    assert not (tmp_path / "rows").exists()
-
-
 def test_a_row_may_be_written_when_the_run_fails(tmp_path, caplog):
     caplog.set_level(logging.ERROR)
     engine = Engine(inverse, JSONLines(tmp_path / "rows", when=Events.FAILED))
     with pytest.raises(ZeroDivisionError):
         engine.run([1, 2, 0], max_epochs=1)
     assert [(row["iteration"], row["loss"]) for row in rows(tmp_path / "rows")] == [(3, 0.5)]
-
-
-def test_a_directory_is_no_path_of_a_file_and_stays_where_it_is(tmp_path):
-    with pytest.raises(IsADirectoryError, match="name a file in it"):
-        Engine(lambda state, batch: None, JSONLines(tmp_path))
-    assert tmp_path.is_dir()

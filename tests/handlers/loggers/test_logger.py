@@ -1,6 +1,8 @@
 """Loggers of one's own, and how they are wired."""
 
 import json
+import math
+import sys
 
 import pytest
 import torch
@@ -8,6 +10,7 @@ import torch
 from camshaft import Engine, Events, supervised
 from camshaft.handlers import LRSchedule
 from camshaft.handlers.loggers import CSV, JSONLines, Logger, TensorBoard
+from camshaft.handlers.loggers.logger import flat_hparams, need
 from camshaft.handlers.schedules import cosine, warmup
 
 EACH = Events.ITERATION_COMPLETED
@@ -76,3 +79,43 @@ def test_only_clocks_of_the_users_own_are_in_a_row(tmp_path):
     engine.run([(torch.ones(1, 1), torch.ones(1, 1))] * 3, max_epochs=1)
     row = json.loads((tmp_path / "rows").read_text().splitlines()[-1])
     assert set(row) == {"iteration", "step", "epoch", "loss", "lr"}
+
+
+def test_a_library_that_is_not_there_is_named_with_what_to_install():
+    with pytest.raises(ModuleNotFoundError) as caught:
+        need("no_such_library", "Board", "board")
+    assert str(caught.value) == 'Board needs no_such_library: pip install "camshaft[board]"'
+
+
+def test_a_library_that_cannot_be_imported_counts_as_not_there(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tqdm", None)
+    with pytest.raises(ModuleNotFoundError, match="Board needs tqdm"):
+        need("tqdm", "Board", "board")
+
+
+def test_looking_for_a_library_imports_nothing(monkeypatch):
+    monkeypatch.delitem(sys.modules, "this", raising=False)
+    need("this", "Board", "board")
+    assert "this" not in sys.modules
+
+
+def test_nested_names_of_hyper_parameters_are_joined():
+    assert flat_hparams({"a": {"b": {"c": 1}}, "d": 2}) == {"a/b/c": 1, "d": 2}
+
+
+def test_hyper_parameters_that_are_numbers_truths_and_texts_stay_so():
+    given = {"bool": True, "int": 1, "float": math.inf, "str": "x"}
+    assert {name: type(value) for name, value in flat_hparams(given).items()} == {
+        "bool": bool,
+        "int": int,
+        "float": float,
+        "str": str,
+    }
+
+
+def test_all_other_hyper_parameters_become_text():
+    assert flat_hparams({"a": None, "b": [1, 2], "c": torch.float32}) == {
+        "a": "None",
+        "b": "[1, 2]",
+        "c": "torch.float32",
+    }

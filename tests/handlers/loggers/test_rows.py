@@ -71,6 +71,42 @@ def build(logger, *, fail_at=None):
     return engine
 
 
+def iterations(kind, path):
+    rows = kind.read(path)
+    if isinstance(rows, dict):
+        return [iteration for iteration, _ in rows.get("loss", [])]
+    return [int(row["iteration"]) for row in rows]
+
+
+def inverse(state, batch):
+    state.metrics["loss"] = 1 / batch
+
+
+def test_by_default_a_row_is_written_every_50_iterations_after_each_epoch_and_at_the_end(
+    kind, tmp_path
+):
+    engine = Engine(inverse, kind.logger(tmp_path / "rows"))
+    engine.run(range(1, 61), max_epochs=3, max_iterations=130)
+    assert iterations(kind, tmp_path / "rows") == [50, 60, 100, 120, 130]
+
+
+def test_each_row_can_be_read_as_soon_as_it_is_written_also_when_the_run_fails(kind, tmp_path):
+    seen = []
+    engine = Engine(inverse, kind.logger(tmp_path / "rows", when=Events.ITERATION_COMPLETED))
+    engine.on(Events.ITERATION_COMPLETED)(
+        lambda state: seen.append(iterations(kind, tmp_path / "rows"))
+    )
+    with pytest.raises(ZeroDivisionError):
+        engine.run([1, 2, 0], max_epochs=1)
+    assert seen == [[], [1]]  # the function is called before the logger
+    assert iterations(kind, tmp_path / "rows") == [1, 2]
+
+
+def test_evaluations_write_no_rows(kind, tmp_path):
+    Engine(inverse, kind.logger(tmp_path / "rows")).evaluate([1, 2])
+    assert not (tmp_path / "rows").exists()
+
+
 @pytest.mark.parametrize(
     "save",
     [

@@ -1,15 +1,21 @@
-"""Media and hyper-parameters, read back by TensorBoard's own reader."""
+"""Media, hyper-parameters and graphs, read back by TensorBoard's own readers."""
 
 import io
 
 import numpy
 import PIL.Image
 import torch
+from google.protobuf import text_format
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
 from tensorboard.plugins.hparams import plugin_data_pb2
+from tensorboard.plugins.projector import projector_config_pb2
 from tensorboard.util.tensor_util import make_ndarray
 
-from camshaft.handlers.loggers import Histogram, Image, PRCurve, Text
+from camshaft import Events, supervised
+from camshaft.handlers.loggers import Embedding, Histogram, Image, PRCurve, TensorBoard, Text
+
+EACH = Events.ITERATION_COMPLETED
 
 
 def test_an_image_is_shown_pixel_by_pixel(shown):
@@ -62,3 +68,57 @@ def test_hyper_parameters_are_shown_also_nested_ones(shown, tmp_path):
     assert hparams["model/name"].string_value == "mlp"
     assert hparams["model/bias"].bool_value is True
     assert hparams["betas"].string_value == "(0.9, 0.99)"
+
+
+def test_an_embedding_can_be_projected(shown, tmp_path):
+    points = Embedding(torch.eye(3, 5), ["a", "b b", "c\td"], torch.rand(3, 1, 4, 4))
+    shown({"digits/last": points})
+    config = projector_config_pb2.ProjectorConfig()
+    text_format.Parse((tmp_path / "projector_config.pbtxt").read_text(), config)
+    [found] = config.embeddings
+    assert found.tensor_name == "digits/last:1"
+    vectors = numpy.loadtxt(tmp_path / found.tensor_path, delimiter="\t")
+    assert numpy.array_equal(vectors, numpy.eye(3, 5))
+    assert (tmp_path / found.metadata_path).read_text() == "a\nb b\nc d\n"
+    assert list(found.sprite.single_image_dim) == [4, 4]
+    with PIL.Image.open(tmp_path / found.sprite.image_path) as sprite:
+        assert sprite.size == (8, 8)
+
+
+def test_an_embedding_that_is_written_again_is_listed_once(shown, tmp_path):
+    for _ in range(2):
+        shown({"points": Embedding(torch.eye(2))})
+    assert (tmp_path / "projector_config.pbtxt").read_text().count("embeddings {") == 1
+
+
+def test_the_graph_of_a_model_is_shown_and_the_run_is_the_same(tmp_path):
+    def weights(**arguments):
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(
+            *(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3), torch.nn.Dropout(0.5))
+        )
+        model[1].eval()  # is frozen, and stays so
+        if arguments:
+            arguments = {"graph": (model, torch.ones(4, 2))}
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        engine = supervised(model, optimizer, torch.nn.functional.mse_loss)
+        engine.add(TensorBoard(tmp_path / f"{bool(arguments)}", when=EACH, **arguments))
+        engine.run([(torch.ones(4, 2), torch.zeros(4, 3))] * 3, max_epochs=1)
+        assert not model[1].training
+        return model.state_dict()
+
+    plain, drawn = weights(), weights(graph=True)
+    assert all(torch.equal(plain[name], drawn[name]) for name in plain)
+    events = EventAccumulator(str(tmp_path / "True")).Reload()
+    names = [node.name for node in events.Graph().node]
+    assert any("Linear" in name for name in names)
+
+
+def test_a_model_that_cannot_be_traced_costs_its_graph_and_not_the_log(shown, caplog):
+    class Untraceable(torch.nn.Module):
+        def forward(self, inputs):
+            raise RuntimeError("not for tracing")
+
+    events = shown({"loss": 1.0}, graph=(Untraceable(), torch.ones(1)))
+    assert len(events.Scalars("loss")) == 1
+    assert "not for tracing" in caplog.text

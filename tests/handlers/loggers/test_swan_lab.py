@@ -29,7 +29,7 @@ pytestmark = [
 @pytest.fixture(autouse=True)
 def patient(monkeypatch):
     """A busy machine may take longer than a run would wait."""
-    monkeypatch.setattr("camshaft.handlers.loggers.background.PATIENCE", 100)
+    monkeypatch.setattr("camshaft.handlers.loggers.delivery.PATIENCE", 100)
 
 
 def read(directory):

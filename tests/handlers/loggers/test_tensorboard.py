@@ -33,12 +33,6 @@ def test_metrics_are_drawn_over_the_iterations_under_their_names(tmp_path):
     assert scalars(tmp_path / "runs" / "first", "loss") == list(enumerate(losses, 1))
 
 
-def test_by_default_a_row_is_written_every_50_iterations_after_each_epoch_and_at_the_end(tmp_path):
-    engine = Engine(inverse, TensorBoard(tmp_path))
-    engine.run(range(1, 61), max_epochs=3, max_iterations=130)
-    assert [step for step, _ in scalars(tmp_path, "loss")] == [50, 60, 100, 120, 130]
-
-
 def test_nan_and_infinity_are_drawn(tmp_path):
     def train_step(state, batch):
         state.metrics.update(nan=torch.tensor(math.nan), infinity=math.inf)
@@ -57,22 +51,6 @@ def test_what_is_more_than_one_number_is_left_out(tmp_path):
     assert EventAccumulator(str(tmp_path)).Reload().Tags()["scalars"] == ["loss"]
 
 
-def test_a_run_that_fails_keeps_its_rows(tmp_path):
-    engine = Engine(inverse, TensorBoard(tmp_path, when=EACH))
-    with pytest.raises(ZeroDivisionError):
-        engine.run([1, 2, 0], max_epochs=1)
-    assert scalars(tmp_path, "loss") == [(1, 1.0), (2, 0.5)]
-
-
-def test_rows_are_on_the_disk_before_a_checkpoint_counts_on_them(tmp_path):
-    seen = []
-    engine = Engine(inverse, TensorBoard(tmp_path, when=EACH))
-    engine.on(EACH(at=3))(lambda state: state.save("test"))
-    engine.on(Events.SAVING)(lambda state: seen.extend(scalars(tmp_path, "loss")))
-    engine.run([1, 2, 4, 8], max_epochs=1)
-    assert seen == [(1, 1.0), (2, 0.5), (3, 0.25)]
-
-
 def test_a_run_that_starts_anew_hides_the_rows_of_others_and_leaves_their_files(tmp_path):
     Engine(inverse, TensorBoard(tmp_path, when=EACH)).run([1, 2, 4], max_epochs=1)
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
@@ -80,11 +58,6 @@ def test_a_run_that_starts_anew_hides_the_rows_of_others_and_leaves_their_files(
     assert scalars(tmp_path, "loss") == [(1, 0.125)]
     assert len(list(tmp_path.iterdir())) == 2
     assert {path: path.read_bytes() for path in before} == before
-
-
-def test_evaluations_write_no_rows(tmp_path):
-    Engine(inverse, TensorBoard(tmp_path / "runs", when=EACH)).evaluate([1, 2])
-    assert not (tmp_path / "runs").exists()
 
 
 def test_without_tensorboard_itself_a_graph_is_refused_at_once(tmp_path, monkeypatch):

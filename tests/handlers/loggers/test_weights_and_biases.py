@@ -19,7 +19,7 @@ BLOCK = 32768  # the files are LevelDB's logs
 @pytest.fixture(autouse=True)
 def patient(monkeypatch):
     """A busy machine may take longer than a run would wait."""
-    monkeypatch.setattr("camshaft.handlers.loggers.background.PATIENCE", 100)
+    monkeypatch.setattr("camshaft.handlers.loggers.delivery.PATIENCE", 100)
     monkeypatch.setenv("WANDB_SILENT", "true")
     monkeypatch.setenv("WANDB_CONSOLE", "off")
 

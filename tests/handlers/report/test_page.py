@@ -7,8 +7,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from camshaft.handlers.report.page import CODE, asset, embedded, library, page
-from camshaft.handlers.report.run import Runs
+from camshaft.handlers.report.page import asset, embedded, library, news, page
+from camshaft.handlers.report.run import runs_in
 
 HOSTILE = "</script><script>alert(1)</script><!--"
 
@@ -29,19 +29,18 @@ class Scripts(HTMLParser):
             self.scripts[-1] += data
 
 
-def facts_of(write, name=HOSTILE):
-    runs = Runs([write({"iteration": 1, name: 1})])
-    runs.look()
-    return runs.facts()
+def page_of(write, *rows, name="run", **options):
+    runs = runs_in([write(*rows or [{"iteration": 1, "loss": 1}])])
+    runs[0].look()
+    return page([name], news(runs), **options)
 
 
 def test_a_metric_named_like_a_tag_stays_text(write):
-    facts = facts_of(write)
-    facts["runs"][0]["name"] = HOSTILE
-    text = page(facts)
+    rows = [{"iteration": each, HOSTILE: each, "\ud800": 1} for each in (1, 2)]
+    text = page_of(write, *rows, name=HOSTILE)
     parsed = Scripts(text)
     assert len(parsed.scripts) == 3
-    assert json.loads(parsed.scripts[0]) == facts
+    assert json.loads(parsed.scripts[0])[f"curve {HOSTILE}"]["data"][0]["y"] == [1, 2]
     assert "<title>&lt;/script&gt;" in text
     assert text.count(HOSTILE) == 0
 
@@ -57,7 +56,7 @@ def test_embedded_text_cannot_end_its_script_and_comes_back_as_it_was(text):
 
 def test_the_policy_lets_nothing_run_but_the_two_scripts_and_nothing_be_asked(write):
     for live in (False, True):
-        parsed = Scripts(page(facts_of(write), live=live))
+        parsed = Scripts(page_of(write, is_live=live))
         (policy,) = (
             attrs["content"]
             for tag, attrs in parsed.tags
@@ -70,9 +69,9 @@ def test_the_policy_lets_nothing_run_but_the_two_scripts_and_nothing_be_asked(wr
 
 
 def test_nothing_is_loaded_from_anywhere():
-    for name in ("page.html", "page.css", *CODE):
+    for name in ("page.html", "page.css", "page.js"):
         assert not re.search(r"https?://|src=\"|@import|url\(", asset(name))
-    assert "</script" not in library() + "".join(map(asset, CODE))
+    assert "</script" not in library() + asset("page.js")
 
 
 def test_without_plotly_the_error_names_what_to_install(write, monkeypatch):
@@ -85,4 +84,4 @@ def test_without_plotly_the_error_names_what_to_install(write, monkeypatch):
 
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(ImportError, match=r'pip install "camshaft\[report\]"'):
-        page(facts_of(write))
+        page_of(write)

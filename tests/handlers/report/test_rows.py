@@ -4,7 +4,7 @@ import math
 
 from camshaft import Engine, Events
 from camshaft.handlers import JSONLines
-from camshaft.handlers.report.rows import Rows
+from camshaft.handlers.report.rows import MetricFiles
 
 
 def row(iteration, **metrics):
@@ -17,7 +17,7 @@ def test_what_json_lines_wrote_is_read_back(tmp_path):
 
     engine = Engine(step, JSONLines(tmp_path / "rows.jsonl", when=Events.ITERATION_COMPLETED))
     engine.run([0.5, math.nan, math.inf, -math.inf, 2], max_epochs=1)
-    rows = Rows(tmp_path)
+    rows = MetricFiles(tmp_path)
     assert rows.look()
     series = rows.series["loss"]
     assert (series.iterations, series.epochs) == ([1, 2, 3, 4, 5], [1] * 5)
@@ -26,7 +26,7 @@ def test_what_json_lines_wrote_is_read_back(tmp_path):
 
 
 def test_each_look_reads_what_is_new(write):
-    rows = Rows(write(row(1, loss=1)))
+    rows = MetricFiles(write(row(1, loss=1)))
     assert rows.look()
     assert not rows.look()
     write(row(2, loss=0.5), row(2, **{"val/loss": 3}))
@@ -37,7 +37,7 @@ def test_each_look_reads_what_is_new(write):
 
 def test_a_line_that_is_still_being_written_is_read_when_it_is_whole(write):
     run = write(row(1, loss=1))
-    rows = Rows(run)
+    rows = MetricFiles(run)
     with (run / "rows.jsonl").open("a") as file:
         file.write('{"iteration": 2, "lo')
         file.flush()
@@ -50,7 +50,7 @@ def test_a_line_that_is_still_being_written_is_read_when_it_is_whole(write):
 
 def test_a_file_that_was_cut_by_a_resume_is_read_anew(write):
     run = write(row(1, loss=1), row(2, loss=2), row(3, loss=3))
-    rows = Rows(run)
+    rows = MetricFiles(run)
     rows.look()
     draft = run / "rows.jsonl.tmp"
     draft.write_text((run / "rows.jsonl").read_text().splitlines(keepends=True)[0])
@@ -70,7 +70,7 @@ def test_what_is_no_row_or_no_number_is_left_out(write):
     )
     with (run / "rows.jsonl").open("ab") as file:
         file.write(b"\xff\n{}\n" + b"[" * 100_000 + b"\n")
-    rows = Rows(run)
+    rows = MetricFiles(run)
     assert rows.look()
     assert {name: series.values for name, series in rows.series.items()} == {"d": [1.0]}
 
@@ -80,12 +80,12 @@ def test_several_files_are_read_and_the_journal_is_none_of_them(write):
     write(row(1, loss=9, other=2), name="z.jsonl")
     write(row(1, event=3), name="journal.jsonl")
     write(row(1, old=3), name="rows.jsonl.1")
-    rows = Rows(run)
+    rows = MetricFiles(run)
     rows.look()
     assert {name: each.values for name, each in rows.series.items()} == {"loss": [1], "other": [2]}
 
 
 def test_a_directory_that_is_not_there_yet_is_empty(tmp_path):
-    rows = Rows(tmp_path / "later")
+    rows = MetricFiles(tmp_path / "later")
     assert not rows.look()
     assert rows.series == {}

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from camshaft import Engine, Events
 from camshaft.handlers import Checkpoint, Journal, JSONLines, best, latest
-from camshaft.handlers.report.run import Run, Runs, distinct
+from camshaft.handlers.report.page import news
+from camshaft.handlers.report.run import Run, distinct, runs_in
 
 
 def train(directory, config=None):
@@ -22,62 +23,65 @@ def train(directory, config=None):
 
 def test_it_holds_rows_parts_checkpoints_configuration_environment_and_handlers(tmp_path):
     train(tmp_path, {"model": {"width": 8}})
-    run = Run(tmp_path)
+    run = Run(tmp_path, "here")
     assert run.look()
     assert not run.look()
-    facts = run.facts("here")
-    json.dumps(facts, allow_nan=False)
-    assert facts["curves"]["loss"]["count"] == 9
-    assert [part["end"] for part in facts["parts"]] == ["completed"]
-    assert facts["progress"]["end"] == "completed"
-    assert facts["progress"]["max_epochs"] == 3
-    assert [(each["iteration"], each["kept_by"]) for each in facts["checkpoints"]] == [
+    facts = run.facts()
+    assert facts.curves["loss"]["count"] == 9
+    assert [part.end for part in facts.parts] == ["completed"]
+    assert facts.limits["max_epochs"] == 3
+    assert [(each["iteration"], each["kept_by"]) for each in facts.checkpoints] == [
         (3, "best"),
         (9, "latest"),
     ]
-    assert {each["problem"] for each in facts["checkpoints"]} == {None}
-    assert facts["config"] == {"model.width": 8}
-    assert facts["environment"]["python"]
-    assert "Checkpoint.save" in [row[2] for row in facts["handlers"]]
+    assert {each["problem"] for each in facts.checkpoints} == {None}
+    assert facts.config == {"model.width": "8"}
+    assert facts.environment["python"]
+    assert "Checkpoint.save" in [row[2] for row in facts.handlers]
 
 
 def test_a_checkpoint_of_another_size_is_broken(tmp_path):
     train(tmp_path)
     newest = sorted(tmp_path.glob("iteration-*"))[-1]
     (newest / "state.json").write_text("")
-    facts = Run(tmp_path).facts("here")
-    assert "has 0 bytes" in facts["checkpoints"][-1]["problem"]
+    assert "has 0 bytes" in Run(tmp_path, "here").facts().checkpoints[-1]["problem"]
 
 
 def test_a_directory_that_is_not_there_is_empty_and_seen_when_it_comes(tmp_path):
-    run = Run(tmp_path / "later")
+    run = Run(tmp_path / "later", "later")
     run.look()
-    assert run.is_empty
-    assert run.facts("later")["parts"] == []
+    assert not run.facts().is_begun
     assert not run.look()
     train(tmp_path / "later")
     assert run.look()
-    assert not run.is_empty
+    assert run.facts().is_begun
 
 
 def test_a_curve_is_made_anew_only_when_its_metric_has_grown(write):
-    run = Run(write({"iteration": 1, "a": 1, "b": 1}))
+    run = Run(write({"iteration": 1, "a": 1, "b": 1}), "x")
     run.look()
-    before = run.facts("x")["curves"]
+    before = run.facts().curves
     write({"iteration": 2, "a": 2})
     run.look()
-    after = run.facts("x")["curves"]
+    after = run.facts().curves
     assert after["b"] is before["b"]
     assert after["a"]["y"] == [1, 2]
 
 
 def test_hostile_journals_are_no_error(write):
     run = write({"event": "started", "config": 3, "limits": [], "environment": None, "handlers": 7})
-    write({"event": "started", "config": {"a": float("inf")}, "handlers": [[1]]}, name="j")
+    line = {"event": "started", "epoch": "x", "part": 2, "limits": {"max_epochs": "y"}}
+    write({**line, "config": {"a": float("inf"), "b": [1]}, "handlers": [[1]]})
     (run / "journal.jsonl").write_text((run / "rows.jsonl").read_text())
-    facts = Run(run).facts("x")
-    json.dumps(facts, allow_nan=False)
-    assert facts["handlers"] == []
+    facts = Run(run, "x").facts()
+    assert (facts.config, facts.handlers) == ({"a": "inf", "b": "[1]"}, [])
+    assert "2 parts" in news(runs_in([run]))["sections"]["head"]
+
+
+def test_the_pace_is_a_curve_by_itself(tmp_path):
+    lines = [{"event": "started", "time": 10 * each, "iteration": each} for each in range(3)]
+    (tmp_path / "journal.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in lines))
+    assert Run(tmp_path, "x").facts().curves["iterations per second"]["y"] == [0.1, 0.1]
 
 
 def test_runs_are_named_by_the_shortest_ends_of_their_paths_that_differ(tmp_path):
@@ -91,8 +95,11 @@ def test_the_charts_of_several_runs_are_those_of_all_their_metrics(write, tmp_pa
     (tmp_path / "other").mkdir()
     one = write({"iteration": 1, "loss": 1})
     (tmp_path / "other" / "rows.jsonl").write_text('{"iteration": 1, "val/loss": 2}\n')
-    runs = Runs([one, tmp_path / "other"])
-    runs.look()
-    facts = runs.facts()
-    assert [chart["metrics"] for chart in facts["charts"]] == [["loss", "val/loss"]]
-    assert [run["name"] for run in facts["runs"]] == ["run", "other"]
+    runs = runs_in([one, tmp_path / "other"])
+    assert [run.look() for run in runs] == [True, True]
+    assert [(run.name, *run.facts().curves) for run in runs] == [
+        ("run", "loss"),
+        ("other", "val/loss"),
+    ]
+    traces = news(runs)["figures"]["curve loss"]["data"]
+    assert [trace["name"] for trace in traces] == ["run: loss", "other: val/loss"]

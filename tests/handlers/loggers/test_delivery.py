@@ -111,7 +111,7 @@ def test_a_tracker_that_cannot_be_opened_is_named_once(caplog):
 
 
 def test_one_that_falls_far_behind_gets_no_more_rows_than_are_kept(caplog, monkeypatch):
-    monkeypatch.setattr("camshaft.handlers.loggers.background.MOST", 10)
+    monkeypatch.setattr("camshaft.handlers.loggers.delivery.MOST", 10)
     may_write = threading.Event()
     engine = Engine(lambda state, batch: state.metrics.update(loss=batch))
     board = Board(before=lambda row: may_write.wait(60))

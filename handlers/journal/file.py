@@ -1,4 +1,4 @@
-"""Lines of JSON that are only ever added, and outlive their writer."""
+"""The file of a journal: lines of JSON that are only ever added, and outlive their writer."""
 
 from __future__ import annotations
 
@@ -12,21 +12,25 @@ from typing import Any
 
 try:
     import fcntl
-except ImportError:  # where there are no such locks, a run that was killed looks alive
+except ImportError:  # without these locks a run that was killed looks alive
     fcntl = None  # type: ignore[assignment]
 
 logger = logging.getLogger("camshaft")
 
+JOURNAL = "journal.jsonl"
+"""The name of the file in a run's directory."""
 
-class Lines:
-    """A file that lines are added to, each by one write, so a kill cannot tear what is there.
 
-    It is never an error: the first one is told in a warning, and each line is tried.
+class JournalFile:
+    """A file that gets each line by one write, so a kill cannot tear earlier lines.
+
+    An error of the file never reaches the run: the first one costs a warning, and later lines are
+    still tried.
     """
 
     def __init__(self) -> None:
         """Start without a file."""
-        self._part = os.urandom(4).hex()  # tells apart who writes to it; no generator is touched
+        self._part = os.urandom(4).hex()  # names the process; uses no random generator of the run
         self._descriptor: int | None = None
         self._torn = False
         self._warned = False
@@ -63,7 +67,7 @@ class Lines:
             file.seek(max(size - 1, 0))
             self._torn = file.read(1) not in (b"", b"\n")
         if fcntl is not None:
-            with suppress(OSError):  # a reader that looks at this very moment, or no such locks
+            with suppress(OSError):  # a reader holds the lock at this moment, or there are no locks
                 fcntl.flock(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
     def _append(self, line: str) -> None:
@@ -75,14 +79,17 @@ class Lines:
         self._torn = False
 
 
-def read(path: Path) -> list[dict[str, Any]]:
-    """The lines of a journal; what is torn or something else is left out.
+def read_journal(path: Path) -> list[dict[str, Any]]:
+    """The lines of a journal, without lines that are torn or something else.
 
-    >>> read(Path("there/is/no/journal.jsonl"))
+    >>> read_journal(Path("there/is/no/journal.jsonl"))
     []
     """
     records = []
-    with suppress(FileNotFoundError), path.open(encoding="utf-8", errors="replace") as file:
+    with (
+        suppress(FileNotFoundError, NotADirectoryError),
+        path.open(encoding="utf-8", errors="replace") as file,
+    ):
         for line in file:
             with suppress(ValueError, RecursionError):
                 record = json.loads(line)
@@ -92,7 +99,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def is_written(path: Path) -> bool:
-    """True if a process that is alive has the file open to write; only this machine's are seen."""
+    """True if a living process of this machine has the file open for writing."""
     if fcntl is None:
         return True
     try:

@@ -10,8 +10,8 @@ import threading
 
 import pytest
 
-from camshaft.handlers.report.run import Runs
-from camshaft.handlers.report.watch import View, make_server
+from camshaft.handlers.report.run import runs_in
+from camshaft.handlers.report.server import View, make_server
 
 
 @pytest.fixture
@@ -44,17 +44,17 @@ def test_a_run_that_has_not_begun_has_a_page_that_waits_and_then_shows_it(server
     assert answer.status == 200
     assert b'data-live="true"' in body
     grow(tmp_path, 1)
-    facts = poll(server, lambda facts: facts["charts"])
-    assert facts["runs"][0]["curves"]["loss"]["x"] == [1]
+    assert poll(server, lambda news: "curve loss" in news["figures"]) == [1]
 
 
 def poll(server, wanted):
+    """The iterations of the curve of the loss, once the server shows what is wanted."""
     for _ in range(1000):
         answer, body = ask(server, "/data.json")
         assert answer.getheader("Content-Type") == "application/json; charset=utf-8"
-        if wanted(facts := json.loads(body)):
-            return facts
-    raise AssertionError(facts)
+        if wanted(news := json.loads(body)):
+            return news["figures"]["curve loss"]["data"][0]["x"]
+    raise AssertionError(news)
 
 
 def test_who_has_the_newest_data_is_told_so_in_few_bytes(server, tmp_path):
@@ -64,8 +64,7 @@ def test_who_has_the_newest_data_is_told_so_in_few_bytes(server, tmp_path):
     again, body = ask(server, "/data.json", **{"If-None-Match": tag})
     assert (again.status, body) == (304, b"")
     grow(tmp_path, 2)
-    facts = poll(server, lambda facts: facts["runs"][0]["curves"]["loss"]["count"] == 2)
-    assert facts["runs"][0]["curves"]["loss"]["x"] == [1, 2]
+    poll(server, lambda news: news["figures"]["curve loss"]["data"][0]["x"] == [1, 2])
     answer, _ = ask(server, "/data.json", **{"If-None-Match": tag})
     assert answer.status == 200
 
@@ -117,12 +116,12 @@ def test_it_listens_on_loopback_alone(server):
 def test_looking_takes_a_tenth_of_the_time_at_most(tmp_path, monkeypatch):
     grow(tmp_path, 1)
     clock = iter([0.0, 10.0, 99.0, 100.0, 101.0])  # a look from 0 to 10; then two requests
-    monkeypatch.setattr("camshaft.handlers.report.watch.time.monotonic", lambda: next(clock))
-    view = View(Runs([tmp_path / "run"]))
-    _, first = view.facts()
+    monkeypatch.setattr("camshaft.handlers.report.server.time.monotonic", lambda: next(clock))
+    view = View(runs_in([tmp_path / "run"]))
+    _, first = view.news()
     grow(tmp_path, 2)
-    assert view.facts()[1] == first
-    assert view.facts()[1] != first
+    assert view.news()[1] == first
+    assert view.news()[1] != first
 
 
 def test_a_browser_that_goes_away_is_nothing_to_tell_of(server, capfd):

@@ -1,4 +1,4 @@
-"""`camshaft watch`: the page of a run while it goes on, for this machine's browsers alone."""
+"""`camshaft watch`: a server of the page of a run, for the browsers of this machine only."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from .page import library, page
-from .run import Runs
+from .page import library, news, page
+from .run import Run, runs_in
 
 ADDRESS = "127.0.0.1"
 IDLE = 9
-"""A look at the files is followed by this many times its own length without one."""
+"""After each look at the files, the server leaves them alone for this many times as long."""
 
 
 def watch(paths: list[Path], port: int) -> int:
-    """Serve the page until Ctrl-C.
+    """Serve the page until Ctrl-C; return the exit code.
 
     Raises:
         ImportError: plotly is not installed.
         OSError: The port is taken.
     """
-    library()  # without it, say so now
+    library()  # fails now if plotly is not installed
     with make_server(paths, port) as server:
         print(f"http://{ADDRESS}:{server.server_port}/  (Ctrl-C ends it)", flush=True)
         try:
@@ -39,13 +39,12 @@ def watch(paths: list[Path], port: int) -> int:
 
 
 def make_server(paths: list[Path], port: int = 0) -> ThreadingHTTPServer:
-    """A server that answers GET and HEAD on this machine's loopback, with two things.
+    """A server of the page, at `/`, and its data, at `/data.json`, on this machine's loopback.
 
-    These are the page, at `/`, and its data, at `/data.json`. No path is looked up in a file
-    system, and a request by any other name than this machine's is refused, so no page of another
-    site can read it through a name that it makes lead here.
+    It answers GET and HEAD. It serves no file, and refuses requests by any other host name, so no
+    page of another site can read the data through a name that resolves to this machine.
     """
-    return Server((ADDRESS, port), partial(Answer, View(Runs(paths))))
+    return Server((ADDRESS, port), partial(Answer, View(runs_in(paths))))
 
 
 class Server(ThreadingHTTPServer):
@@ -54,33 +53,35 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of a browser that went away before it had its answer."""
+        """Report an error, unless a browser went away before it had its answer."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 
 
 class View:
-    """What the runs show now; looked at when somebody asks, and never more often than is cheap."""
+    """What the runs show now, read on request, and never more often than is cheap."""
 
-    def __init__(self, runs: Runs) -> None:
+    def __init__(self, runs: list[Run]) -> None:
         """Start without a look."""
+        self.names = [run.name for run in runs]
         self._runs = runs
         self._lock = threading.Lock()
-        self._facts: dict[str, Any] = {}
+        self._news: dict[str, Any] = {}
         self._version = 0
         self._next = 0.0
 
-    def facts(self) -> tuple[dict[str, Any], str]:
-        """The facts and the version of them."""
+    def news(self) -> tuple[dict[str, Any], str]:
+        """What the runs show, and its version."""
         with self._lock:
             began = time.monotonic()
             if began >= self._next:
-                if self._runs.look() or not self._facts:
-                    self._facts = self._runs.facts()
+                looks = [run.look() for run in self._runs]
+                if any(looks) or not self._news:
+                    self._news = news(self._runs, is_live=True)
                     self._version += 1
                 ended = time.monotonic()
                 self._next = ended + IDLE * (ended - began)
-            return self._facts, f'"{id(self):x}-{self._version}"'
+            return self._news, f'"{id(self):x}-{self._version}"'
 
 
 class Answer(BaseHTTPRequestHandler):
@@ -99,11 +100,11 @@ class Answer(BaseHTTPRequestHandler):
         self._answer(with_body=True)
 
     def do_HEAD(self) -> None:
-        """The same without the body."""
+        """Give their headers."""
         self._answer(with_body=False)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing of requests."""
+        """Log no requests."""
 
     def _answer(self, *, with_body: bool) -> None:
         address: Any = self.server.server_address
@@ -112,19 +113,19 @@ class Answer(BaseHTTPRequestHandler):
             self.send_error(HTTPStatus.FORBIDDEN, "this page is for this machine alone")
             return
         answers: dict[str, tuple[str, Callable[[dict[str, Any]], str]]] = {
-            "/": ("text/html", partial(page, live=True)),
+            "/": ("text/html", partial(page, self._view.names, is_live=True)),
             "/data.json": ("application/json", partial(json.dumps, allow_nan=False)),
         }
         if self.path not in answers:
             self.send_error(HTTPStatus.NOT_FOUND)
             return
-        facts, version = self._view.facts()
+        shown, version = self._view.news()
         if self.headers.get("If-None-Match") == version:
             self._begin(HTTPStatus.NOT_MODIFIED, version)
             self.end_headers()
             return
         kind, make = answers[self.path]
-        body = make(facts).encode()
+        body = make(shown).encode(errors="replace")
         self._begin(HTTPStatus.OK, version)
         self.send_header("Content-Type", f"{kind}; charset=utf-8")
         self.send_header("Content-Length", str(len(body)))

@@ -1,0 +1,193 @@
+"""How rows reach a writer: at once, for local files, or by a thread, for trackers."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from queue import SimpleQueue
+from threading import Thread
+from typing import Literal
+
+from .rows import MOST, Row, Start, Writer
+
+logger = logging.getLogger("camshaft")
+
+PATIENCE = 5.0
+"""The seconds that a run waits for a logger at its end."""
+LATER = (
+    "What it misses it gets at the next save, at the end of the run, or when the run is resumed, "
+    "if it can write then"
+)
+
+
+class Delivery:
+    """Gives the rows of a run to a writer; a writer that raises costs one warning, not the run."""
+
+    def __init__(self, name: str, open: Callable[[Start], Writer]) -> None:
+        """Open nothing yet; warnings use the logger's name."""
+        self.name = name
+        self.written = 0
+        """The number of the last row that is written, or lost for good."""
+        self._open = open
+        self._warned = False
+
+    def _warn(self, what: str) -> None:
+        if not self._warned:
+            self._warned = True
+            with suppress(Exception):
+                logger.warning("%s %s", self.name, what)
+
+
+class Direct(Delivery):
+    """Calls a writer at once, in the thread of the training.
+
+    A file that takes no more rows, as on a full disk, is closed. At each save and at the end of
+    the run it is opened again, with all rows that it has missed.
+    """
+
+    _missed: Start | None = None
+    _writer: Writer | None = None
+
+    def begin(self, start: Start, rows: Sequence[Row]) -> None:
+        """Open the writer, and give it the rows that it has to have again.
+
+        Raises:
+            TypeError: The logger's arguments make no sense.
+            ValueError: The same, or the writer would spoil a file.
+        """
+        self.written = rows[0].number - 1 if rows else 0
+        try:
+            self._writer, self._missed = self._open(start), None
+        except (TypeError, ValueError):
+            raise
+        except Exception as error:
+            self._missed = start
+            self._fail(error)
+        for row in rows:
+            self.write(row)
+
+    def again(self, start: Start, rows: Sequence[Row]) -> None:
+        """Open a writer that has failed once more."""
+        if self._writer is None:
+            try:
+                self.begin(self._missed or start, rows)
+            except (TypeError, ValueError) as error:
+                self._fail(error)
+
+    def write(self, row: Row) -> None:
+        """Write a row now."""
+        if self._writer is None:
+            return
+        try:
+            self._writer.write(row)
+        except OSError as error:
+            self._fail(error)
+            return
+        except Exception as error:  # the fault of this row: the writer may take others
+            self._warn_of(error, "That row is lost")
+        self.written = row.number
+
+    def sync(self) -> None:
+        """Make all rows survive a crash."""
+        if self._writer is not None:
+            try:
+                self._writer.sync()
+            except Exception as error:
+                self._fail(error)
+
+    end = sync
+
+    def close(self) -> None:
+        """Close the writer."""
+        if self._writer is not None:
+            writer, self._writer = self._writer, None
+            try:
+                writer.close()
+            except Exception as error:
+                self._warn_of(error, "It may lack its last rows")
+
+    def _fail(self, error: Exception) -> None:
+        self._warn_of(error, LATER)
+        writer, self._writer = self._writer, None
+        with suppress(Exception):
+            if writer is not None:
+                writer.close()
+
+    def _warn_of(self, error: Exception, meaning: str) -> None:
+        told = f"{type(error).__name__}: {error}"
+        self._warn(f"could not write: {told}; the run goes on. {meaning}")
+
+
+class Background(Delivery):
+    """Hands rows to a thread that calls the writer; the run waits for it only at its end.
+
+    Rows that the writer has not taken yet are in each checkpoint, so that a resumed run can give
+    them again.
+    """
+
+    def __init__(self, name: str, open: Callable[[Start], Writer]) -> None:
+        """Start no thread yet; it gets the logger's name."""
+        super().__init__(name, open)
+        self._given = 0
+        self._queue: SimpleQueue[Row | Literal["sync", "end"]] = SimpleQueue()
+        self._thread: Thread | None = None
+        self._deadline = 0.0
+
+    def begin(self, start: Start, rows: Sequence[Row]) -> None:
+        """Let the thread open the writer, and give it the rows that it has to have again."""
+        self.written = rows[0].number - 1 if rows else 0
+        for row in rows:
+            self.write(row)
+        # A daemon: a thread that hangs must not keep the process from ending.
+        self._thread = Thread(target=self._work, args=[start], name=self.name, daemon=True)
+        self._thread.start()
+
+    def again(self, start: Start, rows: Sequence[Row]) -> None:
+        """Do nothing: a tracker that could not be opened gets no rows for the rest of the run."""
+
+    def write(self, row: Row) -> None:
+        """Hand over a row, unless the thread is too far behind."""
+        if row.number - self.written <= MOST:
+            self._queue.put(row)
+            self._given = row.number
+        else:
+            self._warn(f"is {MOST} rows behind, and gets no more until it has written some")
+
+    def sync(self) -> None:
+        """Let the thread sync when it has written the rows before; do not wait."""
+        self._queue.put("sync")
+
+    def end(self) -> None:
+        """Let the thread end when it has written all rows; its patience starts to run out."""
+        self._queue.put("end")
+        self._deadline = time.monotonic() + PATIENCE
+
+    def close(self) -> None:
+        """Wait for the thread, at most until its patience has run out."""
+        if self._thread is not None:
+            self._thread.join(max(0.0, self._deadline - time.monotonic()))
+            if self._thread.is_alive():
+                self._warn(
+                    f"was still at work {PATIENCE:g} seconds after the end of the run; "
+                    f"{self._given - self.written} of its rows may be lost"
+                )
+
+    def _work(self, start: Start) -> None:
+        try:
+            writer = self._open(start)
+        except Exception as error:
+            self._warn(f"could not be opened and gets no rows: {type(error).__name__}: {error}")
+            return
+        while (item := self._queue.get()) != "end":
+            try:
+                writer.sync() if item == "sync" else writer.write(item)
+            except Exception as error:
+                self._warn(f"lost a row: {type(error).__name__}: {error}; the run goes on")
+            if item != "sync":
+                self.written = item.number
+        try:
+            writer.close()
+        except Exception as error:
+            self._warn(f"could not end well: {type(error).__name__}: {error}")

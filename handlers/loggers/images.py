@@ -1,0 +1,120 @@
+"""Images: as PNG, from figures of matplotlib, and as files to look at without any program."""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from ...engine import EventEnum, Trigger
+from ..common import AT_EACH_ROW, Image
+from .logger import LogsRows
+from .rows import Row, Start
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+COLOURS = {1: 0, 3: 2, 4: 6}  # grey, red green blue, and these with an alpha channel
+BYTE = 255
+
+
+@dataclass(frozen=True, eq=False)
+class ImageFiles(LogsRows):
+    """Write images to `<directory>/<name>/<iteration>.png`.
+
+    A resumed run writes the same images under the same names again. Each file is there as a whole
+    or not at all; none is ever removed.
+
+    Args:
+        directory: Where the images go; made if there is none.
+        when: When to write the images that are new.
+    """
+
+    directory: str | os.PathLike[str]
+    when: EventEnum | Trigger = AT_EACH_ROW
+    shown = (Image,)
+
+    def writer(self, start: Start) -> Folder:
+        """Open nothing: a folder needs no opening."""
+        return Folder(Path(self.directory))
+
+
+class Folder:
+    """Where the images of a run go."""
+
+    def __init__(self, path: Path) -> None:
+        """Make nothing yet."""
+        self._path = path
+
+    def write(self, row: Row) -> None:
+        """Write the images of a row."""
+        for name, medium in row.media.items():
+            if isinstance(medium, Image):
+                parts = [quote(part, safe=" ") for part in name.split("/")]
+                folder = self._path.joinpath(*(part.replace("..", "%2E%2E") for part in parts))
+                folder.mkdir(parents=True, exist_ok=True)
+                draft = folder / f"{row.iteration}.png.tmp"
+                draft.write_bytes(png(medium))
+                draft.replace(folder / f"{row.iteration}.png")
+
+    def sync(self) -> None:
+        """Do nothing: no run depends on pictures."""
+
+    def close(self) -> None:
+        """Do nothing: nothing is open."""
+
+
+def png(image: Image) -> bytes:
+    """The image as the content of a PNG file, 8 bits a channel.
+
+    See the specification, W3C Portable Network Graphics: each line of pixels is preceded by the
+    number of its filter, here 0 for none.
+    """
+    pixels = as_bytes(image)
+    height, width, channels = pixels.shape
+    lines = b"".join(b"\0" + line.numpy().tobytes() for line in pixels)
+    head = struct.pack(">IIBBBBB", width, height, 8, COLOURS[channels], 0, 0, 0)
+    chunks = ((b"IHDR", head), (b"IDAT", zlib.compress(lines)), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(*each) for each in chunks)
+
+
+def as_bytes(image: Image) -> Tensor:
+    """The pixels as uint8 of shape (height, width, channels); NaN becomes 0."""
+    import torch
+
+    pixels: Any = image.pixels.cpu().permute(1, 2, 0)
+    if pixels.dtype != torch.uint8:
+        pixels = (pixels.float().nan_to_num(0).clamp(0, 1) * BYTE).round().to(torch.uint8)
+    laid_out: Tensor = pixels.contiguous()
+    return laid_out
+
+
+def figure(drawn: Any, caption: str = "") -> Image:
+    """A figure of matplotlib as it looks now, as an image; the figure can be closed afterwards.
+
+    Args:
+        drawn: The figure. A figure made by `matplotlib.figure.Figure()` needs no closing.
+        caption: What it shows.
+    """
+    import torch
+
+    agg: Any = import_module("matplotlib.backends.backend_agg")
+    shown_on = drawn.canvas
+    canvas = agg.FigureCanvasAgg(drawn)  # draws into memory, and takes the figure over
+    try:
+        canvas.draw()
+        pixels = torch.frombuffer(bytearray(canvas.buffer_rgba()), dtype=torch.uint8)
+        width, height = canvas.get_width_height(physical=True)
+    finally:
+        drawn.set_canvas(shown_on)
+    return Image(pixels.reshape(height, width, 4).permute(2, 0, 1), caption)
+
+
+def _chunk(kind: bytes, content: bytes) -> bytes:
+    checksum = zlib.crc32(kind + content)
+    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", checksum)
