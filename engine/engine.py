@@ -349,7 +349,7 @@ class Engine(Generic[Batch, Output]):
         return watching(watch, self.signals, self.evaluation.signals)
 
     def _attach(self, handler: Handler) -> None:
-        """Name a handler after its class and what it is about, and let it attach itself."""
+        """Name a handler after its class and its monitor, name or object, and attach it."""
         given = (getattr(handler, word, None) for word in ("monitor", "name", "object"))
         about = next((each for each in given if each and isinstance(each, str)), None)
         kind = type(handler).__name__
@@ -365,7 +365,7 @@ class Engine(Generic[Batch, Output]):
             self._local = outer
 
     def _free(self, name: str, *, of_a_handler: bool = False) -> str:
-        """The name itself, or with the first number that makes it a new one."""
+        """The name itself, or with a number that makes it unique."""
         names = (name if number == 1 else f"{name}.{number}" for number in count(1))
         free = next(each for each in names if each not in self._taken)
         self._taken[free] = of_a_handler
@@ -391,5 +391,5 @@ def _limit_batches(state: State[Any, Any], given: int | None) -> int | None:
 
 
 def _shorter(*lengths: int | None) -> int | None:
-    """The smallest of some lengths, of which None is endless."""
+    """The smallest of these lengths; None means no limit."""
     return min((each for each in lengths if each is not None), default=None)

@@ -10,7 +10,7 @@ from operator import index
 from typing import Any, Self
 
 Predicate = Callable[[Any], bool]
-"""Of the state of the run, which is not known on this floor."""
+"""A condition on the state of a run. `State` is typed as `Any`: this file must not import it."""
 
 NEVER = sys.maxsize
 """The count at which a trigger that cannot fire again is next due."""
@@ -27,8 +27,8 @@ class Stage(IntEnum):
 class EventEnum(Enum):
     """An event: derive from this class to add events of one's own.
 
-    Every event counts on one clock: `"epochs"`, `"iterations"`, `"steps"`, or its own
-    `"occurrences"`, which is what events of one's own count on.
+    Every event counts on one clock: `"epochs"`, `"iterations"`, `"steps"`, or `"occurrences"`: how
+    often it was fired itself, the clock of events of one's own.
 
     >>> class GanEvents(EventEnum):
     ...     CRITIC_UPDATED = "critic_updated"
@@ -222,7 +222,7 @@ class Trigger:
 
     @classmethod
     def of(cls, when: EventEnum | Trigger) -> Trigger:
-        """The trigger itself, or each occurrence of an event.
+        """`when` itself if it is a trigger; for an event, the trigger of each occurrence.
 
         Raises:
             TypeError: `when` is neither an event nor a trigger.

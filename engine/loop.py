@@ -67,7 +67,7 @@ class Loop(Generic[Batch, Output]):
             late += self._close()
             for number in range(len(late)):
                 error.add_note(f"then a handler raised {late[number]!r}")
-            late.clear()  # their tracebacks know this error, and would keep its frames alive
+            late.clear()  # their tracebacks refer to this error and would keep its frames in memory
             raise
         if late := self._close():
             late.sort(key=lambda each: isinstance(each, SystemExit))  # it must not hide a failure
@@ -79,7 +79,7 @@ class Loop(Generic[Batch, Output]):
         self.state.control.data = self.data
         try:
             self.moments.announce(Events.STARTED, self.state)
-            feed.take_up(self.state)  # after STARTED, which the first part of the run had too
+            feed.take_up(self.state)  # after STARTED, whose handlers may draw random numbers
             while not self._is_over():
                 self._run_epoch(feed)
         except BaseException:
@@ -129,7 +129,7 @@ class Loop(Generic[Batch, Output]):
         return state.iteration_in_epoch == state.epoch_length and feed.is_used_up()
 
     def _iterate(self, batches: Iterator[Batch]) -> bool:
-        """Process the batches; False if a handler ended the run or the epoch before the last."""
+        """Process the batches; False if a handler ended the run or the epoch early."""
         process, state, metrics = self.process, self.state, self.state.metrics
         control = state.control
         started = self.moments[Events.ITERATION_STARTED]
@@ -170,7 +170,7 @@ class Loop(Generic[Batch, Output]):
             served = len(control.saves)
             self.moments.announce(Events.SAVING, state)
             del control.saves[:served]
-        control.has_requests = False  # before the look, since other threads may ask for a save
+        control.has_requests = False  # before `saves` is read: other threads may ask for a save
         if control.saves:
             control.has_requests = True
         return state.stop_reason is not None or control.epoch_stopped

@@ -17,9 +17,9 @@ from .state import State
 
 
 class Moments(dict[EventEnum, "Moment"]):
-    """The moments of one run, made as they are first needed.
+    """The moments of one run, each made on first use.
 
-    In a rehearsal, `rehearsal` makes what is called in the place of each handler.
+    In a rehearsal, `rehearsal` makes the function that replaces each handler.
     """
 
     def __init__(self, signals: Signals, rehearsal: Watch | None = None) -> None:
@@ -53,7 +53,7 @@ class Moments(dict[EventEnum, "Moment"]):
 class Moment:
     """One event of one run: who is called at which count.
 
-    `due` is the smallest count at which anybody is; below it, there is nothing to do.
+    `due` is the smallest count at which a receiver is called; below it, `fire` can be left out.
     """
 
     __slots__ = ("_always", "_entry", "_next", "_outdated", "_timed", "due", "signal")
@@ -162,7 +162,7 @@ class Entry:
 
     @property
     def is_always(self) -> bool:
-        """True if the function is called at each occurrence, without a look at anything."""
+        """True if the function is called at each occurrence, with no condition to check."""
         return not self._last and any(clause.is_always for clause in self._clauses)
 
     def next(self, count: int) -> int:
@@ -172,7 +172,7 @@ class Entry:
         return min(clause.next(count) for clause in self._clauses)
 
     def call(self, count: int) -> Receiver:
-        """What to call at this count: the function, or a look at the conditions first."""
+        """What to call at this count: the function, or `_ask`, which checks conditions first."""
         certain = any(c.is_plain and c.next(count - 1) == count for c in self._clauses)
         return self.function if certain and not self._last else partial(self._ask, count)
 
@@ -216,11 +216,11 @@ class Firing:
         self._count, self._look_at = count, 0
 
     def is_over(self, seconds: float, count: int, local: bool) -> bool:
-        """True if so much time has passed since the last call.
+        """True if `seconds` have passed since the last call.
 
-        The clock is rank 0's, or this rank's own for what is attached here only. It is looked at
-        again half-way to the count at which, at the pace so far, the time will be over: a few
-        looks a period, and the same ones on every rank.
+        Rank 0's clock decides; for a handler that only this rank has, its own clock. After a look
+        at the clock, the next look comes half-way to the count at which, at the pace so far, the
+        time will be over. So there are few looks, at the same counts on every rank.
         """
         if count < self._look_at:
             return False
@@ -256,7 +256,7 @@ def _count(event: EventEnum, state: State[Any, Any]) -> int:
 
 
 def explain(error: BaseException, where: str, state: State[Any, Any]) -> None:
-    """Note on an exception where in the run it was raised, once a run."""
+    """Add a note to an exception: where in the run it was raised; once for each exception."""
     if state.control.error is not error:
         state.control.error = error
         error.add_note(f"{where}, {_place(state)}")

@@ -1,4 +1,4 @@
-"""The ranks of a distributed run; alone, there is one rank and nothing is said to anybody.
+"""The ranks of a distributed run; without a process group there is one, and no communication.
 
 The one file that knows pytorch-ignite's distributed layer, which is imported only once a process
 group is up.
@@ -63,7 +63,7 @@ def gathered(value: Value) -> list[Value]:
     """Every rank's value, which may be anything, in the order of ranks."""
     if not is_distributed():
         return [value]
-    return [each for (each,) in _ignite().all_gather((value,))]  # a tuple stays what it is
+    return [each for (each,) in _ignite().all_gather((value,))]  # ignite gathers a tuple as it is
 
 
 @contextmanager

@@ -116,7 +116,7 @@ class Signals(dict[EventEnum, Signal]):
 
 
 def label(function: Callable[..., Any]) -> str:
-    """How a receiver is called: its name in the engine, or the name it was written with."""
+    """The name of a receiver: its name in the engine, or its qualified name in the source."""
     inner = getattr(function, "func", function)  # functools.partial has no name of its own
     own = getattr(inner, "name", "") if isinstance(inner, Subscription) else ""
     name = own or getattr(inner, "__qualname__", type(inner).__qualname__)

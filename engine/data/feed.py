@@ -165,7 +165,7 @@ class Feed(Generic[Batch]):
         return batches
 
     def _settle(self, position: Position, left: Rng) -> None:
-        """Between two epochs, keep the generators of other data than the run had before."""
+        """Between two epochs, when the data may change: keep the generators of new data."""
         if len(generators_of(self.data)) != len(left.generators):
             left.generators = capture_generators(self.data).generators
         if position.told is not None:
@@ -219,7 +219,7 @@ def is_read(data: object) -> bool:
 
 
 def _set_epoch(data: object, number: int) -> None:
-    """Tell samplers and data sets that shuffle by epoch which one begins; they count from 0."""
+    """Call `set_epoch` of samplers and data sets that shuffle by epoch; they count from 0."""
     batch_sampler = getattr(data, "batch_sampler", None)
     parts: list[Any] = [data, getattr(data, "dataset", None), getattr(data, "sampler", None)]
     parts.append(batch_sampler)

@@ -37,12 +37,7 @@ class Loader(Source[Any]):
     data: DataLoader[Any]
 
     def __init__(self, data: DataLoader[Any], each_once: bool = False) -> None:
-        """Make the copy, or reuse one whose persistent workers are alive from an earlier run.
-
-        Args:
-            data: The loader.
-            each_once: True to leave out the samples that a sampler repeats to pad the ranks.
-        """
+        """Make the copy, or reuse one whose persistent workers are alive from an earlier run."""
         super().__init__(data)
         self.is_indexed = not isinstance(data.dataset, IterableDataset)
         self.is_cut = each_once and self.is_indexed
@@ -181,7 +176,7 @@ class Indices:
 
 
 def _skip(items: Iterator[Any], most: int) -> int:
-    """Skip so many items of an iterator, fast; return how many there were."""
+    """Skip at most `most` items of an iterator; return how many were skipped."""
     found = count()
     deque(zip(islice(items, most), found, strict=False), maxlen=0)
     return next(found)

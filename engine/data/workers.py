@@ -57,7 +57,7 @@ class Preparation:
     """The signals that the main process handles; a forked worker is born with them blocked."""
 
     def __call__(self, worker: int) -> None:
-        """Give up the signals, then call the user's function."""
+        """Leave the signals to the main process, then call the user's function."""
         for number in self.caught - {signal.SIGTERM}:
             signal.signal(number, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, self.caught - {signal.SIGTERM})

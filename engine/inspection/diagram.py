@@ -16,7 +16,7 @@ LEVELS: dict[EventEnum | None, int] = {
     **dict.fromkeys((Events.BACKWARD_COMPLETED, Events.GRADIENTS_READY), OWN),
     **dict.fromkeys((Events.STEP_COMPLETED, Events.STEP_SKIPPED), OWN),
 }
-"""In how many of the boxes a moment lies."""
+"""The number of boxes around an event."""
 BOXES = ("each epoch", "each batch", "process(state, batch)")
 REMARKS: dict[EventEnum, str] = {
     Events.STEP_SKIPPED: "instead of a step that is no good",
@@ -60,7 +60,7 @@ def draw(rows: Sequence[HandlerRow]) -> str:
 
 
 def _life(rows: Iterable[HandlerRow]) -> list[EventEnum]:
-    """All events, where they happen: one's own ones while a batch is processed."""
+    """All events in their order; events of one's own come while a batch is processed."""
     own = dict.fromkeys(row.event for row in rows if row.event not in Events)
     life: list[EventEnum] = [event for event in Events if event is not Events.SAVING]
     place = life.index(Events.ITERATION_COMPLETED)
@@ -68,7 +68,7 @@ def _life(rows: Iterable[HandlerRow]) -> list[EventEnum]:
 
 
 def _name(event: EventEnum) -> tuple[str, float]:
-    """How an event is called, and where its name begins: in as many boxes as it lies in."""
+    """The name of an event, and where it begins: further right for each box around it."""
     if event in Events:
         return event.name, INSET * (LEVELS.get(event, 0) + 2)
     return repr(event), INSET * (OWN + 2)
@@ -95,7 +95,7 @@ class Drawing:
 
     @property
     def width(self) -> float:
-        """Of the whole picture."""
+        """The width of the picture."""
         return self.columns[-1] + 3 * INSET
 
     def run(self, title: str, rows: Sequence[HandlerRow], life: Iterable[EventEnum]) -> None:

@@ -28,7 +28,7 @@ class HandlerRow(NamedTuple):
 
     @property
     def when(self) -> str:
-        """The conditions on this event: `"every=2"`, `"last"`, or none for each occurrence."""
+        """The conditions on this event: `"every=2"`, `"last"`, or `""` for each occurrence."""
         if not (clauses := self.trigger.clauses_on(self.event)):
             return "last"
         texts = sorted(repr(replace(clause, last=False)) for clause in clauses)
@@ -36,7 +36,7 @@ class HandlerRow(NamedTuple):
 
     @property
     def cells(self) -> tuple[str, str, str, str]:
-        """What is told of the handler."""
+        """The stage, name, trigger and source of the handler."""
         return self.stage.name, self.handler, repr(self.trigger), self.source
 
 

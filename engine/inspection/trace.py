@@ -23,7 +23,7 @@ class Call(NamedTuple):
     iteration: int
     handler: str
     depth: int = 0
-    """How many calls of handlers it happened in, as what an evaluation calls does."""
+    """How many calls of handlers enclose it: 1 for a handler of an evaluation by `Validate`."""
     training: bool = True
 
     @property
@@ -47,7 +47,7 @@ class Trace(list[Call]):
 
     @property
     def outer(self) -> Trace:
-        """Without what handlers' calls called, such as the moments of an evaluation."""
+        """The calls that are not inside another call, as the moments of an evaluation are."""
         return Trace(call for call in self if call.depth == 0)
 
     def diff(self, other: list[Call]) -> str:

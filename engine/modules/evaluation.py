@@ -41,7 +41,7 @@ def untouched(objects: Mapping[str, Any], data: object, seed: int | None = None)
         with torch.no_grad() if torch else nullcontext():
             yield
     except BaseException:
-        with suppress(Exception):  # a device that has failed must not hide how it did
+        with suppress(Exception):  # a failed device must not hide its first error
             restore_generators(rng, data)
         raise
     else:

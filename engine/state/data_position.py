@@ -10,7 +10,7 @@ from .generators import Rng
 
 @dataclass(slots=True)
 class Position:
-    """A pass over the data, and what drew its order."""
+    """A pass over the data, and the random generators that drew its order."""
 
     number: int
     """Passes begun so far, 0 before the first; with the data's own epochs, the epoch."""
@@ -25,7 +25,7 @@ class Position:
     sizes: dict[str, int] = field(default_factory=dict)
     """The batches, samples, ... of this pass, as far as they are known."""
     told: Any = None
-    """What the data said of its place when the run was left, if it does so."""
+    """The data's own `state_dict` when the run was left, if it has one."""
     source: object = None
     """The data, if it is an iterator: it cannot begin again and is taken where it stands."""
 

@@ -16,7 +16,7 @@ logger = logging.getLogger("camshaft")
 class Rng:
     """A copy of the generators' states, of those libraries that the program has loaded.
 
-    The engine never seeds anything in this process; it only puts back what was.
+    The engine seeds no generator of this process; it only restores their states.
     """
 
     python: Any
@@ -47,9 +47,9 @@ def capture_generators(data: object = None) -> Rng:
 
 
 def restore_generators(rng: Rng, data: object = None) -> None:
-    """Put every generator back to where `capture_generators` found it.
+    """Restore every generator to its state at the time of `capture_generators`.
 
-    Those of the data are left as they are, with a warning, if it has more or fewer of them now.
+    The data's own generators are left alone, with a warning, if their number has changed.
     """
     if len(own := generators_of(data)) != len(rng.generators):
         logger.warning(
@@ -72,7 +72,7 @@ def restore_generators(rng: Rng, data: object = None) -> None:
 
 
 def seed_all(seed: int) -> None:
-    """Seed the generators that `capture_generators` copies, but for those inside data."""
+    """Seed the generators that `capture_generators` copies, except those inside data."""
     random.seed(seed)
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed([seed & 0xFFFFFFFF, seed >> 32])
@@ -86,13 +86,13 @@ def seed_all(seed: int) -> None:
 
 
 def seed_from(rng: Rng) -> int:
-    """A seed that belongs to this state of torch's generator; nothing is drawn for it."""
+    """A seed computed from the state of torch's generator, without drawing from it."""
     state = b"" if rng.torch is None else rng.torch.numpy().tobytes()
     return int.from_bytes(blake2b(state, digest_size=8).digest(), "little") >> 1
 
 
 def seed_of(*key: int) -> int:
-    """A seed of 64 bits that belongs to these numbers.
+    """A 64-bit seed computed from these numbers.
 
     >>> seed_of(1, 2) == seed_of(1, 2), seed_of(1, 2) == seed_of(2, 1)
     (True, False)
@@ -112,7 +112,7 @@ def generators_of(data: object) -> list[Any]:
 
 
 def own_generators(thing: object) -> list[Any]:
-    """The generators of torch, NumPy or Python that are attributes of a thing."""
+    """The generators of torch, NumPy or Python that are attributes of an object."""
     kinds: list[type] = [random.Random]
     if numpy := sys.modules.get("numpy"):
         kinds += [numpy.random.Generator, numpy.random.RandomState]

@@ -50,7 +50,7 @@ class LatestMetrics(dict[str, Any]):
         return self
 
     def written(self, name: str) -> int:
-        """Which write the latest one of this metric was: another number means another value.
+        """The number of the latest write of this metric; a different number means a newer value.
 
         Raises:
             KeyError: There is no such metric; the message lists those there are.
@@ -104,7 +104,7 @@ class LatestMetrics(dict[str, Any]):
         return name in self and self.written(name) != looked_at
 
     def since(self, write: int) -> dict[str, Any]:
-        """What was written after `writes` had that value: how a logger finds what is new."""
+        """The metrics written since `writes` had this value; loggers find new metrics by it."""
         return {name: value for name, value in self.items() if self._written[name] > write}
 
     def state_dict(self) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from .step_under_way import StepUnderWay
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
-    # A bare State or Engine is one of anything.
+    # `State` without type arguments means `State[Any, Any]`; the same for `Engine`.
     Batch = TypeVar("Batch", default=Any)
     Output = TypeVar("Output", default=Any)
 else:

@@ -39,7 +39,7 @@ class StepUnderWay:
             update.close(state)
 
     def overlaps(self, commit_points: int) -> bool:
-        """True if several windows are open, and one was at more commit points than they need."""
+        """True if several windows are open, over more commit points than all of them need."""
         return len(self.windows) > 1 and commit_points > sum(
             each.accumulate for each in self.windows
         )

@@ -160,5 +160,5 @@ def _check_update(
 
 
 def _learns(loss_fn: Module) -> bool:
-    """True if it has a state of its own; torch's losses hold only settings, like class weights."""
+    """True if the loss has a state; torch's losses hold only settings, like class weights."""
     return type(loss_fn).__module__ != "torch.nn.modules.loss" and bool(loss_fn.state_dict())

@@ -73,7 +73,7 @@ class Supervised:
     def forward(
         self, model: Module, metrics: dict[str, Any], pair: tuple[Any, Any]
     ) -> tuple[Tensor | None, Output]:
-        """The loss with its graph, which is written as a metric without it, and the output."""
+        """The loss with its graph, and the output; the metric is the loss without its graph."""
         input, target = pair
         if self.move is not None:
             input, target = self.move((input, target))

@@ -112,7 +112,7 @@ class Update:
         self._clear = partial(clear, optimizer) if plain else optimizer.zero_grad
 
     def attach(self, engine: Engine[Any, Any]) -> None:
-        """Be known to the engine: schedules over a whole run ask it how its steps are made."""
+        """Check the first epoch's steps; schedules find the update among the engine's handlers."""
         engine.on(Events.EPOCH_COMPLETED(at=1), stage=Stage.REPORT)(self.check_steps)
         if not any(isinstance(each, Module) for each in engine.objects.values()):
             engine.evaluation.on(Events.STARTED, stage=Stage.MEASURE)(self.check_modules)
@@ -257,7 +257,7 @@ class Update:
         self._step(state, factor, evaluation)
 
     def copy(self, state: State[Any, Any]) -> Callable[[], object]:
-        """Copy the open window and its gradients; return what puts them back, however often."""
+        """Copy the open window and its gradients; return a function that restores them."""
         windows = state.step_under_way.windows
         if self not in windows:
             return lambda: windows.pop(self, None)

@@ -55,18 +55,10 @@ def news(runs: Sequence[Run], *, is_live: bool = False) -> dict[str, Any]:
 
 
 def page(names: list[str], shown: dict[str, Any], *, is_live: bool = False) -> str:
-    """A page that loads nothing; a live one asks its own server for news.
+    """A page of what `news` returned. It loads nothing; a live one asks its own server for news.
 
     The policy in its head lets the browser run two scripts only, by their hashes, so no name of a
     metric can ever become code.
-
-    Args:
-        names: The names of the runs.
-        shown: What `news` returns.
-        is_live: True if `camshaft watch` serves the page.
-
-    Raises:
-        ImportError: plotly is not installed.
     """
     scripts = {"library": library(), "code": asset("page.js")}
     allowed = " ".join(f"'sha256-{_digest(script)}'" for script in scripts.values())
