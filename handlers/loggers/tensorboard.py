@@ -83,7 +83,7 @@ class EventFile:
         self._writer: Any = RecordWriter(os.path.join(directory, name))
 
     def begin(self, first: int, hparams: Mapping[str, Any], graph: bytes | None) -> None:
-        """Tell readers to forget earlier files from iteration `first` on; write hparams and graph."""
+        """Make readers forget earlier files from iteration `first` on; write hparams and graph."""
         start = self._events.SessionLog(status=self._events.SessionLog.START)
         self.event(file_version="brain.Event:2")
         self.event(step=first, session_log=start)
