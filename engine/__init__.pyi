@@ -1,7 +1,6 @@
 from . import ranks as ranks
 from .engine import Engine as Engine
 from .engine import Handler as Handler
-from .events import Clause as Clause
 from .events import EventEnum as EventEnum
 from .events import Events as Events
 from .events import Stage as Stage

@@ -11,16 +11,12 @@ from .generators import (
     seed_from,
     seed_of,
 )
-from .handler_memory import HandlerMemory
 from .latest_metrics import LatestMetrics
-from .run_control import Counts, RunControl, RunningEngine
+from .run_control import RunControl, RunningEngine
 from .state import Batch, Output, State, under_way
-from .step_under_way import StepUnderWay
 
 __all__ = [
     "Batch",
-    "Counts",
-    "HandlerMemory",
     "LatestMetrics",
     "Output",
     "Position",
@@ -28,7 +24,6 @@ __all__ = [
     "RunControl",
     "RunningEngine",
     "State",
-    "StepUnderWay",
     "capture_generators",
     "generators_of",
     "own_generators",
