@@ -1,6 +1,8 @@
-"""Accumulation windows."""
+"""Accumulation windows, the gradients that they gather, and when ranks average them."""
 
+import re
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 import torch
@@ -8,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from camshaft import Engine, Events, State, Update
+from camshaft.engine.update import gradients_of, non_finite, norm_of, parameters_of
 
 LOSSES = st.lists(st.one_of(st.none(), st.integers(-9, 9)), min_size=1, max_size=12)
 
@@ -83,3 +86,82 @@ def test_a_window_keeps_the_scale_that_it_began_with():
     engine.on(Events.GRADIENTS_READY)(lambda state: gradients.append(weight.grad.item()))
     engine.run([1.0, 2.0, 6.0], max_epochs=1)
     assert gradients == pytest.approx([3.0], rel=1e-6)  # a scale is a float32
+
+
+def partly_used():
+    used, unused = torch.nn.Parameter(torch.zeros(2)), torch.nn.Parameter(torch.zeros(1))
+    used.grad = torch.tensor([3.0, -4.0])
+    return torch.optim.SGD([{"params": [used]}, {"params": [unused], "lr": 1.0}], lr=0.1)
+
+
+def test_gradients_are_those_there_are_and_parameters_are_all():
+    optimizer = partly_used()
+    assert len(parameters_of(optimizer)) == 2
+    assert [each.tolist() for each in gradients_of(optimizer)] == [[3.0, -4.0]]
+
+
+@pytest.mark.parametrize(("kind", "expected"), [(2.0, 5.0), (1.0, 7.0), (float("inf"), 4.0)])
+def test_the_norm_is_that_of_torch(kind, expected):
+    optimizer = partly_used()
+    assert norm_of(gradients_of(optimizer), kind).item() == expected
+    clipped = torch.nn.utils.clip_grad_norm_(parameters_of(optimizer), 1e9, kind)
+    assert norm_of(gradients_of(optimizer), kind).item() == clipped.item()
+    assert norm_of([]).item() == 0.0
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_one_bad_element_breaks_them_all(bad):
+    assert non_finite([torch.zeros(3), torch.tensor([0.0, bad])]).item() == 1.0
+
+
+def test_large_gradients_whose_squares_overflow_are_numbers_all_the_same():
+    large = [torch.full((4,), 1e30)]
+    assert not norm_of(large).isfinite()
+    assert non_finite(large).item() == 0.0
+
+
+def test_sparse_gradients_are_looked_at_too():
+    embedding = torch.nn.Embedding(4, 2, sparse=True)
+    embedding(torch.tensor([1])).sum().backward()
+    assert non_finite([embedding.weight.grad]).item() == 0.0
+    (embedding(torch.tensor([1])) * float("nan")).sum().backward()
+    assert non_finite([embedding.weight.grad]).item() == 1.0
+
+
+SCRIPT = Path(__file__).parents[2] / "distributed" / "updates_on_ranks.py"
+
+
+def updates(module, **options):
+    return Update(torch.optim.SGD(module.parameters(), lr=0.1), **options)
+
+
+def test_a_model_on_one_rank_has_nothing_to_average():
+    model = torch.nn.Linear(1, 1)
+    assert updates(model).sync is None
+    assert updates(model, model=model).sync is None
+    assert updates(model, model=model, sync="close").sync is None
+
+
+def test_unknown_ways_and_shards_that_cannot_be_averaged_by_hand_are_refused():
+    class Sharded(torch.nn.Linear):
+        def set_requires_gradient_sync(self, flag):
+            self.flag = flag
+
+    model, state = Sharded(1, 1), State(iteration=1, epoch_length=4)
+    with pytest.raises(ValueError, match="sync='never': needs one of 'last', 'each', 'close'"):
+        updates(model, sync="never")
+    with pytest.raises(ValueError, match="it is for DistributedDataParallel"):
+        updates(model, model=model, sync="close")
+    compiled = torch.compile(model, backend="eager")
+    with updates(model, model=compiled, accumulate=2).micro_batch(state):
+        assert model.flag is False
+    assert model.flag is True
+    assert updates(model, model=model, sync="each").sync is None
+
+
+def test_on_two_ranks_gradients_are_averaged_once_a_window_and_right(processes):
+    results = processes.run_ranks(2, SCRIPT)
+    names = re.findall(r"^    (\w+),$", SCRIPT.read_text(), re.MULTILINE)
+    assert len(names) >= 12
+    for name in names:
+        assert all(f": {name}\n" in each.stdout for each in results), name
