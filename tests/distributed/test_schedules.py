@@ -27,10 +27,7 @@ def ranks(processes, tmp_path_factory):
 
 @pytest.mark.parametrize(
     ("count", "stop_at"),
-    [
-        *((2, 0), (2, 7)),
-        *(pytest.param(4, stop_at, marks=pytest.mark.soak) for stop_at in (0, 8)),
-    ],
+    [*((2, 0), (2, 7)), *(pytest.param(4, stop_at, marks=pytest.mark.soak) for stop_at in (0, 8))],
 )
 def test_the_rates_are_the_same_on_however_many_ranks_interrupted_or_not(ranks, count, stop_at):
     (alone,) = ranks(1, 0)

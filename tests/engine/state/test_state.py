@@ -179,8 +179,7 @@ def test_what_has_a_state_dict_is_loaded_in_place():
 
 def test_a_dict_may_gain_and_lose_names_and_a_dataclass_may_not():
     with pytest.raises(
-        ValueError,
-        match=r"fields only in the checkpoint: 'when'; fields only in Best: 'seen'$",
+        ValueError, match=r"fields only in the checkpoint: 'when'; fields only in Best: 'seen'$"
     ):
         load_memory(Best(), {"value": 0.1, "when": 3})
     with pytest.raises(ValueError, match="only in the checkpoint: none; fields only in Best: 's"):

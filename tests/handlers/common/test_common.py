@@ -260,5 +260,5 @@ def test_what_is_not_printable_is_shown_as_what_it_is(capsys):
 def test_sizes_are_in_units_that_people_read():
     sizes = [0, 999, 1000, 12_345_678, 5 * 10**9, 7 * 10**12]
     assert list(map(readable_size, sizes)) == [
-        *("0 B", "999 B", "1.0 kB", "12.3 MB", "5.0 GB", "7000.0 GB"),
+        *("0 B", "999 B", "1.0 kB", "12.3 MB", "5.0 GB", "7000.0 GB")
     ]
