@@ -12,11 +12,7 @@ from camshaft.engine.events import NEVER, Clause
 from camshaft.engine.late import late
 
 HORIZON = 60
-
-
 counts = st.integers(1, 12)
-
-
 conditions = st.fixed_dictionaries(
     {},
     optional={

@@ -24,11 +24,7 @@ CLOCKS = {
     Events.EPOCH_COMPLETED: lambda state: state.epoch,
     Own.PING: lambda state: state.counts[Own.PING],
 }
-
-
 counts = st.integers(1, 9)
-
-
 clauses = st.tuples(
     st.sampled_from(list(CLOCKS)),
     st.fixed_dictionaries(

@@ -148,8 +148,6 @@ def test_run_in_parts_by_the_clock_it_is_the_same_run(processes, tmp_path, whole
 
 
 CHAR_GPT = Path(__file__).parents[2] / "examples" / "char_gpt.py"
-
-
 SHORT = ("--max-steps", "40", "--max-length", "64", "--batch-size", "8")
 
 

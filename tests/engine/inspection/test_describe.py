@@ -114,8 +114,6 @@ def test_rich_prints_the_same_handlers_as_the_text():
 
 
 DOCS = Path(__file__).parents[3] / "docs"
-
-
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -147,7 +145,7 @@ def test_a_picture_shows_all_moments_in_their_order_and_events_of_ones_own():
 
 def test_a_handler_hangs_at_its_moment_with_stage_trigger_and_source():
     found = texts(wired().describe().svg())
-    line = f"test_diagram.py:{report.__code__.co_firstlineno}"
+    line = f"test_describe.py:{report.__code__.co_firstlineno}"
     begins = found.index("Own.PING")
     assert found[begins : begins + 5] == ["Own.PING", "REPORT", "report", "every=2", line]
     begins = found.index("evaluate")

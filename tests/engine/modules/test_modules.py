@@ -211,8 +211,6 @@ class Owner(torch.nn.Module):
 
 
 WRAPPERS = [DataParallel, compiled, AveragedModel, checkpoint_wrapper]
-
-
 PAIRS = [
     pytest.param(outer, inner, id=f"{outer.__name__} of {inner.__name__}")
     for outer in WRAPPERS

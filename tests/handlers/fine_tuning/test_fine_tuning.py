@@ -21,8 +21,6 @@ from camshaft.handlers.fine_tuning.patterns import group_name, known, matches
 from camshaft.handlers.schedules import linear
 
 torch.manual_seed(0)
-
-
 BATCHES = [(torch.randn(4, 2), torch.randn(4, 1)) for _ in range(3)]
 
 

@@ -20,8 +20,6 @@ from camshaft.handlers.loggers.logger import flat_hparams, need
 from camshaft.handlers.schedules import cosine, warmup
 
 WHEN = Events.ITERATION_COMPLETED(every=3) | Events.EPOCH_COMPLETED | Events.COMPLETED
-
-
 DATA = range(10)
 
 

@@ -95,8 +95,6 @@ def build(*handlers):
 
 
 PAIRS = [(torch.ones(n, 8), torch.ones(n, 1)) for n in (16, 16, 4)]
-
-
 PER_SAMPLE = 2 * (2 * 8 * 4 + 3 * 4 * 1)  # the first layer needs no gradient of its input
 
 

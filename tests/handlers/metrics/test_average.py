@@ -260,8 +260,6 @@ def test_the_rows_of_an_interrupted_run_are_those_of_an_uninterrupted_one(tmp_pa
 
 
 COUNTS = {"samples": len, "ones": torch.sum}
-
-
 DATA = [torch.ones(3), torch.ones(2), torch.ones(4)]
 
 

@@ -39,11 +39,7 @@ FALLING = {
     "inverse": inverse,
     "polynomial": lambda final, length=None: polynomial(1.5, final, length),
 }
-
-
 kinds = st.sampled_from(sorted(FALLING))
-
-
 finals = st.floats(1e-3, 1.0)
 
 
