@@ -1,4 +1,6 @@
-"""What TensorBoard's own reader finds."""
+"""What TensorBoard's own reader finds, and runs that fail and are resumed."""
+
+import pickle
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -17,5 +19,22 @@ def shown(tmp_path):
         engine.run([1], max_epochs=1)
         everything = dict.fromkeys(("scalars", "images", "histograms", "tensors"), 0)
         return EventAccumulator(str(tmp_path), size_guidance=everything).Reload()
+
+    return run
+
+
+@pytest.fixture
+def fail_and_resume():
+    """Runs an engine that fails after the save at iteration 4, then one that goes on from there."""
+
+    def run(build):
+        saved, first = [], build(fail_at=6)
+        first.on(Events.ITERATION_COMPLETED(at=4))(lambda state: state.save("test"))
+        first.on(Events.SAVING)(lambda state: saved.append(pickle.dumps(state.state_dict())))
+        with pytest.raises(RuntimeError, match="interrupted"):
+            first.run(range(8), max_epochs=1)
+        second = build()
+        second.on(Events.LOADING)(lambda state: state.load_state_dict(pickle.loads(saved[0])))
+        second.run(range(8), max_epochs=1)
 
     return run
