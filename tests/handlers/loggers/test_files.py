@@ -164,13 +164,17 @@ def test_a_last_line_that_lacks_only_its_end_is_a_row(tmp_path):
     assert [row["iteration"] for row in rows(path)] == [1, 2, 4, 6]
 
 
-def test_a_file_that_holds_other_things_is_not_cut(tmp_path):
+@pytest.mark.parametrize(
+    ("kind", "line"),
+    [(JSONLines, "# a note"), *((CSV, line) for line in ("# a note", "x,0,1,0.5", "2,0,1", ""))],
+)
+def test_a_file_that_holds_other_things_is_not_cut(tmp_path, kind, line):
     path = tmp_path / "rows"
-    engine = Engine(inverse, JSONLines(path, when=EACH))
+    engine = Engine(inverse, kind(path, when=EACH))
     state = engine.run([1, 2], max_epochs=1)
-    text = path.read_text().replace("\n", "\n# a note\n", 1)
+    text = path.read_text().replace("\n", f"\n{line}\n", 1)
     path.write_text(text)
-    with pytest.raises(ValueError, match="line 2 of .* is no row of a JSONLines log"):
+    with pytest.raises(ValueError, match=f"line 2 of .* is no row of a {kind.__name__} log"):
         engine.run([1, 2], state=state, max_epochs=2)
     assert path.read_text() == text
 
@@ -254,15 +258,3 @@ def test_a_row_that_was_torn_is_dropped_though_it_looks_like_one(tmp_path):
     path.write_text(whole + "3,0,2,0.3")  # of 0.3333
     engine.run([1, 2], state=state, max_epochs=2)
     assert [float(row["loss"]) for row in table(path)] == [1, 0.5, 1, 0.5]
-
-
-@pytest.mark.parametrize("line", ["# a note", "x,0,1,0.5", "2,0,1", ""])
-def test_a_table_that_holds_other_things_is_not_cut(tmp_path, line):
-    path = tmp_path / "rows"
-    engine = Engine(inverse, CSV(path, when=EACH))
-    state = engine.run([1, 2], max_epochs=1)
-    text = path.read_text().replace("\n", f"\n{line}\n", 1)
-    path.write_text(text)
-    with pytest.raises(ValueError, match="line 2 of .* is no row of a CSV log"):
-        engine.run([1, 2], state=state, max_epochs=2)
-    assert path.read_text() == text

@@ -36,6 +36,20 @@ def inverse(state, batch):
     state.metrics["loss"] = 1 / batch
 
 
+@pytest.fixture
+def shown(tmp_path):
+    """Runs one iteration with these metrics; gives what is read of it."""
+
+    def run(metrics, **arguments):
+        engine = Engine(lambda state, batch: state.metrics.update(metrics))
+        engine.add(TensorBoard(tmp_path, when=EACH, **arguments))
+        engine.run([1], max_epochs=1)
+        everything = dict.fromkeys(("scalars", "images", "histograms", "tensors"), 0)
+        return EventAccumulator(str(tmp_path), size_guidance=everything).Reload()
+
+    return run
+
+
 def scalars(directory, tag):
     events = EventAccumulator(str(directory)).Reload()
     return [(scalar.step, scalar.value) for scalar in events.Scalars(tag)]

@@ -18,6 +18,19 @@ from camshaft.handlers.report.rows import MetricFiles
 from camshaft.handlers.report.run import Run, distinct, runs_in
 
 
+@pytest.fixture
+def write(tmp_path):
+    """Adds rows to a file of JSON lines in `run`."""
+
+    def write_rows(*rows, name="rows.jsonl"):
+        (tmp_path / "run").mkdir(exist_ok=True)
+        with (tmp_path / "run" / name).open("a") as file:
+            file.writelines(json.dumps(row) + "\n" for row in rows)
+        return tmp_path / "run"
+
+    return write_rows
+
+
 def run_in(directory, **metrics):
     directory.mkdir(exist_ok=True)
     (directory / "rows.jsonl").write_text(json.dumps({"iteration": 1, **metrics}) + "\n")
