@@ -7,12 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from .handlers.checkpoint.commands.export import export
-from .handlers.checkpoint.commands.found import NoCheckpointError
-from .handlers.checkpoint.commands.inspect import inspect
-from .handlers.checkpoint.commands.prune import prune
-from .handlers.checkpoint.commands.verify import verify
-from .handlers.checkpoint.format.notation import keep_of
+from .handlers.checkpoint import NoCheckpointError, keep_of
+from .handlers.checkpoint.commands import export, inspect, prune, verify
 from .handlers.report import NothingToReportError, report, watch
 
 CODES = """\
@@ -24,7 +20,7 @@ exit codes:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Carry out one command and give its exit code; errors are one line on standard error."""
+    """Carry out one command and return its exit code; an error is one line on standard error."""
     given = vars(_parser().parse_args(arguments))
     command = given.pop("command")
     try:
@@ -37,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except BrokenPipeError:
-        sys.stdout = None  # whoever reads has enough, as in `camshaft inspect runs | head -1`
+        sys.stdout = None  # the reader has closed the pipe, as in `camshaft inspect runs | head -1`
         return 0
     except (NoCheckpointError, NothingToReportError) as error:
         return _complain(error, 2)

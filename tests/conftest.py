@@ -19,10 +19,16 @@ from pathlib import Path
 from textwrap import dedent
 from threading import Lock, Thread
 
+import hypothesis
 import pytest
 
 LEFT_OUT = pytest.StashKey[Counter]()
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is imported, so before it is
+# How long an example takes depends on what else the machine does.
+hypothesis.settings.register_profile(
+    "tests", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("tests")
 
 
 class Process:
@@ -181,5 +187,7 @@ def pytest_testnodedown(node):
 
 
 def pytest_terminal_summary(terminalreporter, config):
-    for name, count in config.stash[LEFT_OUT].items():
-        terminalreporter.write_line(f"left out: {count} tests marked {name} (make {name})")
+    left_out = {f"marked {name}: make {name}": n for name, n in config.stash[LEFT_OUT].items()}
+    left_out |= Counter(each.longrepr[2] for each in terminalreporter.stats.get("skipped", ()))
+    for reason, count in left_out.items():
+        terminalreporter.write_line(f"left out, {count} x {reason}")

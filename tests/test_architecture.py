@@ -26,8 +26,8 @@ ONE_FILE_KNOWS = {
     "tqdm": ["handlers/progress_bar.py"],
     "psutil": ["handlers/measurements/system_use.py"],
     "safetensors": [
-        "handlers/checkpoint/directory/store.py",
-        "handlers/checkpoint/format/header.py",
+        "handlers/checkpoint/directory/tensor_file.py",
+        "handlers/checkpoint/format/tensors.py",
     ],
     "torchmetrics": [],  # metrics are known by what they do
 }

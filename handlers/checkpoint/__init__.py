@@ -1,4 +1,8 @@
-"""Checkpoints that outlive the process: saving, keeping and resuming runs."""
+"""Checkpoints that outlive the process: saving a run, keeping some, resuming, and looking at them.
+
+`Checkpoint` and `Export` are handlers. `checkpoints(directory)` and `look(path)` read what they
+wrote, without torch.
+"""
 
 from ...engine.late import late
 

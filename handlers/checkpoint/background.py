@@ -1,4 +1,4 @@
-"""Writing beside the run: one thing at a time, again if it fails, and the error told."""
+"""Writing in a thread beside the run: one task at a time, with retries."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from typing import Literal
 logger = logging.getLogger("camshaft")
 
 FIRST_WAIT = 1.0
-"""Seconds before the first new attempt; before each further one it is twice as long."""
+"""Seconds before the first retry; each further wait is twice as long."""
 
-Failure = Literal["raise", "warn"]
+OnFailure = Literal["raise", "warn"]
 
 
 @dataclass(eq=False)
-class Writer:
-    """Does one task at a time, in a thread of its own or, without `background`, at once.
+class BackgroundWriter:
+    """Runs one task at a time, in a thread or, without `background`, at once.
 
-    What fails with an OSError is tried again up to `retries` times. If it fails for good,
-    `failure` decides: `"raise"` it in who waits next, or `"warn"` and go on.
+    A task that raises an OSError is retried. After the last retry, `on_failure` decides: `"raise"`
+    the error in the next call of `wait`, or `"warn"` and go on.
     """
 
     background: bool
     retries: int
-    failure: Failure
+    on_failure: OnFailure
     _pool: ThreadPoolExecutor | None = field(default=None, init=False)
     _pending: Future[None] | None = field(default=None, init=False)
     _process: int = field(default_factory=os.getpid, init=False)
 
     def start(self, task: Callable[[], None], failed: Callable[[], object]) -> None:
-        """Begin a task, when the one before is done; call `failed` if it raises."""
+        """Begin a task after the one before; call `failed` if the thread ends it by an error."""
         self.wait()
         if not self.background:
             self._attempt(task)
@@ -44,22 +44,18 @@ class Writer:
         self._pending = self._pool.submit(self._carry_out, task, failed)
 
     def wait(self) -> None:
-        """Wait for the task under way, if there is one.
-
-        Raises:
-            OSError: It failed for good; each failure is raised once.
-        """
-        if os.getpid() != self._process:  # a fork has not got the thread, and waits for nothing
+        """Wait for the task under way, if any."""
+        if os.getpid() != self._process:  # a fork does not have the thread
             self._pool = self._pending = None
         if self._pending is not None:
             try:
                 self._pending.result()
             finally:
-                if self._pending.done():  # an interrupt may come first
+                if self._pending.done():  # not after a KeyboardInterrupt
                     self._pending = None
 
     def close(self, last: Callable[[], None]) -> None:
-        """Wait for the task under way; do one thing after it, even if waiting is interrupted."""
+        """Wait for the task under way, then call `last`, even if the wait is interrupted."""
         try:
             self.wait()
         finally:
@@ -82,7 +78,7 @@ class Writer:
             try:
                 return task()
             except OSError as error:
-                if attempt == self.retries and self.failure == "raise":
+                if attempt == self.retries and self.on_failure == "raise":
                     raise
                 if attempt == self.retries:
                     logger.error("%s; the run goes on without it", error)

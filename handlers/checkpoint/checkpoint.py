@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...engine import ranks
-from ...engine.engine import Engine
-from ...engine.events import EventEnum, Events, Stage, Trigger
-from ...engine.state import RunningEngine, State
+from ...engine import Engine, EventEnum, Events, RunningEngine, Stage, State, Trigger, ranks
 from ...engine.update import Update
-from .background import Failure
-from .directory.catalogue import checkpoints, named
-from .directory.saved import look_at
-from .directory.store import read
-from .format.errors import reading
-from .format.retention import Keep, latest
-from .recorder import Notes, asked, check, recorder, warn_of_missing
-from .resume.resume import Resumption
-from .resume.settings import settings
-from .snapshot import Snapshot, content, take, take_part
+from .background import OnFailure
+from .directory import checkpoints, verified_at
+from .format import Keep, latest
+from .recorder import CheckpointMemory, Destination, Recorder
+from .resume import resume, settings_of
+from .snapshot import take, take_part
 
 logger = logging.getLogger("camshaft")
 
@@ -35,43 +27,43 @@ class Checkpoint:
     A save happens at the next commit point, so it never holds half a step. A checkpoint is a
     directory without any pickle: `<name>.safetensors` for each module, such as
     `model.safetensors`, under the plain names of its weights; `train.safetensors` and
-    `state.json` for everything else; and `manifest.json`, with checksums of them all. It appears
-    at once, when it is really on the disk, and only then are older ones dropped.
+    `state.json` for everything else; and `manifest.json`, with the checksums of all files. It
+    appears at once, when all of it is on the disk, and only then are older ones dropped.
 
-    The run only waits for a copy in memory; a thread writes it, while the next save waits for it
-    and so does the end of the run. Writing that fails is tried again after 1, 2 and 4 seconds,
-    then `failure` decides; the older checkpoints are as they were.
+    The run only waits for a copy in memory, which a thread writes. The next save and the end of
+    the run wait for that thread. A write that fails is retried after 1, 2 and 4 seconds, then
+    `on_failure` decides; older checkpoints are as they were.
 
-    A run that goes on from a checkpoint is the same run to the last bit, at the end of an epoch or
-    in the middle. A broken checkpoint is passed over, loudly, for the newest good one. On several
-    ranks, the first one writes and all of them load.
+    A resumed run is the same run to the last bit, at the end of an epoch or in the middle. A
+    broken checkpoint is skipped with a warning, for the newest good one. On several ranks, the
+    first one writes and all of them load.
 
     Args:
-        directory: Where this run's checkpoints lie, on a disk or a mounted file system; one run
-            writes to it at a time.
+        directory: Where to write this run's checkpoints: on a disk or a mounted file system, for
+            one run at a time.
         when: When to save. `state.save("why")` saves too.
         keep: Which to keep: `latest(2) | best(1, "val/loss") | every(10_000)`. The newest one
-            always stays, and so do the one that `resume` names by its path and any that holds files
-            of somebody else.
-        resume: True or `"latest"` to go on from the newest good checkpoint, or to start if there
-            is none yet; `"best"` for the best one by the claim in `keep`; the path of one
-            checkpoint to go on from no other. A run that carries on a given state loads nothing.
-        override: What may differ from the checkpoint, where it otherwise is an error that lists
-            it: settings such as `"optimizer.lr"`, `"scheduler.T_max"` or all of `"scheduler"`,
-            which are then the script's, a schedule being replayed to where the run is; objects
-            that only one side has, such as `"ema"`; handlers, such as `"EarlyStopping(val/loss)"`,
-            that begin anew, once. It may stay in the script.
-        background: False to write on the thread that trains: it waits for the disk, and needs no
-            memory for a copy.
-        retries: How often writing that failed is tried again.
-        failure: `"raise"` to end the run by an OSError at the next commit point, at the latest
+            always stays, and so do the one that `resume` names by its path and any with files that
+            Camshaft did not write.
+        resume: True or `"latest"` to resume from the newest good checkpoint, or to start if the
+            directory holds none; `"best"` for the best one by the claim in `keep`; the path of one
+            checkpoint to resume from no other. A run of a given state loads nothing.
+        override: What may differ from the checkpoint; any other difference is an error that lists
+            it. Names of settings, such as `"optimizer.lr"`, `"scheduler.T_max"` or all of
+            `"scheduler"`: the script's value counts, and a schedule is replayed to where the run
+            is. Names of objects on one side only, such as `"ema"`. Names of handlers, such as
+            `"EarlyStopping(val/loss)"`, which begin anew, once. It may stay in the script.
+        background: False to write on the thread that trains: the run waits for the disk, and needs
+            no memory for a copy.
+        retries: How often a write that failed is tried again.
+        on_failure: `"raise"` to end the run by an OSError at the next commit point, at the latest
             when it is closed; `"warn"` to go on, and write the next save as usual.
 
     Raises:
         TypeError: `keep` is not made of `latest`, `best` and `every`, or `override` is no list.
         ValueError: `resume="best"` without exactly one `best(...)` in `keep`, or a directory that
             is the address of an object store.
-        FileNotFoundError: `resume` is a path where there is nothing.
+        FileNotFoundError: `resume` is a path that does not exist.
 
     >>> Checkpoint("runs/digits", resume="best")
     Traceback (most recent call last):
@@ -86,16 +78,15 @@ class Checkpoint:
     override: Sequence[str] = ()
     background: bool = True
     retries: int = 3
-    failure: Failure = "raise"
+    on_failure: OnFailure = "raise"
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be meant."""
-        check(self)
+        self._destination()
         if self.resume == "best" and len(self.keep.bests) != 1:
             raise ValueError(f"resume='best' needs one best(...) in keep; it is {self.keep!r}")
         if self._path is not None and not self._path.exists():
             raise FileNotFoundError(
-                f"resume={str(self.resume)!r}: there is nothing at this path; it needs to be True, "
+                f"resume={str(self.resume)!r}: this path does not exist; resume needs to be True, "
                 "'latest', 'best', or the path of one checkpoint"
             )
         if isinstance(self.override, str) or not all(isinstance(n, str) for n in self.override):
@@ -109,23 +100,23 @@ class Checkpoint:
         engine.on(Events.LOADING)(self.begin)
         engine.on(self.when, stage=Stage.REPORT)(self.ask)
         engine.on(Events.SAVING, stage=Stage.REPORT)(self.save)
-        # First of all, so that whoever else is called at the end can read what was written.
+        # Before all other handlers of CLOSED, so that they can read the last checkpoint.
         engine.on(Events.CLOSED, stage=Stage.MEASURE)(self.close)
 
     def open(self, state: State[Any, Any]) -> None:
-        """Keep the directory for this run.
+        """Lock the directory for this run.
 
         Raises:
             BlockingIOError: Another run writes to it.
         """
-        recorder(self, state).open(self._path)
+        self._recorder(state).open()
 
     def begin(self, state: State[Any, Any]) -> None:
-        """Note what the script has set, then go on from a checkpoint, or see that none is there.
+        """Note the script's settings, then resume, or check that the directory is new.
 
         Raises:
             TypeError: One of the engine's objects cannot be saved.
-            ValueError: What the run changes is not among them.
+            ValueError: The optimizer of an `Update` is not among them.
         """
         for name, each in state.engine.objects.items():
             if not (hasattr(each, "state_dict") and hasattr(each, "load_state_dict")):
@@ -136,8 +127,9 @@ class Checkpoint:
         _refuse_to_forget(state.engine)
         if state.iteration > 0 or state.control.position is not None:
             return
-        limit = {"max_batches": state.control.max_batches}  # no real run goes on from a trial
-        state.control.settings = state.control.settings or settings(state.engine.objects) | limit
+        limit = {"max_batches": state.control.max_batches}  # no real run resumes a trial run
+        control = state.control
+        control.settings = control.settings or settings_of(state.engine.objects) | limit
         if self.resume:
             self.load(state)
         else:
@@ -148,46 +140,45 @@ class Checkpoint:
         state.save(repr(Trigger.of(self.when)), by=self)
 
     def save(self, state: State[Any, Any]) -> None:
-        """Copy the run if anybody asked for that here; the copy is written in the background.
+        """Copy the run if a save was asked for; the copy is written in the background.
 
         Raises:
             OSError: The save before could not be written.
         """
-        if not (reason := asked(self, state, of_all=True)):
+        recorder = self._recorder(state)
+        if not (reason := recorder.prepare(state, of_all=True)):
             return
-        self.open(state)
-        own = recorder(self, state)
-        warn_of_missing(self, state)
         with ranks.on_all_ranks("take part in a checkpoint"):
-            own.wait()
             part = take_part(state)
         parts = ranks.gathered(part)
         with ranks.on_all_ranks("write a checkpoint"):
             if ranks.rank() == 0:
                 snapshot = take(state.engine.objects, parts, state.engine.lent)
-                own.record(state, snapshot, reason, broken=self._broken(state))
+                memory = state.recall(self, CheckpointMemory)
+                memory.broken = [n for n in memory.broken if (recorder.directory / n).exists()]
+                recorder.record(state, snapshot, reason, broken=memory.broken.copy())
 
     def wait(self, state: State[Any, Any]) -> None:
-        """Wait until the last save is on the disk: for handlers that read it during the run.
+        """Wait until the last save is on the disk, for handlers that read it during the run.
 
         Raises:
-            OSError: It could not be written.
+            OSError: The save could not be written.
         """
-        recorder(self, state).wait()
+        self._recorder(state).wait()
 
     def close(self, state: State[Any, Any]) -> None:
-        """Wait until the last save is on the disk, and let others have the directory.
+        """Wait until the last save is on the disk, and release the directory.
 
         Raises:
-            OSError: It could not be written.
+            OSError: The save could not be written.
         """
-        recorder(self, state).close(state)
+        self._recorder(state).close(state)
 
     def refuse_to_mix(self) -> None:
-        """Begin no new run over the checkpoints of another: they would be dropped one by one.
+        """Refuse to start a new run in a directory that holds another run's checkpoints.
 
         Raises:
-            FileExistsError: There are some.
+            FileExistsError: The directory holds checkpoints, which the new run would drop.
         """
         if found := checkpoints(self.directory):
             raise FileExistsError(
@@ -197,7 +188,7 @@ class Checkpoint:
             )
 
     def load(self, state: State[Any, Any]) -> None:
-        """Put the engine's objects and the state to where a checkpoint has them."""
+        """Resume from the chosen checkpoint, if any."""
         choice: tuple[Path | None, list[str]] = (None, [])
         with ranks.on_all_ranks("find a checkpoint"):
             if ranks.rank() == 0:
@@ -205,54 +196,44 @@ class Checkpoint:
         path, broken = ranks.gathered(choice)[0]
         if path is None:
             return
-        with ranks.on_all_ranks(f"read {path}"), reading(path):
-            resumption = self._resumption(read(look_at(path)), state)
-            own = resumption.names()
-        names = set[str]().union(*ranks.gathered(own))
-        with ranks.on_all_ranks(f"load {path}"), _naming(path):
-            resumption.check(names)
-        with ranks.on_all_ranks(f"load {path}"), _naming(path):
-            resumption.carry_out(state)
-        notes = state.recall(self, Notes)
-        notes.override = list(self.override)
-        notes.broken = sorted({*notes.broken, *broken})
-        logger.info("goes on from %s (epoch %d, iteration %d)", path, state.epoch, state.iteration)
+        resume(state, path, self.override, state.engine.name_of(self))
+        memory = state.recall(self, CheckpointMemory)
+        memory.override = list(self.override)
+        memory.broken = sorted({*memory.broken, *broken})
+        logger.info("resumed from %s (epoch %d, iteration %d)", path, state.epoch, state.iteration)
 
     @property
     def _path(self) -> Path | None:
-        """The one checkpoint to go on from, if it is named by its path."""
+        """The one checkpoint to resume from, if `resume` is a path."""
         known = (True, False, None, "latest", "best")
         return None if self.resume in known else Path(str(self.resume))
 
-    def _resumption(self, snapshot: Snapshot, state: State[Any, Any]) -> Resumption:
-        saved = content(snapshot)
-        notes = saved.run["memory"].get(state.engine.name_of(self), {})
-        return Resumption(
-            saved, state.engine, state.control.settings, self.override, notes.get("override", ())
-        )
-
     def _choose(self) -> tuple[Path | None, list[str]]:
         if self._path is not None:
-            return named(self._path).path, []
+            return verified_at(self._path).path, []
         found = checkpoints(self.directory)
         saved = found.best_by(self.keep.bests[0]) if self.resume == "best" else found.latest()
         return None if saved is None else saved.path, sorted(found.broken)
 
-    def _broken(self, state: State[Any, Any]) -> list[str]:
-        notes = state.recall(self, Notes)
-        directory = recorder(self, state).directory
-        notes.broken = [name for name in notes.broken if (directory / name).exists()]
-        return notes.broken.copy()
+    def _destination(self) -> Destination:
+        return Destination(
+            self.directory, self.keep, self.background, self.retries, self.on_failure
+        )
+
+    def _recorder(self, state: State[Any, Any]) -> Recorder:
+        return state.recall(
+            self, lambda: Recorder(self, self._destination(), self._path), saved=False
+        )
 
 
 def _refuse_to_forget(engine: RunningEngine) -> None:
-    """Save no run whose weights would not be saved with it."""
+    """Refuse a run whose optimizer, and so its weights, would not be saved."""
     known = list(map(id, engine.objects.values()))
     for each in engine.handlers.values():
         if isinstance(each, Update) and id(each.optimizer) not in known:
             raise ValueError(
-                f"{type(each.optimizer).__name__}, by which an Update steps, is not among the "
-                "engine's objects, so neither it nor its weights would be saved: "
+                f"{type(each.optimizer).__name__}, which an Update steps, is not among "
+                "the engine's objects, so neither the optimizer nor its weights would be saved: "
                 'Engine(..., objects={"model": model, "optimizer": optimizer})'
             )
     if not engine.objects:
@@ -260,12 +241,3 @@ def _refuse_to_forget(engine: RunningEngine) -> None:
             "Checkpoint saves the state of the run and no model: the engine has no objects; "
             'Engine(..., objects={"model": model, "optimizer": optimizer}) names what a run changes'
         )
-
-
-@contextmanager
-def _naming(path: Path) -> Generator[None, None, None]:
-    """Say of what does not fit which checkpoint it does not fit."""
-    try:
-        yield
-    except ValueError as error:
-        raise ValueError(f"cannot load {path}: {error}") from error

@@ -1,4 +1,4 @@
-"""Weights alone, for those who want the model and not the run."""
+"""Exports: the weights of one object, without the run."""
 
 from __future__ import annotations
 
@@ -7,14 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...engine import ranks
-from ...engine.engine import Engine
-from ...engine.events import EventEnum, Events, Stage, Trigger
-from ...engine.state.state import State
-from .background import Failure
-from .directory.catalogue import checkpoints
-from .format.retention import Keep, latest
-from .recorder import asked, check, recorder, warn_of_missing
+from ...engine import Engine, EventEnum, Events, Stage, State, Trigger, ranks
+from .background import OnFailure
+from .directory import checkpoints
+from .format import Keep, latest
+from .recorder import Destination, Recorder
 from .snapshot import take
 
 logger = logging.getLogger("camshaft")
@@ -24,19 +21,19 @@ logger = logging.getLogger("camshaft")
 class Export:
     """Write the weights of one object, beside a `Checkpoint` or without one.
 
-    An export is a directory like a checkpoint, written and kept in the same way, which holds
-    `<object>.safetensors` alone, and a `state.json` and `manifest.json` that say what it is. An
-    export that no claim would keep is not written, so `keep=best(1, ...)` leaves just the best one.
-    No run can be resumed from an export, and `state.save("why")` makes none.
+    An export is a directory like a checkpoint, written and kept in the same way. It holds
+    `<object>.safetensors`, and `state.json` and `manifest.json` that describe it. An export that no
+    claim would keep is not written, so `keep=best(1, ...)` leaves just the best one. No run can
+    resume from an export, and `state.save("why")` does not write one.
 
     Args:
-        directory: Where the exports lie: one of their own, not that of a `Checkpoint`.
+        directory: Where to write the exports: not the directory of a `Checkpoint`.
         object: The name of one of the engine's objects.
         when: When to export.
         keep: Which to keep: `latest(2) | best(1, "val/loss") | every(10_000)`.
         background: False to write on the thread that trains.
-        retries: How often writing that failed is tried again.
-        failure: `"raise"` to end the run, `"warn"` to go on without that export.
+        retries: How often a write that failed is tried again.
+        on_failure: `"raise"` to end the run, `"warn"` to go on without that export.
 
     Raises:
         TypeError: `keep` is not made of `latest`, `best` and `every`.
@@ -53,11 +50,10 @@ class Export:
     keep: Keep = latest(1)
     background: bool = True
     retries: int = 3
-    failure: Failure = "raise"
+    on_failure: OnFailure = "raise"
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be meant."""
-        check(self)
+        self._destination()
 
     def attach(self, engine: Engine[Any, Any]) -> None:
         """Lock before the run, ask by the trigger, and export when asked."""
@@ -65,11 +61,11 @@ class Export:
         engine.on(Events.STARTED)(self.warn_of_others)
         engine.on(self.when, stage=Stage.REPORT)(self.ask)
         engine.on(Events.SAVING, stage=Stage.REPORT)(self.save)
-        # First of all, so that whoever else is called at the end can read what was written.
+        # Before all other handlers of CLOSED, so that they can read the last export.
         engine.on(Events.CLOSED, stage=Stage.MEASURE)(self.close)
 
     def open(self, state: State[Any, Any]) -> None:
-        """Keep the directory for this run.
+        """Lock the directory for this run.
 
         Raises:
             BlockingIOError: Another run writes to it.
@@ -80,10 +76,10 @@ class Export:
             raise ValueError(
                 f"Export(object={self.object!r}): needs one of the engine's objects: {known}"
             )
-        recorder(self, state).open()
+        self._recorder(state).open()
 
     def warn_of_others(self, state: State[Any, Any]) -> None:
-        """Say that a new run's exports will compete with those of another."""
+        """Warn a new run that claims also count the exports of an earlier run."""
         fresh = state.iteration == 0 and state.control.position is None
         if fresh and ranks.rank() == 0 and (found := checkpoints(self.directory)):
             logger.warning(
@@ -97,35 +93,40 @@ class Export:
         state.save(repr(Trigger.of(self.when)), by=self)
 
     def save(self, state: State[Any, Any]) -> None:
-        """Copy the weights if anybody asked here; the copy is written in the background.
+        """Copy the weights if an export was asked for; the copy is written in the background.
 
         Raises:
             OSError: The export before could not be written.
         """
-        if not (reason := asked(self, state, of_all=False)):
+        recorder = self._recorder(state)
+        if not (reason := recorder.prepare(state, of_all=False)):
             return
-        own = recorder(self, state)
-        own.open()
-        warn_of_missing(self, state)
         with ranks.on_all_ranks("export weights"):
-            own.wait()
             if ranks.rank() == 0:
-                engine = state.engine
-                exported = take({self.object: engine.objects[self.object]}, [], engine.lent)
-                own.record(state, exported, reason, only_claimed=True)
+                exported = {self.object: state.engine.objects[self.object]}
+                snapshot = take(exported, [], state.engine.lent)
+                recorder.record(state, snapshot, reason, only_claimed=True)
 
     def wait(self, state: State[Any, Any]) -> None:
-        """Wait until the last export is on the disk: for handlers that read it during the run.
+        """Wait until the last export is on the disk, for handlers that read it during the run.
 
         Raises:
-            OSError: It could not be written.
+            OSError: The export could not be written.
         """
-        recorder(self, state).wait()
+        self._recorder(state).wait()
 
     def close(self, state: State[Any, Any]) -> None:
-        """Wait until the last export is on the disk, and let others have the directory.
+        """Wait until the last export is on the disk, and release the directory.
 
         Raises:
-            OSError: It could not be written.
+            OSError: The export could not be written.
         """
-        recorder(self, state).close(state)
+        self._recorder(state).close(state)
+
+    def _destination(self) -> Destination:
+        return Destination(
+            self.directory, self.keep, self.background, self.retries, self.on_failure
+        )
+
+    def _recorder(self, state: State[Any, Any]) -> Recorder:
+        return state.recall(self, lambda: Recorder(self, self._destination()), saved=False)

@@ -1,4 +1,4 @@
-"""One run's checkpoints in one directory: from the copy in memory to the disk."""
+"""One run's checkpoints in one directory: from the snapshot to the disk."""
 
 from __future__ import annotations
 
@@ -8,23 +8,22 @@ from collections.abc import Collection
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ...engine import ranks
-from ...engine.state.state import State
+from ...engine import State, ranks
 from ..common import scalars
-from .background import Writer
-from .directory.files import make_directory, sweep
-from .directory.lock import locked
-from .directory.store import is_claimed, prune, write
-from .format.manifest import Manifest
-from .format.retention import Keep
+from .background import BackgroundWriter, OnFailure
+from .directory import (
+    drop_unclaimed,
+    is_claimed,
+    locked,
+    make_directory,
+    sweep,
+    write_checkpoint,
+)
+from .format import Keep, Manifest, installed_versions
 from .snapshot import Snapshot
-from .staging import Staging, uncopied
-
-if TYPE_CHECKING:
-    from .checkpoint import Checkpoint
-    from .export import Export
+from .staging import Staging, streamed
 
 logger = logging.getLogger("camshaft")
 
@@ -32,44 +31,72 @@ FAILED = "the last one failed"
 ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
+@dataclass(frozen=True)
+class Destination:
+    """Where a handler's checkpoints are written, how, and which of them are kept."""
+
+    directory: str | Path
+    keep: Keep
+    background: bool
+    retries: int
+    on_failure: OnFailure
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.keep, Keep):
+            raise TypeError(
+                f"keep={self.keep!r}: needs latest(...), best(...), every(...), or several of them "
+                "combined with |"
+            )
+        if not isinstance(self.retries, int) or isinstance(self.retries, bool):
+            raise TypeError(f"retries={self.retries!r}: needs a whole number")
+        if self.retries < 0:
+            raise ValueError(f"retries={self.retries}: needs a number that is not negative")
+        if self.on_failure not in ("raise", "warn"):
+            raise ValueError(f"on_failure={self.on_failure!r}: needs 'raise' or 'warn'")
+        if ADDRESS.match(str(self.directory)):
+            raise ValueError(
+                f"directory={str(self.directory)!r}: needs a directory on a file system. A whole "
+                "checkpoint rests on fsync and on an atomic rename, which object stores do not "
+                "have. Write to a local disk or a mounted file system, and copy the finished "
+                "checkpoints: they never change"
+            )
+        if Path(self.directory).is_file():
+            raise NotADirectoryError(
+                f"directory={str(self.directory)!r} is a file; name a directory for checkpoints"
+            )
+
+
 @dataclass
-class Notes:
-    """What a run remembers of its checkpoints."""
+class CheckpointMemory:
+    """What a handler remembers of a run, saved in its checkpoints."""
 
     broken: list[str] = field(default_factory=list)
-    """Those that were passed over: they count for nothing and are left alone."""
+    """Broken checkpoints: ignored by retention, never deleted."""
     warned: bool = False
-    """True once it was said that a metric is missing."""
+    """True after the warning that a metric of a claim is missing."""
     override: list[str] = field(default_factory=list)
-    """What was accepted when the run last went on: a handler begins anew once, not each time."""
+    """The override of the last resumption: by it, a handler begins anew only once."""
 
 
 class Recorder:
-    """Writes what one handler records of a run to its directory, kept for itself meanwhile.
+    """Writes one handler's checkpoints of one run, and holds the directory's lock.
 
-    Every rank has one, and the first rank's writes.
+    Every rank has a recorder; only the first rank's writes.
     """
 
-    def __init__(self, handler: Checkpoint | Export) -> None:
-        """Do nothing yet."""
+    def __init__(self, handler: object, to: Destination, spared: Path | None = None) -> None:
+        """Write nothing yet; `spared` is a checkpoint that is never dropped."""
         self.handler = handler
-        self.directory = Path(handler.directory).absolute()  # the script may go elsewhere
-        self.spared: Path | None = None
-        self._staging = Staging() if handler.background else None
-        self._writer = Writer(handler.background, handler.retries, handler.failure)
+        self.keep = to.keep
+        self.directory = Path(to.directory).absolute()  # the script may change its directory
+        self.spared = spared and spared.resolve()
+        self._staging = Staging() if to.background else None
+        self._writer = BackgroundWriter(to.background, to.retries, to.on_failure)
         self._lock = ExitStack()
         self._is_open = False
 
-    def open(self, spared: Path | None = None) -> None:
-        """Keep the directory for this run, and clear up what a killed one had not finished.
-
-        Args:
-            spared: A checkpoint that stays, whatever the claims.
-
-        Raises:
-            BlockingIOError: Somebody else writes there.
-            OSError: There can be no such directory.
-        """
+    def open(self) -> None:
+        """Make and lock the directory, and remove what a killed run had not finished."""
         if self._is_open:
             return
         with ranks.on_all_ranks(f"write to {self.directory}"):
@@ -77,8 +104,19 @@ class Recorder:
                 make_directory(self.directory)
                 self._lock.enter_context(locked(self.directory))
                 sweep(self.directory)
-            self.spared = spared and spared.resolve()
             self._is_open = True
+
+    def prepare(self, state: State[Any, Any], *, of_all: bool) -> str:
+        """Why to save at this commit point; empty if the handler was not asked.
+
+        With `of_all`, `state.save("why")` without `by=` also means this handler.
+        """
+        meant = [self.handler, None] if of_all else [self.handler]
+        asked = (why for why, by in state.control.saves if any(by is each for each in meant))
+        if reason := ", ".join(dict.fromkeys(asked)):
+            self.open()
+            self._warn_of_missing(state)
+        return reason
 
     def record(
         self,
@@ -89,123 +127,76 @@ class Recorder:
         only_claimed: bool = False,
         broken: Collection[str] = (),
     ) -> None:
-        """Copy a snapshot and write the copy, then drop what nobody claims.
+        """Copy a snapshot, write the copy, and drop the checkpoints that no claim keeps.
 
-        What it was taken from may change when this returns. That it could not be written is
-        raised by `wait`.
-
-        Args:
-            state: The run, at a commit point.
-            snapshot: What to write.
-            reason: Why, for the manifest.
-            only_claimed: True to write nothing if no claim would keep it.
-            broken: Names in the directory that count for nothing.
+        The run may change when this returns; the next call or `wait` raises an error in writing.
+        With `only_claimed`, nothing is written that no claim would keep. `broken` checkpoints are
+        ignored.
         """
+        directory, keep, spared = self.directory, self.keep, self.spared
+        manifest = _manifest(state, reason, keep)
         self.wait()
-        files = uncopied(snapshot) if self._staging is None else self._staging.take(snapshot)
-        directory, keep, spared = self.directory, self.handler.keep, self.spared
-        # Claims go by names that are text, and a manifest holds no others.
-        metrics = {n: each for n, each in scalars(state.metrics).items() if isinstance(n, str)}
-        manifest = Manifest.about(state, reason, metrics, keep=repr(keep))
+        files = streamed(snapshot) if self._staging is None else self._staging.copy(snapshot)
 
         def save() -> None:
             if only_claimed and not is_claimed(directory, keep, manifest):
                 return
-            saved = write(directory, files, manifest)
-            logger.info("saved %s (%s)", saved.path, manifest.reason)
+            saved = write_checkpoint(directory, files, manifest)
+            logger.info("saved %s (%s)", saved.path, reason)
             try:
-                prune(directory, keep, broken, spared)
-            except OSError as error:  # what is wanted is written, so that is no failure
+                drop_unclaimed(directory, keep, broken, spared)
+            except OSError as error:  # the save itself has not failed
                 logger.warning("older checkpoints stay in %s: %s", directory, error)
 
-        def tell() -> None:
-            if ranks.world_size() == 1:  # several ranks only meet in saves that all know of
+        def ask_again() -> None:
+            if ranks.world_size() == 1:  # several ranks must be asked together, so at the next save
                 state.save(FAILED, by=self.handler)
 
-        self._writer.start(save, tell)
+        self._writer.start(save, ask_again)
 
     def wait(self) -> None:
-        """Wait until what was recorded is on the disk.
-
-        Raises:
-            OSError: It could not be written.
-        """
+        """Wait until the last save is on the disk."""
         self._writer.wait()
 
     def close(self, state: State[Any, Any]) -> None:
-        """Wait as `wait` does, and let others have the directory.
-
-        Where a rank has failed, others may be anywhere, so nothing is said to them.
-        """
+        """Wait until the last save is on the disk, and release the directory."""
         together = ranks.on_all_ranks("write its last checkpoint")
-        with nullcontext() if state.error is not None else together:
+        with nullcontext() if state.error is not None else together:  # ranks that fail do not meet
             self._is_open = False
             try:
                 self._writer.close(self._lock.close)
-            finally:  # raising it is telling it
+            finally:  # the error is raised here, so the next commit point need not raise it
                 saves = state.control.saves
                 saves[:] = [each for each in saves if each != (FAILED, self.handler)]
 
-
-def asked(handler: Checkpoint | Export, state: State[Any, Any], *, of_all: bool) -> str:
-    """Why a handler is to save at this commit point; nothing if it is not.
-
-    Saves that are asked `of_all` are for those that write the whole run.
-    """
-    found = (each for each, by in state.control.saves if by is handler or (of_all and by is None))
-    return ", ".join(dict.fromkeys(found))
-
-
-def recorder(handler: Checkpoint | Export, state: State[Any, Any]) -> Recorder:
-    """The recorder of a handler in a run."""
-    return state.recall(handler, lambda: Recorder(handler), saved=False)
-
-
-def warn_of_missing(handler: Checkpoint | Export, state: State[Any, Any]) -> None:
-    """Say once a run that a claim goes by a metric that is not there."""
-    if state.epoch == 1 and state.control.in_epoch:  # it may be of the epoch's end
-        return
-    numbers = scalars(state.metrics)
-    missing = sorted({best.metric for best in handler.keep.bests} - numbers.keys())
-    if missing and not (notes := state.recall(handler, Notes)).warned:
-        notes.warned = True
-        logger.warning(
-            "%r goes by %s, which no handler has produced so far; the metrics that are numbers "
-            "are %s. A checkpoint without it is never best",
-            *(
-                handler.keep,
+    def _warn_of_missing(self, state: State[Any, Any]) -> None:
+        """Warn once a run if a claim goes by a metric that is not there."""
+        if state.epoch == 1 and state.control.in_epoch:  # the epoch's end may produce it
+            return
+        numbers = scalars(state.metrics)
+        missing = sorted({best.metric for best in self.keep.bests} - numbers.keys())
+        if missing and not (memory := state.recall(self.handler, CheckpointMemory)).warned:
+            memory.warned = True
+            logger.warning(
+                "%r goes by %s, which no handler has produced so far; the metrics that are "
+                "numbers are %s. A checkpoint without it is never best",
+                self.keep,
                 ", ".join(map(repr, missing)),
                 ", ".join(map(repr, numbers)) or "none",
-            ),
-        )
+            )
 
 
-def check(handler: Checkpoint | Export) -> None:
-    """Refuse settings that cannot be meant.
-
-    Raises:
-        TypeError: `keep` is not made of claims, or `retries` is no whole number.
-        ValueError: The directory is not on a file system, or another value is none there is.
-        NotADirectoryError: The directory is a file.
-    """
-    if not isinstance(handler.keep, Keep):
-        raise TypeError(
-            f"keep={handler.keep!r}: needs latest(...), best(...), every(...), or some of them "
-            "combined with |"
-        )
-    if not isinstance(handler.retries, int) or isinstance(handler.retries, bool):
-        raise TypeError(f"retries={handler.retries!r}: needs a whole number")
-    if handler.retries < 0:
-        raise ValueError(f"retries={handler.retries}: needs a number that is not negative")
-    if handler.failure not in ("raise", "warn"):
-        raise ValueError(f"failure={handler.failure!r}: needs 'raise' or 'warn'")
-    written = f"{type(handler).__name__}({str(handler.directory)!r})"
-    if ADDRESS.match(str(handler.directory)):
-        raise ValueError(
-            f"{written}: needs a directory on a file system. That a checkpoint is whole rests on "
-            "fsync and on renaming it at once, which object stores do not have. Write to a local "
-            "disk or a mounted file system, and copy the checkpoints that are finished: they "
-            "never change"
-        )
-    if Path(handler.directory).is_file():
-        raise NotADirectoryError(f"{written} is a file; name a directory for checkpoints")
+def _manifest(state: State[Any, Any], reason: str, keep: Keep) -> Manifest:
+    # Claims name metrics by text, and a manifest holds no other names.
+    metrics = {name: n for name, n in scalars(state.metrics).items() if isinstance(name, str)}
+    return Manifest(
+        iteration=state.iteration,
+        step=state.step,
+        epoch=state.epoch - state.control.in_epoch,
+        reason=reason,
+        metrics=metrics,
+        written={name: state.metrics.written(name) for name in metrics},
+        keep=repr(keep),
+        world_size=ranks.world_size(),
+        versions=installed_versions(),
+    )

@@ -1,42 +1,104 @@
-"""A checkpoint in memory, between the run that goes on and the thread that writes it."""
+"""A checkpoint in memory, between the run that goes on and the thread that writes the files."""
 
 from __future__ import annotations
 
-from .directory.files import Source
-from .directory.saved import TENSORS, TREE
-from .format.strict_json import text_of
-from .format.tensors import Image, streamed
+import mmap
+from collections.abc import Iterator, Mapping
+
+import torch
+from torch import Tensor
+
+from .format import TENSORS, TREE, Payload, layout, text_of
 from .snapshot import Snapshot
 
 
 class Staging:
-    """The files of a run's checkpoints in memory, which each save uses again."""
+    """A copy of a run's snapshot in memory that each save uses again."""
 
     def __init__(self) -> None:
-        """Start with none; memory is taken when a save first needs it."""
-        self._images: dict[str, Image] = {}
+        self._buffers: dict[str, FileBuffer] = {}
 
-    def take(self, snapshot: Snapshot) -> dict[str, Source]:
-        """Copy a snapshot; what it was taken from may change, and the next copy replaces it."""
-        self._images = {
-            file: image
-            for file, image in self._images.items()
-            if file in snapshot.tensors and image.fits(snapshot.tensors[file])
+    def copy(self, snapshot: Snapshot) -> dict[str, Payload]:
+        """The files of a copy; the run may change afterwards, and the next copy replaces it."""
+        self._buffers = {
+            file: buffer
+            for file, buffer in self._buffers.items()
+            if file in snapshot.tensors and buffer.fits(snapshot.tensors[file])
         }
         for file, tensors in snapshot.tensors.items():
-            if file not in self._images:
-                self._images[file] = Image(tensors)
-            self._images[file].take(tensors)
-        images = self._images.items()
-        files = {f"{file}{TENSORS}": Source.of(image.content) for file, image in images}
-        return files | {TREE: _tree(snapshot)}
+            if file not in self._buffers:
+                self._buffers[file] = FileBuffer(tensors)
+            self._buffers[file].fill(tensors)
+        buffers = self._buffers.items()
+        files = {f"{file}{TENSORS}": Payload.of(buffer.content) for file, buffer in buffers}
+        return files | {TREE: Payload.of(text_of(snapshot.tree).encode())}
 
 
-def uncopied(snapshot: Snapshot) -> dict[str, Source]:
-    """The files of a snapshot that does not change until they are written."""
-    files = {f"{file}{TENSORS}": streamed(tensors) for file, tensors in snapshot.tensors.items()}
-    return files | {TREE: _tree(snapshot)}
+def streamed(snapshot: Snapshot) -> dict[str, Payload]:
+    """The files out of the run's own memory: for a run that waits until they are written."""
+    files = {f"{file}{TENSORS}": _streamed(tensors) for file, tensors in snapshot.tensors.items()}
+    return files | {TREE: Payload.of(text_of(snapshot.tree).encode())}
 
 
-def _tree(snapshot: Snapshot) -> Source:
-    return Source.of(text_of(snapshot.tree).encode())
+class FileBuffer:
+    """The bytes of a `.safetensors` file in memory, with a view of each tensor's place.
+
+    A buffer is made once and takes the values of like tensors again and again.
+    """
+
+    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+        self._form = _form(tensors)
+        header, places = layout(tensors)
+        size = len(header) + sum(tensor.nbytes for tensor in tensors.values())
+        memory = _memory(size, pinned=any(tensor.is_cuda for tensor in tensors.values()))
+        memory[: len(header)] = torch.frombuffer(bytearray(header), dtype=torch.uint8)
+        self._views = {
+            name: memory[place : place + tensors[name].nbytes]
+            .view(tensors[name].dtype)
+            .view(tensors[name].shape)
+            for name, place in places.items()
+        }
+        self.content = memory.numpy().data
+
+    def fits(self, tensors: Mapping[str, Tensor]) -> bool:
+        """True if these tensors have the names, types and shapes that the file is laid out for."""
+        return _form(tensors) == self._form
+
+    def fill(self, tensors: Mapping[str, Tensor]) -> None:
+        """Copy the values of all tensors; when this returns, they may change."""
+        for name, view in self._views.items():
+            view.copy_(tensors[name], non_blocking=tensors[name].is_cuda)
+        for device in {tensor.device for tensor in tensors.values() if tensor.is_cuda}:
+            torch.cuda.synchronize(device)
+
+
+def _streamed(tensors: Mapping[str, Tensor]) -> Payload:
+    header, places = layout(tensors)
+
+    def pieces() -> Iterator[memoryview]:
+        yield memoryview(header)
+        for name in places:
+            plain = tensors[name].resolve_conj().resolve_neg().cpu().contiguous()
+            if plain.nbytes:
+                # view() needs the strides of a new tensor; contiguous() leaves a single number's.
+                flat = plain.as_strided((plain.numel(),), (1,))
+                yield flat.view(torch.uint8).numpy().data
+
+    return Payload(len(header) + sum(tensor.nbytes for tensor in tensors.values()), pieces)
+
+
+def _form(tensors: Mapping[str, Tensor]) -> list[object]:
+    return [(name, each.dtype, each.shape, each.is_cuda) for name, each in tensors.items()]
+
+
+def _memory(size: int, pinned: bool) -> Tensor:
+    if pinned:
+        return torch.empty(size, dtype=torch.uint8, pin_memory=True)
+    kind = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
+    memory = mmap.mmap(-1, size, **kind)
+    if hasattr(mmap, "MADV_DONTFORK"):
+        # Forked loader workers would otherwise force a copy of each page at the next save.
+        memory.madvise(mmap.MADV_DONTFORK)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        memory.madvise(mmap.MADV_HUGEPAGE)  # each copy is a tenth faster, the first one slower
+    return torch.frombuffer(memory, dtype=torch.uint8)

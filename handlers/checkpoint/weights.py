@@ -10,16 +10,16 @@ from torch.nn import Module
 from torch.nn.parameter import is_lazy
 from torch.optim.swa_utils import AveragedModel
 
-from ...engine.modules.wrappers import inside, plain_names, unwrap
+from ...engine.modules import inside, plain_names, unwrap
 
 
 def weights(
     module: Module, lent: Mapping[Module, Mapping[str, Tensor]] | None = None
 ) -> dict[str, Any]:
-    """The `state_dict` of a module, under the names that it has without wrappers.
+    """The `state_dict` of a module, under its names without wrappers.
 
-    A module that holds the weights of another one for a while, as in an evaluation of averages,
-    gives its own, which `lent` has.
+    A module that holds another module's weights for a while, as in an evaluation of averages,
+    gives its own, from `lent`.
 
     >>> from torch.nn import DataParallel, Linear
     >>> list(weights(DataParallel(Linear(2, 1))))
@@ -33,7 +33,7 @@ def weights(
 
 
 def load_weights(module: Module, saved: Mapping[str, Any]) -> None:
-    """Load what `weights` gave, be the module wrapped now or not."""
+    """Load what `weights` gave, whether or not the module is wrapped now."""
     holder = _holder(module)
     own = holder.state_dict()
     names = plain_names(holder, own)
@@ -41,14 +41,14 @@ def load_weights(module: Module, saved: Mapping[str, Any]) -> None:
 
 
 def _holder(module: Module) -> Module:
-    """The first module that has a state of its own: an average counts what it holds."""
+    """The outermost module with a state of its own; an average also has a counter."""
     while inside(module) in ("module", "_orig_mod") and not isinstance(module, AveragedModel):
         module = getattr(module, str(inside(module)))
     return module
 
 
 def _put(own: Any, saved: Any) -> Any:
-    """Copy a weight to where it belongs at once, so that its source can go before the next one."""
+    """Copy a weight to its place at once, so that the memory of its source is free again."""
     if not isinstance(own, Tensor) or not isinstance(saved, Tensor) or is_lazy(own):
         return saved
     if (own.shape, own.dtype) != (saved.shape, saved.dtype):

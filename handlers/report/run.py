@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..checkpoint.commands.found import Found, NoCheckpointError, look
-from ..checkpoint.commands.inspect import Claims
+from ..checkpoint import Claims, Finding, NoCheckpointError, look
 from ..journal import JOURNAL, is_written, read_journal
 from .charts import PACE
 from .curve import curve_of
@@ -102,21 +101,17 @@ class Run:
         return [_checkpoint(each, claims) for each in found]
 
 
-def _checkpoint(each: Found, claims: Claims) -> dict[str, Any]:
+def _checkpoint(each: Finding, claims: Claims) -> dict[str, Any]:
     facts: dict[str, Any] = {"name": each.path.name, "problem": each.problem}
     if each.saved is None:
         return facts
     manifest = each.saved.manifest
-    try:
-        written = each.path.stat().st_mtime
-    except OSError:  # the run has just dropped the checkpoint
-        written = None
     return facts | {
         "iteration": manifest.iteration,
         "step": manifest.step,
         "epochs": manifest.epoch,
         "size": manifest.size,
-        "written": written,
+        "written": each.written,
         "kept_by": claims.text(each) if each.problem is None else "",
         "reason": manifest.reason.replace("Events.", ""),
     }

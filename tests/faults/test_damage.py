@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from camshaft.handlers.checkpoint import BrokenCheckpoint, best, checkpoints
-from camshaft.handlers.checkpoint.directory.catalogue import named
+from camshaft.handlers.checkpoint.directory import verified_at
 
 NEWEST, OLDER = "iteration-0000000002", "iteration-0000000001"
 FILES = ("manifest.json", "model.safetensors", "state.json", "train.safetensors")
@@ -34,7 +34,7 @@ def passed_over(directory):
     assert saved.path.name == OLDER
     assert broken == [NEWEST]
     with pytest.raises(BrokenCheckpoint) as caught:
-        named(directory / NEWEST)
+        verified_at(directory / NEWEST)
     return str(caught.value)
 
 

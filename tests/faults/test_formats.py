@@ -16,8 +16,9 @@ from torch import nn
 from camshaft import Events, supervised
 from camshaft.handlers import Checkpoint, EarlyStopping, LRSchedule
 from camshaft.handlers.checkpoint import BrokenCheckpoint
-from camshaft.handlers.checkpoint.format.manifest import FORMAT
+from camshaft.handlers.checkpoint.format import Manifest
 
+FORMAT = Manifest().format
 GOLDEN = Path(__file__).parent / "golden"
 DATA = [(torch.full((2, 2), each), torch.full((2, 1), each)) for each in (0.5, -0.25, 1.0)]
 

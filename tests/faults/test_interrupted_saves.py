@@ -13,7 +13,7 @@ import stat
 import pytest
 
 from camshaft.handlers.checkpoint import checkpoints
-from camshaft.handlers.checkpoint.directory.saved import verify
+from camshaft.handlers.checkpoint.directory import verify_files
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 OLDER = "iteration-0000000002"
@@ -139,7 +139,7 @@ def test_an_operation_that_fails_is_an_error_with_path_and_reason_and_leaves_no_
             assert faults.leftovers(run) == [], (number, name)
         else:
             assert failed is None, (number, name)
-        verify(checkpoints(run).latest())
+        verify_files(checkpoints(run).latest())
         assert (run / OLDER).exists()
         resumed = faults.train(run, until=5, seed=1)
         assert resumed.outcome == whole, (number, name)

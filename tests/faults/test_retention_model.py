@@ -6,7 +6,7 @@ import random
 import pytest
 
 from camshaft.handlers.checkpoint import best, every, latest
-from camshaft.handlers.checkpoint.format.manifest import Manifest
+from camshaft.handlers.checkpoint.format import Manifest
 
 KEEPS = [
     latest(1),

@@ -5,10 +5,10 @@ import math
 import pytest
 
 from camshaft.__main__ import main
-from camshaft.handlers.checkpoint.directory.store import write
-from camshaft.handlers.checkpoint.format.manifest import Manifest
+from camshaft.handlers.checkpoint.directory import write_checkpoint
+from camshaft.handlers.checkpoint.format import Manifest
 from camshaft.handlers.checkpoint.snapshot import Snapshot
-from camshaft.handlers.checkpoint.staging import uncopied
+from camshaft.handlers.checkpoint.staging import streamed
 
 KEEP = "best(1, 'loss', mode='min') | latest(2)"
 
@@ -18,9 +18,10 @@ def save(tmp_path):
     """Writes a checkpoint to `run` and gives its path."""
     empty = Snapshot({"objects": {}}, {"train": {}})
 
-    def write_one(iteration, loss=math.nan, keep=KEEP, **more):
-        manifest = Manifest(iteration=iteration, metrics={"loss": loss}, keep=keep, **more)
-        return write(tmp_path / "run", uncopied(empty), manifest).path
+    def write_one(iteration, loss=math.nan, keep=KEEP, metrics=(), **more):
+        metrics = {"loss": loss, **dict(metrics)}
+        manifest = Manifest(iteration=iteration, metrics=metrics, keep=keep, **more)
+        return write_checkpoint(tmp_path / "run", streamed(empty), manifest).path
 
     return write_one
 

@@ -1,1 +1,7 @@
-"""The commands that look at checkpoints: inspect, verify, prune, export."""
+"""The commands about checkpoints, for the command line: they print, and give an exit code."""
+
+from .exporting import export
+from .overview import inspect, verify
+from .pruning import prune
+
+__all__ = ["export", "inspect", "prune", "verify"]

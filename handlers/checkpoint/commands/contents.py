@@ -1,4 +1,4 @@
-"""What one checkpoint holds."""
+"""What one checkpoint holds, for `camshaft inspect`."""
 
 from __future__ import annotations
 
@@ -7,27 +7,31 @@ from pathlib import Path
 from typing import Any
 
 from ...common import aligned, readable_metrics, readable_size
-from ..directory.files import regular
-from ..directory.saved import TENSORS, TREE
-from ..format.errors import reading
-from ..format.header import Description, tensors_in
-from ..format.manifest import Manifest
-from ..format.strict_json import LARGEST, tree_of
-from .found import Found
+from ..directory import Finding, regular
+from ..format import (
+    LARGEST_TEXT,
+    TENSORS,
+    TREE,
+    Manifest,
+    TensorInfo,
+    reading,
+    tensors_in,
+    tree_of,
+)
 
 
-def describe(found: Found) -> list[str]:
-    """The lines that say what is in it; for a broken one, what is wrong with it.
+def contents(found: Finding) -> list[str]:
+    """The lines about one checkpoint's content; for a broken one, the reason.
 
     Raises:
-        BrokenCheckpoint: Its files are whole, but are not what a run writes.
+        BrokenCheckpoint: The files are whole, but no run writes such files.
     """
     if found.saved is None or found.problem is not None:
         return [f"{found.path} is broken: {found.problem}"]
     manifest = found.saved.manifest
     with reading(found.path, TREE):
         with regular(found.path / TREE) as file:
-            tree = tree_of(file.read(LARGEST + 1))
+            tree = tree_of(file.read(LARGEST_TEXT + 1))
         facts = _facts(manifest, tree["run"])
         tensors = {
             Path(name).stem: tensors_in(found.path / name)
@@ -67,7 +71,7 @@ def _of_run(manifest: Manifest, run: dict[str, Any]) -> Iterator[tuple[str, str]
 
 def _of_export(manifest: Manifest) -> Iterator[tuple[str, str]]:
     yield "position", _position(manifest)
-    yield "holds", "exported objects alone; no run can go on from them"
+    yield "holds", "exported objects alone; no run can resume from them"
 
 
 def _position(manifest: Manifest) -> str:
@@ -76,7 +80,7 @@ def _position(manifest: Manifest) -> str:
 
 
 def _objects(
-    objects: dict[str, Any], tensors: dict[str, dict[str, Description]]
+    objects: dict[str, Any], tensors: dict[str, dict[str, TensorInfo]]
 ) -> Iterator[tuple[str | int, ...]]:
     left = {file: dict(each) for file, each in tensors.items()}
     for name, each in objects.items():
@@ -87,13 +91,13 @@ def _objects(
             yield ("(the run)", *_sums(list(rest.values())), f"{file}{TENSORS}")
 
 
-def _sums(own: list[Description]) -> tuple[int, int, int, str]:
+def _sums(own: list[TensorInfo]) -> tuple[int, int, int, str]:
     types = ", ".join(sorted({each.dtype for each in own}))
     return len(own), sum(e.numbers for e in own), sum(e.size for e in own), types
 
 
 def _tensors(content: Any) -> Iterator[str]:
-    """The names of the tensors in an encoded value; see `codec.py`."""
+    """The names of the tensors in an encoded value; see `Encoder`."""
     if isinstance(content, dict) and len(content) == 1:
         ((tag, inner),) = content.items()
         if tag in ("!tensor", "!ndarray", "!scalar"):

@@ -1,1 +1,36 @@
-"""A directory of checkpoints: finding, reading, writing and dropping them, and its lock."""
+"""A directory of checkpoints: finding, reading, writing and dropping them, and its lock.
+
+Importing this room imports no torch.
+"""
+
+from .catalogue import Checkpoints, checkpoints, verified_at
+from .files import make_directory, regular, sweep
+from .findings import Claims, Finding, NoCheckpointError, is_checkpoint, look
+from .lock import locked
+from .read import Saved, read_checkpoint, saved_at, scan, verify_files
+from .write import LATEST, drop, drop_unclaimed, is_claimed, write_checkpoint
+
+__all__ = [
+    "LATEST",
+    "Checkpoints",
+    "Claims",
+    "Finding",
+    "NoCheckpointError",
+    "Saved",
+    "checkpoints",
+    "drop",
+    "drop_unclaimed",
+    "is_checkpoint",
+    "is_claimed",
+    "locked",
+    "look",
+    "make_directory",
+    "read_checkpoint",
+    "regular",
+    "saved_at",
+    "scan",
+    "sweep",
+    "verified_at",
+    "verify_files",
+    "write_checkpoint",
+]

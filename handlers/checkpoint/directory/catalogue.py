@@ -1,4 +1,4 @@
-"""Finding checkpoints: the newest good one, the best one, or one by its path."""
+"""Finding checkpoints: the newest good one, the best one, or the one at a path."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
-from ..format.errors import BrokenCheckpoint
-from ..format.notation import keep_of
-from ..format.retention import Best, best
-from .saved import Saved, look_at, scan, verify
+from ..format import Best, BrokenCheckpoint, best, keep_of
+from .read import Saved, saved_at, scan, verify_files
 
 logger = logging.getLogger("camshaft")
 
@@ -19,8 +17,8 @@ logger = logging.getLogger("camshaft")
 class Checkpoints(list[Saved]):
     """The checkpoints of a directory, in the order of writing.
 
-    What `latest` and `best` give is whole: all of it was read and compared with its checksums. A
-    broken one is passed over, with a warning.
+    `latest` and `best` read all files of a checkpoint and compare their checksums. They skip a
+    broken checkpoint with a warning.
     """
 
     def __init__(self, directory: str | Path) -> None:
@@ -28,36 +26,35 @@ class Checkpoints(list[Saved]):
         super().__init__(found)
         self.directory = Path(directory)
         self.broken: dict[str, str] = broken
-        """What looks like a checkpoint but is not whole, and why; a lookup adds what it finds."""
+        """The names of broken checkpoints, with the reasons; `latest` and `best` add to them."""
 
     def latest(self) -> Saved | None:
-        """The newest good one; None if there is none at all.
+        """The newest good checkpoint; None if the directory holds none.
 
         Raises:
-            ValueError: There are some, but no good one.
+            ValueError: All checkpoints are broken.
         """
         return self._first_good(reversed(self))
 
     def best(self, metric: str, mode: Literal["min", "max"] | None = None) -> Saved | None:
-        """The good one with the best value of a metric, by the rules of the claim `best(...)`.
+        """The good checkpoint with the best value of a metric; None if the directory holds none.
 
-        NaN is never best, of equal ones the earlier is, and one measurement counts once. None if
-        there is no checkpoint at all.
+        The rules are those of the claim `best(...)`: NaN is never best, of equal values the
+        earlier is best, and one measurement counts once.
 
         Args:
-            metric: The name of a metric that was one number.
-            mode: `"min"` if smaller is better, `"max"` if larger is; by default, as the run that
-                wrote them has it in its `keep`.
+            metric: The name of a metric that is one number.
+            mode: `"min"` if smaller is better, `"max"` if larger is; by default the mode in the
+                `keep` of the run that wrote the checkpoints.
 
         Raises:
-            ValueError: There are some, but no good one, or none with that metric; or no run has
-                said which mode is meant.
+            ValueError: All checkpoints are broken, none has the metric, or the mode is unknown.
         """
         (claim,) = best(1, metric, mode or self._mode_of(metric)).bests
         return self.best_by(claim)
 
     def best_by(self, claim: Best) -> Saved | None:
-        """The same by a claim."""
+        """The good checkpoint that is best by a claim; see `best`."""
         numbered = {saved.manifest.number: saved for saved in self}
         ranked = claim.ranking([saved.manifest for saved in self])
         if self and not ranked:
@@ -70,7 +67,7 @@ class Checkpoints(list[Saved]):
 
     def _mode_of(self, metric: str) -> Literal["min", "max"]:
         for saved in reversed(self):
-            with suppress(ValueError):  # written by hand, or by a later version
+            with suppress(ValueError):  # the claims of a later version
                 for claim in keep_of(saved.manifest.keep).bests:
                     if claim.metric == metric:
                         return claim.mode
@@ -79,12 +76,12 @@ class Checkpoints(list[Saved]):
                 f"best({metric!r}): needs mode='min' or mode='max', since the run that wrote to "
                 f"{self.directory} kept none by this metric"
             )
-        return "min"  # nothing has it, which is told next
+        return "min"  # no checkpoint has the metric: best_by raises
 
     def _first_good(self, order: Iterable[Saved]) -> Saved | None:
         for saved in order:
             try:
-                verify(saved)
+                verify_files(saved)
             except BrokenCheckpoint as error:
                 self.broken[saved.path.name] = error.reason
                 continue
@@ -114,13 +111,13 @@ def checkpoints(directory: str | Path) -> Checkpoints:
     return Checkpoints(directory)
 
 
-def named(path: Path) -> Saved:
-    """The checkpoint at that path, verified; nothing else will do.
+def verified_at(path: Path) -> Saved:
+    """The checkpoint at a path, with all files verified.
 
     Raises:
-        FileNotFoundError: There is nothing.
-        BrokenCheckpoint: It is damaged, or no checkpoint.
-        ValueError: It is a whole directory of checkpoints.
+        FileNotFoundError: The path does not exist.
+        BrokenCheckpoint: The checkpoint is damaged, or the path is no checkpoint.
+        ValueError: The path is a directory of checkpoints.
     """
     if inside := scan(path)[0]:
         raise ValueError(
@@ -128,7 +125,7 @@ def named(path: Path) -> Saved:
             f"{str(inside[-1].path)!r}"
         )
     if not path.is_symlink() and not path.exists():
-        raise FileNotFoundError(f"resume={str(path)!r} is no whole checkpoint: nothing is there")
-    saved = look_at(path)
-    verify(saved)
+        raise FileNotFoundError(f"resume={str(path)!r} does not exist; name a checkpoint")
+    saved = saved_at(path)
+    verify_files(saved)
     return saved

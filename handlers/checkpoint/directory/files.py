@@ -1,4 +1,4 @@
-"""Files that are really on the disk, and are checked when they are read."""
+"""Files that are written durably, and checked when they are read."""
 
 from __future__ import annotations
 
@@ -7,40 +7,25 @@ import os
 import re
 import stat
 import zlib
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Collection, Generator
 from concurrent.futures import Executor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from shutil import disk_usage, rmtree
 from typing import BinaryIO
 from uuid import uuid4
 
-from ..format.manifest import Contents
+from ..format import Checksums, Payload
 
 CHUNK = 16 * 2**20
-NO_DETOURS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+REGULAR_ONLY = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 LEFTOVER = re.compile(r"\.(tmp|del)-(iteration-\d+(\.\d+)?|LATEST)-[0-9a-f]{32}")
 
 
-@dataclass(frozen=True)
-class Source:
-    """What a file is to hold: so many bytes, in pieces that can be asked for again."""
-
-    size: int
-    pieces: Callable[[], Iterable[memoryview]]
-
-    @classmethod
-    def of(cls, content: bytes | memoryview) -> Source:
-        """All of it in one piece."""
-        return cls(len(content), lambda: [memoryview(content)])
-
-
-class Sums:
-    """The size and the CRC-32 of each 16 MiB of what is added piece by piece."""
+class RunningChecksums:
+    """The checksums of bytes that are added piece by piece."""
 
     def __init__(self) -> None:
-        """Start with nothing."""
         self.size = 0
         self._sums: list[int] = []
 
@@ -53,22 +38,19 @@ class Sums:
             self._sums.append(zlib.crc32(part, before))
             self.size += len(part)
 
-    def contents(self) -> Contents:
-        """What was added so far."""
-        return Contents(self.size, list(self._sums))
+    def result(self) -> Checksums:
+        """The checksums of all bytes so far."""
+        return Checksums(self.size, list(self._sums))
 
 
-def write_file(path: Path, source: Source, helper: Executor) -> Contents:
-    """Write a new file and wait until it is on the disk; return its size and checksums.
+def write_file(path: Path, payload: Payload, helper: Executor) -> Checksums:
+    """Write a new file and wait until it is on the disk; return its checksums.
 
-    The checksums are taken by the helper, of the same memory, while it is written.
-
-    Raises:
-        OSError: It cannot be written.
+    The helper computes the checksums of the same memory while the file is written.
     """
-    sums = Sums()
+    sums = RunningChecksums()
     with path.open("xb") as file:
-        for piece in source.pieces():
+        for piece in payload.pieces():
             for begin in range(0, len(piece), CHUNK):
                 chunk = piece[begin : begin + CHUNK]
                 added = helper.submit(sums.add, chunk)
@@ -78,17 +60,17 @@ def write_file(path: Path, source: Source, helper: Executor) -> Contents:
                     added.result()
         file.flush()
         os.fsync(file.fileno())
-    return sums.contents()
+    return sums.result()
 
 
 def need_space(directory: Path, size: int) -> None:
-    """Refuse to begin what the disk cannot take.
+    """Check that the directory's file system has `size` bytes of free space.
 
     Raises:
-        OSError: ENOSPC: the directory's file system has less free space than `size` bytes.
+        OSError: It has less: ENOSPC.
     """
     usage = disk_usage(directory)
-    if usage.total and usage.free < size:  # some network file systems do not tell
+    if usage.total and usage.free < size:  # some network file systems give 0
         raise OSError(
             errno.ENOSPC,
             f"{os.strerror(errno.ENOSPC)}: {size:,} bytes are needed in {directory}, and "
@@ -96,41 +78,34 @@ def need_space(directory: Path, size: int) -> None:
         )
 
 
-def contents_of(path: Path) -> Contents:
-    """The size and checksums of a file.
-
-    Raises:
-        OSError: It cannot be read, or is no regular file.
-    """
+def checksums_of(path: Path) -> Checksums:
+    """The checksums of a file that is read in full."""
     with regular(path) as file:
-        sums = Sums()
+        sums = RunningChecksums()
         while chunk := file.read(CHUNK):
             sums.add(memoryview(chunk))
-    return sums.contents()
+    return sums.result()
 
 
 @contextmanager
 def regular(path: Path) -> Generator[BinaryIO, None, None]:
-    """A regular file, opened to be read; no link, and nothing that makes its reader wait.
-
-    Raises:
-        OSError: It is something else, or cannot be opened.
-    """
+    """Open a regular file to read it; a link or a pipe is refused."""
     size_of(path)
-    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | NO_DETOURS)) as file:
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | REGULAR_ONLY)) as file:
         yield file
 
 
 def size_of(path: Path) -> int:
-    """The size of a regular file, which is not opened.
-
-    Raises:
-        OSError: It is something else, or is not there.
-    """
+    """The size of a regular file, without opening it."""
     status = path.lstat()
     if not stat.S_ISREG(status.st_mode):
-        raise OSError(f"{path.name} is no regular file")
+        raise OSError(f"{path.name} is not a regular file")
     return status.st_size
+
+
+def foreign_files(directory: Path, known: Collection[str]) -> list[str]:
+    """The names in a directory besides the known ones."""
+    return sorted(path.name for path in directory.iterdir() if path.name not in known)
 
 
 def synchronise(path: Path) -> None:
@@ -143,7 +118,7 @@ def synchronise(path: Path) -> None:
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory with its parents, so that they are still there after a power cut."""
+    """Make a directory and its parents durably: a power cut does not lose them."""
     if not path.is_dir():
         make_directory(path.parent)
         path.mkdir(exist_ok=True)
@@ -152,9 +127,9 @@ def make_directory(path: Path) -> None:
 
 @contextmanager
 def appearing(place: Path) -> Generator[Path, None, None]:
-    """A temporary name beside `place`; what is there at the end appears at `place` at once.
+    """A temporary path beside `place`, which is durably renamed to `place` at the end.
 
-    If anything is raised, nothing appears and nothing is left.
+    If an error is raised, the temporary path is removed and `place` is untouched.
     """
     temporary = _beside(place, "tmp")
     try:
@@ -168,14 +143,14 @@ def appearing(place: Path) -> Generator[Path, None, None]:
 
 
 def vanish(path: Path) -> None:
-    """Remove a directory whose name goes at once, before its first file does."""
+    """Remove a directory: its name goes first and at once, then its files."""
     condemned = _beside(path, "del")
     path.rename(condemned)
     _remove(condemned)
 
 
 def sweep(directory: Path) -> None:
-    """Remove what a process that was killed had not finished writing or removing."""
+    """Remove what a killed process had not finished writing or removing."""
     for path in directory.iterdir():
         if LEFTOVER.fullmatch(path.name):
             _remove(path)

@@ -1,4 +1,4 @@
-"""One writer to a directory at a time."""
+"""A lock: one writer to a directory at a time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 
 try:
     import fcntl
-except ImportError:  # where there are no such locks, only this process's own runs are told apart
+except ImportError:  # Windows: the lock only holds within this process
     fcntl = None  # type: ignore[assignment]
 
 logger = logging.getLogger("camshaft")
@@ -25,20 +25,25 @@ LOCK = "LOCK"
 HELD_BY_ANOTHER = (errno.EACCES, errno.EAGAIN)
 
 _held: dict[tuple[int, int], dict[str, Any]] = {}
-"""What this process holds: its locks do not hold against itself."""
+"""The locks of this process by device and inode, with their owners.
+
+The one table of the library that is global to the process: the system's locks do not hold against
+their own process, and a directory must have one writer among all runs of the process.
+"""
 _guard = Lock()
 
 
 @contextmanager
 def locked(directory: Path) -> Generator[None, None, None]:
-    """Keep a directory that exists for oneself, in this process and against all others.
+    """Lock an existing directory against other runs of this process and against other processes.
 
-    The system lets go of the lock when the process ends, however it ends, and processes forked
-    meanwhile do not have it. Files in the directory can be read at any time; only `LOCK` is not
-    to be opened by the process that holds it, since closing it would give the lock away.
+    The system releases the lock when the process ends, however it ends, and forked processes do
+    not inherit it. Readers of the directory need no lock. The process that holds the lock must not
+    open the file `LOCK`: closing it would release the lock.
 
     Raises:
-        BlockingIOError: Somebody else has it; the message says which process, where, since when.
+        BlockingIOError: Another owner has the lock; the message says which process, where, since
+            when.
     """
     owner = {
         "process": os.getpid(),
@@ -55,7 +60,7 @@ def locked(directory: Path) -> Generator[None, None, None]:
     try:
         yield
     finally:
-        if os.getpid() == owner["process"]:  # not in a fork, which has not got the lock
+        if os.getpid() == owner["process"]:  # a fork does not have the lock
             with _guard:
                 del _held[key]
                 _release(directory, descriptor)
@@ -72,20 +77,22 @@ def _acquire(directory: Path, owner: dict[str, Any]) -> int | None:
             found = os.read(descriptor, 1000)
             os.close(descriptor)
             if error.errno in HELD_BY_ANOTHER:
-                raise _refusal(directory, _told(found), "another run") from error
-            logger.warning("%s cannot be locked, so nothing keeps others out: %s", directory, error)
+                raise _refusal(directory, _owner_in(found), "another run") from error
+            logger.warning(
+                "%s cannot be locked, so a second writer would not be noticed: %s", directory, error
+            )
             return None
         if _is_at(directory / LOCK, descriptor):
             os.truncate(descriptor, 0)
             os.write(descriptor, json.dumps(owner).encode())
             return descriptor
-        os.close(descriptor)  # its holder has removed it in between
+        os.close(descriptor)  # its owner has just removed the file
 
 
 def _release(directory: Path, descriptor: int | None) -> None:
     if descriptor is not None:
         with suppress(OSError):
-            if _is_at(directory / LOCK, descriptor):  # not if the directory was exchanged
+            if _is_at(directory / LOCK, descriptor):  # another directory may have taken the path
                 (directory / LOCK).unlink()
         os.close(descriptor)
 
@@ -97,12 +104,12 @@ def _is_at(path: Path, descriptor: int) -> bool:
         return False
 
 
-def _told(content: bytes) -> dict[str, Any]:
+def _owner_in(content: bytes) -> dict[str, Any]:
     try:
-        told = json.loads(content)
+        owner = json.loads(content)
     except ValueError:
         return {}
-    return told if isinstance(told, dict) else {}
+    return owner if isinstance(owner, dict) else {}
 
 
 def _refusal(directory: Path, owner: dict[str, Any], who: str) -> BlockingIOError:

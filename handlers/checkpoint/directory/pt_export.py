@@ -1,7 +1,7 @@
 """A checkpoint as one `.pt` file, for programs that do not know Camshaft.
 
-The one file that calls `torch.save`, since others ask for that format. It writes only what
-`torch.load(..., weights_only=True)` of torch 2.4 takes, and Camshaft never reads such a file.
+The only file that calls `torch.save`. It writes only values that `torch.load(...,
+weights_only=True)` of torch 2.4 takes, and Camshaft never reads such a file.
 """
 
 from __future__ import annotations
@@ -13,43 +13,43 @@ from typing import Any
 
 import torch
 
+from ..format import Manifest
 from .files import appearing, make_directory
-from .saved import Saved
-from .store import read_objects
 
 NUMBERS = ("iteration", "step", "epoch", "metrics")
 LARGEST = 2**2000
-"""Python writes larger integers in a way that `weights_only=True` does not know."""
+"""Python pickles larger integers with an opcode that `weights_only=True` refuses."""
 
 
-def export(saved: Saved, file: Path, only: str | None = None) -> Path:
-    """Write a checkpoint's objects, or only one of them, as one file that appears at once.
+def write_pt(
+    objects: dict[str, Any], manifest: Manifest, file: Path, object: str | None = None
+) -> Path:
+    """Write the states of a checkpoint's objects, or of one, as one file that appears at once.
 
-    See `Saved.export` for what it holds and what it raises.
+    See `Saved.export` for the content and the errors.
     """
-    objects = read_objects(saved, only)
     content = {name: portable(state, name) for name, state in objects.items()}
-    if only is None:
+    if object is None:
         if taken := sorted(content.keys() & set(NUMBERS)):
             raise ValueError(
-                f"an object called {taken[0]!r} has no place beside the number of that name; "
+                f"an object is called {taken[0]!r}, as a number in the file is; "
                 f"export it alone, with object={taken[0]!r}"
             )
-        content |= {name: getattr(saved.manifest, name) for name in NUMBERS}
+        content |= {name: getattr(manifest, name) for name in NUMBERS}
     try:
         make_directory(file.absolute().parent)
         with appearing(file) as temporary, temporary.open("wb") as stream:
-            torch.save(content if only is None else content[only], stream)
-    except (OSError, RuntimeError) as error:  # torch tells of a full disk by a RuntimeError
+            torch.save(content if object is None else content[object], stream)
+    except (OSError, RuntimeError) as error:  # torch raises a RuntimeError for a full disk
         raise OSError(f"could not write {file}: {error}. Nothing of it is left") from error
     return file
 
 
 def portable(value: Any, path: str) -> Any:
-    """The value with arrays as tensors and NumPy's numbers as Python's; the rest as it is.
+    """The value with NumPy's arrays as tensors and its numbers as Python's.
 
     Raises:
-        TypeError: It holds something that `torch.load(..., weights_only=True)` does not take.
+        TypeError: `torch.load(..., weights_only=True)` does not take the value.
 
     >>> import numpy
     >>> portable({"mean": numpy.zeros(2), "count": numpy.int64(3)}, "normaliser")

@@ -1,1 +1,48 @@
-"""What a checkpoint's files hold: manifest, tensors, plain values, and claims."""
+"""What the files of a checkpoint say: manifest, tensors, values as JSON, claims. Without torch."""
+
+from .codec import Encoder, decode, is_untagged
+from .errors import BrokenCheckpoint, reading
+from .manifest import (
+    MANIFEST,
+    PLAIN_NAME,
+    TENSORS,
+    TRAIN,
+    TREE,
+    Checksums,
+    Manifest,
+    installed_versions,
+)
+from .retention import Best, Keep, best, every, keep_of, latest
+from .strict_json import LARGEST_TEXT, text_of, tree_of
+from .tensors import DTYPES, LARGEST_HEADER, Payload, TensorInfo, layout, tensors_in
+
+__all__ = [
+    "DTYPES",
+    "LARGEST_HEADER",
+    "LARGEST_TEXT",
+    "MANIFEST",
+    "PLAIN_NAME",
+    "TENSORS",
+    "TRAIN",
+    "TREE",
+    "Best",
+    "BrokenCheckpoint",
+    "Checksums",
+    "Encoder",
+    "Keep",
+    "Manifest",
+    "Payload",
+    "TensorInfo",
+    "best",
+    "decode",
+    "every",
+    "installed_versions",
+    "is_untagged",
+    "keep_of",
+    "latest",
+    "layout",
+    "reading",
+    "tensors_in",
+    "text_of",
+    "tree_of",
+]

@@ -1,4 +1,4 @@
-"""Nested values as JSON and tensors: what a checkpoint holds, without pickle."""
+"""Nested values as JSON and tensors, without pickle."""
 
 from __future__ import annotations
 
@@ -10,30 +10,21 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...common import KINDS, content
+from .tensors import DTYPES
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-DTYPES = frozenset(
-    f"torch.{name}"
-    for name in (
-        *("bool", "uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64"),
-        *("float16", "bfloat16", "float32", "float64", "complex64"),
-        *("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"),
-    )
-)
-"""What safetensors can write."""
 
 SEQUENCES: dict[type, str] = {tuple: "!tuple", set: "!set", frozenset: "!frozenset"}
 MAPPINGS: dict[type, str] = {dict: "!dict", OrderedDict: "!ordered", Counter: "!counter"}
 
 
 class Encoder:
-    """Turns values into what JSON can say, and collects their tensors by name.
+    """Turns values into JSON, and collects their tensors by name.
 
-    Plain values stay what they are; what JSON does not know becomes an object of one key that
-    begins with `!`, and a tensor becomes the name under which `tensors` holds it. Only these exact
-    types are taken, so nothing that is loaded can be of a type that was not named here.
+    A value that JSON knows stays as it is. Any other value becomes an object with one key, a tag
+    that begins with `!`; a tensor becomes its name in `tensors`. Only the exact types named in
+    this file are taken, so a file cannot make a value of any other type.
 
     >>> import torch
     >>> encoder = Encoder()
@@ -44,15 +35,14 @@ class Encoder:
     """
 
     def __init__(self, owner: str = "") -> None:
-        """Start without tensors; errors call the whole by the name `owner`."""
         self.owner = owner
         self.tensors: dict[str, Tensor] = {}
 
     def encode(self, value: Any, path: str = "") -> Any:
-        """The value as JSON; `path` is where it lies, and what its tensors are named after.
+        """The value as JSON; `path` is its place, which names its tensors.
 
         Raises:
-            TypeError: The value, or one inside it, has no place in a checkpoint.
+            TypeError: The value, or a value inside it, cannot be saved.
         """
         kind = type(value)
         if value is None or kind in (bool, int, str):
@@ -75,7 +65,7 @@ class Encoder:
         return [self.encode(value, _join(path, index)) for index, value in enumerate(values)]
 
     def _mapping(self, value: Mapping[Any, Any], path: str) -> Any:
-        if type(value) is dict and is_plain(value):
+        if type(value) is dict and is_untagged(value):
             return {key: self.encode(item, _join(path, key)) for key, item in value.items()}
         items = [
             [self.encode(key, _join(path, "<key>")), self.encode(item, _join(path, key))]
@@ -84,7 +74,7 @@ class Encoder:
         return {MAPPINGS[type(value)]: items}
 
     def _array(self, value: Any, path: str) -> Any:
-        torch: Any = sys.modules.get("torch")  # where it is not loaded, nothing can be of it
+        torch: Any = sys.modules.get("torch")  # not loaded: the value is no tensor
         if torch and type(value) in (torch.Tensor, torch.nn.Parameter):
             return {"!tensor": self._put(value, path)}
         numpy: Any = sys.modules.get("numpy")
@@ -103,7 +93,7 @@ class Encoder:
             raise self._refuse(
                 path, f"a tensor of {tensor.dtype}, {tensor.layout}, {tensor.device}"
             )
-        # Safetensors takes any text but for its own key, and no halves of characters.
+        # Safetensors reserves one name, and takes no single surrogates.
         plain = path.encode("utf-8", "backslashreplace").decode()
         name, number = plain, 2
         while name in self.tensors or name == "__metadata__":
@@ -119,18 +109,18 @@ class Encoder:
         )
 
 
-def is_plain(value: Any) -> bool:
-    """True of a dict that stands for itself: all keys are text, and none could be a tag."""
+def is_untagged(value: Any) -> bool:
+    """True for a dict that is saved as a JSON object: all keys are text, and none is a tag."""
     return isinstance(value, dict) and all(
         type(key) is str and not key.startswith("!") for key in value
     )
 
 
 def decode(encoded: Any, tensors: Mapping[str, Tensor]) -> Any:
-    """The value that `Encoder.encode` was given, with the tensors it collected.
+    """The value that `Encoder.encode` was given.
 
     Raises:
-        ValueError: This is nothing that `encode` makes, or a tensor is missing.
+        ValueError: `Encoder` cannot have written this, or a tensor is missing.
     """
     if isinstance(encoded, list):
         return [decode(item, tensors) for item in encoded]
@@ -143,9 +133,9 @@ def decode(encoded: Any, tensors: Mapping[str, Tensor]) -> Any:
                 return DECODERS[tag](content, tensors)
             except (AttributeError, KeyError, TypeError, RuntimeError) as error:
                 said = f"{type(error).__name__}: {error}"
-                raise ValueError(f"has a {tag} that is none ({said})") from error
+                raise ValueError(f"has an invalid {tag} ({said})") from error
     if any(key.startswith("!") for key in encoded):
-        raise ValueError(f"{sorted(encoded)} is no tag of a value")
+        raise ValueError(f"has unknown tags: {sorted(encoded)}")
     return {key: decode(item, tensors) for key, item in encoded.items()}
 
 

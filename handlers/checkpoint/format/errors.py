@@ -25,11 +25,11 @@ class BrokenCheckpoint(ValueError):  # noqa: N818  # reads as what it is
 
 @contextmanager
 def reading(path: Path | None = None, file: str = "") -> Generator[None, None, None]:
-    """Whatever goes wrong inside means that this file of the checkpoint at `path` is broken.
+    """Any error inside means that this file of the checkpoint at `path` is broken.
 
     Raises:
-        BrokenCheckpoint: Something was raised inside. Who is hostile has all of Python's errors to
-            choose from, so all of them are meant; `KeyboardInterrupt` and the like pass.
+        BrokenCheckpoint: An `Exception` was raised inside, of any kind: a hostile file can cause
+            any of them. `KeyboardInterrupt` and the like pass.
     """
     try:
         yield
@@ -38,7 +38,7 @@ def reading(path: Path | None = None, file: str = "") -> Generator[None, None, N
             raise
         raise BrokenCheckpoint(error.reason, path) from error
     except Exception as error:
-        said = _said(error)[:1000]  # an attacker may be long-winded
+        said = _said(error)[:1000]  # a hostile file can make the message long
         raise BrokenCheckpoint(said if file in said else f"{file} {said}", path) from error
 
 
@@ -47,4 +47,4 @@ def _said(error: Exception) -> str:
         return f"cannot be read: {error.strerror}"
     if type(error) in (ValueError, OSError):
         return str(error)
-    return f"holds what no checkpoint holds ({type(error).__name__}: {error})"
+    return f"has invalid content ({type(error).__name__}: {error})"

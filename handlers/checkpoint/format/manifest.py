@@ -1,4 +1,4 @@
-"""What a checkpoint says of itself: when it was written, why, and what its files hold."""
+"""The manifest of a checkpoint: when and why it was written, and the checksums of its files."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from ....engine import ranks
-from ....engine.state.state import State
 from .codec import Encoder, decode
 from .strict_json import tree_of
 
 FORMAT = 1
-"""Rises when a checkpoint of before can no longer be read."""
+"""Rises when older checkpoints can no longer be read."""
 
+MANIFEST, TREE, TENSORS = "manifest.json", "state.json", ".safetensors"
+TRAIN = "train"
+"""The file of all tensors that are not a module's."""
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
 @dataclass(frozen=True)
-class Contents:
+class Checksums:
     """A file's size in bytes, and the CRC-32 of each 16 MiB of it."""
 
     size: int
@@ -32,59 +33,42 @@ class Contents:
 
 @dataclass(frozen=True)
 class Manifest:
-    """The last file of a checkpoint that is written, and the first one that is read."""
+    """What `manifest.json` holds, which is written last and read first."""
 
     number: int = 0
-    """Which save of its directory this is: the order of writing, whatever clocks say."""
+    """Which save of its directory this is: the order of writing, independent of clocks."""
     iteration: int = 0
     step: int = 0
     epoch: int = 0
-    """Epochs that were over."""
+    """Completed epochs."""
     reason: str = ""
     metrics: dict[str, float] = field(default_factory=dict)
     """The metrics that were numbers."""
     written: dict[str, int] = field(default_factory=dict)
-    """Which write of the run each of them was: two saves may hold the same measurement."""
+    """The count of the write that set each metric: two saves may hold the same measurement."""
     keep: str = ""
-    """The claims of the run, as one writes them."""
+    """The claims of the run, as text: see `keep_of`."""
     world_size: int = 1
     versions: dict[str, str] = field(default_factory=dict)
-    files: dict[str, Contents] = field(default_factory=dict)
+    files: dict[str, Checksums] = field(default_factory=dict)
     format: int = FORMAT
-
-    @classmethod
-    def about(
-        cls, state: State[Any, Any], reason: str, metrics: dict[str, float], *, keep: str
-    ) -> Manifest:
-        """The manifest of a save of this run, but for what is known when it is written."""
-        return cls(
-            iteration=state.iteration,
-            step=state.step,
-            epoch=state.epoch - state.control.in_epoch,
-            reason=reason,
-            metrics=metrics,
-            written={name: state.metrics.written(name) for name in metrics},
-            keep=keep,
-            world_size=ranks.world_size(),
-            versions={name: _version(name) for name in ("camshaft", "torch", "safetensors")},
-        )
 
     @property
     def size(self) -> int:
-        """The bytes of all its files together."""
+        """The bytes of all files together."""
         return sum(each.size for each in self.files.values())
 
     def to_json(self) -> str:
-        """The text of the file, which holds its own SHA-256."""
+        """The text of the file, with a SHA-256 of itself."""
         body: dict[str, Any] = Encoder("the manifest").encode(asdict(self))
         return json.dumps(body | {"sha256": _digest(body)}, indent=1)
 
     @classmethod
     def of_json(cls, text: str | bytes) -> Manifest:
-        """The manifest of that text.
+        """The manifest of a text.
 
         Raises:
-            ValueError: It is damaged, of another format, or names a file that is not plain.
+            ValueError: The text is damaged, of another format, or names a file elsewhere.
         """
         try:
             body = tree_of(text.encode() if isinstance(text, str) else text)
@@ -96,7 +80,7 @@ class Manifest:
                     f"the version that wrote it: {body.get('versions')}"
                 )
             content = decode(body, {})
-            files = {name: Contents(**each) for name, each in content.pop("files").items()}
+            files = {name: Checksums(**each) for name, each in content.pop("files").items()}
             manifest = cls(files=files, **content)
         except (AttributeError, KeyError, TypeError) as error:
             raise ValueError(f"it is no manifest ({type(error).__name__}: {error})") from error
@@ -113,9 +97,9 @@ def _is_count(value: object) -> bool:
     return type(value) is int and 0 <= value < 2**63
 
 
-def _is_contents(value: object) -> bool:
+def _is_checksums(value: object) -> bool:
     return (
-        isinstance(value, Contents)
+        isinstance(value, Checksums)
         and _is_count(value.size)
         and type(value.crc32) is list
         and all(_is_count(each) for each in value.crc32)
@@ -135,18 +119,22 @@ KINDS: dict[Any, Callable[[object], bool]] = {
     "dict[str, int]": _dict_of(_is_count),
     "dict[str, str]": _dict_of(lambda value: type(value) is str),
     "dict[str, float]": _dict_of(lambda value: type(value) in (int, float)),
-    "dict[str, Contents]": _dict_of(_is_contents),
+    "dict[str, Checksums]": _dict_of(_is_checksums),
 }
-"""Whether a value is what the annotation of its field says."""
+"""Whether a value has the type that is annotated."""
 
 
 def _digest(body: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
-@cache  # it reads a file, while a run waits
-def _version(distribution: str) -> str:
-    try:
-        return version(distribution)
-    except PackageNotFoundError:
-        return "unknown"
+@cache  # looking up a version reads a file, and the run waits for a save
+def installed_versions() -> dict[str, str]:
+    """The versions of the packages that write a checkpoint."""
+    found = {}
+    for name in ("camshaft", "torch", "safetensors"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "unknown"
+    return found

@@ -1,11 +1,14 @@
-"""Which checkpoints are kept: claims, and the checkpoints they claim."""
+"""Which checkpoints are kept: claims, the checkpoints they claim, and claims as text."""
 
 from __future__ import annotations
 
+import ast
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from functools import reduce
+from operator import or_
+from typing import Any, Literal
 
 from ...common import Mode, mode_of
 from .manifest import Manifest
@@ -21,7 +24,7 @@ class Latest:
     count: int
 
     def chosen(self, saved: Sequence[Manifest]) -> Iterable[Manifest]:
-        """The last ones of those given in the order of writing."""
+        """The last ones; `saved` is in the order of writing."""
         return saved[-self.count :]
 
 
@@ -34,14 +37,14 @@ class Best:
     mode: Mode
 
     def chosen(self, saved: Sequence[Manifest]) -> Iterable[Manifest]:
-        """The best ones, if so many have a score."""
+        """The best ones; fewer if fewer have a score."""
         return self.ranking(saved)[: self.count]
 
     def ranking(self, saved: Sequence[Manifest]) -> list[Manifest]:
-        """All that have a score, the best first; of equal ones, the earlier first.
+        """All with a score, the best first; of equal scores, the earlier first.
 
-        One measurement counts once: what was saved again before the next one was taken has other
-        weights than those that were measured.
+        One measurement counts once: a later save of the same measurement has other weights than
+        the measured ones.
         """
         sign = 1 if self.mode == "min" else -1
         scores: dict[object, tuple[float, Manifest]] = {}
@@ -61,7 +64,7 @@ class Every:
     clock: Clock
 
     def chosen(self, saved: Sequence[Manifest]) -> Iterable[Manifest]:
-        """The first one of each stretch, but of the one that begins at 0."""
+        """The first one at or after each multiple above 0."""
         first: dict[int, Manifest] = {}
         for each in saved:
             first.setdefault(getattr(each, CLOCKS[self.clock]) // self.count, each)
@@ -79,24 +82,23 @@ class Keep:
     claims: frozenset[Latest | Best | Every]
 
     def __or__(self, other: Keep) -> Keep:
-        """What either of them claims is kept."""
         return Keep(self.claims | other.claims)
 
     @property
     def bests(self) -> list[Best]:
-        """The claims that go by a metric."""
+        """The claims by a metric."""
         return [claim for claim in self.claims if isinstance(claim, Best)]
 
     def kept(self, saved: Iterable[Manifest]) -> dict[int, list[str]]:
-        """The numbers of those that are kept, and the claims of each; the newest needs none."""
+        """The numbers of the checkpoints to keep, with their claims; the newest always stays."""
         saved = list(saved)
         newest: dict[int, list[str]] = {number: [] for number in latest(1).claimed(saved)}
         return newest | self.claimed(saved)
 
     def claimed(self, saved: Iterable[Manifest]) -> dict[int, list[str]]:
-        """The numbers of those that are claimed, and the claims of each.
+        """The numbers of the claimed checkpoints, with the claims on each.
 
-        Of several of one iteration, only the last one written counts.
+        Of several checkpoints of one iteration, only the last one written counts.
         """
         by_iteration: dict[int, Manifest] = {}
         for each in sorted(saved, key=lambda each: each.number):
@@ -109,7 +111,6 @@ class Keep:
         return claimed
 
     def __repr__(self) -> str:
-        """The claims as one writes them."""
         return " | ".join(sorted(map(_written, self.claims)))
 
 
@@ -164,3 +165,48 @@ def _written(claim: Latest | Best | Every) -> str:
             return f"best({count}, {metric!r}, mode={mode!r})"
         case Every(count, clock):
             return f"every({count}, {clock!r})"
+
+
+CLAIMS: dict[str, Callable[..., Keep]] = {"latest": latest, "best": best, "every": every}
+LONGEST = 10_000
+"""Characters of a text of claims: Python's parser would take long over a longer one."""
+
+
+def keep_of(text: str) -> Keep:
+    """The claims that a text says, such as a manifest's; only names and literals are allowed.
+
+    Raises:
+        ValueError: The text is anything else; the message says what it should be.
+
+    >>> keep_of("latest(2) | best(1, 'val/loss')")
+    best(1, 'val/loss', mode='min') | latest(2)
+    """
+    try:
+        if len(text) > LONGEST:
+            raise ValueError(f"it has {len(text)} characters")
+        return reduce(or_, map(_claim, _joined(ast.parse(text.strip(), mode="eval").body)))
+    except (SyntaxError, TypeError, ValueError, RecursionError, MemoryError) as error:
+        raise ValueError(
+            f"keep={text[:80]!r} is made of something else than latest(...), best(...), every(...) "
+            f"and |, as in \"latest(2) | best(1, 'val/loss')\": {error}"
+        ) from error
+
+
+def _joined(node: ast.expr) -> list[ast.expr]:
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+        return [*_joined(node.left), *_joined(node.right)]
+    return [node]
+
+
+def _claim(node: ast.expr) -> Keep:
+    if not (
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in CLAIMS
+    ):
+        raise ValueError(f"{ast.unparse(node)!r} is none of {', '.join(CLAIMS)}")
+    values = [ast.literal_eval(each) for each in node.args]
+    named: dict[str, Any] = {}
+    for each in node.keywords:
+        if each.arg is None:
+            raise ValueError("** has no place here")
+        named[each.arg] = ast.literal_eval(each.value)
+    return CLAIMS[node.func.id](*values, **named)

@@ -1,4 +1,4 @@
-"""JSON within limits, so that reading what somebody else has written costs little."""
+"""JSON within limits, so that reading a hostile file costs little."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ import math
 from collections import Counter
 from typing import Any, NoReturn
 
-LARGEST = 64 * 2**20
+LARGEST_TEXT = 64 * 2**20
 """Bytes of a text."""
 MOST = 2_000_000
-"""Values in a text: even small ones take a hundred bytes each once they are read."""
+"""Values in a text: even a small one takes a hundred bytes in memory."""
 DEEPEST = 200
 """Lists and objects inside each other."""
 LONGEST = 4300
-"""Digits of a number; Python itself turns no more into one."""
+"""Digits of a number; Python itself converts no more."""
 
 
 def text_of(tree: Any) -> str:
     """A tree of plain values as JSON.
 
     Raises:
-        ValueError: It is beyond a limit, so `tree_of` would not read it.
+        ValueError: The text is beyond a limit, so `tree_of` would not read it.
     """
     try:
         text = json.dumps(tree, allow_nan=False)
@@ -29,8 +29,8 @@ def text_of(tree: Any) -> str:
         _refuse_deep(tree)
     except (ValueError, RecursionError) as error:
         raise ValueError(
-            f"the plain values of this run cannot be saved as JSON: it {error}; large memories, "
-            "such as histories, belong into tensors"
+            f"the plain values of this run cannot be saved as JSON: it {error}; keep large "
+            "histories of handlers in tensors"
         ) from error
     return text
 
@@ -39,7 +39,7 @@ def tree_of(text: bytes) -> Any:
     """The tree that `text_of` was given.
 
     Raises:
-        ValueError: This is no JSON, is beyond a limit, or says what `text_of` never says.
+        ValueError: The text is not JSON, is beyond a limit, or is nothing that `text_of` writes.
     """
     _refuse_much(text)
     try:
@@ -54,15 +54,15 @@ def tree_of(text: bytes) -> Any:
     except RecursionError:
         raise ValueError(f"nests more than {DEEPEST} values") from None
     except UnicodeDecodeError as error:
-        raise ValueError(f"is no text ({error})") from None
+        raise ValueError(f"is not text ({error})") from None
     except json.JSONDecodeError as error:
-        raise ValueError(f"is no JSON ({error})") from None
+        raise ValueError(f"is not JSON ({error})") from None
     return tree
 
 
 def _refuse_much(text: bytes) -> None:
-    if len(text) > LARGEST:
-        raise ValueError(f"has {len(text)} bytes, and at most {LARGEST} are taken")
+    if len(text) > LARGEST_TEXT:
+        raise ValueError(f"has {len(text)} bytes, and at most {LARGEST_TEXT} are taken")
     count = sum(map(text.count, (b",", b"[", b"{")))
     if count > MOST:
         raise ValueError(f"has about {count} values, and at most {MOST} are taken")
@@ -88,7 +88,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _refuse_constant(text: str) -> NoReturn:
-    raise ValueError(f"has the number {text}, which is no JSON")
+    raise ValueError(f"has the number {text}, which is not JSON")
 
 
 def _float(text: str) -> float:

@@ -1,90 +1,76 @@
-"""`.safetensors` files in memory."""
+"""The `.safetensors` format: its types, the header that is written, and the header that is read.
+
+Nothing here needs torch.
+"""
 
 from __future__ import annotations
 
 import json
-import mmap
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+from safetensors import SafetensorError, safe_open
 
-from ..directory.files import Source
+if TYPE_CHECKING:
+    from torch import Tensor
 
-NAMES = {
-    getattr(torch, name): written
-    for name, written in {
+DTYPES = {
+    f"torch.{name}": code
+    for name, code in {
         **{"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16"},
         **{"int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8", "bool": "BOOL"},
         **{"uint64": "U64", "uint32": "U32", "uint16": "U16", "uint8": "U8", "complex64": "C64"},
         **{"float8_e4m3fn": "F8_E4M3", "float8_e4m3fnuz": "F8_E4M3FNUZ"},
         **{"float8_e5m2": "F8_E5M2", "float8_e5m2fnuz": "F8_E5M2FNUZ"},
     }.items()
-    if hasattr(torch, name)
 }
-"""What the format calls each type."""
+"""The types that a file can hold, as torch prints them, with the code of each in the file."""
 
 ALIGNMENT = 64
 LARGEST_HEADER = 16 * 2**20
-"""Bytes that say what tensors a file has: a hundred or two for each of them."""
+"""Bytes of the header that lists the tensors: each takes a hundred or two."""
 
 
-class Image:
-    """The bytes of a file, header and data, with a view into them for each tensor.
+@dataclass(frozen=True)
+class Payload:
+    """The bytes to write to a file; each call of `pieces` gives them again, for a new attempt."""
 
-    It is made once and takes the values of like tensors again and again.
-    """
+    size: int
+    pieces: Callable[[], Iterable[memoryview]]
 
-    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
-        """Lay out a file for tensors like these."""
-        self._form = _form(tensors)
-        header, places = layout(tensors)
-        size = len(header) + sum(tensor.nbytes for tensor in tensors.values())
-        memory = _memory(size, pinned=any(tensor.is_cuda for tensor in tensors.values()))
-        memory[: len(header)] = torch.frombuffer(bytearray(header), dtype=torch.uint8)
-        self._views = {
-            name: memory[place : place + tensors[name].nbytes]
-            .view(tensors[name].dtype)
-            .view(tensors[name].shape)
-            for name, place in places.items()
-        }
-        self.content = memory.numpy().data
-
-    def fits(self, tensors: Mapping[str, Tensor]) -> bool:
-        """True if these have the names, types and shapes that the file is laid out for."""
-        return _form(tensors) == self._form
-
-    def take(self, tensors: Mapping[str, Tensor]) -> None:
-        """Copy the values of all tensors; when this returns, they may change."""
-        for name, view in self._views.items():
-            view.copy_(tensors[name], non_blocking=tensors[name].is_cuda)
-        for device in {tensor.device for tensor in tensors.values() if tensor.is_cuda}:
-            torch.cuda.synchronize(device)
+    @classmethod
+    def of(cls, content: bytes | memoryview) -> Payload:
+        """All bytes in one piece."""
+        return cls(len(content), lambda: [memoryview(content)])
 
 
-def streamed(tensors: Mapping[str, Tensor]) -> Source:
-    """The file of these tensors out of their own memory: for who does not change them meanwhile."""
-    header, places = layout(tensors)
+@dataclass(frozen=True)
+class TensorInfo:
+    """The type and the shape of a tensor in a file."""
 
-    def pieces() -> Iterator[memoryview]:
-        yield memoryview(header)
-        for name in places:
-            plain = tensors[name].resolve_conj().resolve_neg().cpu().contiguous()
-            if plain.nbytes:
-                # One number counts as contiguous whatever its stride, which view() minds.
-                flat = plain.as_strided((plain.numel(),), (1,))
-                yield flat.view(torch.uint8).numpy().data
+    dtype: str
+    """As torch calls it: `float32`."""
+    shape: tuple[int, ...]
+    size: int
+    """In bytes."""
 
-    return Source(len(header) + sum(tensor.nbytes for tensor in tensors.values()), pieces)
+    @property
+    def numbers(self) -> int:
+        """How many numbers the tensor holds."""
+        return prod(self.shape)
 
 
 def layout(tensors: Mapping[str, Tensor]) -> tuple[bytes, dict[str, int]]:
-    """The header of the file, and where in the file each tensor begins, in that order.
+    """The header of a file, and where in the file each tensor begins, in that order.
 
     Wide types come first, so that each number lies at a multiple of its own width.
 
     Raises:
-        ValueError: The header is larger than one that would be read.
+        ValueError: The header is larger than `LARGEST_HEADER`, so it would not be read.
     """
     entries: dict[str, object] = {"__metadata__": {"format": "pt"}}
     begins, end = dict[str, int](), 0
@@ -92,7 +78,7 @@ def layout(tensors: Mapping[str, Tensor]) -> tuple[bytes, dict[str, int]]:
         tensor = tensors[name]
         begins[name], end = end, end + tensor.nbytes
         entries[name] = {
-            "dtype": NAMES[tensor.dtype],
+            "dtype": DTYPES[str(tensor.dtype)],
             "shape": list(tensor.shape),
             "data_offsets": [begins[name], end],
         }
@@ -108,18 +94,23 @@ def layout(tensors: Mapping[str, Tensor]) -> tuple[bytes, dict[str, int]]:
     return header, {name: len(header) + begin for name, begin in begins.items()}
 
 
-def _form(tensors: Mapping[str, Tensor]) -> list[object]:
-    return [(name, each.dtype, each.shape, each.is_cuda) for name, each in tensors.items()]
+def tensors_in(file: Path) -> dict[str, TensorInfo]:
+    """The tensors of a file, by name; only the header is read.
+
+    Raises:
+        OSError: The file cannot be read.
+        ValueError: The file is not a `.safetensors` file.
+    """
+    try:
+        with safe_open(file, framework="numpy") as opened:
+            slices = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118
+            return {n: _info(each.get_dtype(), each.get_shape()) for n, each in slices.items()}
+    except SafetensorError as error:
+        raise ValueError(f"{file.name} is not a .safetensors file: {error}") from error
 
 
-def _memory(size: int, pinned: bool) -> Tensor:
-    if pinned:
-        return torch.empty(size, dtype=torch.uint8, pin_memory=True)
-    kind = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
-    memory = mmap.mmap(-1, size, **kind)
-    if hasattr(mmap, "MADV_DONTFORK"):
-        # A loader's worker that was forked would have to be given a copy before the next save.
-        memory.madvise(mmap.MADV_DONTFORK)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        memory.madvise(mmap.MADV_HUGEPAGE)  # each copy is a tenth faster, the first one slower
-    return torch.frombuffer(memory, dtype=torch.uint8)
+def _info(code: str, shape: list[int]) -> TensorInfo:
+    kinds = {"F": "float", "BF": "bfloat", "I": "int", "U": "uint", "C": "complex"}
+    kind, bits, variant = re.fullmatch(r"([A-Z]+)(\d*)(.*)", code).groups()  # type: ignore[union-attr]
+    dtype = f"{kinds.get(kind, kind.lower())}{bits}{variant.lower()}"
+    return TensorInfo(dtype, tuple(shape), prod(shape) * int(bits or 8) // 8)

@@ -1,1 +1,23 @@
-"""Going on from a checkpoint: what differs from the script, and loading all of it or nothing."""
+"""Resuming a run: what differs between a checkpoint and a script, and loading what fits."""
+
+from .compare import Change, changes, memory_mismatches, mismatches, settings_of
+from .replay import put_settings, replay, schedules_to_replay
+from .resumption import resume
+from .saved_run import SavedRun
+from .validate import refusing, validate_objects, validate_run
+
+__all__ = [
+    "Change",
+    "SavedRun",
+    "changes",
+    "memory_mismatches",
+    "mismatches",
+    "put_settings",
+    "refusing",
+    "replay",
+    "resume",
+    "schedules_to_replay",
+    "settings_of",
+    "validate_objects",
+    "validate_run",
+]

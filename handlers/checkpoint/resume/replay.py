@@ -1,4 +1,4 @@
-"""Changed settings taken over by optimizers and schedules that go on."""
+"""Changed settings: schedules are stepped anew to where the run is, other values are set."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from ...common.schedulers import DRIVEN, advance, fields_of
-from .settings import Change, is_of
+from ...common import DRIVEN, advance, fields_of
+from .compare import Change, is_of
 
 
 def schedules_to_replay(objects: Mapping[str, Any], changed: Iterable[str]) -> list[str]:
-    """The schedules whose course is another one by these changed settings or new objects.
+    """The schedules whose course these changed settings or new objects change.
 
-    `ReduceLROnPlateau` has no course of its own: it goes by the metric.
+    `ReduceLROnPlateau` is never replayed: it follows a metric.
 
     Raises:
-        ValueError: Such a schedule shares its optimizer with another one.
+        ValueError: A schedule to replay moves the same values as another schedule.
     """
     changed = set(changed)
     found = []
@@ -37,21 +37,21 @@ def schedules_to_replay(objects: Mapping[str, Any], changed: Iterable[str]) -> l
         ]
         if len(sharing) > 1:
             raise ValueError(
-                f"{' and '.join(map(repr, sharing))} move the rates of one optimizer, and in which "
-                "order they did is not known, so no override can change their settings; make one "
-                "schedule of them, such as SequentialLR or ChainedScheduler"
+                f"{' and '.join(map(repr, sharing))} move the rates of one optimizer in an unknown "
+                "order, so an override cannot change their settings; combine them into one, such "
+                "as SequentialLR or ChainedScheduler"
             )
         found.append(name)
     return found
 
 
 def replay(scheduler: LRScheduler, saved: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-    """Step a schedule that was just made to where the saved one was; what it made of the groups.
+    """Step a new schedule to where the saved one was; return the values it set in each group.
 
-    A schedule that the saved run did not have, or a plateau's, is no place to go to: it begins.
+    A schedule that the checkpoint does not have, or a plateau's, begins at its start.
 
     Raises:
-        ValueError: The schedule is not that long.
+        ValueError: The schedule is shorter than the run so far.
     """
     if saved is not None:
         advance(scheduler, saved)
@@ -67,7 +67,7 @@ def replay(scheduler: LRScheduler, saved: Mapping[str, Any] | None) -> list[dict
 
 
 def put_settings(objects: Mapping[str, Any], changes: Iterable[Change]) -> None:
-    """Set what was changed, in optimizers and in schedules that go by a metric."""
+    """Set the changed settings of optimizers and of `ReduceLROnPlateau`."""
     values = {change.name: change.new for change in changes}
     for name, each in objects.items():
         own = {key.removeprefix(f"{name}."): values[key] for key in values if is_of(name, key)}
@@ -87,7 +87,7 @@ def _schedules(objects: Mapping[str, Any]) -> dict[str, LRScheduler]:
 
 
 def _moves(scheduler: LRScheduler, key: str, optimizers: list[str]) -> bool:
-    """True if the setting is one of its optimizer's that the schedule starts from."""
+    """True for a setting of the schedule's optimizer that the schedule starts from."""
     fields = fields_of(scheduler)
     if fields == DRIVEN:
         fields = ("lr", "max_lr", "min_lr", "swa_lr", "base_momentum", "max_momentum")

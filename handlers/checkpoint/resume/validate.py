@@ -1,4 +1,4 @@
-"""Loading tried on the side, so that what a checkpoint holds is refused before anything changes."""
+"""Validation of saved states before anything is loaded, so that an error changes nothing."""
 
 from __future__ import annotations
 
@@ -13,28 +13,26 @@ from torch import Tensor
 from torch.optim import LBFGS, Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from ....engine.state.data_position import Position
-from ....engine.state.generators import Rng
-from ....engine.state.state import State
+from ....engine.state import Position, Rng, State
 
 FREE_SHAPES = (LBFGS, getattr(torch.optim, "Adafactor", LBFGS))
-"""Torch's optimizers whose states have other shapes than their parameters."""
+"""Torch's optimizers with states of other shapes than the parameters."""
 
 
-def rehearse_run(run: Any) -> None:
-    """Try whether a saved run can be loaded; nothing is changed.
+def validate_run(run: Any) -> None:
+    """Check that the saved state of a run can be loaded.
 
     Raises:
-        ValueError: It cannot: something is missing, or of another kind than a run makes it.
+        ValueError: A value is missing, or of another kind than a run writes.
     """
     with refusing("a run"):
         found = [*_of_run(run)]
     if found:
-        raise ValueError("holds what no run can go on from: " + "; ".join(found))
+        raise ValueError("holds values that no run can resume from: " + "; ".join(found))
 
 
-def rehearse_objects(objects: Mapping[str, Any], saved: Mapping[str, Any]) -> list[str]:
-    """One line for each state of an optimizer or a schedule that is of the wrong kind or shape."""
+def validate_objects(objects: Mapping[str, Any], saved: Mapping[str, Any]) -> list[str]:
+    """One line for each value of an optimizer or a schedule with the wrong kind or shape."""
     found = list[str]()
     for name in objects.keys() & saved.keys():
         if isinstance(objects[name], Optimizer):
@@ -46,14 +44,14 @@ def rehearse_objects(objects: Mapping[str, Any], saved: Mapping[str, Any]) -> li
 
 @contextmanager
 def refusing(what: str) -> Generator[None, None, None]:
-    """What comes of looking at a state that is none is a ValueError, whatever it is."""
+    """Turn any error inside, which a malformed state causes, into a ValueError."""
     try:
         yield
     except ValueError:
         raise
     except Exception as error:
         said = f"{type(error).__name__}: {error}"
-        raise ValueError(f"holds a state that is none of {what} ({said})") from error
+        raise ValueError(f"holds a malformed state of {what} ({said})") from error
 
 
 def _of_run(run: Any) -> Iterator[str]:
@@ -81,7 +79,7 @@ def _of_position(position: Position, saved: Mapping[str, Any]) -> Iterator[str]:
     yield from _count("position.number", position.number)
     yield from _count("position.began", position.began)
     if type(position.seed) is not int or not -(2**63) <= position.seed < 2**64:
-        yield "position.seed is none"
+        yield "position.seed is no seed"
     for name, size in position.sizes.items():
         yield from _count(f"position.sizes.{name}", size)
     for rng in (position.rng, position.left):
@@ -99,7 +97,7 @@ def _of_generators(rng: Rng) -> Iterator[str]:
 
 
 def _of_numpy(state: Mapping[str, Any]) -> Iterator[str]:
-    """NumPy trusts a place in a buffer, and would read what lies beyond it."""
+    """NumPy does not check a saved position in its buffer, and would read memory beyond it."""
     inner = state["state"]
     for place, limit in ((inner.get("pos", 0), 624), (state.get("buffer_pos", 0), 4)):
         if type(place) is not int or not 0 <= place <= limit:
@@ -109,7 +107,7 @@ def _of_numpy(state: Mapping[str, Any]) -> Iterator[str]:
         kind, content = inner["key"]
         key = numpy.frombuffer(content, dtype=kind)
         if state["bit_generator"] == "MT19937" and (key.dtype != numpy.uint32 or len(key) != 624):
-            yield "a generator of NumPy has a key that is none"
+            yield "a generator of NumPy has an invalid key"
         elif state["bit_generator"] == "MT19937":
             numpy.random.RandomState().set_state({**state, "state": {**inner, "key": key}})
 
@@ -134,7 +132,7 @@ def _of_optimizer(name: str, optimizer: Optimizer, saved: Any) -> Iterator[str]:
 def _fits(optimizer: Optimizer, parameter: Tensor, value: Any) -> bool:
     module = type(optimizer).__module__
     if not module.startswith("torch.optim.") or isinstance(optimizer, FREE_SHAPES):
-        return True  # who knows what it keeps
+        return True  # an optimizer that is not torch's may keep anything
     if not isinstance(value, Tensor):
         return value is None or isinstance(value, int | float)
     if value.numel() == 1 and value.ndim == 0:
@@ -148,7 +146,7 @@ def _of_schedule(name: str, own: Mapping[str, Any], saved: Any) -> Iterator[str]
 
 
 def _kinds(name: str, own: Any, saved: Any) -> Iterator[str]:
-    """What is a number, text, list or dict there has to be one here; None may become anything."""
+    """A saved number, text, list or dict must be one here too; None fits every kind."""
     here, there = _kind(own), _kind(saved)
     if None not in (own, saved) and here != there:
         yield f"{name} is {there} in the checkpoint, and needs to be {here}"
@@ -158,7 +156,7 @@ def _kinds(name: str, own: Any, saved: Any) -> Iterator[str]:
 
 def _count(name: str, saved: Any) -> Iterator[str]:
     if type(saved) is not int or not 0 <= saved < 2**63:
-        yield f"{name} is no number of things that happened: {repr(saved)[:50]}"
+        yield f"{name} is no count: {repr(saved)[:50]}"
 
 
 def _kind(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""The writer: one task at a time, tried again, and no error lost."""
+"""The background writer: one task at a time, tried again, and no error lost."""
 
 import logging
 import os
@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from camshaft.handlers.checkpoint import background as module
-from camshaft.handlers.checkpoint.background import Writer
+from camshaft.handlers.checkpoint.background import BackgroundWriter
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +37,7 @@ def ignore():
 
 
 def test_a_task_runs_beside_and_the_next_one_waits_for_it():
-    writer, go_on, order = Writer(True, 0, "raise"), threading.Event(), []
+    writer, go_on, order = BackgroundWriter(True, 0, "raise"), threading.Event(), []
 
     def first():
         go_on.wait(60)
@@ -54,7 +54,7 @@ def test_a_task_runs_beside_and_the_next_one_waits_for_it():
 
 
 def test_without_a_thread_a_task_is_done_when_start_returns():
-    writer, done = Writer(False, 0, "raise"), []
+    writer, done = BackgroundWriter(False, 0, "raise"), []
     writer.start(lambda: done.append(threading.current_thread()), ignore)
     assert done == [threading.main_thread()]
     writer.close(lambda: done.append("closed"))
@@ -63,7 +63,7 @@ def test_without_a_thread_a_task_is_done_when_start_returns():
 
 @pytest.mark.parametrize("background", [True, False])
 def test_what_fails_is_tried_again_with_a_warning_each_time(background, caplog):
-    writer, task = Writer(background, 3, "raise"), Failing(3)
+    writer, task = BackgroundWriter(background, 3, "raise"), Failing(3)
     writer.start(task, task.tell)
     writer.close(ignore)
     assert (task.calls, task.told) == (4, [])
@@ -79,12 +79,12 @@ def test_the_waits_are_one_two_and_four_seconds(monkeypatch, caplog):
     monkeypatch.setattr(module, "FIRST_WAIT", 1.0)
     monkeypatch.setattr(module.time, "sleep", waits.append)
     with pytest.raises(OSError, match="disk full"):
-        Writer(False, 3, "raise").start(Failing(9), ignore)
+        BackgroundWriter(False, 3, "raise").start(Failing(9), ignore)
     assert waits == [1, 2, 4]
 
 
 def test_a_failure_for_good_is_told_at_once_and_raised_by_who_waits_next():
-    writer, task, reached = Writer(True, 2, "raise"), Failing(9), threading.Event()
+    writer, task, reached = BackgroundWriter(True, 2, "raise"), Failing(9), threading.Event()
     writer.start(task, reached.set)
     assert reached.wait(60)
     with pytest.raises(OSError, match="disk full"):
@@ -95,7 +95,7 @@ def test_a_failure_for_good_is_told_at_once_and_raised_by_who_waits_next():
 
 
 def test_a_failure_that_is_only_warned_of_is_an_error_in_the_log_and_the_next_task_runs(caplog):
-    writer, task, done = Writer(True, 0, "warn"), Failing(1), []
+    writer, task, done = BackgroundWriter(True, 0, "warn"), Failing(1), []
     writer.start(task, task.tell)
     writer.start(lambda: done.append(True), ignore)
     writer.close(ignore)
@@ -105,9 +105,9 @@ def test_a_failure_that_is_only_warned_of_is_an_error_in_the_log_and_the_next_ta
     assert record.getMessage() == "disk full; the run goes on without it"
 
 
-@pytest.mark.parametrize("failure", ["raise", "warn"])
-def test_what_is_no_failure_of_the_disk_is_raised_and_not_tried_again(failure):
-    writer, task = Writer(True, 3, failure), Failing(1, ZeroDivisionError)
+@pytest.mark.parametrize("on_failure", ["raise", "warn"])
+def test_what_is_no_failure_of_the_disk_is_raised_and_not_tried_again(on_failure):
+    writer, task = BackgroundWriter(True, 3, on_failure), Failing(1, ZeroDivisionError)
     writer.start(task, task.tell)
     with pytest.raises(ZeroDivisionError):
         writer.wait()
@@ -116,7 +116,7 @@ def test_what_is_no_failure_of_the_disk_is_raised_and_not_tried_again(failure):
 
 
 def test_closing_waits_raises_and_does_the_last_thing_all_the_same():
-    writer, last = Writer(True, 0, "raise"), []
+    writer, last = BackgroundWriter(True, 0, "raise"), []
     writer.start(Failing(1), ignore)
     with pytest.raises(OSError, match="disk full"):
         writer.close(lambda: last.append(True))
@@ -126,7 +126,7 @@ def test_closing_waits_raises_and_does_the_last_thing_all_the_same():
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_fork_does_not_wait_for_the_thread_it_has_not_got():
-    writer, go_on = Writer(True, 0, "raise"), threading.Event()
+    writer, go_on = BackgroundWriter(True, 0, "raise"), threading.Event()
     writer.start(lambda: go_on.wait(60), ignore)
     child = os.fork()
     if child == 0:

@@ -408,7 +408,7 @@ def test_an_epoch_that_is_stopped_is_stopped_after_a_resume_too(tmp_path):
 
 
 def test_a_path_that_is_not_there_is_an_error(tmp_path):
-    with pytest.raises(FileNotFoundError, match="nowhere': there is nothing at this path"):
+    with pytest.raises(FileNotFoundError, match="nowhere': this path does not exist"):
         scoring([0.1], Checkpoint(tmp_path, resume=tmp_path / "nowhere")).run("ab", max_epochs=1)
 
 
@@ -614,7 +614,7 @@ def test_on_two_ranks_one_writes_each_goes_on_with_its_own_numbers_and_errors_ar
 def test_a_run_whose_weights_would_not_be_saved_is_refused(tmp_path):
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(()))], 0.1)
     engine = Engine(lambda state, batch: None, Update(optimizer), Checkpoint(tmp_path))
-    with pytest.raises(ValueError, match="SGD, by which an Update steps, is not among the engine"):
+    with pytest.raises(ValueError, match="SGD, which an Update steps, is not among the engine"):
         engine.run([1], max_epochs=1)
     engine.objects["optimizer"] = optimizer
     assert engine.run([1], max_epochs=1).stop_reason == "max_epochs"

@@ -10,7 +10,7 @@ from torch import nn
 from camshaft import Engine, Events
 from camshaft.handlers import Checkpoint, Export, best, latest
 from camshaft.handlers.checkpoint import checkpoints
-from camshaft.handlers.checkpoint.directory.saved import verify
+from camshaft.handlers.checkpoint.directory import verify_files
 
 
 def scoring(scores, *handlers):
@@ -35,7 +35,7 @@ def weights(directory):
 def test_the_weights_alone_are_written_and_load_into_the_model(tmp_path):
     scoring([0.1], Export(tmp_path)).run("ab", max_epochs=1)
     (saved,) = checkpoints(tmp_path)
-    verify(saved)
+    verify_files(saved)
     names = sorted(path.name for path in saved.path.iterdir())
     assert names == ["manifest.json", "model.safetensors", "state.json"]
     model = nn.Linear(1, 1, bias=False)
@@ -99,7 +99,7 @@ def test_an_object_that_is_not_there_is_refused_before_the_run(tmp_path):
 
 def test_another_object_can_be_named(tmp_path):
     scoring([0.1], Export(tmp_path, object="optimizer")).run("ab", max_epochs=1)
-    verify(checkpoints(tmp_path)[0])
+    verify_files(checkpoints(tmp_path)[0])
 
 
 def test_one_directory_cannot_be_for_exports_and_checkpoints(tmp_path):

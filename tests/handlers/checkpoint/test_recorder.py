@@ -17,17 +17,15 @@ from torch import nn
 
 from camshaft import Engine, Events
 from camshaft.handlers import Checkpoint, Export, best, latest
-from camshaft.handlers.checkpoint import background as writer
-from camshaft.handlers.checkpoint import checkpoints, recorder
-from camshaft.handlers.checkpoint.directory.saved import LATEST, verify
-from camshaft.handlers.checkpoint.directory.store import write as really_write
+from camshaft.handlers.checkpoint import background, checkpoints
+from camshaft.handlers.checkpoint.directory import LATEST, locked, verify_files
 
 EACH = Events.ITERATION_COMPLETED
 
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch):
-    monkeypatch.setattr(writer, "FIRST_WAIT", 0.001)
+    monkeypatch.setattr(background, "FIRST_WAIT", 0.001)
 
 
 def counting(*handlers):
@@ -49,16 +47,23 @@ def files(directory):
     return sorted(path.name for path in Path(directory).iterdir())
 
 
+def before_each_save(monkeypatch, act):
+    """Call `act(iteration)` when the system is asked for the directory of a save."""
+    mkdir = os.mkdir
+
+    def hear(path, *rest):
+        if found := re.search(r"\.tmp-iteration-(\d+)", str(path)):
+            act(int(found[1]))
+        mkdir(path, *rest)
+
+    monkeypatch.setattr(os, "mkdir", hear)
+
+
 @pytest.fixture
 def held_up(monkeypatch):
-    """Holds up whatever is written until the event is set."""
+    """Holds up each save until the event is set."""
     go_on = threading.Event()
-
-    def write(*arguments):
-        go_on.wait(60)
-        return really_write(*arguments)
-
-    monkeypatch.setattr(recorder, "write", write)
+    before_each_save(monkeypatch, lambda iteration: go_on.wait(60))
     yield go_on
     go_on.set()
 
@@ -95,7 +100,7 @@ def test_nothing_that_was_asked_for_is_dropped(tmp_path, background):
     counting(handler).run(range(25), max_epochs=1)
     assert [weight(each) for each in checkpoints(tmp_path)] == [float(n) for n in range(1, 26)]
     for each in checkpoints(tmp_path):
-        verify(each)
+        verify_files(each)
 
 
 @pytest.mark.parametrize("ends", ["well", "with an error"])
@@ -132,7 +137,7 @@ engine.run(range(3), max_epochs=1)
 def test_a_process_that_ends_right_after_the_run_has_all_on_the_disk(processes, tmp_path):
     processes.run(SCRIPT, tmp_path, fresh=True)
     assert [each.manifest.iteration for each in checkpoints(tmp_path)] == [2, 3]
-    verify(checkpoints(tmp_path)[-1])
+    verify_files(checkpoints(tmp_path)[-1])
     assert files(tmp_path) == [LATEST, "iteration-0000000002", "iteration-0000000003"]
 
 
@@ -140,13 +145,12 @@ def failing(monkeypatch, *iterations, times=99):
     """The disk fails in the saves of these iterations, so many times each."""
     left = dict.fromkeys(iterations, times)
 
-    def write(directory, sources, manifest):
-        if left.get(manifest.iteration, 0):
-            left[manifest.iteration] -= 1
+    def fail(iteration):
+        if left.get(iteration, 0):
+            left[iteration] -= 1
             raise OSError(28, "No space left on device")
-        return really_write(directory, sources, manifest)
 
-    monkeypatch.setattr(recorder, "write", write)
+    before_each_save(monkeypatch, fail)
 
 
 @pytest.mark.parametrize("background", [True, False])
@@ -177,13 +181,13 @@ def test_a_failure_of_the_last_save_is_raised_too(tmp_path, monkeypatch, caplog)
         engine.run(range(3), max_epochs=1)
     assert "too late" not in caplog.text
     assert files(tmp_path) == [LATEST, "iteration-0000000002"]
-    with recorder.locked(tmp_path):
+    with locked(tmp_path):
         pass
 
 
 def test_a_run_can_go_on_without_a_save(tmp_path, monkeypatch, caplog):
     failing(monkeypatch, 2, 5)
-    handler = Checkpoint(tmp_path, when=EACH, keep=latest(9), retries=0, failure="warn")
+    handler = Checkpoint(tmp_path, when=EACH, keep=latest(9), retries=0, on_failure="warn")
     assert counting(handler).run(range(5), max_epochs=1).iteration == 5
     assert [weight(each) for each in checkpoints(tmp_path)] == [1, 3, 4]
     errors = [each.getMessage() for each in caplog.records if each.levelno == logging.ERROR]
@@ -224,7 +228,7 @@ def test_what_a_killed_process_left_is_swept_as_the_run_starts(tmp_path):
     "address", ["s3://bucket/run", Path("gs://bucket/run"), "hdfs://host/run", "abfss://a@b/c"]
 )
 def test_an_object_store_is_refused_with_what_to_do(make, address):
-    with pytest.raises(ValueError, match=r"rests on fsync .* copy the checkpoints"):
+    with pytest.raises(ValueError, match=r"rests on fsync .* copy the finished checkpoints"):
         make(address)
 
 
@@ -238,7 +242,7 @@ def test_a_directory_with_a_colon_is_one(directory):
     [
         ({"retries": -1}, ValueError, "retries=-1: needs a number that is not negative"),
         ({"retries": 1.5}, TypeError, r"retries=1\.5: needs a whole number"),
-        ({"failure": "ignore"}, ValueError, "failure='ignore': needs 'raise' or 'warn'"),
+        ({"on_failure": "ignore"}, ValueError, "on_failure='ignore': needs 'raise' or 'warn'"),
         ({"keep": 3}, TypeError, "keep=3: needs latest"),
     ],
 )
@@ -255,11 +259,11 @@ import torch
 from torch import nn
 from camshaft import Engine, Events
 from camshaft.handlers import Checkpoint
-from camshaft.handlers.checkpoint import background as writer
+from camshaft.handlers.checkpoint import background
 
-writer.FIRST_WAIT = 0.001
+background.FIRST_WAIT = 0.001
 engine = Engine(lambda state, batch: None, objects={"model": nn.Linear(1000, 1000)})
-engine.add(Checkpoint(sys.argv[1], when=Events.ITERATION_COMPLETED, failure=sys.argv[2]))
+engine.add(Checkpoint(sys.argv[1], when=Events.ITERATION_COMPLETED, on_failure=sys.argv[2]))
 
 @engine.on(Events.ITERATION_STARTED(at=2))
 def fill(state):
@@ -281,7 +285,7 @@ def test_where_files_cannot_grow_the_run_ends_and_the_older_ones_are_whole(proce
     assert re.search(said, ended.stderr)
     assert "bytes free there: " in ended.stderr
     assert files(tmp_path) == [LATEST, "iteration-0000000001"]
-    verify(checkpoints(tmp_path)[0])
+    verify_files(checkpoints(tmp_path)[0])
 
 
 def test_where_files_cannot_grow_for_a_while_the_run_goes_on_if_told_so(processes, tmp_path):
@@ -306,9 +310,8 @@ def small(tmp_path):
 @pytest.mark.parametrize("told", [True, False], ids=["told beforehand", "in the middle"])
 def test_a_full_disk_is_named_with_the_bytes_and_the_older_ones_are_whole(small, monkeypatch, told):
     if not told:
-        monkeypatch.setattr(
-            "camshaft.handlers.checkpoint.directory.store.need_space", lambda *_: None
-        )
+        nothing = os.statvfs_result((0,) * 10)  # as some network file systems tell
+        monkeypatch.setattr(os, "statvfs", lambda *_: nothing)
     wide = nn.Linear(1000, 700)  # 2.8 MB
     engine = Engine(lambda state, batch: None, objects={"model": wide})
     engine.add(Checkpoint(small / "run", when=EACH, retries=1, keep=latest(1)))
@@ -319,11 +322,11 @@ def test_a_full_disk_is_named_with_the_bytes_and_the_older_ones_are_whole(small,
     assert f"could not write the checkpoint {small}/run/iteration-0000000002" in str(caught.value)
     assert files(small / "run") == [LATEST, "iteration-0000000001"]
     assert (small / "run" / LATEST).read_text() == "iteration-0000000001\n"
-    verify(checkpoints(small / "run")[0])
+    verify_files(checkpoints(small / "run")[0])
 
 
 def test_a_disk_that_is_emptied_meanwhile_takes_the_save_from_the_same_memory(small, monkeypatch):
-    monkeypatch.setattr(writer, "FIRST_WAIT", 0.1)
+    monkeypatch.setattr(background, "FIRST_WAIT", 0.1)
     small.joinpath("other").write_bytes(bytes(3_500_000))
     threading.Timer(0.25, small.joinpath("other").unlink).start()
     engine = counting(Checkpoint(small / "run", when=EACH(at=1), retries=5))
@@ -331,7 +334,7 @@ def test_a_disk_that_is_emptied_meanwhile_takes_the_save_from_the_same_memory(sm
     engine.run(range(3), max_epochs=1)
     (saved,) = checkpoints(small / "run")
     assert weight(saved) == 1.0
-    verify(saved)
+    verify_files(saved)
 
 
 def test_the_memory_of_a_copy_is_taken_once(tmp_path):

@@ -7,10 +7,11 @@ import torch
 from torch import nn
 
 from camshaft import Engine
-from camshaft.handlers.checkpoint.directory.store import read, write
-from camshaft.handlers.checkpoint.format.manifest import Manifest
-from camshaft.handlers.checkpoint.snapshot import content, take, take_part
-from camshaft.handlers.checkpoint.staging import uncopied
+from camshaft.handlers.checkpoint.directory import read_checkpoint, write_checkpoint
+from camshaft.handlers.checkpoint.format import Manifest
+from camshaft.handlers.checkpoint.resume import SavedRun
+from camshaft.handlers.checkpoint.snapshot import take, take_part
+from camshaft.handlers.checkpoint.staging import streamed
 
 
 class Average:
@@ -38,6 +39,10 @@ def finished(objects):
     return take(engine.objects, [take_part(state)])
 
 
+def loaded(snapshot):
+    return SavedRun.of(snapshot.tree, snapshot.tensors)
+
+
 def test_each_module_has_a_file_of_plain_names_and_the_rest_shares_one():
     generator, critic = nn.Linear(2, 1), nn.Linear(1, 1)
     optimizer = torch.optim.SGD(generator.parameters(), 0.1, momentum=0.9)
@@ -54,13 +59,13 @@ def test_a_module_whose_name_cannot_be_a_file_is_saved_all_the_same():
     objects = {"train": nn.Linear(1, 1), "../x": nn.Linear(2, 2)}
     snapshot = finished(objects)
     assert list(snapshot.tensors) == ["train"]
-    saved = content(snapshot).objects
+    saved = loaded(snapshot).objects
     assert all(torch.equal(saved[name]["weight"], objects[name].weight) for name in objects)
 
 
-def test_the_content_of_a_snapshot_is_what_was_taken():
+def test_what_is_loaded_of_a_snapshot_is_what_was_taken():
     model = nn.Linear(2, 1)
-    found = content(finished({"model": model, "ema": Average(3.0)}))
+    found = loaded(finished({"model": model, "ema": Average(3.0)}))
     assert torch.equal(found.objects["model"]["weight"], model.weight)
     assert found.objects["ema"] == {"value": torch.tensor(3.0)}
     assert (found.run["iteration"], found.run["epoch"], found.is_own) == (6, 2, True)
@@ -77,7 +82,7 @@ def test_another_number_of_ranks_is_told_of(caplog):
     state = Engine(idle).run("abc", max_epochs=1)
     snapshot = take({}, [take_part(state), take_part(state)])
     with caplog.at_level(logging.WARNING, "camshaft"):
-        assert content(snapshot).is_own
+        assert loaded(snapshot).is_own
     assert "written by 2 ranks and is loaded by 1" in caplog.text
 
 
@@ -85,7 +90,7 @@ def test_another_number_of_ranks_is_told_of(caplog):
 def test_a_weight_may_have_any_name(tmp_path, name):
     module = nn.Module()
     module.register_buffer(name, torch.arange(3.0))
-    saved = write(tmp_path, uncopied(finished({"model": module})), Manifest())
-    (found,) = content(read(saved)).objects["model"].items()
+    saved = write_checkpoint(tmp_path, streamed(finished({"model": module})), Manifest())
+    (found,) = SavedRun.of(*read_checkpoint(saved)).objects["model"].items()
     assert found[0] == name
     assert found[1].tolist() == [0, 1, 2]

@@ -10,7 +10,7 @@ import torch
 
 from camshaft import Events, Stage, supervised
 from camshaft.handlers import Checkpoint, LRSchedule
-from camshaft.handlers.checkpoint.resume.settings import changes, settings
+from camshaft.handlers.checkpoint.resume import changes, settings_of
 
 
 class Told:
@@ -158,7 +158,7 @@ def test_another_field_is_said_to_the_handler_as_well():
 def test_progress_is_no_setting():
     engine, *_ = script(KINDS["timm cosine by epochs"])
     compared = []
-    engine.on(Events.STARTED)(lambda state: compared.append(settings(engine.objects)))
+    engine.on(Events.STARTED)(lambda state: compared.append(settings_of(engine.objects)))
     engine.run(BATCHES, max_epochs=4)
-    compared.append(settings(engine.objects))
+    compared.append(settings_of(engine.objects))
     assert changes(*compared) == []

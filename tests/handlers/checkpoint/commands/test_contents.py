@@ -78,7 +78,7 @@ def test_an_export_is_shown_as_what_holds_no_run(camshaft, tmp_path):
     facts = dict(line.split("  ", 1) for line in lines[1 : lines.index("")])
     facts = {name: text.strip() for name, text in facts.items()}
     assert facts["position"] == "1 epoch, 1 iteration, 1 step"
-    assert facts["holds"] == "exported objects alone; no run can go on from them"
+    assert facts["holds"] == "exported objects alone; no run can resume from them"
     assert facts["kept by"] == "best(1, 'score', mode='min')"
     assert not {"stopped", "memory"} & facts.keys()
     rows = {line.split()[0]: line.split()[1:] for line in lines if "safetensors" in line}

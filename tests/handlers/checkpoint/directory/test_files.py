@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from camshaft.handlers.checkpoint.directory.files import (
     appearing,
-    contents_of,
+    checksums_of,
     make_directory,
     sweep,
     vanish,
@@ -72,23 +72,23 @@ def test_directories_are_made_with_their_parents(tmp_path):
 def test_no_flipped_bit_goes_unnoticed(tmp_path_factory, content, data):
     path = tmp_path_factory.mktemp("files") / "file"
     path.write_bytes(content)
-    whole = contents_of(path)
+    whole = checksums_of(path)
     at = data.draw(st.integers(0, len(content) - 1))
     flipped = content[at] ^ (1 << data.draw(st.integers(0, 7)))
     path.write_bytes(content[:at] + bytes([flipped]) + content[at + 1 :])
-    assert contents_of(path) != whole
-    assert contents_of(path).size == whole.size
+    assert checksums_of(path) != whole
+    assert checksums_of(path).size == whole.size
 
 
 def test_a_large_file_has_a_checksum_for_each_16_mib(tmp_path):
     path = tmp_path / "large"
     path.write_bytes(bytes(2**24 + 1))
-    assert contents_of(path).size == 2**24 + 1
-    assert len(contents_of(path).crc32) == 2
+    assert checksums_of(path).size == 2**24 + 1
+    assert len(checksums_of(path).crc32) == 2
 
 
 def test_a_link_is_no_file(tmp_path):
     (tmp_path / "file").touch()
     (tmp_path / "link").symlink_to(tmp_path / "file")
-    with pytest.raises(OSError, match="link is no regular file"):
-        contents_of(tmp_path / "link")
+    with pytest.raises(OSError, match="link is not a regular file"):
+        checksums_of(tmp_path / "link")

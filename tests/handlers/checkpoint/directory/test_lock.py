@@ -129,7 +129,7 @@ def test_a_file_system_without_locks_is_told_of_once_it_matters(tmp_path, caplog
 
     monkeypatch.setattr(fcntl, "lockf", refuse)
     with locked(tmp_path):
-        assert "cannot be locked, so nothing keeps others out" in caplog.text
+        assert "cannot be locked, so a second writer would not be noticed" in caplog.text
 
 
 def test_who_has_lost_the_directory_does_not_take_the_lock_of_the_next(tmp_path):

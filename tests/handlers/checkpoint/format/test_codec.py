@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from camshaft.handlers.checkpoint.format.codec import Encoder, decode
+from camshaft.handlers.checkpoint.format import Encoder, decode
 from camshaft.handlers.common import (
     KINDS,
     Embedding,

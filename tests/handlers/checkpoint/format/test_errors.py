@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from camshaft.handlers.checkpoint.format.errors import BrokenCheckpoint, reading
+from camshaft.handlers.checkpoint.format import BrokenCheckpoint, reading
 
 PATH = Path("runs/iteration-0000000001")
 
@@ -21,8 +21,8 @@ def met(error, path=PATH):
     [
         (FileNotFoundError(2, "No such file"), "state.json cannot be read: No such file"),
         (ValueError("has 1 bytes"), "state.json has 1 bytes"),
-        (KeyError("x"), "state.json holds what no checkpoint holds (KeyError: 'x')"),
-        (MemoryError(), "state.json holds what no checkpoint holds (MemoryError: )"),
+        (KeyError("x"), "state.json has invalid content (KeyError: 'x')"),
+        (MemoryError(), "state.json has invalid content (MemoryError: )"),
     ],
     ids=repr,
 )

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from camshaft.handlers.checkpoint.format.manifest import Contents, Manifest
+from camshaft.handlers.checkpoint.format import Checksums, Manifest
 
 WHOLE = Manifest(
     *(3, 120, 60, 2, "signal", {"loss": 0.1, "odd": math.inf}, {"loss": 7}, "latest(2)", 2),
     versions={"torch": "2"},
-    files={"model.safetensors": Contents(10, [1]), "state.json": Contents(4, [2, 3])},
+    files={"model.safetensors": Checksums(10, [1]), "state.json": Checksums(4, [2, 3])},
 )
 
 
@@ -42,7 +42,7 @@ def test_what_is_no_manifest_is_a_value_error(text):
 
 @pytest.mark.parametrize("name", ["../model", "/etc/passwd", "a/b", ".hidden", "", "a\\b", "a\n"])
 def test_only_plain_names_of_files_are_taken(name):
-    text = Manifest(1, files={name: Contents(0, [])}).to_json()
+    text = Manifest(1, files={name: Checksums(0, [])}).to_json()
     with pytest.raises(ValueError, match="do not lie beside it"):
         Manifest.of_json(text)
 

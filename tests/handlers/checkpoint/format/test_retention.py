@@ -1,14 +1,15 @@
-"""Retention: claims against brute force, and their corners."""
+"""Retention: claims against brute force, their corners, and claims as text, of which none runs."""
 
 import math
+from functools import reduce
+from operator import or_
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from camshaft.handlers.checkpoint import best, every, latest
-from camshaft.handlers.checkpoint.format.manifest import Manifest
+from camshaft.handlers.checkpoint.format import Manifest, best, every, keep_of, latest
 
 SCORES = st.sampled_from([0.1, 0.5, 0.9, math.nan, math.inf, -math.inf, None])
 COUNTS = st.integers(1, 4)
@@ -177,3 +178,56 @@ def test_each_that_is_kept_knows_the_claims_that_keep_it():
     }
     assert best(1, "score").kept(saved)[4] == []  # the newest needs no claim
     assert 4 not in best(1, "score").claimed(saved)
+
+
+WRITTEN = st.one_of(
+    st.builds(latest, st.integers(1, 10**9)),
+    st.builds(best, st.integers(1, 10**9), st.text(max_size=20), st.sampled_from(["min", "max"])),
+    st.builds(every, st.integers(1, 10**9), st.sampled_from(["iterations", "steps", "epochs"])),
+)
+
+
+@given(st.lists(WRITTEN, min_size=1, max_size=5))
+def test_claims_that_repr_writes_are_read_back(claims):
+    keep = reduce(or_, claims)
+    assert keep_of(repr(keep)) == keep
+
+
+def test_claims_are_read_as_one_writes_them_in_a_script():
+    text = """ latest() | best(1, "val/accuracy", mode="max") | (every(count=3, clock="epochs")) """
+    expected = latest() | best(1, "val/accuracy", mode="max") | every(3, "epochs")
+    assert keep_of(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "latest", "2", "latest(2) & latest(3)", "latest(2); latest(3)", "newest(2)"),
+        *("__import__('os').mkdir('ran')", "latest(__import__('os').mkdir('ran'))"),
+        *("best(1, 'loss', mode=open('ran', 'w'))", "latest(**{'count': 2})", "latest(*[2])"),
+        *("(lambda: latest(2))()", "keep.latest(2)", "latest(2) | [latest(3)][0]"),
+        *("latest(2)(3)", "latest(count=2, more=3)", "every(1, clock=[])", "latest(2)\0"),
+        *("(" * 9000 + ")" * 900, "-" * 9000 + "1", "latest(" * 1400, "latest(1)|" * 900 + "1"),
+        *("latest(" + "-" * 9000 + "1)", "latest(" + "9" * 9000 + ")", "[" * 9999),
+        "latest(1)" + " " * 10_000 + "|latest(2)",
+    ],
+    ids=lambda text: text[:40],
+)
+def test_a_text_that_is_no_claim_is_refused_and_nothing_runs(text, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=r"else than latest\(\.\.\.\), best"):
+        keep_of(text)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("latest(0)", r"latest\(0\): needs a number from 1"),
+        ("best(1, 'loss', 'low')", "needs 'min' or 'max'"),
+        ("newest(2)", r"'newest\(2\)' is none of latest, best, every"),
+    ],
+)
+def test_the_error_says_what_is_wrong_with_a_text(text, says):
+    with pytest.raises(ValueError, match=says):
+        keep_of(text)

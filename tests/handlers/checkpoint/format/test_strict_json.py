@@ -43,14 +43,14 @@ def nested(depth, opening=b"[", closing=b"]"):
         (b"-1e400", "out of range"),
         (b"1" * (LONGEST + 1), "out of range"),
         (b"0." + b"1" * 10_000_000, "out of range"),
-        (b"NaN", "is no JSON"),
-        (b"-Infinity", "is no JSON"),
+        (b"NaN", "is not JSON"),
+        (b"-Infinity", "is not JSON"),
         (b'{"a": 1, "b": 2, "a": 3}', "has the key 'a' twice"),
-        ("[]".encode("utf-16"), "is no text"),
-        (b'"\xc3\xa9"', "is no text"),
-        (b"", "is no JSON"),
-        (b"[1, 2", "is no JSON"),
-        (b"\x80\x04N.", "is no text"),
+        ("[]".encode("utf-16"), "is not text"),
+        (b'"\xc3\xa9"', "is not text"),
+        (b"", "is not JSON"),
+        (b"[1, 2", "is not JSON"),
+        (b"\x80\x04N.", "is not text"),
     ],
     ids=lambda value: f"{len(value)} of {str(value)[:20]}",
 )
@@ -66,7 +66,7 @@ def test_a_key_that_comes_twice_among_many_is_found():
 
 
 def test_a_text_that_is_too_large_is_not_even_looked_at(monkeypatch):
-    monkeypatch.setattr(document, "LARGEST", 10)
+    monkeypatch.setattr(document, "LARGEST_TEXT", 10)
     with pytest.raises(ValueError, match="has 11 bytes, and at most 10 are taken"):
         tree_of(b"[1,2,3,4,5]")
 
@@ -77,5 +77,5 @@ def test_a_text_that_is_too_large_is_not_even_looked_at(monkeypatch):
     ids=["deep", "many", "nan"],
 )
 def test_what_could_not_be_read_again_is_not_written(tree):
-    with pytest.raises(ValueError, match="cannot be saved as JSON: .* belong into tensors"):
+    with pytest.raises(ValueError, match="cannot be saved as JSON: .* in tensors"):
         text_of(tree)

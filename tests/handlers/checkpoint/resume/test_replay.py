@@ -19,8 +19,12 @@ from torch.optim.lr_scheduler import (
     StepLR,
 )
 
-from camshaft.handlers.checkpoint.resume.replay import put_settings, replay, schedules_to_replay
-from camshaft.handlers.checkpoint.resume.settings import Change
+from camshaft.handlers.checkpoint.resume import (
+    Change,
+    put_settings,
+    replay,
+    schedules_to_replay,
+)
 
 SCHEDULES = {
     "cosine": lambda o: CosineAnnealingLR(o, 100),

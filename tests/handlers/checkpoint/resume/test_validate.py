@@ -1,4 +1,4 @@
-"""Rehearsals: what cannot be loaded is refused, and what was really saved never is."""
+"""Validation: what cannot be loaded is refused, and what was really saved never is."""
 
 import copy
 import random
@@ -11,13 +11,13 @@ from torch.optim import lr_scheduler
 
 from camshaft import Engine, supervised
 from camshaft.handlers import LRSchedule
-from camshaft.handlers.checkpoint.resume.validate import refusing, rehearse_objects, rehearse_run
+from camshaft.handlers.checkpoint.resume import refusing, validate_objects, validate_run
 
 
-def rehearse(run, objects, saved):
-    rehearse_run(run)
+def validate(run, objects, saved):
+    validate_run(run)
     with refusing("these objects"):
-        if found := rehearse_objects(objects, saved):
+        if found := validate_objects(objects, saved):
             raise ValueError("holds what cannot be loaded " + "; ".join(found))
 
 
@@ -42,9 +42,9 @@ def trained(make_optimizer=torch.optim.Adam, make_schedule=None):
 )
 def test_every_optimizer_of_torch_is_taken_as_it_was_saved(name):
     objects, saved, run = trained(getattr(torch.optim, name))
-    rehearse(run, objects, saved)
+    validate(run, objects, saved)
     fresh, _, _ = trained(getattr(torch.optim, name))
-    rehearse(run, fresh, saved)
+    validate(run, fresh, saved)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_every_optimizer_of_torch_is_taken_as_it_was_saved(name):
 )
 def test_every_schedule_of_torch_is_taken_as_it_was_saved(make):
     objects, saved, run = trained(make_schedule=make)
-    rehearse(run, objects, saved)
+    validate(run, objects, saved)
 
 
 def put(*keys, value):
@@ -137,14 +137,14 @@ def test_what_no_run_makes_is_refused_and_nothing_changes(name):
     saved = copy.deepcopy(saved)
     saved["LRSchedule.scheduler"] = saved.pop(schedule)
     objects = {"LRSchedule.scheduler": objects[schedule], **objects}
-    rehearse(run, objects, saved)
+    validate(run, objects, saved)
     before = random.getstate(), torch.get_rng_state().tolist(), np.random.get_state()[2]
     changed = copy.deepcopy(run)
     CHANGES[name](changed, saved)
-    with pytest.raises(ValueError, match="holds what|holds a state that|state vector|RNG state"):
-        rehearse(changed, objects, saved)
+    with pytest.raises(ValueError, match="holds (what|values|a malf)|state vector|RNG state"):
+        validate(changed, objects, saved)
     assert before == (random.getstate(), torch.get_rng_state().tolist(), np.random.get_state()[2])
 
 
 def test_a_run_that_has_not_begun_is_taken():
-    rehearse(Engine(lambda state, batch: None).run([], max_epochs=0).state_dict(), {}, {})
+    validate(Engine(lambda state, batch: None).run([], max_epochs=0).state_dict(), {}, {})

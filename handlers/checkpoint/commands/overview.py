@@ -1,4 +1,4 @@
-"""`camshaft inspect`: what is there, each checkpoint in a line, or one in detail."""
+"""`camshaft inspect` and `camshaft verify`: each checkpoint in a line, or one in detail."""
 
 from __future__ import annotations
 
@@ -6,67 +6,43 @@ import json
 import math
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from shutil import get_terminal_size
 from typing import Any
 
 from ...common import Cell, aligned, readable_metrics, readable_size, show
-from ..directory.saved import LATEST, MANIFEST
-from ..format.notation import keep_of
-from ..format.retention import Keep
-from .contents import describe
-from .found import Found, is_checkpoint, look
+from ..directory import LATEST, Claims, Finding, is_checkpoint, look
+from .contents import contents
 
 HEAD = ("checkpoint", "epochs", "iteration", "step", "size", "written", "kept by", "why", "metrics")
 
 
-@dataclass(frozen=True)
-class Claims:
-    """What the run that wrote the newest good checkpoint keeps."""
-
-    keep: Keep | None
-    kept: dict[int, list[str]]
-
-    @classmethod
-    def of(cls, found: list[Found]) -> Claims:
-        """The claims in the newest manifest, if they can be read, and what they keep here."""
-        good = [each.saved.manifest for each in found if each.saved and each.problem is None]
-        keep = None
-        if good:
-            with suppress(ValueError):
-                keep = keep_of(good[-1].keep)
-        return cls(keep, keep.kept(good) if keep else {})
-
-    def text(self, each: Found) -> str:
-        """Those that keep a checkpoint."""
-        if self.keep is None or each.saved is None:
-            return "unknown"
-        kept = self.kept.get(each.saved.manifest.number)
-        return "nothing" if kept is None else ", ".join(map(self._short, kept)) or "newest"
-
-    def _short(self, claim: str) -> str:
-        """Its name, where that says which one it is."""
-        names = [text.partition("(")[0] for text in repr(self.keep).split(" | ")]
-        name = claim.partition("(")[0]
-        return name if names.count(name) == 1 else claim
-
-
 def inspect(path: Path, as_json: bool, verify: bool) -> int:
-    """Show what is there; 1 if anything of it is broken."""
+    """Show the checkpoints at a path; 1 if one is broken."""
     found = look(path, thoroughly=verify)
     if as_json:
         claims, latest = Claims.of(found), _latest(path)
         print(json.dumps([_values(each, claims, latest) for each in found], indent=1))
     elif is_checkpoint(path):
-        show(describe(found[0]))
+        show(contents(found[0]))
     else:
         show(_overview(path, found))
     return int(any(each.problem is not None for each in found))
 
 
-def _overview(path: Path, found: list[Found]) -> list[str]:
+def verify(path: Path) -> int:
+    """Tell for each checkpoint whether it is whole; 1 if one is broken."""
+    found = look(path, thoroughly=True)
+    rows = [
+        (each.path.name, "whole" if each.problem is None else f"broken: {each.problem}")
+        for each in found
+    ]
+    show(aligned(rows))
+    return int(any(each.problem is not None for each in found))
+
+
+def _overview(path: Path, found: list[Finding]) -> list[str]:
     claims, latest = Claims.of(found), _latest(path)
     rows = [HEAD[:-1], *(_cells(each, claims, latest) for each in found)]
     width = get_terminal_size().columns if sys.stdout.isatty() else None
@@ -82,19 +58,19 @@ def _overview(path: Path, found: list[Found]) -> list[str]:
     return [f"{path}: {count}{kept}", *joined]
 
 
-def _cells(each: Found, claims: Claims, latest: str | None) -> tuple[Cell, ...]:
+def _cells(each: Finding, claims: Claims, latest: str | None) -> tuple[Cell, ...]:
     name = f"{each.path.name} LATEST" if each.path.name == latest else each.path.name
     if each.saved is None:
         return (name, *("-" for _ in HEAD[1:-1]))
     one = each.saved.manifest
     kept = "-" if each.problem is not None else claims.text(each)
     why = one.reason.replace("Events.", "")
-    size, written = readable_size(one.size), _written(each.path)
+    size, written = readable_size(one.size), _written(each)
     return (name, one.epoch, one.iteration, one.step, size, written, kept, why)
 
 
-def _end(each: Found, first: list[str], width: int | None) -> str:
-    """Why it is broken, or the metrics that fit: those of the claims first."""
+def _end(each: Finding, first: list[str], width: int | None) -> str:
+    """Why it is broken, or as many metrics as fit: the claims' metrics first."""
     if each.problem is not None or each.saved is None:
         return f"broken: {each.problem}"
     metrics = each.saved.manifest.metrics
@@ -106,8 +82,8 @@ def _end(each: Found, first: list[str], width: int | None) -> str:
     return text
 
 
-def _values(each: Found, claims: Claims, latest: str | None) -> dict[str, Any]:
-    """What `--json` says: numbers that JSON does not know are text, such as "nan"."""
+def _values(each: Finding, claims: Claims, latest: str | None) -> dict[str, Any]:
+    """The output of `--json`; a number that JSON does not know is text, such as "nan"."""
     values: dict[str, Any] = {
         "path": str(each.path),
         "latest": each.path.name == latest,
@@ -123,7 +99,7 @@ def _values(each: Found, claims: Claims, latest: str | None) -> dict[str, Any]:
         "epochs": one.epoch,
         "why": one.reason,
         "size": one.size,
-        "written": _written(each.path),
+        "written": _written(each),
         "metrics": {k: v if math.isfinite(v) else str(v) for k, v in one.metrics.items()},
         "keep": one.keep,
         "kept_by": claims.kept.get(number) if number is not None else None,
@@ -140,9 +116,6 @@ def _latest(path: Path) -> str | None:
     return None
 
 
-def _written(path: Path) -> str:
-    try:
-        seconds = (path / MANIFEST).stat().st_mtime
-    except OSError:  # a run that goes on has just dropped it
-        return "-"
-    return datetime.fromtimestamp(seconds).isoformat(" ", "minutes")
+def _written(each: Finding) -> str:
+    seconds = each.written
+    return "-" if seconds is None else datetime.fromtimestamp(seconds).isoformat(" ", "minutes")

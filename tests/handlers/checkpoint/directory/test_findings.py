@@ -1,10 +1,10 @@
-"""What is at a path: a directory of checkpoints, one of them, or none."""
+"""A look at a path: a directory of checkpoints, one of them, or none."""
 
 import os
 
 import pytest
 
-from camshaft.handlers.checkpoint.commands.found import NoCheckpointError, is_checkpoint, look
+from camshaft.handlers.checkpoint.directory import NoCheckpointError, is_checkpoint, look
 
 
 def test_a_checkpoint_is_told_from_a_directory_of_some(save, tmp_path):

@@ -191,7 +191,7 @@ def test_an_override_accepts_what_it_names_and_nothing_else(tmp_path):
 def test_an_override_of_a_name_that_nothing_has_is_an_error_that_lists_what_there_is(tmp_path):
     Script(tmp_path).run(5)
     said = refusal(resumed(tmp_path, override=["optimizer.lr", "optimiser.lr"]))
-    assert "override=['optimiser.lr']: nothing is called so; there are " in said
+    assert "override=['optimiser.lr']: unknown names; it can name " in said
     assert "max_batches, " in said
     assert "optimizer.lr, optimizer.maximize" in said
 
@@ -206,7 +206,7 @@ def test_a_schedule_that_the_new_horizon_ends_before_is_an_error(tmp_path):
         tmp_path, schedule=lambda o: OneCycleLR(o, 1.0, total_steps=40), override=["scheduler"]
     )
     weight = script.model.weight.clone()
-    with pytest.raises(ValueError, match="the changed schedule 'scheduler' cannot go on: Tried"):
+    with pytest.raises(ValueError, match="the changed schedule 'scheduler' cannot resume: Tried"):
         script.run(50)
     assert torch.equal(script.model.weight, weight)
 
@@ -331,7 +331,7 @@ def test_an_override_lets_a_handler_begin_anew_once(tmp_path, caplog):
     again = {"resume": True, "override": ["EarlyStopping(worse)"]}
     with caplog.at_level(logging.WARNING, "camshaft"):
         scoring(tmp_path, SCORES, "worse", stop_at=5, **again).run("ab", max_epochs=9)
-    assert "EarlyStopping(worse): what it remembered is dropped" in caplog.text
+    assert "EarlyStopping(worse): its saved memory is dropped" in caplog.text
     caplog.clear()
     # From its best of 0.6 in the fourth epoch, it has waited once; the line stays in the script.
     state = scoring(tmp_path, SCORES, "worse", **again).run("ab", max_epochs=20)
@@ -375,7 +375,7 @@ def test_handlers_that_are_new_or_remembered_nothing_are_no_error_and_the_new_ar
     script = resumed(tmp_path, EarlyStopping("loss"), Validate(DATA))
     with caplog.at_level(logging.INFO, "camshaft"):
         assert script.run(10).state.step == 10
-    new = "new since the checkpoint, and begin with nothing: EarlyStopping(loss), Validate(val)"
+    new = "handlers without a memory in the checkpoint: EarlyStopping(loss), Validate(val)"
     assert new in caplog.messages
     assert not math.isnan(script.state.metrics["val/loss"])
 

@@ -1,4 +1,4 @@
-"""Checkpoints on the disk: found by their manifests, verified in whole or in part."""
+"""One checkpoint on the disk: found by its manifest, verified in whole or in part."""
 
 import logging
 import os
@@ -6,21 +6,27 @@ import os
 import pytest
 import torch
 
-from camshaft.handlers.checkpoint.directory.catalogue import checkpoints
-from camshaft.handlers.checkpoint.directory.saved import drop, scan, verify
-from camshaft.handlers.checkpoint.directory.store import write
-from camshaft.handlers.checkpoint.format.manifest import Manifest
+from camshaft.handlers.checkpoint.directory import (
+    checkpoints,
+    drop,
+    scan,
+    verify_files,
+    write_checkpoint,
+)
+from camshaft.handlers.checkpoint.format import Manifest
 from camshaft.handlers.checkpoint.snapshot import Snapshot
-from camshaft.handlers.checkpoint.staging import uncopied
+from camshaft.handlers.checkpoint.staging import streamed
 
 
-def a_snapshot():
-    return Snapshot({"plain": [1, "two"]}, {"model": {"matrix": torch.ones(2, 3)}, "train": {}})
+def save(directory, iteration=0):
+    tensors = {"model": {"matrix": torch.ones(2, 3)}, "train": {}}
+    files = streamed(Snapshot({"plain": [1, "two"]}, tensors))
+    return write_checkpoint(directory, files, Manifest(iteration=iteration))
 
 
 def test_checkpoints_are_listed_in_the_order_of_writing(tmp_path):
     for iteration in (10, 20, 5, 20):
-        write(tmp_path, uncopied(a_snapshot()), Manifest(iteration=iteration))
+        save(tmp_path, iteration)
     listed = [(each.manifest.number, each.path.name[-4:]) for each in checkpoints(tmp_path)]
     assert listed == [(1, "0010"), (2, "0020"), (3, "0005"), (4, "20.2")]
     assert checkpoints(tmp_path / "nowhere") == []
@@ -48,25 +54,25 @@ def damages():
 @pytest.mark.parametrize(("name", "damage", "says"), list(damages()))
 @pytest.mark.parametrize("file", ["manifest.json", "model.safetensors", "state.json"])
 def test_damage_to_any_file_is_found_and_the_file_is_named(tmp_path, file, name, damage, says):
-    saved = write(tmp_path, uncopied(a_snapshot()), Manifest(iteration=3))
+    saved = save(tmp_path, 3)
     damage(saved.path / file)
     if file == "manifest.json":
         (reason,) = scan(tmp_path)[1].values()
         assert file in reason
     else:
         with pytest.raises((OSError, ValueError), match=f"{file}.*({says})|({says}).*{file}"):
-            verify(checkpoints(tmp_path)[0])
+            verify_files(checkpoints(tmp_path)[0])
 
 
 def test_a_manifest_without_the_state_is_no_whole_checkpoint(tmp_path):
     (tmp_path / "iteration-0000000001").mkdir()
     (tmp_path / "iteration-0000000001/manifest.json").write_text(Manifest(1, 1).to_json())
     with pytest.raises(ValueError, match=r"does not list state\.json"):
-        verify(checkpoints(tmp_path)[0])
+        verify_files(checkpoints(tmp_path)[0])
 
 
 def test_a_checkpoint_that_cannot_be_dropped_stays_with_a_warning(tmp_path, caplog):
-    saved = write(tmp_path, uncopied(a_snapshot()), Manifest())
+    saved = save(tmp_path)
     drop(saved)
     with caplog.at_level(logging.WARNING, "camshaft"):
         drop(saved)
@@ -74,7 +80,7 @@ def test_a_checkpoint_that_cannot_be_dropped_stays_with_a_warning(tmp_path, capl
 
 
 def test_a_checkpoint_is_shown_by_its_path(tmp_path):
-    saved = write(tmp_path, uncopied(a_snapshot()), Manifest(iteration=7))
+    saved = save(tmp_path, 7)
     assert repr(saved) == f"Saved(path={saved.path!r})"
     assert saved.manifest.size == sum(
         path.stat().st_size for path in saved.path.iterdir() if path.name != "manifest.json"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from camshaft.handlers.checkpoint.directory.lock import locked
+from camshaft.handlers.checkpoint.directory import locked
 
 
 def names(directory):

@@ -1,4 +1,4 @@
-"""`camshaft prune`: drops what nothing claims."""
+"""`camshaft prune`: drops the checkpoints that no claim keeps."""
 
 from __future__ import annotations
 
@@ -6,27 +6,24 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from ...common import aligned, readable_size, show
-from ..directory.lock import locked
-from ..directory.saved import Saved, drop, verify
-from ..format.errors import BrokenCheckpoint
-from ..format.retention import Keep
-from .found import is_checkpoint, look
+from ..directory import Saved, drop, is_checkpoint, locked, look, verify_files
+from ..format import BrokenCheckpoint, Keep
 
 
 def prune(path: Path, keep: Keep, dry_run: bool) -> int:
-    """Drop what the claims do not claim, but for the newest good checkpoint and broken ones.
+    """Drop the checkpoints that no claim keeps, except the newest good one and broken ones.
 
-    What stays in place of others is read in full beforehand, so a checkpoint is only dropped for
-    good ones.
+    The checkpoints to keep are read in full first, so a checkpoint is never dropped in favour of a
+    broken one.
 
     Raises:
-        BlockingIOError: A run is writing there.
-        ValueError: None is good, a claim goes by a metric that none has, or this is no directory
-            of checkpoints.
+        BlockingIOError: A run is writing to the directory.
+        ValueError: All checkpoints are broken, none has the metric of a claim, or the path is no
+            directory of checkpoints.
     """
     if is_checkpoint(path):
         raise ValueError(f"{path} is a checkpoint; name the directory it lies in")
-    look(path, thoroughly=False)  # raises if there is none: nothing is locked then
+    look(path, thoroughly=False)  # raises before the lock makes a file
     with nullcontext() if dry_run else locked(path):
         found = look(path, thoroughly=False)
         broken = {each.path.name: each.problem for each in found if each.problem is not None}
@@ -56,7 +53,7 @@ def _kept(claims: list[str]) -> str:
 
 
 def _check_metrics(path: Path, good: list[Saved], keep: Keep) -> None:
-    """A misspelt name would claim nothing, and all would be dropped."""
+    """Refuse a misspelt metric: it would claim nothing, and all would be dropped."""
     known = {name for saved in good for name in saved.manifest.metrics}
     for claim in keep.bests:
         if good and claim.metric not in known:
@@ -69,13 +66,13 @@ def _check_metrics(path: Path, good: list[Saved], keep: Keep) -> None:
 def _claimed_and_whole(
     good: list[Saved], keep: Keep, broken: dict[str, str]
 ) -> dict[int, list[str]]:
-    """The claimed ones with their claims; what proves broken is moved from `good` to `broken`."""
+    """The claims by number; a checkpoint that proves broken moves from `good` to `broken`."""
     while True:
         claimed = keep.kept(saved.manifest for saved in good)
         for saved in good:
             if saved.manifest.number in claimed:
                 try:
-                    verify(saved)
+                    verify_files(saved)
                 except BrokenCheckpoint as error:
                     good.remove(saved)
                     broken[saved.path.name] = error.reason

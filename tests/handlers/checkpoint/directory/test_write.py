@@ -1,4 +1,4 @@
-"""The store: what is written is read, what is damaged is named, and a failure leaves nothing."""
+"""Writing: a checkpoint is whole or not there, and comes back as it was."""
 
 import errno
 import os
@@ -10,11 +10,10 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from camshaft.handlers.checkpoint.directory.saved import verify
-from camshaft.handlers.checkpoint.directory.store import read, write
-from camshaft.handlers.checkpoint.format.manifest import Manifest
+from camshaft.handlers.checkpoint.directory import read_checkpoint, verify_files, write_checkpoint
+from camshaft.handlers.checkpoint.format import Manifest
 from camshaft.handlers.checkpoint.snapshot import Snapshot
-from camshaft.handlers.checkpoint.staging import uncopied
+from camshaft.handlers.checkpoint.staging import streamed
 
 TENSORS = {
     "matrix": torch.arange(6.0).reshape(2, 3),
@@ -30,8 +29,9 @@ TENSORS = {
 }
 
 
-def a_snapshot(**tensors):
-    return Snapshot({"plain": [1, "two"]}, {"model": tensors or TENSORS, "train": {}})
+def save(directory, iteration=0, **tensors):
+    files = streamed(Snapshot({"plain": [1, "two"]}, {"model": tensors or TENSORS, "train": {}}))
+    return write_checkpoint(directory, files, Manifest(iteration=iteration))
 
 
 def names(directory):
@@ -39,13 +39,13 @@ def names(directory):
 
 
 def test_every_kind_of_tensor_comes_back(tmp_path):
-    saved = write(tmp_path, uncopied(a_snapshot()), Manifest(iteration=7))
-    verify(saved)
-    back = read(saved)
-    assert back.tree == {"plain": [1, "two"]}
-    assert back.tensors["model"].keys() == TENSORS.keys()
+    saved = save(tmp_path, 7)
+    verify_files(saved)
+    tree, tensors = read_checkpoint(saved)
+    assert tree == {"plain": [1, "two"]}
+    assert tensors["model"].keys() == TENSORS.keys()
     for name, tensor in TENSORS.items():
-        found = back.tensors["model"][name]
+        found = tensors["model"][name]
         assert (found.dtype, found.shape) == (tensor.dtype, tensor.shape)
         assert torch.equal(found, tensor), name
 
@@ -53,15 +53,15 @@ def test_every_kind_of_tensor_comes_back(tmp_path):
 def test_tied_weights_are_there_under_each_name_and_anybody_can_load_them(tmp_path):
     model = nn.Sequential(nn.Embedding(5, 3), nn.Linear(3, 5, bias=False), nn.LSTM(3, 3))
     model[1].weight = model[0].weight
-    saved = write(tmp_path, uncopied(a_snapshot(**model.state_dict())), Manifest())
+    saved = save(tmp_path, **model.state_dict())
     other = nn.Sequential(nn.Embedding(5, 3), nn.Linear(3, 5, bias=False), nn.LSTM(3, 3))
     other.load_state_dict(load_file(saved.path / "model.safetensors"))
     assert all(map(torch.equal, other.state_dict().values(), model.state_dict().values()))
 
 
 def test_what_was_read_does_not_depend_on_the_files(tmp_path):
-    saved = write(tmp_path, uncopied(a_snapshot()), Manifest())
-    matrix = read(saved).tensors["model"]["matrix"]
+    saved = save(tmp_path)
+    matrix = read_checkpoint(saved)[1]["model"]["matrix"]
     with (saved.path / "model.safetensors").open("r+b") as file:
         file.write(bytes(2000))
         file.truncate(0)
@@ -69,8 +69,8 @@ def test_what_was_read_does_not_depend_on_the_files(tmp_path):
 
 
 def test_the_directory_holds_checkpoints_and_the_name_of_the_latest(tmp_path):
-    write(tmp_path / "run", uncopied(a_snapshot()), Manifest(iteration=9))
-    write(tmp_path / "run", uncopied(a_snapshot()), Manifest(iteration=10))
+    save(tmp_path / "run", 9)
+    save(tmp_path / "run", 10)
     assert names(tmp_path / "run") == ["LATEST", "iteration-0000000009", "iteration-0000000010"]
     assert (tmp_path / "run/LATEST").read_text() == "iteration-0000000010\n"
     files = ["manifest.json", "model.safetensors", "state.json", "train.safetensors"]
@@ -81,7 +81,7 @@ def test_the_directory_holds_checkpoints_and_the_name_of_the_latest(tmp_path):
 def test_a_directory_that_cannot_be_is_an_error_that_says_so(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(OSError, match=r"could not write the checkpoint .*file/run/iteration-"):
-        write(tmp_path / "file/run", uncopied(a_snapshot()), Manifest())
+        save(tmp_path / "file/run")
 
 
 def _write_with_little_space(directory, limit, pipe):
@@ -91,7 +91,7 @@ def _write_with_little_space(directory, limit, pipe):
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
     try:
-        write(directory, uncopied(a_snapshot(large=torch.ones(5000))), Manifest(iteration=2))
+        save(directory, 2, large=torch.ones(5000))
         pipe.send(None)
     except OSError as error:
         pipe.send((error.errno, str(error)))
@@ -100,7 +100,7 @@ def _write_with_little_space(directory, limit, pipe):
 @pytest.mark.parametrize("limit", [0, 10, 1000, 20_000])
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_write_that_fails_in_the_middle_leaves_the_older_ones_and_no_garbage(tmp_path, limit):
-    first = write(tmp_path, uncopied(a_snapshot()), Manifest(iteration=1))
+    first = save(tmp_path, 1)
     receive, send = get_context("fork").Pipe(duplex=False)
     child = get_context("fork").Process(
         target=_write_with_little_space, args=(tmp_path, limit, send)
@@ -111,8 +111,8 @@ def test_a_write_that_fails_in_the_middle_leaves_the_older_ones_and_no_garbage(t
     assert number in (errno.EFBIG, None)
     assert message.startswith(f"could not write the checkpoint {tmp_path}/iteration-0000000002")
     assert names(tmp_path) == ["LATEST", "iteration-0000000001"]
-    verify(first)
-    verify(write(tmp_path, uncopied(a_snapshot()), Manifest(iteration=2)))
+    verify_files(first)
+    verify_files(save(tmp_path, 2))
 
 
 HUNGRY = """
@@ -152,9 +152,9 @@ def test_a_resumed_run_never_needs_more_memory_than_a_fresh_one(processes, tmp_p
 
 
 def test_a_file_is_read_tensor_by_tensor_however_often_it_is_opened(tmp_path, monkeypatch):
-    monkeypatch.setattr("camshaft.handlers.checkpoint.directory.store.WINDOW", 10)
-    saved = write(tmp_path, uncopied(a_snapshot()), Manifest())
-    stored = read(saved).tensors["model"]
+    monkeypatch.setattr("camshaft.handlers.checkpoint.directory.tensor_file.MAPPED", 10)
+    saved = save(tmp_path)
+    stored = read_checkpoint(saved)[1]["model"]
     assert len(stored) == len(TENSORS)
     for name in [*TENSORS, *TENSORS]:
         assert torch.equal(stored[name], TENSORS[name])
@@ -162,7 +162,7 @@ def test_a_file_is_read_tensor_by_tensor_however_often_it_is_opened(tmp_path, mo
 
 def test_a_save_does_not_fail_for_the_name_of_the_latest(tmp_path, caplog):
     (tmp_path / "LATEST").mkdir()
-    verify(write(tmp_path, uncopied(a_snapshot()), Manifest(iteration=1)))
+    verify_files(save(tmp_path, 1))
     assert names(tmp_path) == ["LATEST", "iteration-0000000001"]
     assert "iteration-0000000001 is saved, but LATEST does not say so" in caplog.text
 
@@ -171,5 +171,5 @@ def test_what_could_not_be_read_is_not_written(tmp_path, monkeypatch):
     monkeypatch.setattr("camshaft.handlers.checkpoint.format.tensors.LARGEST_HEADER", 1000)
     many = {f"a rather long name {number}": torch.zeros(1) for number in range(20)}
     with pytest.raises(ValueError, match=r"20 tensors, such as 'a rather long name 0', are too"):
-        write(tmp_path / "run", uncopied(Snapshot({}, {"model": many})), Manifest())
+        write_checkpoint(tmp_path / "run", streamed(Snapshot({}, {"model": many})), Manifest())
     assert not (tmp_path / "run").exists()

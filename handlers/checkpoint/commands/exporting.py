@@ -5,17 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...common import readable_size
-from ..directory.catalogue import checkpoints
-from ..directory.saved import look_at
-from .found import is_checkpoint, look
+from ..directory import checkpoints, is_checkpoint, look, saved_at
 
 
 def export(path: Path, file: Path, object: str | None) -> int:
-    """Export that checkpoint, or the newest good one of a directory."""
+    """Export the checkpoint at a path, or the newest good one of a directory."""
     if is_checkpoint(path):
-        saved = look_at(path)
+        saved = saved_at(path)
     else:
-        look(path, thoroughly=False)  # raises if there is none
+        look(path, thoroughly=False)  # raises if the directory holds no checkpoint
         newest = checkpoints(path).latest()
         assert newest is not None
         saved = newest

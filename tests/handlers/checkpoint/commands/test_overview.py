@@ -1,4 +1,4 @@
-"""`camshaft inspect`: a line for each checkpoint, for people and for programs."""
+"""`camshaft inspect` and `camshaft verify`: a line for each checkpoint, and the exit code."""
 
 import json
 import math
@@ -6,8 +6,6 @@ import os
 import sys
 
 import pytest
-
-from camshaft.handlers.checkpoint.commands import inspect as inspecting
 
 
 def run_of_four(save):
@@ -87,13 +85,57 @@ def test_programs_get_all_of_it_as_json(save, camshaft, tmp_path):
 def test_on_a_terminal_the_metrics_that_fit_are_shown_and_those_of_the_claims_first(
     save, camshaft, tmp_path, monkeypatch
 ):
-    save(1, 0.5)
-    found = inspecting.look(tmp_path / "run", thoroughly=False)
-    found[0].saved.manifest.metrics.update({f"metric{n}": 1.0 for n in range(9)})
-    wanted = ["metric8"]
-    assert inspecting._end(found[0], wanted, 40) == "metric8=1, loss=0.5, metric0=1, ..."
-    assert inspecting._end(found[0], wanted, 1) == "metric8=1, ..."
-    assert inspecting._end(found[0], wanted, None).count("=1") == 9
+    more = {f"metric{n}": 1.0 for n in range(9)}
+    save(1, 0.5, keep="best(1, 'metric8', mode='min')", metrics=more)
+    (line,) = camshaft("inspect", tmp_path / "run")[1][2:]
+    assert line.count("=1") == 9
+    begin = line.index("metric8=1, loss=0.5, metric0=1")
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-    monkeypatch.setenv("COLUMNS", "60")
-    assert camshaft("inspect", tmp_path / "run")[0] == 0
+    for space, end in ((40, "metric8=1, loss=0.5, metric0=1, ..."), (1, "metric8=1, ...")):
+        monkeypatch.setenv("COLUMNS", str(begin + space))
+        (line,) = camshaft("inspect", tmp_path / "run")[1][2:]
+        assert line[begin:] == end
+
+
+def flip(path):
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+
+
+def test_whole_ones_are_whole(save, camshaft, tmp_path):
+    save(1), save(2)
+    assert camshaft("verify", tmp_path / "run") == (
+        *(0, ["iteration-0000000001  whole", "iteration-0000000002  whole"], []),
+    )
+
+
+def test_one_changed_bit_is_found_and_named(save, camshaft, tmp_path):
+    path = save(1)
+    save(2)
+    flip(path / "state.json")
+    code, lines, _ = camshaft("verify", tmp_path / "run")
+    assert (code, lines[1]) == (1, "iteration-0000000002  whole")
+    assert lines[0].startswith("iteration-0000000001  broken: state.json is damaged")
+
+
+def test_one_without_a_manifest_is_broken_too(save, camshaft, tmp_path):
+    os.remove(save(1) / "manifest.json")
+    for path in (tmp_path / "run", tmp_path / "run" / "iteration-0000000001"):
+        code, lines, _ = camshaft("verify", path)
+        assert (code, len(lines)) == (1, 1)
+        assert lines[0].startswith("iteration-0000000001  broken: ")
+        assert "No such file" in lines[0]
+
+
+def test_one_checkpoint_may_be_named(save, camshaft):
+    path, other = save(1), save(2)
+    flip(other / "state.json")
+    assert camshaft("verify", path)[:2] == (0, ["iteration-0000000001  whole"])
+    assert camshaft("verify", other)[0] == 1
+
+
+def test_where_there_is_none_the_code_is_2(camshaft, tmp_path):
+    assert camshaft("verify", tmp_path) == (2, [], [f"camshaft: {tmp_path} holds no checkpoint"])
+    missing = tmp_path / "nowhere"
+    assert camshaft("verify", missing) == (2, [], [f"camshaft: {missing} is no directory"])

@@ -1,0 +1,106 @@
+"""The checkpoints at a path, broken ones included: what commands and the report show."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..format import MANIFEST, BrokenCheckpoint, Keep, keep_of
+from .read import NAME, Saved, compare_sizes, saved_at, scan, verify_files
+
+
+class NoCheckpointError(FileNotFoundError):
+    """A path holds no checkpoint."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A checkpoint, whole or broken."""
+
+    path: Path
+    saved: Saved | None
+    """None if the manifest cannot be read."""
+    problem: str | None
+    """Why the checkpoint is broken; None if it is whole."""
+
+    @property
+    def written(self) -> float | None:
+        """When the manifest was written, in seconds; None if it has just been removed."""
+        try:
+            return (self.path / MANIFEST).stat().st_mtime
+        except OSError:
+            return None
+
+
+@dataclass(frozen=True)
+class Claims:
+    """The claims of the run that wrote the newest good checkpoint."""
+
+    keep: Keep | None
+    """None if the manifest's claims cannot be read."""
+    kept: dict[int, list[str]]
+    """The numbers of the kept checkpoints, with the claims on each."""
+
+    @classmethod
+    def of(cls, found: list[Finding]) -> Claims:
+        """The claims in the newest good manifest, and what they keep of these checkpoints."""
+        good = [each.saved.manifest for each in found if each.saved and each.problem is None]
+        keep = None
+        if good:
+            with suppress(ValueError):
+                keep = keep_of(good[-1].keep)
+        return cls(keep, keep.kept(good) if keep else {})
+
+    def text(self, each: Finding) -> str:
+        """The claims on one checkpoint, in short."""
+        if self.keep is None or each.saved is None:
+            return "unknown"
+        kept = self.kept.get(each.saved.manifest.number)
+        return "nothing" if kept is None else ", ".join(map(self._short, kept)) or "newest"
+
+    def _short(self, claim: str) -> str:
+        """The name of a claim, or all of it if another claim has the same name."""
+        names = [text.partition("(")[0] for text in repr(self.keep).split(" | ")]
+        name = claim.partition("(")[0]
+        return name if names.count(name) == 1 else claim
+
+
+def is_checkpoint(path: Path) -> bool:
+    """True if the path is one checkpoint, rather than a directory of checkpoints."""
+    return (path / MANIFEST).exists() or (
+        path.is_dir() and NAME.fullmatch(path.resolve().name) is not None
+    )
+
+
+def look(path: Path, *, thoroughly: bool) -> list[Finding]:
+    """The checkpoint at a path, or all in a directory in the order of writing, broken ones first.
+
+    Args:
+        path: The directory or the checkpoint.
+        thoroughly: True to read every file; otherwise only sizes are compared.
+
+    Raises:
+        NoCheckpointError: The path holds no checkpoint.
+    """
+    if is_checkpoint(path):
+        try:
+            return [_examined(saved_at(path), thoroughly)]
+        except BrokenCheckpoint as error:
+            return [Finding(path, None, error.reason)]
+    whole, broken = scan(path)
+    if not whole and not broken:
+        what = "holds no checkpoint" if path.is_dir() else "is no directory"
+        raise NoCheckpointError(f"{path} {what}")
+    found = [Finding(path / name, None, problem) for name, problem in broken.items()]
+    found += [_examined(saved, thoroughly) for saved in whole]
+    # A run that is under way may have dropped a checkpoint meanwhile.
+    return [each for each in found if each.problem is None or each.path.exists()]
+
+
+def _examined(saved: Saved, thoroughly: bool) -> Finding:
+    try:
+        (verify_files if thoroughly else compare_sizes)(saved)
+    except BrokenCheckpoint as error:
+        return Finding(saved.path, saved, error.reason)
+    return Finding(saved.path, saved, None)

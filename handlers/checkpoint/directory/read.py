@@ -1,0 +1,195 @@
+"""One checkpoint on the disk: its manifest, whether it is whole, and what it holds.
+
+Importing this file imports no torch, which takes longer than looking at a directory.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..format import (
+    LARGEST_TEXT,
+    MANIFEST,
+    TENSORS,
+    TREE,
+    BrokenCheckpoint,
+    Manifest,
+    decode,
+    reading,
+    tree_of,
+)
+from .files import CHUNK, checksums_of, foreign_files, regular, size_of
+from .tensor_file import TensorFile
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+logger = logging.getLogger("camshaft")
+
+NAME = re.compile(r"iteration-\d{10,}(\.\d+)?")
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A checkpoint on the disk, as `checkpoints(directory)` finds it."""
+
+    path: Path
+    manifest: Manifest = field(repr=False)
+    """When and why it was written, the metrics at that time, and the checksums of its files."""
+
+    def state_dict(self, object: str) -> Any:
+        """The state of one of the run's objects, such as `"model"`, on the CPU.
+
+        A model's state has the plain names of its weights, however the model was wrapped:
+        `model.load_state_dict(saved.state_dict("model"))`. The files of the state are verified.
+
+        Args:
+            object: The name among the engine's objects.
+
+        Raises:
+            BrokenCheckpoint: A file is missing or damaged.
+            ValueError: The run had no object of that name.
+        """
+        return read_objects(self, object)[object]
+
+    def export(self, file: str | Path, object: str | None = None) -> Path:
+        """Write one file that plain torch reads, with `torch.load(file, weights_only=True)`.
+
+        The file holds a dict: the state of each of the run's objects by its name, `"iteration"`,
+        `"step"`, `"epoch"` and `"metrics"`. With `object="model"` it holds that state alone, so
+        that `model.load_state_dict(torch.load(file, weights_only=True))` works. NumPy's arrays
+        become tensors and its numbers Python's.
+
+        Args:
+            file: Where to write; an existing file is replaced at once.
+            object: The name of the one object to export; by default all.
+
+        Raises:
+            BrokenCheckpoint: A file is missing or damaged.
+            OSError: The file cannot be written.
+            TypeError: A state holds a value that such a file cannot.
+            ValueError: The run had no object of that name, or an object has the name of a number.
+        """
+        from .pt_export import write_pt  # it imports torch
+
+        return write_pt(read_objects(self, object), self.manifest, Path(file), object)
+
+
+def saved_at(path: Path) -> Saved:
+    """The checkpoint at `path`; only its manifest is read.
+
+    Raises:
+        BrokenCheckpoint: The manifest is missing, damaged, or that of another checkpoint.
+    """
+    with reading(path, MANIFEST):
+        if path.is_symlink():
+            raise BrokenCheckpoint("it is a link to a directory; name the directory itself", path)
+        with regular(path / MANIFEST) as file:
+            text = file.read(LARGEST_TEXT + 1)
+        try:
+            manifest = Manifest.of_json(text)
+        except ValueError as error:
+            raise ValueError(f"cannot be used: {error}") from error
+        if NAME.fullmatch(path.name) and int(path.name[10:].split(".")[0]) != manifest.iteration:
+            raise ValueError(f"is of iteration {manifest.iteration}: the directory was renamed")
+    return Saved(path, manifest)
+
+
+def scan(directory: Path) -> tuple[list[Saved], dict[str, str]]:
+    """The checkpoints in the order of writing; and the broken ones by name, with the reasons.
+
+    Only manifests are read.
+    """
+    found: list[Saved] = []
+    broken: dict[str, str] = {}
+    names = sorted(path.name for path in directory.iterdir()) if directory.is_dir() else []
+    for name in filter(NAME.fullmatch, names):
+        try:
+            found.append(saved_at(directory / name))
+        except BrokenCheckpoint as error:
+            broken[name] = error.reason
+    return sorted(found, key=lambda each: each.manifest.number), broken
+
+
+def next_number(directory: Path) -> int:
+    """The number of the next checkpoint: one more than the largest."""
+    return 1 + max((each.manifest.number for each in scan(directory)[0]), default=0)
+
+
+def compare_sizes(saved: Saved) -> None:
+    """Check that every file is there and has its size, which takes no time.
+
+    Raises:
+        BrokenCheckpoint: A file is missing, or has another size.
+    """
+    if TREE not in saved.manifest.files:
+        raise BrokenCheckpoint(f"{MANIFEST} does not list {TREE}", saved.path)
+    for name, expected in saved.manifest.files.items():
+        with reading(saved.path, name):
+            size = size_of(saved.path / name)
+            if size != expected.size:
+                raise ValueError(f"has {size} bytes and should have {expected.size}")
+            if len(expected.crc32) != -(-size // CHUNK):
+                raise ValueError(f"has {len(expected.crc32)} checksums, which do not fit its size")
+
+
+def verify_files(saved: Saved, files: Iterable[str] | None = None) -> None:
+    """Read every file, or only those named, and compare sizes and checksums.
+
+    Raises:
+        BrokenCheckpoint: A file is missing, unreadable or damaged.
+    """
+    compare_sizes(saved)
+    for name in saved.manifest.files if files is None else files:
+        with reading(saved.path, name):
+            if checksums_of(saved.path / name) != saved.manifest.files[name]:
+                raise ValueError(f"is damaged: its checksum is not the one in {MANIFEST}")
+    if foreign := foreign_files(saved.path, {MANIFEST, *saved.manifest.files}):
+        logger.warning("%s holds files that no checkpoint has: %s", saved.path, foreign)
+
+
+def read_checkpoint(saved: Saved) -> tuple[Any, dict[str, Mapping[str, Tensor]]]:
+    """The tree of plain values, and the tensors by file and name, of a verified checkpoint.
+
+    Raises:
+        BrokenCheckpoint: A file has the right checksum and a wrong format.
+    """
+    compare_sizes(saved)
+    tree = _tree(saved)
+    tensors: dict[str, Mapping[str, Tensor]] = {}
+    for name in saved.manifest.files:
+        if name.endswith(TENSORS):
+            with reading(saved.path, name):
+                tensors[name.removesuffix(TENSORS)] = TensorFile(saved.path / name)
+    return tree, tensors
+
+
+def read_objects(saved: Saved, object: str | None = None) -> dict[str, Any]:
+    """The states of the run's objects, or of one, by name; the files they need are verified.
+
+    Raises:
+        BrokenCheckpoint: A file is missing or damaged.
+        ValueError: The run had no object of that name.
+    """
+    verify_files(saved, [TREE])
+    with reading(saved.path, TREE):
+        objects = dict(_tree(saved)["objects"])
+    if object is not None and object not in objects:
+        listed = ", ".join(map(repr, objects)) or "none"
+        raise ValueError(f"{saved.path} holds no object {object!r}; its objects are: {listed}")
+    chosen = objects if object is None else {object: objects[object]}
+    with reading(saved.path, TREE):
+        files = {each["file"]: f"{each['file']}{TENSORS}" for each in chosen.values()}
+        verify_files(saved, files.values())
+        tensors = {name: TensorFile(saved.path / file) for name, file in files.items()}
+        return {n: decode(each["content"], tensors[each["file"]]) for n, each in chosen.items()}
+
+
+def _tree(saved: Saved) -> Any:
+    with reading(saved.path, TREE), regular(saved.path / TREE) as file:
+        return tree_of(file.read(LARGEST_TEXT + 1))

@@ -1,0 +1,119 @@
+"""Writing checkpoints to a directory so that they last, and dropping old ones."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from shutil import disk_usage
+
+from ..format import MANIFEST, Keep, Manifest, Payload
+from .files import (
+    appearing,
+    foreign_files,
+    make_directory,
+    need_space,
+    synchronise,
+    vanish,
+    write_file,
+)
+from .read import Saved, next_number, scan
+
+logger = logging.getLogger("camshaft")
+
+LATEST = "LATEST"
+
+
+def write_checkpoint(directory: Path, payloads: Mapping[str, Payload], manifest: Manifest) -> Saved:
+    """Write a whole checkpoint or nothing; when this returns, it is on the disk.
+
+    Raises:
+        OSError: Writing failed. Nothing of the checkpoint is left; older ones are as they were.
+    """
+    place = _unused_path(directory, manifest.iteration)
+    try:
+        number = next_number(directory)
+        make_directory(directory)
+        need_space(directory, sum(payload.size for payload in payloads.values()))
+        with appearing(place) as temporary:
+            temporary.mkdir()
+            with ThreadPoolExecutor(1, "camshaft-checksums") as helper:
+                files = {
+                    name: write_file(temporary / name, payload, helper)
+                    for name, payload in sorted(payloads.items())
+                }
+            whole = replace(manifest, number=number, files=files)
+            (temporary / MANIFEST).write_text(whole.to_json())
+            synchronise(temporary / MANIFEST)
+    except OSError as error:
+        raise _failure(place, error) from error
+    _note_latest(place)
+    return Saved(place, whole)
+
+
+def is_claimed(directory: Path, keep: Keep, manifest: Manifest) -> bool:
+    """True if a claim would keep a checkpoint with this manifest, were it written now."""
+    new = replace(manifest, number=next_number(directory))
+    return new.number in keep.claimed([*(each.manifest for each in scan(directory)[0]), new])
+
+
+def drop_unclaimed(
+    directory: Path, keep: Keep, broken: Collection[str] = (), spared: Path | None = None
+) -> None:
+    """Drop each checkpoint that no claim keeps, except broken ones and the spared one."""
+    found = [each for each in scan(directory)[0] if each.path.name not in broken]
+    kept = keep.kept(each.manifest for each in found)
+    for each in found:
+        if each.manifest.number not in kept and each.path.resolve() != spared:
+            drop(each)
+
+
+def drop(saved: Saved) -> bool:
+    """Remove a checkpoint; False, with a warning, if it stays.
+
+    A checkpoint with files that Camshaft did not write stays.
+    """
+    try:
+        if foreign := foreign_files(saved.path, {MANIFEST, *saved.manifest.files}):
+            raise OSError(f"it holds files that are not Camshaft's: {foreign}; move them away")
+        vanish(saved.path)
+    except OSError as error:
+        logger.warning("the checkpoint %s is no longer wanted, but stays: %s", saved.path, error)
+        return False
+    return True
+
+
+def _note_latest(place: Path) -> None:
+    """Name the newest checkpoint in `LATEST`: for people only, so an error is a warning."""
+    try:
+        with appearing(place.with_name(LATEST)) as temporary:
+            temporary.write_text(f"{place.name}\n")
+    except OSError as error:
+        logger.warning("%s is saved, but %s does not say so: %s", place, LATEST, error)
+
+
+def _failure(place: Path, error: OSError) -> OSError:
+    """The error to raise; a checkpoint whose new name is not yet durable is removed first."""
+    free = "unknown"
+    with suppress(OSError):
+        if place.exists():
+            vanish(place)
+    with suppress(OSError):
+        free = f"{disk_usage(place.parent).free:,}"
+    failure = OSError(
+        f"could not write the checkpoint {place}: {error} (bytes free there: {free}). Nothing of "
+        "it is left, and older ones are as they were"
+    )
+    failure.errno = error.errno
+    return failure
+
+
+def _unused_path(directory: Path, iteration: int) -> Path:
+    """A new path: an older checkpoint of the iteration is dropped only after the save."""
+    name = f"iteration-{iteration:010d}"
+    names = (name if number == 1 else f"{name}.{number}" for number in count(1))
+    return next(path for each in names if not (path := directory / each).exists())

@@ -1,0 +1,200 @@
+"""What differs between a checkpoint and a script: settings that changed, and what does not fit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from numbers import Number
+from typing import Any
+
+from torch import Tensor
+from torch.nn import Module
+from torch.nn.parameter import is_lazy
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from ....engine.modules import HIDDEN
+from ...common import given
+from ..weights import weights
+
+PROGRESS = frozenset(
+    {
+        *("last_epoch", "_step_count", "_last_lr", "_is_initial", "_get_lr_called_within_step"),
+        *("T_cur", "T_i", "best", "num_bad_epochs", "cooldown_counter", "epochs", "metric"),
+    }
+)
+"""Keys of a scheduler's state_dict that are progress, not settings."""
+
+BASES = ("base_lrs", "bases", "base_values")
+"""Keys of a scheduler's state_dict that repeat its optimizer's settings."""
+
+FROM_SCHEDULES = frozenset(
+    {"initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum", "swa_lr"}
+)
+"""Keys that schedulers add to an optimizer's groups."""
+
+EXTRA_STATE = "_extra_state"
+"""The key of the value of a module's `get_extra_state`, which may have any kind and shape."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """A setting that differs from the checkpoint's.
+
+    >>> print(Change("optimizer.lr", 0.1, 0.05))
+    optimizer.lr: 0.1 in the checkpoint -> 0.05 in the script
+    """
+
+    name: str
+    old: Any
+    new: Any
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.old!r} in the checkpoint -> {self.new!r} in the script"
+
+
+def settings_of(objects: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of new optimizers and schedulers, by name.
+
+    A scheduler changes `lr` when it is made, so `lr` is the value that it was given: `initial_lr`.
+    Functions, such as those of `LambdaLR`, cannot be compared and are left out.
+    """
+    found: dict[str, Any] = {}
+    for name, each in objects.items():
+        if isinstance(each, Optimizer):
+            own = dict(_of_groups(each.param_groups))
+        elif isinstance(each, LRScheduler):
+            own = dict(_of_schedule(each.state_dict()))
+            if any(
+                each.optimizer is other for other in objects.values()
+            ):  # the optimizer has the rates
+                own = {key: own[key] for key in own if key.rpartition(".")[2] not in BASES}
+        else:
+            continue
+        found[f"{name}.class"] = type(each).__name__
+        found |= {f"{name}.{key}": deepcopy(own[key]) for key in own if _is_plain(own[key])}
+    return found
+
+
+def changes(saved: Mapping[str, Any], own: Mapping[str, Any]) -> list[Change]:
+    """The settings that differ; a name on one side only is no change, see `mismatches`."""
+    common = [name for name in own if name in saved]
+    return [Change(n, saved[n], own[n]) for n in common if not _equal(saved[n], own[n])]
+
+
+def is_of(name: str, setting: str) -> bool:
+    """True if a name is that of a setting or of its object.
+
+    >>> is_of("optimizer", "optimizer.lr"), is_of("optimizer.lr", "optimizer.lr_decay")
+    (True, False)
+    """
+    return setting == name or setting.startswith(f"{name}.")
+
+
+def mismatches(objects: Mapping[str, Any], saved: Mapping[str, Any]) -> list[str]:
+    """One line for each difference that prevents loading."""
+    found = list(_names("objects", "the engine", objects, saved))
+    for name in objects.keys() & saved.keys():
+        if isinstance(objects[name], Module):
+            found += _module_mismatches(name, objects[name], saved[name])
+        elif isinstance(objects[name], Optimizer):
+            found += _optimizer_mismatches(name, objects[name], saved[name])
+        elif isinstance(objects[name], LRScheduler):
+            found += _unknown(name, objects[name].state_dict(), saved[name])
+    return found
+
+
+def memory_mismatches(unclaimed: Sequence[str], new: Sequence[str]) -> list[str]:
+    """The saved memories that belong to no handler, beside the new handlers of the script."""
+    return list(_names("handlers", "the script", new, unclaimed)) if unclaimed else []
+
+
+def _of_groups(groups: list[dict[str, Any]]) -> Iterator[tuple[str, Any]]:
+    for number, group in enumerate(groups):
+        prefix = "" if len(groups) == 1 else f"{number}."
+        for key, value in given(group).items():
+            if key == "param_names":  # a wrapped model has longer names
+                yield f"{prefix}{key}", [_short(name) for name in value]
+            elif key != "params":
+                yield f"{prefix}{key}", value
+
+
+def _short(name: str) -> str:
+    return ".".join(part for part in name.split(".") if part not in ("module", *HIDDEN))
+
+
+def _of_schedule(saved: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for key, value in saved.items():
+        if key == "_schedulers":
+            for number, inner in enumerate(value):
+                yield from ((f"{number}.{name}", item) for name, item in _of_schedule(inner))
+        elif key not in PROGRESS:
+            yield key, value
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    if isinstance(value, Mapping):
+        return all(map(_is_plain, [*value, *value.values()]))
+    return value is None or isinstance(value, Number | str | Tensor)
+
+
+def _equal(a: Any, b: Any) -> bool:
+    a, b = (each.tolist() if isinstance(each, Tensor) else each for each in (a, b))
+    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
+        return len(a) == len(b) and all(map(_equal, a, b))
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        return a.keys() == b.keys() and all(_equal(a[key], b[key]) for key in a)
+    if isinstance(a, float) and isinstance(b, float) and math.isnan(a):
+        return math.isnan(b)
+    return bool(a == b)
+
+
+def _names(what: str, place: str, own: Collection[str], saved: Collection[str]) -> Iterator[str]:
+    sides = ((place, set(own).difference(saved)), ("the checkpoint", set(saved).difference(own)))
+    for where, names in sides:
+        if names:
+            yield f"{what} only in {where}: {', '.join(map(repr, sorted(names)))}"
+
+
+def _module_mismatches(name: str, module: Module, saved: Mapping[str, Any]) -> Iterator[str]:
+    own = weights(module)
+    yield from _names(f"weights of {name!r}", "the module", own, saved)
+    for key in own.keys() & saved.keys():
+        if is_lazy(own[key]) or key.rpartition(".")[2] == EXTRA_STATE:
+            continue
+        here, there = _kind(own[key]), _kind(saved[key])
+        if here != there:
+            yield f"weight {key!r} of {name!r}: {there} in the checkpoint, {here} in the module"
+
+
+def _optimizer_mismatches(
+    name: str, optimizer: Optimizer, saved: Mapping[str, Any]
+) -> Iterator[str]:
+    own = optimizer.state_dict()["param_groups"]
+    here = [len(group["params"]) for group in own]
+    there = [len(group["params"]) for group in saved["param_groups"]]
+    if here != there:
+        yield (
+            f"the groups of {name!r} hold {there} parameters in the checkpoint and {here} in the "
+            "optimizer"
+        )
+        return
+    for group, saved_group in zip(own, saved["param_groups"], strict=True):
+        yield from _unknown(name, group, saved_group)
+
+
+def _unknown(name: str, own: Mapping[str, Any], saved: Mapping[str, Any]) -> Iterator[str]:
+    # New keys are no mismatch: newer versions of torch have more settings.
+    if names := saved.keys() - own.keys() - FROM_SCHEDULES:
+        listed = ", ".join(map(repr, sorted(names)))
+        yield f"{name!r} is of another class: it has no {listed}, which the checkpoint has"
+
+
+def _kind(value: Any) -> str:
+    if not isinstance(value, Tensor):
+        return type(value).__name__
+    return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"

@@ -1,0 +1,76 @@
+"""A checkpoint's values, decoded for this rank."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from ....engine import ranks
+from ..format import TRAIN, decode, is_untagged, reading
+from .validate import validate_run
+
+logger = logging.getLogger("camshaft")
+
+
+@dataclass(frozen=True)
+class SavedRun:
+    """What a checkpoint holds for this rank: the states of the objects, and of the run."""
+
+    objects: Mapping[str, Any]
+    run: Mapping[str, Any]
+    is_own: bool = True
+    """False if `run` is another rank's, because the checkpoint has none of this rank."""
+
+    @classmethod
+    def of(cls, tree: Any, tensors: Mapping[str, Mapping[str, Tensor]]) -> SavedRun:
+        """Decode what `read_checkpoint` gave.
+
+        Raises:
+            BrokenCheckpoint: No run writes such values.
+            ValueError: The checkpoint is an export.
+        """
+        with reading(file="state.json"):
+            parts, objects = tree["run"], dict[str, Any]()
+            for name, each in tree["objects"].items():
+                # A module may be large, so its weights are decoded one by one when they are loaded.
+                is_module = each["file"] != TRAIN and is_untagged(each["content"])
+                objects[name] = (Decoded if is_module else decode)(
+                    each["content"], tensors[each["file"]]
+                )
+            if odd := [name for name, each in objects.items() if not isinstance(each, Mapping)]:
+                raise ValueError(f"has objects without a state: {odd}")
+            runs = [decode(part, tensors[TRAIN]) for part in parts[: ranks.world_size()]]
+            for run in runs:
+                validate_run(run)
+        if not parts:
+            raise ValueError("it holds exported weights alone, and no run can resume from them")
+        own, count = ranks.rank(), ranks.world_size()
+        if len(parts) != count:
+            own = 0
+            logger.warning(
+                "the checkpoint was written by %d ranks and is loaded by %d: all ranks go on with "
+                "the random numbers of the first one, so this is not exactly the same run",
+                *(len(parts), count),
+            )
+        return cls(objects, runs[own], own == ranks.rank())
+
+
+@dataclass(frozen=True)
+class Decoded(Mapping[str, Any]):
+    """A mapping whose values are decoded when they are looked up."""
+
+    encoded: Mapping[str, Any]
+    tensors: Mapping[str, Tensor]
+
+    def __getitem__(self, name: str) -> Any:
+        return decode(self.encoded[name], self.tensors)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.encoded)
+
+    def __len__(self) -> int:
+        return len(self.encoded)
