@@ -14,6 +14,9 @@ from safetensors.torch import load_file
 from camshaft.handlers.checkpoint import checkpoints
 
 HERE = Path(__file__).parent
+EVALUATION = HERE / "evaluation_on_ranks.py"
+SEEDS = HERE / "seeds_on_ranks.py"
+SIGNAL = HERE / "signal_on_one_rank.py"
 WRITERS = {"Journal", "TensorBoard", "JSONLines", "ProgressBar"}
 
 
@@ -76,9 +79,6 @@ def test_the_run_carries_on_from_its_checkpoint_on_both_ranks(two_ranks, process
     assert again == whole  # the same run to the last bit, so the next line is worth something
     first, _ = processes.run_ranks(2, HERE / "digits_on_ranks.py", directory, 3)
     assert "nothing to run: the run is over (max_epochs)" in first.stderr
-
-
-EVALUATION = Path(__file__).parent / "evaluation_on_ranks.py"
 
 
 def results(processes, directory, count):
@@ -151,9 +151,6 @@ def test_an_interrupted_run_with_frozen_layers_is_the_same_run_on_two_ranks(rank
     assert whole[0]["weights"] == whole[1]["weights"]
 
 
-SEEDS = Path(__file__).parent / "seeds_on_ranks.py"
-
-
 def test_each_rank_can_draw_its_own_numbers_while_the_shuffle_stays_one(processes, tmp_path):
     processes.run_ranks(2, SEEDS, tmp_path)
     first, second = (json.loads((tmp_path / f"rank-{rank}.json").read_text()) for rank in (0, 1))
@@ -164,9 +161,6 @@ def test_each_rank_can_draw_its_own_numbers_while_the_shuffle_stays_one(processe
     for own, other in zip(first["epochs"], second["epochs"], strict=True):
         assert sorted(own + other) == list(range(10))
     assert first["epochs"][0] != first["epochs"][1]
-
-
-SIGNAL = Path(__file__).parent / "signal_on_one_rank.py"
 
 
 def test_a_signal_on_one_rank_and_the_clock_of_the_first_stop_both_at_the_same_iteration(

@@ -14,7 +14,11 @@ from safetensors.torch import load_file
 
 from camshaft.handlers.checkpoint import checkpoints
 
-DIGITS = Path(__file__).parents[2] / "examples" / "digits.py"
+EXAMPLES = Path(__file__).parents[2] / "examples"
+DIGITS, PREEMPTIBLE, CHAR_GPT = (
+    EXAMPLES / name for name in ("digits.py", "preemptible.py", "char_gpt.py")
+)
+SHORT = ("--max-steps", "40", "--max-length", "64", "--batch-size", "8")
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +52,7 @@ def test_it_leaves_checkpoints_events_and_rows(finished):
             *("model.safetensors", "train.safetensors", "state.json", "manifest.json")
         }
     assert list(directory.glob("events.out.tfevents.*"))
-    rows = [json.loads(line) for line in (directory / "rows.jsonl").read_text().splitlines()]
+    rows = json_rows(directory)
     assert [row["epoch"] for row in rows if "val/accuracy" in row] == list(
         range(1, rows[-1]["epoch"] + 1)
     )
@@ -84,9 +88,6 @@ def test_stopped_and_run_again_it_carries_on_as_the_same_run(processes, run, tmp
         keys = [key for key in theirs if not key.startswith("run.")]
         assert keys
         assert all(torch.equal(ours[key], theirs[key]) for key in keys)
-
-
-PREEMPTIBLE = Path(__file__).parents[2] / "examples" / "preemptible.py"
 
 
 def rows(directory):
@@ -147,10 +148,6 @@ def test_run_in_parts_by_the_clock_it_is_the_same_run(processes, tmp_path, whole
     check_equal(tmp_path, expected)
 
 
-CHAR_GPT = Path(__file__).parents[2] / "examples" / "char_gpt.py"
-SHORT = ("--max-steps", "40", "--max-length", "64", "--batch-size", "8")
-
-
 def json_rows(directory):
     return [json.loads(line) for line in (directory / "rows.jsonl").read_text().splitlines()]
 
@@ -181,11 +178,8 @@ def test_asked_to_stop_it_carries_on_as_the_same_run(forty_steps, processes, tmp
     assert json_rows(tmp_path) == json_rows(forty_steps[0])
 
 
-FINE_TUNING = Path(__file__).parents[2] / "examples" / "fine_tuning.py"
-
-
 def test_with_ten_images_of_each_digit_the_thawed_body_reaches_80_percent(processes):
-    result = processes.run(FINE_TUNING)
+    result = processes.run(EXAMPLES / "fine_tuning.py")
     assert re.search(r"^body +10 +84,608 +84,608 +lr=0.001$", result.stdout, re.M)
     found = re.findall(r"after (\d+) epochs: ([\d.]+)%", result.stdout)
     after = {int(epochs): float(share) for epochs, share in found}
@@ -195,11 +189,8 @@ def test_with_ten_images_of_each_digit_the_thawed_body_reaches_80_percent(proces
     assert after[30] > after[10]  # where the body was frozen
 
 
-GAN = Path(__file__).parents[2] / "examples" / "gan.py"
-
-
 def test_the_generator_learns_and_every_optimizer_has_its_clock(processes):
-    result = processes.run(GAN)
+    result = processes.run(EXAMPLES / "gan.py")
     assert "GanEvents.CRITIC_UPDATED" in result.stdout
     assert "1280 iterations, 1280 critic updates, 640 generator steps" in result.stdout
     reports = re.findall(r"^iteration (\d+), generator step (\d+): (.*)$", result.stdout, re.M)
@@ -208,9 +199,6 @@ def test_the_generator_learns_and_every_optimizer_has_its_clock(processes):
     ]
     distance = float(re.search(r"distance from 0 ([\d.]+)", reports[-1][2])[1])
     assert 1.5 < distance < 2.5
-
-
-EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,8 @@ from camshaft import Engine, EventEnum, Events, State, Update, supervised
 from camshaft.engine.update import gradients_of, non_finite, norm_of, parameters_of
 from camshaft.handlers import Checkpoint, ClipGradNorm, LRSchedule, Metrics
 
+SCRIPT = Path(__file__).parents[2] / "distributed" / "updates_on_ranks.py"
+INF = float("inf")
 LOSSES = st.lists(st.one_of(st.none(), st.integers(-9, 9)), min_size=1, max_size=12)
 
 
@@ -129,9 +131,6 @@ def test_sparse_gradients_are_looked_at_too():
     assert non_finite([embedding.weight.grad]).item() == 1.0
 
 
-SCRIPT = Path(__file__).parents[2] / "distributed" / "updates_on_ranks.py"
-
-
 def updates(module, **options):
     return Update(torch.optim.SGD(module.parameters(), lr=0.1), **options)
 
@@ -166,9 +165,6 @@ def test_on_two_ranks_gradients_are_averaged_once_a_window_and_right(processes):
     assert len(names) >= 12
     for name in names:
         assert all(f": {name}\n" in each.stdout for each in results), name
-
-
-INF = float("inf")
 
 
 def train(losses, accumulate=1, scale=1024.0, optimizer=None, **limits):
