@@ -108,5 +108,5 @@ def test_the_wheel_alone_imports_and_trains_in_a_fresh_environment(wheel: Path, 
         looked = [*command, "verify", "run"]
         result = subprocess.run(looked, cwd=tmp_path, capture_output=True, text=True, timeout=120)
         assert result.stdout.split() == [
-            *("iteration-0000000005", "whole", "iteration-0000000010", "whole"),
+            *("iteration-0000000005", "whole", "iteration-0000000010", "whole")
         ], result.stderr

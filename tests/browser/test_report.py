@@ -7,9 +7,6 @@ import pytest
 
 from camshaft.__main__ import main
 
-LOSS = (
-    "[...document.querySelectorAll('figure')].find(f => f.querySelector('h3').textContent=='loss')"
-)
 PLOT = """[...document.querySelectorAll('figure')]
     .find(figure => figure.querySelector('h3').textContent == 'loss').querySelector('.chart')"""
 ALL_DRAWN = "[...document.querySelectorAll('.chart')].every(chart => chart.querySelector('svg'))"

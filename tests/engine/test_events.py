@@ -1,5 +1,6 @@
-"""Events and triggers, held against a reference that looks at every count."""
+"""Events and triggers, held against a reference that looks at every count; late imports."""
 
+import importlib
 import pickle
 
 import pytest
@@ -8,9 +9,9 @@ from hypothesis import strategies as st
 
 from camshaft import EventEnum, Events, Trigger
 from camshaft.engine.events import NEVER, Clause
+from camshaft.engine.late import late
 
 HORIZON = 60
-
 counts = st.integers(1, 12)
 conditions = st.fixed_dictionaries(
     {},
@@ -167,3 +168,34 @@ def test_a_clause_that_has_had_its_call_is_never_due_again():
     clause = Clause(Events.EPOCH_COMPLETED, every=3, once=True)
     assert clause.next(0) == 3
     assert clause.next(3) == NEVER
+
+
+@pytest.mark.parametrize(
+    "package",
+    [
+        "camshaft",
+        "camshaft.handlers",
+        "camshaft.handlers.checkpoint",
+        "camshaft.handlers.schedules",
+    ],
+)
+def test_every_public_name_is_there_and_listed(package):
+    module = importlib.import_module(package)
+    for name in module.__all__:
+        assert getattr(module, name) is not None
+    assert set(module.__all__) <= set(dir(module))
+
+
+def test_what_is_not_there_is_the_usual_error():
+    for package in ("camshaft", "camshaft.handlers"):
+        with pytest.raises(
+            AttributeError, match=f"module '{package}' has no attribute 'Chekpoint'"
+        ):
+            importlib.import_module(package).Chekpoint  # noqa: B018
+
+
+def test_what_was_asked_for_once_is_found_without_asking_again():
+    module = importlib.import_module("camshaft.handlers")
+    vars(module).pop("EarlyStopping", None)
+    get, *_ = late("camshaft.handlers")
+    assert get("EarlyStopping") is vars(module)["EarlyStopping"]

@@ -5,14 +5,7 @@ from pathlib import Path
 import task
 
 from camshaft import Engine, Events, State, supervised
-from camshaft.handlers import (
-    Checkpoint,
-    ClipGradNorm,
-    LRSchedule,
-    ProgressBar,
-    TensorBoard,
-    latest,
-)
+from camshaft.handlers import Checkpoint, ClipGradNorm, LRSchedule, ProgressBar, TensorBoard, latest
 
 
 def empty(data: task.TimedRange, epochs: int, handlers: int, every: int) -> None:

@@ -1,11 +1,20 @@
-"""In an evaluation each sample counts once, on however many ranks."""
+"""Passes over a part of the data: the share of each rank, and max_batches."""
+
+import logging
 
 import pytest
 import torch
-from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, RandomSampler
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    DistributedSampler,
+    RandomSampler,
+    TensorDataset,
+)
 
-from camshaft import Engine
+from camshaft import Engine, Events, supervised
 from camshaft.engine.data.shares import Share, unpadded
+from camshaft.handlers import Checkpoint, Validate
 
 
 def share_of(rank, ranks, training=False, samples=499, **arguments):
@@ -86,3 +95,106 @@ def test_fewer_samples_than_ranks_is_an_error_on_every_rank():
     for rank in (0, 1, 2):
         with pytest.raises(ValueError, match="an evaluation of 2 samples on 3 ranks"):
             Share(DistributedSampler(range(2), num_replicas=3, rank=rank))
+
+
+def recording():
+    batches = []
+    return Engine(lambda state, batch: batches.append((state.training, batch))), batches
+
+
+def of_training(batches):
+    return [batch for training, batch in batches if training]
+
+
+def test_every_pass_of_training_and_of_evaluation_ends_after_so_many_batches():
+    engine, batches = recording()
+    engine.add(Validate(range(100, 110)), Validate(range(200, 202), "short"))
+    state = engine.run(range(10), max_epochs=2, max_batches=3)
+    assert of_training(batches) == [0, 1, 2, 0, 1, 2]
+    assert [batch for training, batch in batches if not training] == [100, 101, 102, 200, 201] * 2
+    assert (state.iteration, state.epoch) == (6, 2)
+    batches.clear()
+    engine.on(Events.COMPLETED)(lambda state: engine.evaluate(range(5)))
+    engine.run(range(1), max_epochs=1, max_batches=3)
+    assert len(batches) == 1 + 3 + 2 + 3
+    batches.clear()
+    engine.evaluate(range(5))
+    assert len(batches) == 5
+
+
+def test_what_is_shorter_by_itself_stays_so():
+    engine, batches = recording()
+    engine.add(Validate(range(10), epoch_length=1))
+    engine.run(range(2), max_epochs=1, max_batches=3)
+    assert batches == [(True, 0), (True, 1), (False, 0)]
+
+
+@pytest.mark.parametrize(("length", "expected"), [(2, [0, 1, 2, 3]), (5, [0, 1, 2, 3, 4, 5])])
+def test_of_virtual_epochs_the_shorter_length_counts(length, expected):
+    engine, batches = recording()
+    engine.run(range(10), max_epochs=2, epoch_length=length, max_batches=3)
+    assert of_training(batches) == expected
+
+
+def test_whoever_asks_for_the_length_of_an_epoch_knows_of_it_beforehand():
+    engine, _ = recording()
+    lengths = []
+    engine.on(Events.STARTED)(lambda state: lengths.append(state.epoch_length))
+    engine.run(range(10), max_epochs=1, max_batches=3)
+    engine.run(range(10), max_epochs=1, epoch_length=7, max_batches=3)
+    engine.run(iter(range(2)), max_epochs=1, max_batches=3)
+    assert lengths == [3, 3, None]
+
+
+def test_it_is_said_once_a_run(caplog):
+    engine, _ = recording()
+    engine.add(Validate(range(10)))
+    engine.run(range(10), max_epochs=2, max_batches=3)
+    (record,) = caplog.records
+    assert record.levelno == logging.WARNING
+    assert record.message.startswith("max_batches=3: each pass over data, in training")
+
+
+@pytest.mark.parametrize(
+    ("given", "error"), [(0, ValueError), (-1, ValueError), (True, TypeError), (1.5, TypeError)]
+)
+def test_what_is_no_number_of_batches_is_refused(given, error):
+    with pytest.raises(error, match=f"max_batches={given}: needs a "):
+        recording()[0].run(range(10), max_epochs=1, max_batches=given)
+
+
+def run(directory, stop_at=None, override=(), max_batches=3):
+    torch.manual_seed(0)
+    data = TensorDataset(torch.randn(40, 4), torch.randn(40, 1))
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    engine = supervised(model, optimizer, torch.nn.functional.mse_loss)
+    engine.add(Checkpoint(directory, resume=True, override=override))
+    if stop_at:
+        stop = Events.ITERATION_COMPLETED(at=stop_at)
+        engine.on(stop)(lambda state: state.interrupt("enough"))
+    loader = DataLoader(data, 5, shuffle=True)
+    state = engine.run(loader, max_epochs=3, max_batches=max_batches)
+    return state.iteration, model.weight.detach().clone()
+
+
+@pytest.mark.parametrize("stop_at", [2, 3, 5])
+def test_a_limited_run_resumes_exactly(stop_at, tmp_path):
+    run(tmp_path / "a", stop_at)
+    iteration, weight = run(tmp_path / "a")
+    assert iteration == 9
+    assert torch.equal(weight, run(tmp_path / "b")[1])
+
+
+def test_a_trial_run_is_not_continued_as_a_real_run_unless_overridden(tmp_path):
+    run(tmp_path, stop_at=4)
+    with pytest.raises(ValueError, match="max_batches: 3 in the checkpoint -> None in the script"):
+        run(tmp_path, max_batches=None)
+    iteration, _ = run(tmp_path, override=["max_batches"], max_batches=None)
+    assert iteration == 3 + 8 + 8
+
+
+def test_a_real_run_is_not_continued_as_a_trial_run(tmp_path):
+    run(tmp_path, stop_at=4, max_batches=None)
+    with pytest.raises(ValueError, match="None in the checkpoint -> 3 in the script"):
+        run(tmp_path)

@@ -1,11 +1,14 @@
-"""States: memory, and what is saved of a run."""
+"""The state of a run: memories of handlers, the latest metrics, and what is saved."""
 
-from dataclasses import dataclass
+import pickle
+from dataclasses import dataclass, field
 
 import pytest
+import torch
 
 from camshaft import Engine, EventEnum, Events, State
-from camshaft.engine.state import RunControl
+from camshaft.engine.state import LatestMetrics, RunControl
+from camshaft.engine.state.handler_memory import dump_memory, load_memory
 
 
 class Own(EventEnum):
@@ -140,3 +143,149 @@ def test_is_last_batch_is_true_where_it_is_known():
 def test_what_is_no_event_cannot_be_fired():
     with pytest.raises(TypeError, match=r"state.fire\('hello'\): needs an event of your own"):
         State().fire("hello")
+
+
+@dataclass
+class Best:
+    value: float | None = None
+    seen: list[int] = field(default_factory=list)
+
+
+@dataclass
+class Nested:
+    average: torch.nn.Module
+    steps: int = 0
+
+
+def test_dataclasses_and_dicts_go_there_and_back():
+    memory = Best(0.5, [1, 2])
+    again = Best()
+    load_memory(again, dump_memory(memory))
+    assert again == memory
+    table = {"a": 1}
+    load_memory(table, dump_memory({"a": 2, "b": 3}))
+    assert table == {"a": 2, "b": 3}
+
+
+def test_what_has_a_state_dict_is_loaded_in_place():
+    memory = Nested(torch.nn.Linear(1, 1), 3)
+    other = Nested(torch.nn.Linear(1, 1))
+    average = other.average
+    load_memory(other, dump_memory(memory))
+    assert other.average is average
+    assert torch.equal(average.weight, memory.average.weight)
+    assert other.steps == 3
+
+
+def test_a_dict_may_gain_and_lose_names_and_a_dataclass_may_not():
+    with pytest.raises(
+        ValueError, match=r"fields only in the checkpoint: 'when'; fields only in Best: 'seen'$"
+    ):
+        load_memory(Best(), {"value": 0.1, "when": 3})
+    with pytest.raises(ValueError, match="only in the checkpoint: none; fields only in Best: 's"):
+        load_memory(Best(), {"value": 0.1})
+    with pytest.raises(ValueError, match="it was saved as a list, not by fields"):
+        load_memory(Best(), [1])
+
+
+def test_a_memory_that_does_not_fit_is_as_it_was():
+    best = Best()
+    with pytest.raises(ValueError, match="only in Best"):
+        load_memory(best, {"value": 0.1})
+    assert best == Best()
+
+
+@pytest.mark.parametrize("kind", ["a field", "an entry", "all"])
+def test_a_memory_that_holds_the_state_is_refused(kind):
+    state = State()
+    memory = {"a field": Best(state), "an entry": {"run": state}, "all": state}[kind]
+    with pytest.raises(TypeError, match="it holds the State of a run, which holds all memories"):
+        dump_memory(memory)
+
+
+def test_what_cannot_be_saved_is_an_error_that_says_what_can():
+    with pytest.raises(TypeError, match="needs to be a dataclass, a dict, or have state_dict"):
+        dump_memory([1, 2])
+
+
+def test_a_metric_that_nothing_produced_is_an_error_that_lists_those_there_are():
+    readings = LatestMetrics(loss=1.0, accuracy=0.5)
+    with pytest.raises(KeyError, match="no metric 'val/loss' .* there is: 'loss', 'accuracy'"):
+        readings["val/loss"]
+    with pytest.raises(KeyError, match="none yet"):
+        LatestMetrics()["loss"]
+    assert readings.get("val/loss") is None
+
+
+def test_readings_know_what_is_new_however_they_were_written():
+    readings = LatestMetrics(loss=1.0)
+    seen = readings.writes
+    assert readings.since(seen) == {}
+    readings["loss"] = 1.0
+    readings.update({"lr": 0.1}, accuracy=0.5)
+    assert readings.since(seen) == {"loss": 1.0, "lr": 0.1, "accuracy": 0.5}
+    readings |= {"late": 1}
+    assert readings.since(seen)["late"] == 1
+    assert readings.setdefault("first", 3) == 3
+    assert readings.since(seen)["first"] == 3
+
+
+def test_a_metric_that_is_taken_out_is_gone():
+    readings = LatestMetrics(loss=1.0)
+    assert readings.pop("loss") == 1.0
+    assert readings.since(0) == {}
+
+
+def test_readings_can_be_sent_to_another_process():
+    readings = pickle.loads(pickle.dumps(LatestMetrics(loss=1.0)))
+    assert readings == {"loss": 1.0}
+    assert readings.since(0) == {"loss": 1.0}
+
+
+def test_a_value_of_an_earlier_iteration_is_not_fresh():
+    readings = LatestMetrics(loss=1.0)
+    assert readings.fresh("loss") == 1.0
+    readings.iteration = 7
+    with pytest.raises(LookupError, match="'loss' was last written in iteration 0.* iteration 7"):
+        readings.fresh("loss")
+    readings["loss"] = 2.0
+    assert readings.fresh("loss") == 2.0
+    with pytest.raises(KeyError, match="no metric 'val' .* there is: 'loss'"):
+        readings.fresh("val")
+
+
+def test_no_value_is_new_twice_and_an_old_one_only_where_that_is_allowed():
+    readings = LatestMetrics(loss=1.0)
+    assert readings.is_new("loss", 0)
+    looked_at = readings.written("loss")
+    assert not readings.is_new("loss", looked_at)
+    readings.iteration = 1
+    for look in (0, looked_at):
+        with pytest.raises(LookupError, match="allow_stale=True"):
+            readings.is_new("loss", look)
+    assert readings.is_new("loss", 0, allow_stale=True)
+    assert not readings.is_new("loss", looked_at, allow_stale=True)
+    assert not readings.is_new("val/loss", 0, allow_stale=True)
+    with pytest.raises(KeyError, match="no metric 'val/loss' .* by the same when="):
+        readings.is_new("val/loss", 0)
+
+
+def test_how_old_a_value_is_is_saved_and_of_older_checkpoints_it_is_not_known():
+    readings = LatestMetrics(loss=1.0)
+    readings.iteration = 3
+    saved = readings.state_dict()
+    again = LatestMetrics()
+    again.iteration = 3
+    again.load_state_dict(saved)
+    with pytest.raises(LookupError):
+        again.fresh("loss")
+    del saved["iterations"]
+    again.load_state_dict(saved)
+    assert again.fresh("loss") == 1.0
+
+
+def test_who_looks_before_anything_is_measured_is_told_what_to_do():
+    readings = LatestMetrics(loss=1.0)
+    with pytest.raises(KeyError, match="there is: 'loss'. If it comes later, look at it when"):
+        readings.is_new("val/loss", 0)
+    assert not readings.is_new("val/loss", 0, allow_stale=True)

@@ -118,8 +118,7 @@ def test_with_weights_the_gradient_is_the_mean_over_all_targets_of_the_window():
 def test_weights_may_be_tensors_of_one_element(shape):
     weight, optimizer = one_weight(lr=0.0)
     engine, gradients = run(
-        Update(optimizer, accumulate=2),
-        lambda batch: (weight * batch, torch.full(shape, batch)),
+        Update(optimizer, accumulate=2), lambda batch: (weight * batch, torch.full(shape, batch))
     )
     engine.run([3, 5], max_epochs=1)
     assert gradients == [1.0]

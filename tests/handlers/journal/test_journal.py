@@ -1,15 +1,28 @@
 """The journal: what happened to a run, over all of its parts, and at no risk to it."""
 
+import enum
 import json
 import logging
+import os
+import platform
+import subprocess
+import sys
 from argparse import Namespace
-from dataclasses import dataclass
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from camshaft import Engine, Events
 from camshaft.handlers import Checkpoint, Journal, StopAfter
 from camshaft.handlers.journal import is_written, read_journal
+from camshaft.handlers.journal.environment import environment
+from camshaft.handlers.journal.file import JournalFile
+from camshaft.handlers.journal.plain import plain
 
 
 def journal_of(directory):
@@ -188,3 +201,147 @@ def test_every_line_is_json_of_its_own(tmp_path):
     counting().add(Journal(tmp_path, config={"x": float("nan")})).run([1], max_epochs=1)
     for line in (tmp_path / "journal.jsonl").read_text().splitlines():
         json.loads(line, parse_constant=pytest.fail)
+
+
+class Kind(enum.Enum):
+    SMALL = "s"
+
+
+@dataclass
+class Inner:
+    sizes: tuple[int, ...] = (8, 8)
+    kind: Kind = Kind.SMALL
+
+
+@dataclass
+class Outer:
+    inner: Inner = field(default_factory=Inner)
+    where: Path = Path("runs/one")
+
+
+class Dumping:
+    def model_dump(self):
+        return {"lr": 0.1}
+
+
+def test_whatever_has_names_becomes_a_dict():
+    expected = {"inner": {"sizes": [8, 8], "kind": "SMALL"}, "where": "runs/one"}
+    assert plain(Outer()) == expected
+    assert plain(Namespace(a=1, b=None)) == {"a": 1, "b": None}
+    assert plain(OrderedDict({1: {2.5}})) == {"1": [2.5]}
+    assert plain(Dumping()) == {"lr": 0.1}
+
+
+def test_what_has_no_plain_value_is_text():
+    assert plain({"f": len, "n": float("nan"), "b": b"x", "c": Inner}) == {
+        **{"f": "<built-in function len>", "n": "nan", "b": "b'x'", "c": repr(Inner)}
+    }
+
+
+def test_what_holds_itself_ends():
+    endless = {}
+    endless["again"] = endless
+    assert '"..."' in json.dumps(plain(endless))
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=10,
+)
+
+
+def test_an_integer_without_end_is_text():
+    assert plain(10**400) == hex(10**400)
+    assert float(plain(-(2**1023)))  # the largest that readers take for a number
+    json.dumps(plain(10**9000))
+
+
+@given(JSON)
+def test_plain_values_stay_what_they_are(value):
+    assert plain(value) == value
+
+
+@given(st.recursive(st.floats() | st.binary() | st.complex_numbers(), st.lists, max_leaves=5))
+def test_everything_can_be_written_as_json(value):
+    json.dumps(plain(value), allow_nan=False)
+
+
+def test_a_line_that_was_torn_is_left_out_and_the_next_one_stands_alone(tmp_path):
+    path = tmp_path / "journal.jsonl"
+    path.write_text('{"event": "started"}\n{"event": "run')
+    lines = JournalFile()
+    lines.write(path, {"event": "resumed"})
+    lines.write(path, {"event": "completed"})
+    lines.close()
+    assert [each["event"] for each in read_journal(path)] == ["started", "resumed", "completed"]
+
+
+def test_what_is_no_line_of_a_journal_is_left_out(tmp_path):
+    path = tmp_path / "journal.jsonl"
+    path.write_bytes(
+        b'[1]\n\xff\xfe\n{"event": 3}\n{"loss": 1}\nnull\n\n{"event": "saving"}\n' + b"[" * 99_999
+    )
+    assert read_journal(path) == [{"event": "saving"}]
+
+
+def test_a_line_that_could_be_written_only_in_part_is_torn(tmp_path, caplog, monkeypatch):
+    path, lines = tmp_path / "journal.jsonl", JournalFile()
+    whole = os.write
+    lines.write(path, {"event": "started"})
+    monkeypatch.setattr(os, "write", lambda file, data: whole(file, data[:9]))
+    lines.write(path, {"event": "running"})
+    monkeypatch.setattr(os, "write", whole)
+    lines.write(path, {"event": "completed"})
+    lines.close()
+    assert [each["event"] for each in read_journal(path)] == ["started", "completed"]
+    assert len(caplog.records) == 1
+
+
+def test_a_file_is_written_while_somebody_has_it_open_to_write(tmp_path):
+    path, lines = tmp_path / "journal.jsonl", JournalFile()
+    assert not is_written(path)
+    lines.write(path, {"event": "started"})
+    assert is_written(path)
+    assert is_written(path)  # looking changes nothing
+    lines.close()
+    assert not is_written(path)
+
+
+def test_it_names_versions_and_machine_but_no_path():
+    facts = environment()
+    assert facts["python"] == platform.python_version()
+    assert facts["torch"] == torch.__version__
+    assert facts["ranks"] == "1"
+    assert "cores" in facts["devices"] or " x " in facts["devices"]
+    assert not [fact for fact in facts.values() if os.sep in fact]
+
+
+def git(folder, *arguments):
+    name = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    subprocess.run(["git", *name, *arguments], cwd=folder, check=True, capture_output=True)
+
+
+def commit_of(script):
+    code = "from camshaft.handlers.journal.environment import environment as e;print(e()['commit'])"
+    script.write_text(code)
+    result = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
+    return result.stdout.strip()
+
+
+def test_it_names_the_commit_of_the_script_and_says_if_a_file_was_changed(tmp_path):
+    git(tmp_path, "init")
+    (tmp_path / "data").write_text("one")
+    git(tmp_path, "add", "data")
+    git(tmp_path, "commit", "-m", "first")
+    git(tmp_path, "tag", "-a", "v1", "-m", "a tag that is not meant")
+    head = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=tmp_path, capture_output=True, text=True
+    ).stdout.strip()
+    assert commit_of(tmp_path / "train.py") == head
+    (tmp_path / "data").write_text("two")
+    assert commit_of(tmp_path / "train.py") == f"{head}-dirty"

@@ -1,13 +1,18 @@
-"""Files of whole lines."""
+"""Files of whole lines: rows of metrics as JSON and as a table."""
 
+import csv
+import json
+import logging
+import math
 import os
 import resource
 import signal
 from contextlib import contextmanager
 
 import pytest
+import torch
 
-from camshaft import Engine
+from camshaft import Engine, Events, supervised
 from camshaft.handlers.loggers import CSV, JSONLines
 from camshaft.handlers.loggers.files import LineFile, move_aside, replace_lines
 
@@ -89,3 +94,167 @@ def test_a_run_that_starts_anew_moves_the_rows_of_others_to_the_next_free_number
 def test_a_directory_is_refused_with_the_line_to_write(kind, tmp_path):
     with pytest.raises(IsADirectoryError, match=rf"{kind.__name__}\('.*/rows\.(jsonl|csv)'\)"):
         Engine(lambda state, batch: None, kind(tmp_path))
+
+
+EACH = Events.ITERATION_COMPLETED
+
+
+def inverse(state, batch):
+    state.metrics["loss"] = 1 / batch
+
+
+def rows(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_a_row_holds_the_clocks_and_the_metrics_and_its_folder_is_made(tmp_path):
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    engine = supervised(model, optimizer, torch.nn.functional.mse_loss, accumulate=2)
+    path = tmp_path / "runs" / "first" / "rows.jsonl"
+    engine.add(JSONLines(str(path), when=EACH))
+    losses = []
+    engine.on(EACH)(lambda state: losses.append(state.metrics["loss"].item()))
+    engine.run([(torch.ones(3, 2), torch.zeros(3, 1))] * 4, max_epochs=1)
+    assert rows(path) == [
+        {"iteration": iteration, "step": step, "epoch": 1, "loss": loss}
+        for iteration, step, loss in zip([1, 2, 3, 4], [0, 1, 1, 2], losses, strict=True)
+    ]
+
+
+def test_what_is_no_number_can_be_seen_and_read_back_by_any_json_reader(tmp_path):
+    def train_step(state, batch):
+        state.metrics.update(a=math.nan, b=torch.tensor(math.inf), c=-math.inf)
+
+    Engine(train_step, JSONLines(tmp_path / "rows", when=EACH)).run([1], max_epochs=1)
+
+    def refuse(constant):
+        raise AssertionError(f"{constant} is no JSON")
+
+    row = json.loads((tmp_path / "rows").read_text(), parse_constant=refuse)
+    assert (row["a"], row["b"], row["c"]) == ("NaN", "Infinity", "-Infinity")
+    assert math.isnan(float(row["a"]))
+    assert float(row["c"]) == -math.inf
+
+
+def test_an_empty_file_is_used_as_it_is(tmp_path, caplog):
+    path = tmp_path / "rows.jsonl"
+    path.touch()
+    Engine(inverse, JSONLines(path, when=EACH)).run([1], max_epochs=1)
+    assert [each.name for each in tmp_path.iterdir()] == ["rows.jsonl"]
+    assert not caplog.records
+
+
+def test_a_torn_last_line_is_dropped_when_the_run_is_carried_on(tmp_path):
+    path = tmp_path / "rows"
+    engine = Engine(inverse, JSONLines(path, when=EACH))
+    state = engine.run([1, 2], max_epochs=1)
+    with path.open("a") as file:
+        file.write('{"iteration": 3, "st')
+    engine.run([1, 2], state=state, max_epochs=2)
+    assert [row["iteration"] for row in rows(path)] == [1, 2, 3, 4]
+
+
+def test_a_last_line_that_lacks_only_its_end_is_a_row(tmp_path):
+    path = tmp_path / "rows"
+    engine = Engine(inverse, JSONLines(path, when=EACH(every=2)))
+    state = engine.run([1, 2, 4], max_epochs=1)
+    path.write_text('{"iteration": 1}')
+    engine.run([1, 2, 4], state=state, max_epochs=2)
+    assert [row["iteration"] for row in rows(path)] == [1, 2, 4, 6]
+
+
+@pytest.mark.parametrize(
+    ("kind", "line"),
+    [(JSONLines, "# a note"), *((CSV, line) for line in ("# a note", "x,0,1,0.5", "2,0,1", ""))],
+)
+def test_a_file_that_holds_other_things_is_not_cut(tmp_path, kind, line):
+    path = tmp_path / "rows"
+    engine = Engine(inverse, kind(path, when=EACH))
+    state = engine.run([1, 2], max_epochs=1)
+    text = path.read_text().replace("\n", f"\n{line}\n", 1)
+    path.write_text(text)
+    with pytest.raises(ValueError, match=f"line 2 of .* is no row of a {kind.__name__} log"):
+        engine.run([1, 2], state=state, max_epochs=2)
+    assert path.read_text() == text
+
+
+def test_a_log_that_was_added_to_a_run_later_keeps_earlier_rows_of_its_file(tmp_path):
+    path = tmp_path / "rows"
+    state = Engine(inverse).run([1, 2, 3], max_epochs=1)
+    path.write_text("".join(f'{{"iteration": {iteration}}}\n' for iteration in (2, 3, 4)))
+    Engine(inverse, JSONLines(path, when=EACH)).run([1, 2, 3], state=state, max_epochs=2)
+    assert [row["iteration"] for row in rows(path)] == [2, 3, 4, 5, 6]
+
+
+def test_a_moment_without_a_new_metric_gives_no_row(tmp_path):
+    def train_step(state, batch):
+        if state.iteration == 2:
+            state.metrics["rare"] = 1.0
+
+    Engine(train_step, JSONLines(tmp_path / "rows", when=EACH)).run([1, 2, 3], max_epochs=1)
+    assert [row["iteration"] for row in rows(tmp_path / "rows")] == [2]
+
+
+def test_the_clocks_win_over_metrics_of_their_names(tmp_path):
+    def train_step(state, batch):
+        state.metrics.update(epoch=99, loss=1.0)
+
+    Engine(train_step, JSONLines(tmp_path / "rows", when=EACH)).run([1], max_epochs=1)
+    assert rows(tmp_path / "rows") == [{"iteration": 1, "step": 0, "epoch": 1, "loss": 1.0}]
+
+
+def test_a_row_may_be_written_when_the_run_fails(tmp_path, caplog):
+    caplog.set_level(logging.ERROR)
+    engine = Engine(inverse, JSONLines(tmp_path / "rows", when=Events.FAILED))
+    with pytest.raises(ZeroDivisionError):
+        engine.run([1, 2, 0], max_epochs=1)
+    assert [(row["iteration"], row["loss"]) for row in rows(tmp_path / "rows")] == [(3, 0.5)]
+
+
+def table(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_line_of_a_table_holds_the_clocks_and_the_metrics_and_its_folder_is_made(tmp_path):
+    path = tmp_path / "runs" / "rows.csv"
+    Engine(inverse, CSV(str(path), when=EACH)).run([1, 2], max_epochs=1)
+    assert table(path) == [
+        {"iteration": "1", "step": "0", "epoch": "1", "loss": "1.0"},
+        {"iteration": "2", "step": "0", "epoch": "1", "loss": "0.5"},
+    ]
+
+
+def test_a_metric_that_comes_later_gets_a_column_and_what_is_missing_is_empty(tmp_path):
+    def train_step(state, batch):
+        state.metrics["loss"] = 1 / batch
+        if state.iteration == 2:
+            state.metrics["a, b"] = 2.0
+
+    path = tmp_path / "rows.csv"
+    Engine(train_step, CSV(path, when=EACH)).run([1, 2, 4], max_epochs=1)
+    assert path.read_text() == (
+        'iteration,step,epoch,loss,"a, b"\n1,0,1,1.0,\n2,0,1,0.5,2.0\n3,0,1,0.25,\n'
+    )
+
+
+def test_numbers_come_back_to_the_last_bit_and_nan_can_be_seen(tmp_path):
+    def train_step(state, batch):
+        state.metrics.update(third=1 / 3, nan=torch.tensor(math.nan), infinity=-math.inf)
+
+    Engine(train_step, CSV(tmp_path / "rows", when=EACH)).run([1], max_epochs=1)
+    [row] = table(tmp_path / "rows")
+    assert float(row["third"]) == 1 / 3
+    assert math.isnan(float(row["nan"]))
+    assert float(row["infinity"]) == -math.inf
+
+
+def test_a_row_that_was_torn_is_dropped_though_it_looks_like_one(tmp_path):
+    path = tmp_path / "rows"
+    engine = Engine(inverse, CSV(path, when=EACH))
+    state = engine.run([1, 2], max_epochs=1)
+    whole = path.read_text()
+    path.write_text(whole + "3,0,2,0.3")  # of 0.3333
+    engine.run([1, 2], state=state, max_epochs=2)
+    assert [float(row["loss"]) for row in table(path)] == [1, 0.5, 1, 0.5]

@@ -1,6 +1,6 @@
 """SwanLab without a network: its files, read back by its own reader and messages."""
 
-import pickle
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 
 import pytest
@@ -81,16 +81,8 @@ def test_rows_configuration_and_media_are_there(tmp_path):
     assert "width: 8" in config.read_text()
 
 
-def test_a_resumed_run_has_the_same_id_and_no_iteration_missing(tmp_path):
-    saved = []
-    first = build(tmp_path, fail_at=6)
-    first.on(EACH(at=4))(lambda state: state.save("test"))
-    first.on(Events.SAVING)(lambda state: saved.append(pickle.dumps(state.state_dict())))
-    with pytest.raises(RuntimeError, match="interrupted"):
-        first.run(range(8), max_epochs=1)
-    second = build(tmp_path)
-    second.on(Events.LOADING)(lambda state: state.load_state_dict(pickle.loads(saved[0])))
-    second.run(range(8), max_epochs=1)
+def test_a_resumed_run_has_the_same_id_and_no_iteration_missing(tmp_path, fail_and_resume):
+    fail_and_resume(partial(build, tmp_path))
     ids, values, _ = read(tmp_path)
     assert len(ids) == 2
     assert len(set(ids)) == 1

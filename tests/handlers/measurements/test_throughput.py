@@ -1,4 +1,4 @@
-"""How fast a run is; no test here asks for a certain speed."""
+"""How fast a run is, and its floating-point operations; no test asks for a certain speed."""
 
 import time
 
@@ -8,6 +8,7 @@ import torch
 from camshaft import Engine, Events, State, supervised
 from camshaft.handlers import Throughput, Validate
 from camshaft.handlers.measurements import throughput
+from camshaft.handlers.measurements.flops import Counter, peak_of_device
 
 ALWAYS = Events.ITERATION_COMPLETED
 
@@ -181,3 +182,30 @@ idist.finalize()
 
 def test_rates_are_those_of_all_ranks_together(processes):
     processes.run_ranks(2, SCRIPT)
+
+
+def test_a_forward_and_backward_pass_is_counted():
+    layer, inputs = torch.nn.Linear(8, 4, bias=False), torch.randn(16, 8)
+    counter = Counter()
+    layer(inputs).sum().backward()
+    assert counter.stop() == 2 * 2 * 16 * 8 * 4  # forward, and the gradient of the weights
+
+
+@pytest.mark.parametrize(
+    ("name", "peak"),
+    [
+        ("NVIDIA A100-SXM4-80GB", 312e12),
+        ("NVIDIA A10", 125e12),
+        ("NVIDIA H100 PCIe", 756e12),
+        ("NVIDIA H100 80GB HBM3", 989e12),
+        ("NVIDIA H200", 989e12),
+        ("Tesla V100-SXM2-16GB", 125e12),
+        ("NVIDIA L40S", 362e12),
+        ("NVIDIA L4", 121e12),
+        ("Tesla T4", 65e12),
+        ("NVIDIA GeForce GTX 1080", None),
+        ("", None),
+    ],
+)
+def test_the_peak_is_known_of_common_devices(name, peak):
+    assert peak_of_device(name) == peak

@@ -1,6 +1,8 @@
-"""Stops by the clock."""
+"""Stops by the clock, and the deadline of a stop."""
 
 import math
+import signal
+import socket
 import time
 
 import pytest
@@ -8,6 +10,7 @@ import pytest
 from camshaft import Engine, Events
 from camshaft.handlers import Checkpoint, StopAfter
 from camshaft.handlers.checkpoint import checkpoints
+from camshaft.handlers.preemption.watchdog import Watchdog
 
 
 class Clock:
@@ -108,3 +111,22 @@ def test_the_clock_is_looked_at_a_few_times_in_a_run(clock):
 def test_no_time_at_all_is_refused(seconds):
     with pytest.raises(ValueError, match="needs a time greater than 0"):
         StopAfter(seconds=seconds)
+
+
+def test_who_listened_before_hears_every_signal_and_is_put_back():
+    source, sink = socket.socketpair()
+    source.settimeout(60)
+    sink.setblocking(False)
+    replaced = signal.signal(signal.SIGUSR2, lambda number, frame: None)
+    before = signal.set_wakeup_fd(sink.fileno())
+    try:
+        watchdog = Watchdog((signal.SIGTERM,), 60)
+        signal.raise_signal(signal.SIGUSR2)
+        assert source.recv(1)[0] == signal.SIGUSR2
+        watchdog.close()
+        assert signal.set_wakeup_fd(before) == sink.fileno()
+    finally:
+        signal.set_wakeup_fd(before)
+        signal.signal(signal.SIGUSR2, replaced)
+        source.close()
+        sink.close()

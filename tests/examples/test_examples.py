@@ -1,0 +1,217 @@
+"""The examples, as their users run them."""
+
+import json
+import os
+import re
+import runpy
+import signal
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from camshaft.handlers.checkpoint import checkpoints
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+DIGITS, PREEMPTIBLE, CHAR_GPT = (
+    EXAMPLES / name for name in ("digits.py", "preemptible.py", "char_gpt.py")
+)
+SHORT = ("--max-steps", "40", "--max-length", "64", "--batch-size", "8")
+
+
+@pytest.fixture(scope="module")
+def run(processes):
+    return lambda directory, *arguments, **options: processes.run(
+        DIGITS, "--directory", directory, *arguments, **options
+    )
+
+
+def accuracy(result):
+    return float(re.search(r"test accuracy: ([\d.]+)%", result.stdout)[1])
+
+
+@pytest.fixture(scope="module")
+def finished(run, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("digits")
+    return directory, run(directory)
+
+
+def test_it_reaches_98_percent(finished):
+    _, result = finished
+    assert accuracy(result) >= 98
+
+
+def test_it_leaves_checkpoints_events_and_rows(finished):
+    directory, _ = finished
+    checkpoints = sorted(directory.glob("iteration-*"))
+    assert 2 <= len(checkpoints) <= 3
+    for checkpoint in checkpoints:
+        assert {path.name for path in checkpoint.iterdir()} == {
+            *("model.safetensors", "train.safetensors", "state.json", "manifest.json")
+        }
+    assert list(directory.glob("events.out.tfevents.*"))
+    rows = json_rows(directory)
+    assert [row["epoch"] for row in rows if "val/accuracy" in row] == list(
+        range(1, rows[-1]["epoch"] + 1)
+    )
+
+
+def test_run_again_it_says_that_it_is_done(run, finished):
+    directory, first = finished
+    before = (directory / "rows.jsonl").read_text()
+    again = run(directory)
+    assert "nothing to run: the run is over" in again.stderr
+    assert again.stdout == first.stdout
+    assert (directory / "rows.jsonl").read_text() == before
+
+
+def test_stopped_and_run_again_it_carries_on_as_the_same_run(processes, run, tmp_path):
+    # The schedule spans the whole run, so the first part is not a shorter run but a killed one.
+    whole = run(tmp_path / "whole", "--max-epochs", "4")
+    four = ("--directory", tmp_path / "parts", "--max-epochs", "4")
+    with processes.start(DIGITS, *four, fresh=True) as process:
+        for line in process.stderr:
+            if line.startswith("epoch 2/4: 100%"):
+                process.kill()
+                break
+    assert process.returncode == -9
+    parts = run(tmp_path / "parts", "--max-epochs", "4", "--seed", "7", fresh=True)
+    assert parts.stdout == whole.stdout
+    assert (tmp_path / "parts" / "rows.jsonl").read_text() == (
+        tmp_path / "whole" / "rows.jsonl"
+    ).read_text()
+    newest, expected = (max((tmp_path / name).glob("iteration-*")) for name in ("parts", "whole"))
+    for name in ("model", "train"):  # the generators nobody seeded differ, and nothing else
+        ours, theirs = (load_file(each / f"{name}.safetensors") for each in (newest, expected))
+        keys = [key for key in theirs if not key.startswith("run.")]
+        assert keys
+        assert all(torch.equal(ours[key], theirs[key]) for key in keys)
+
+
+def rows(directory):
+    path = directory / "rows.jsonl"
+    return path.read_text() if path.exists() else ""
+
+
+def kill_after(number, process, directory):
+    """Send SIGTERM to the whole process group, workers and all, when there are so many rows."""
+    with process:
+        while rows(directory).count("\n") < number and process.poll() is None:
+            time.sleep(0.005)
+        process.send_signal(signal.SIGTERM, group=True)
+        _, err = process.communicate()
+    assert process.returncode == 143, err
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)  # no worker is left
+    newest = checkpoints(directory)[-1].manifest
+    assert "SIGTERM" in newest.reason
+    return newest.iteration
+
+
+@pytest.fixture(scope="module")
+def whole(processes, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("whole")
+    return directory, processes.run(PREEMPTIBLE, "--directory", directory, "--workers", 0).stdout
+
+
+def check_equal(directory, whole):
+    assert rows(directory) == rows(whole)
+    newest, expected = (checkpoints(each)[-1].path for each in (directory, whole))
+    assert newest.name == expected.name
+    name = "model.safetensors"
+    assert (newest / name).read_bytes() == (expected / name).read_bytes()
+    ours, theirs = (load_file(each / "train.safetensors") for each in (newest, expected))
+    keys = [key for key in theirs if not key.startswith("run.")]  # generators nobody draws from
+    assert keys
+    assert all(torch.equal(ours[key], theirs[key]) for key in keys)
+
+
+def test_killed_with_its_workers_and_run_again_it_is_the_same_run(processes, tmp_path, whole):
+    expected, printed = whole
+    command = (PREEMPTIBLE, "--directory", tmp_path)
+    first = kill_after(30, processes.start(*command), tmp_path)
+    second = kill_after(90, processes.start(*command), tmp_path)
+    assert 0 < first < second < 900
+    assert processes.run(*command).stdout == printed
+    check_equal(tmp_path, expected)
+
+
+@pytest.mark.slow
+def test_run_in_parts_by_the_clock_it_is_the_same_run(processes, tmp_path, whole):
+    expected, printed = whole
+    command = (PREEMPTIBLE, "--directory", tmp_path, "--workers", 0)
+    stopped = processes.run(*command, "--seconds", 0.2, code=75)
+    assert stopped.stdout.endswith("0.2 seconds are over\n")
+    assert processes.run(*command).stdout == printed
+    check_equal(tmp_path, expected)
+
+
+def json_rows(directory):
+    return [json.loads(line) for line in (directory / "rows.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def forty_steps(processes, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("whole")
+    return directory, processes.run(CHAR_GPT, "--directory", directory, *SHORT)
+
+
+def test_in_forty_steps_it_learns_which_characters_there_are(forty_steps):
+    directory, result = forty_steps
+    bits = float(re.search(r"^40 steps: ([\d.]+) bits a character$", result.stdout, re.M)[1])
+    assert bits < 4.6  # 7 bits at first
+    assert "    def " in result.stdout
+    assert json_rows(directory)[-1]["step"] == 40
+
+
+@pytest.mark.slow
+def test_asked_to_stop_it_carries_on_as_the_same_run(forty_steps, processes, tmp_path):
+    with processes.start(CHAR_GPT, "--directory", tmp_path, *SHORT) as process:
+        while not (tmp_path / "rows.jsonl").exists() and process.poll() is None:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+    assert process.returncode == 128 + signal.SIGTERM
+    result = processes.run(CHAR_GPT, "--directory", tmp_path, *SHORT)
+    assert result.stdout == forty_steps[1].stdout
+    assert json_rows(tmp_path) == json_rows(forty_steps[0])
+
+
+def test_with_ten_images_of_each_digit_the_thawed_body_reaches_80_percent(processes):
+    result = processes.run(EXAMPLES / "fine_tuning.py")
+    assert re.search(r"^body +10 +84,608 +84,608 +lr=0.001$", result.stdout, re.M)
+    found = re.findall(r"after (\d+) epochs: ([\d.]+)%", result.stdout)
+    after = {int(epochs): float(share) for epochs, share in found}
+    assert list(after) == [0, 5, 10, 15, 20, 25, 30]
+    assert after[0] < 40  # the new head knows nothing
+    assert after[30] > 80
+    assert after[30] > after[10]  # where the body was frozen
+
+
+def test_the_generator_learns_and_every_optimizer_has_its_clock(processes):
+    result = processes.run(EXAMPLES / "gan.py")
+    assert "GanEvents.CRITIC_UPDATED" in result.stdout
+    assert "1280 iterations, 1280 critic updates, 640 generator steps" in result.stdout
+    reports = re.findall(r"^iteration (\d+), generator step (\d+): (.*)$", result.stdout, re.M)
+    assert [(int(a), int(b)) for a, b, _ in reports] == [
+        *((320, 159), (640, 319), (960, 479), (1280, 639), (1280, 640))
+    ]
+    distance = float(re.search(r"distance from 0 ([\d.]+)", reports[-1][2])[1])
+    assert 1.5 < distance < 2.5
+
+
+@pytest.mark.parametrize(
+    ("example", "limit"),
+    [
+        ("char_gpt", "--max-steps=1"),
+        ("digits", "--max-epochs=1"),
+        ("fine_tuning", "--max-epochs=1"),
+        ("gan", "--max-epochs=1"),
+        ("preemptible", "--max-epochs=1"),
+    ],
+)
+def test_an_example_can_be_tried_out_on_two_batches(example, limit, tmp_path, monkeypatch, caplog):
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path(str(EXAMPLES / f"{example}.py"))["main"](["--max-batches=2", limit])
+    assert "max_batches=2: each pass over data" in caplog.text

@@ -1,0 +1,163 @@
+"""The norm of gradients as a metric, and gradient clipping."""
+
+import pytest
+import torch
+
+from camshaft import Engine, EventEnum, Events, Update
+from camshaft.handlers import ClipGradNorm, ClipGradValue, GradNorm
+from camshaft.handlers.grad_norm import _compare
+
+
+class Gan(EventEnum):
+    CRITIC_UPDATED = "critic_updated"
+
+
+def run(*handlers, update_both=False):
+    weights, others = (torch.nn.Parameter(torch.zeros(2)) for _ in "ab")
+    optimizer, other = (torch.optim.SGD([each], lr=1.0) for each in (weights, others))
+    update, update_other = Update(optimizer), Update(other, event=Gan.CRITIC_UPDATED)
+
+    def process(state, batch):
+        update(state, (torch.tensor([3.0, 4.0]) * weights).sum())
+        if update_both:
+            update_other(state, (torch.tensor([6.0, 8.0]) * others).sum())
+
+    made = [handler(optimizer, other) if callable(handler) else handler for handler in handlers]
+    state = Engine(process, *made).run([1], max_epochs=1)
+    return {name: value.item() for name, value in state.metrics.items()}, weights.tolist()
+
+
+def test_the_norm_is_a_metric_and_gradients_stay_as_they_are():
+    assert run(GradNorm()) == ({"grad_norm": 5.0}, [-3.0, -4.0])
+
+
+def test_it_is_the_norm_before_clipping_wherever_it_is_attached():
+    for handlers in ([ClipGradNorm(1.0), GradNorm()], [GradNorm(), ClipGradNorm(1.0)]):
+        metrics, weights = run(*handlers)
+        assert metrics == {"grad_norm": 5.0}
+        assert weights == pytest.approx([-0.6, -0.8])
+
+
+def test_clipping_twice_at_the_same_norm_is_clipping_once():
+    once, twice = run(ClipGradNorm(1.0))[1], run(ClipGradNorm(1.0), ClipGradNorm(1.0))[1]
+    assert once == pytest.approx(twice)
+
+
+def test_several_optimizers_have_metrics_of_their_own_by_name():
+    metrics, _ = run(
+        lambda optimizer, other: GradNorm(optimizer=optimizer, name="generator"),
+        lambda optimizer, other: ClipGradNorm(100.0, optimizer=other, name="critic"),
+        update_both=True,
+    )
+    assert metrics == {"grad_norm/generator": 5.0, "grad_norm/critic": 10.0}
+
+
+def test_other_norms_can_be_chosen():
+    assert run(GradNorm(float("inf")))[0] == {"grad_norm": 4.0}
+
+
+def test_a_step_of_ones_own_has_to_say_whose_gradients_are_ready():
+    def process(state, batch):
+        state.fire(Events.GRADIENTS_READY)
+
+    with pytest.raises(RuntimeError, match="make the step with Update, or pass optimizer="):
+        Engine(process, GradNorm()).run([1], max_epochs=1)
+
+
+def test_ranks_that_disagree_are_told_who_has_what():
+    nan = float("nan")
+    _compare([1.0, 1.0 + 1e-7], 3)
+    _compare([nan, nan], 3)
+    with pytest.raises(RuntimeError, match="at step 3: their norm is rank 0 has 1, rank 1 has 1.1"):
+        _compare([1.0, 1.1], 3)
+    with pytest.raises(RuntimeError, match="rank 1 has nan"):
+        _compare([1.0, nan], 3)
+
+
+def test_checking_alone_finds_no_fault():
+    assert run(GradNorm(check=True))[0] == {"grad_norm": 5.0}
+
+
+def two_weights():
+    weights = torch.nn.Parameter(torch.zeros(2))
+    return weights, torch.optim.SGD([weights], lr=1.0)
+
+
+def clipped(handler, gradient=(3.0, 4.0), accumulate=1, batches=1, scaler=None):
+    weights, optimizer = two_weights()
+    update = Update(optimizer, accumulate=accumulate, scaler=scaler)
+
+    def process(state, batch):
+        update(state, (weights * torch.tensor(gradient)).sum())
+
+    state = Engine(process, handler).run(range(batches), max_epochs=1)
+    return weights.tolist(), state
+
+
+def test_gradients_are_scaled_down_to_the_norm_and_the_norm_before_is_a_metric():
+    weights, state = clipped(ClipGradNorm(1.0))
+    assert weights == pytest.approx([-0.6, -0.8])
+    assert state.metrics["grad_norm"].item() == 5.0
+
+
+def test_gradients_of_a_smaller_norm_stay_as_they_are():
+    weights, state = clipped(ClipGradNorm(10.0))
+    assert weights == [-3.0, -4.0]
+    assert state.metrics["grad_norm"].item() == 5.0
+
+
+def test_the_norm_is_that_of_the_whole_window():
+    weights, state = clipped(ClipGradNorm(1.0), accumulate=4, batches=4)
+    assert weights == pytest.approx([-0.6, -0.8])
+    assert state.metrics["grad_norm"].item() == 5.0
+
+
+def test_gradients_are_clipped_after_they_are_unscaled():
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    weights, state = clipped(ClipGradNorm(1.0), scaler=scaler)
+    assert weights == pytest.approx([-0.6, -0.8])
+    assert state.metrics["grad_norm"].item() == 5.0
+
+
+def test_gradients_are_clipped_by_the_norm_that_is_chosen():
+    _, state = clipped(ClipGradNorm(1.0, norm_type=float("inf")))
+    assert state.metrics["grad_norm"].item() == 4.0
+
+
+def test_values_are_cut():
+    weights, _ = clipped(ClipGradValue(3.5), gradient=(3.0, -4.0))
+    assert weights == [-3.0, 3.5]
+
+
+@pytest.mark.parametrize("clip", [ClipGradNorm, ClipGradValue])
+def test_clipping_can_be_for_one_optimizer_of_several(clip):
+    (weights, optimizer), (others, other_optimizer) = two_weights(), two_weights()
+    update, update_other = Update(optimizer), Update(other_optimizer)
+
+    def process(state, batch):
+        update(state, 9 * weights.sum())
+        update_other(state, 9 * others.sum())
+
+    Engine(process, clip(1.0, optimizer=optimizer)).run([1], max_epochs=1)
+    assert max(weights.abs()) <= 1
+    assert others.tolist() == [-9.0, -9.0]
+
+
+@pytest.mark.parametrize("clip", [ClipGradNorm, ClipGradValue])
+def test_clipping_has_to_be_told_whose_gradients_a_step_of_ones_own_has_ready(clip):
+    def process(state, batch):
+        state.fire(Events.GRADIENTS_READY)
+
+    with pytest.raises(RuntimeError, match="make the step with Update, or pass optimizer="):
+        Engine(process, clip(1.0)).run([1], max_epochs=1)
+    weights, optimizer = two_weights()
+    weights.grad = torch.tensor([3.0, 4.0])
+    Engine(process, clip(1.0, optimizer=optimizer)).run([1], max_epochs=1)
+    assert max(weights.grad) <= 1
+
+
+@pytest.mark.parametrize("wrong", [0, -1.0, float("nan")])
+@pytest.mark.parametrize("clip", [ClipGradNorm, ClipGradValue])
+def test_a_bound_that_leaves_nothing_is_refused(clip, wrong):
+    with pytest.raises(ValueError, match="needs a number above 0"):
+        clip(wrong)
