@@ -132,6 +132,9 @@ def test_a_hostile_metric_is_text_and_nothing_of_it_runs(report, open_page, tmp_
     assert page.complaints == []
     assert page.asked == [path.as_uri()]
     assert evil in page.inner_text("body")
+    offers = page.eval_on_selector_all(".modebar-btn", "all => all.map(e => e.dataset.title)")
+    assert offers
+    assert not [each for each in offers if "Share" in each]  # a run is nobody else's business
     assert page.locator("main img, main b").count() == 0
 
 

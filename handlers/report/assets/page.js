@@ -3,7 +3,7 @@
 
 const COARSE = matchMedia("(pointer: coarse)").matches;
 const CONFIG = {responsive: true, displaylogo: false, displayModeBar: COARSE ? false : "hover",
-  modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"]};
+  modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "sendChartToCloud"]};
 const drawn = new Set();  // the places of figures that have come into sight
 let figures = JSON.parse(document.getElementById("figures-data").textContent);
 
