@@ -235,9 +235,9 @@ class Engine(Generic[Batch, Output]):
                 "with parent=state"
             )
         state.carry_on(max_epochs, max_iterations, max_steps)
-        most = _limit_batches(state, max_batches)
+        state.control.pass_limit = _limit_batches(state, max_batches)
         if epoch_length is not None:
-            epoch_length = _shorter(epoch_length, most)
+            epoch_length = _shorter(epoch_length, state.control.pass_limit)
         moments = Moments(self.signals)
         return Loop(self, self.process, moments, state, data, epoch_length).run()
 
@@ -268,7 +268,7 @@ class Engine(Generic[Batch, Output]):
             parent: The run inside which this one happens.
         """
         state: State[Batch, Output] = State(training=False, max_epochs=1, name=name, parent=parent)
-        state.control.max_batches = _shorter(_limit_batches(state, None), epoch_length)
+        state.control.pass_limit = _shorter(_limit_batches(state, None), epoch_length)
         engine = self.evaluation
         with modules.untouched(self.objects, data, seed), self.using(weights or {}):
             return Loop(engine, engine.process, Moments(engine.signals), state, data).run()
@@ -374,8 +374,6 @@ class Engine(Generic[Batch, Output]):
 
 def _limit_batches(state: State[Any, Any], given: int | None) -> int | None:
     """Give a run its `max_batches`: what was given, or the limit of the run around it."""
-    control, outer = state.control, under_way.get()
-    control.outer = outer
     if given is not None:
         if isinstance(given, bool) or not isinstance(given, int):
             raise TypeError(f"max_batches={given!r}: needs a whole number")
@@ -386,8 +384,10 @@ def _limit_batches(state: State[Any, Any], given: int | None) -> int | None:
             "many batches; leave it out for a run that counts",
             given,
         )
-    control.max_batches = given if given is not None or outer is None else outer.control.max_batches
-    return control.max_batches
+    outer = state.control.outer = under_way.get()
+    inherited = None if outer is None else outer.control.max_batches
+    state.control.max_batches = inherited if given is None else given
+    return state.control.max_batches
 
 
 def _shorter(*lengths: int | None) -> int | None:

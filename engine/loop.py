@@ -51,7 +51,7 @@ class Loop(Generic[Batch, Output]):
         late: list[BaseException] = []
         try:
             # Before LOADING: schedules are made by this length, and then a state is put into them.
-            most = state.control.max_batches
+            most = state.control.pass_limit
             state.epoch_length = length_of_epoch(length_of(self.data), self.epoch_length, most)
             moments.announce(Events.LOADING, state)
             if self._is_over():

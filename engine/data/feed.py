@@ -40,11 +40,11 @@ class Feed(Generic[Batch]):
     ) -> None:
         """Choose how to read the data; `take_up` goes to the position in the state.
 
-        A trial run's `max_batches` ends each pass early, and the next one begins the data again;
+        The run's `pass_limit` ends each pass early, and the next one begins the data again;
         `epoch_length` cuts endlessly repeated passes into epochs.
         """
         self.data = data
-        self.most = state.control.max_batches
+        self.most = state.control.pass_limit
         self.source = source_of(data, each_once=not state.training)
         self.epoch_length = epoch_length
         self._repeated = None if epoch_length is None else self._passes(state)

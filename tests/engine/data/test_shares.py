@@ -146,6 +146,14 @@ def test_whoever_asks_for_the_length_of_an_epoch_knows_of_it_beforehand():
     assert lengths == [3, 3, None]
 
 
+def test_the_length_of_an_evaluation_does_not_shorten_the_runs_inside_it():
+    inner, batches = recording()
+    engine = Engine(lambda state, batch: None)
+    engine.evaluation.on(Events.STARTED)(lambda state: inner.run(range(5), max_epochs=1))
+    engine.evaluate(range(9), epoch_length=2)
+    assert of_training(batches) == [0, 1, 2, 3, 4]
+
+
 def test_it_is_said_once_a_run(caplog):
     engine, _ = recording()
     engine.add(Validate(range(10)))
