@@ -14,7 +14,7 @@ EVALUATION = ("val", "valid", "validation", "eval", "evaluation", "test")
 LEARNING, RATE_AND_PACE, MORE = HEADINGS = ("Learning", "Rate and throughput", "More metrics")
 TRAINING_SET = "training"
 SHARED_PREFIX = 3
-"""So many charts whose metrics have one prefix, such as `grad_norm`, have a heading of their own."""
+"""So many charts with one prefix, such as `grad_norm`, have a heading of their own."""
 FEW = 4
 """So many charts besides those of the learning share one heading."""
 RATE = re.compile(r"(^|/|_)(lr|learning_rate)($|/|_|-|\d)")
@@ -88,10 +88,11 @@ def charts(names: Iterable[str]) -> list[Chart]:
 
 
 def sets(drawn: Iterable[Chart]) -> list[str]:
-    """The data that charts compare, the training's first; empty if no chart compares any."""
+    """The data that charts compare, from training to test; empty if no chart compares any."""
     found = dict.fromkeys(chart.set_of(name) for chart in drawn for name in chart.metrics)
     found.pop("", None)
-    return sorted(found, key=lambda name: name != TRAINING_SET)
+    usual = (TRAINING_SET, *EVALUATION)
+    return sorted(found, key=lambda name: usual.index(name) if name in usual else len(usual))
 
 
 def _rank(chart: Chart) -> tuple[float, str, bool]:

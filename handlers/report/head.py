@@ -12,7 +12,7 @@ from ..common import readable_size
 from .charts import LEARNING, Chart
 from .facts import Part, RunFacts, number_in
 from .figures import look_of, outcome
-from .markup import ABSENT, Html, counted, duration, joined, number, table, tag
+from .markup import ABSENT, Html, breakable, counted, duration, joined, number, table, tag
 
 LOWER_IS_BETTER = re.compile("loss|error|perplexity|mse|mae|rmse|nll", re.IGNORECASE)
 COLUMNS = 4
@@ -25,7 +25,7 @@ def head(runs: Sequence[RunFacts], drawn: Sequence[Chart]) -> Html:
         return _comparison(runs, drawn)
     (run,) = runs
     tiles = [
-        tag("div", tag("dt", name), tag("dd", value), tag("dd", note, class_="note"))
+        tag("div", tag("dt", breakable(name)), tag("dd", value), tag("dd", note, class_="note"))
         for name, value, note in _key_figures(run, drawn)
     ]
     return joined([_summary(run), tag("dl", *tiles[:8], id="figures")])

@@ -20,7 +20,7 @@ def legend(runs: Sequence[RunFacts], drawn: Sequence[Chart]) -> Html:
         for place, name in enumerate(names)
     ]
     groups = sets(drawn)
-    for place, group in enumerate(groups):
+    for place, group in enumerate(groups if len(groups) > 1 else []):
         colour, dash = ("ink", "thin" if place == 0 else "thick") if several else (f"c{place}", "")
         entries.append(_entry("group", group, group, colour, dash))
     return joined(entries)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Iterable, Sequence
 from datetime import datetime
 from html import escape
@@ -34,6 +35,15 @@ def tag(name: str, *content: str, **attributes: str | float) -> Html:
 def joined(content: Iterable[str]) -> Html:
     """Pieces of a page one after the other."""
     return Html("".join(each if isinstance(each, Html) else escape(each) for each in content))
+
+
+def breakable(name: str) -> Html:
+    """A name that lines may be broken in after each of its words.
+
+    >>> breakable("val/loss")
+    'val/<wbr>loss'
+    """
+    return Html("<wbr>".join(map(escape, re.split(r"(?<=[/_.])(?=[^/_.])", name))))
 
 
 def table(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from .facts import Picture, RunFacts, shown
 from .figures import histogram_key, look_of
 from .head import swatch
-from .markup import Html, counted, tag
+from .markup import Html, breakable, counted, tag
 
 Address = Callable[[Picture], str]
 """Where a page finds a picture."""
@@ -102,4 +102,4 @@ def _histogram_card(name: str, runs: Sequence[RunFacts], place: int) -> Html:
 
 def _caption(name: str, runs: Sequence[RunFacts], place: int) -> Html:
     of = [swatch(*look_of(place, 0, len(runs))), runs[place].name] if len(runs) > 1 else []
-    return tag("figcaption", tag("h3", name), tag("span", *of, class_="metrics"))
+    return tag("figcaption", tag("h3", breakable(name)), tag("span", *of, class_="metrics"))

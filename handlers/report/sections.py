@@ -10,7 +10,7 @@ from .charts import LEARNING, RATE_AND_PACE, Chart
 from .facts import RunFacts
 from .head import head
 from .legend import legend
-from .markup import Html, counted, joined, number, tag
+from .markup import Html, breakable, counted, joined, number, tag
 from .media import Address, histograms, images
 from .tables import best, checkpoints, empty, handlers, named, parts
 
@@ -110,9 +110,9 @@ def _curves_card(chart: Chart, runs: Sequence[RunFacts]) -> Html:
         points = [which for which in ("last", "lowest", "highest") if curve[which]]
         told = ", ".join(f"{which} {number(curve[which]['value'])}" for which in points)
         words += f" {name}: {told}."
-    title: list[str] = [tag("h3", chart.title)]
+    title: list[str] = [tag("h3", breakable(chart.title))]
     if chart.metrics != [chart.title]:
-        title.append(tag("span", ", ".join(chart.metrics), class_="metrics"))
+        title.append(tag("span", breakable(", ".join(chart.metrics)), class_="metrics"))
     return tag(
         "figure",
         tag("figcaption", *title),

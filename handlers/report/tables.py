@@ -10,7 +10,7 @@ from ..common import readable_size
 from .charts import LEARNING, Chart
 from .facts import RunFacts
 from .head import tell_outcome
-from .markup import ABSENT, Html, clock, counted, duration, joined, number, table, tag
+from .markup import ABSENT, Html, breakable, clock, counted, duration, joined, number, table, tag
 
 
 def empty(text: str) -> Html:
@@ -56,7 +56,7 @@ def best(runs: Sequence[RunFacts], drawn: Sequence[Chart]) -> Html:
 def _rows_of(name: str, runs: Sequence[RunFacts]) -> list[list[str] | str]:
     """What each run has of a metric; runs that have the same share a row."""
     if len(runs) == 1:
-        return [[name, *_extremes(runs[0].curves[name])]]
+        return [[breakable(name), *_extremes(runs[0].curves[name])]]
     same: dict[tuple[str, ...], list[str]] = {}
     for run in runs:
         if name in run.curves:

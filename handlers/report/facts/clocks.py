@@ -53,8 +53,10 @@ def work_time(found: Sequence[Part]) -> list[tuple[float, float]]:
     for part in found:
         while told and told[-1][0] > part.first["iteration"]:
             told.pop()
-        for line in part.lines:
-            told.append((line["iteration"], before + max(0.0, line["time"] - part.first["time"])))
+        told += [
+            (line["iteration"], before + max(0.0, line["time"] - part.first["time"]))
+            for line in part.lines
+        ]
         before += part.seconds
     return told if any(one[0] < other[0] for one, other in pairwise(told)) else []
 

@@ -13,9 +13,9 @@ import pytest
 
 from camshaft import Engine, Events
 from camshaft.handlers import Checkpoint, Journal, JSONLines, best, latest
+from camshaft.handlers.report.facts.rows import MetricFiles
+from camshaft.handlers.report.facts.run import Run, distinct, runs_in
 from camshaft.handlers.report.page import asset, embedded, library, news, page
-from camshaft.handlers.report.rows import MetricFiles
-from camshaft.handlers.report.run import Run, distinct, runs_in
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ def test_a_metric_named_like_a_tag_stays_text(write):
     text = page_of(write, *rows, name=HOSTILE)
     parsed = Scripts(text)
     assert len(parsed.scripts) == 3
-    assert json.loads(parsed.scripts[0])[f"curve {HOSTILE}"]["data"][0]["y"] == [1, 2]
+    assert json.loads(parsed.scripts[0])["figures"][f"curve {HOSTILE}"]["data"][0]["y"] == [1, 2]
     assert "<title>&lt;/script&gt;" in text
     assert text.count(HOSTILE) == 0
 

@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from camshaft.handlers.report.run import runs_in
+from camshaft.handlers.report.facts.run import runs_in
 from camshaft.handlers.report.server import View, make_server
 
 
