@@ -61,7 +61,8 @@ def work(run: RunFacts) -> float:
 
 def _summary(run: RunFacts) -> Html:
     if not run.parts:
-        return tag("p", "No journal tells when it ran.", id="summary")
+        to_add = "No journal tells when it ran. Add Journal(directory) to the handlers."
+        return tag("p", to_add, id="summary")
     part, count = run.parts[-1], len(run.parts)
     reason, more = part.reason, Html()
     if part.end == "failed" or len(reason) > 80:
