@@ -87,7 +87,9 @@ def _progress(run: RunFacts) -> Html:
     done, began = part.last["iteration"], part.first["iteration"]
     left = ""
     if done > began and total > done:
-        left = f", about {duration((total - done) * part.seconds / (done - began))} left"
+        left = (
+            f", about {duration((total - done) * part.seconds / (done - began), whole=True)} left"
+        )
     bar = tag("progress", max=total, value=min(done, total), aria_label="progress of the run")
     return tag("p", bar, f"{min(done / total, 1):.0%}{left}", class_="progress")
 

@@ -114,9 +114,10 @@ function traces(data) {
 function template() {
   const clear = "rgba(0,0,0,0)";
   const axis = {gridcolor: colour("grid"), zeroline: false, showline: true, linecolor: colour("line"),
-    tickfont: {size: 11}, title: {font: {size: 11}, standoff: 4}, automargin: true, nticks: 7};
+    tickfont: {size: 11}, title: {font: {size: 11}, standoff: 4}, automargin: true, nticks: 7,
+    spikecolor: colour("soft"), spikethickness: 1};
   return {layout: {
-    autosize: true, paper_bgcolor: clear, plot_bgcolor: clear, margin: {l: 44, r: 10, t: 8, b: 34},
+    autosize: true, paper_bgcolor: colour("paper"), plot_bgcolor: colour("paper"), margin: {l: 44, r: 10, t: 8, b: 34},
     font: {family: "system-ui, sans-serif", size: 12, color: colour("soft")},
     hovermode: "x unified", dragmode: COARSE ? false : "zoom", showlegend: false,
     hoverlabel: {bgcolor: colour("paper"), bordercolor: colour("line"), font: {color: colour("ink"), size: 12},

@@ -280,7 +280,7 @@ def test_the_head_of_a_run_that_goes_on_says_how_long_it_will_take(tmp_path):
     line = {"event": "running", "time": time.time(), "iteration": 100}
     text, status = head_of(tmp_path, STARTED | environment | {"time": line["time"] - 60}, line)
     assert text.startswith("running · epoch 0 · 100 iterations · 1 min 0 s")
-    assert "25%, about 3 min 0 s left" in text
+    assert "25%, about 3 minutes left" in text
     assert status == {"text": "running", "is_over": False}
     text, status = head_of(tmp_path, STARTED | environment | {"time": 0}, line | {"time": 60})
     assert status["text"].startswith("no word for ")
