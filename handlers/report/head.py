@@ -1,29 +1,22 @@
-"""The head of a page: whether each run has finished, how good it is, and what differs."""
+"""The head of a page about one run: whether it has finished, why, and how good it is."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from typing import Any
 
 from ..common import readable_size
 from .charts import LEARNING, Chart
-from .facts import Part, RunFacts, number_in
-from .figures import look_of, outcome
-from .markup import ABSENT, Html, breakable, counted, duration, joined, number, table, tag
+from .facts import RunFacts, number_in
+from .markup import Html, breakable, counted, duration, joined, number, tag
+from .timeline import outcome, tell_outcome
 
 LOWER_IS_BETTER = re.compile("loss|error|perplexity|mse|mae|rmse|nll", re.IGNORECASE)
-COLUMNS = 4
-"""Metrics in the table of several runs, and as many values of their configurations."""
 
 
-def head(runs: Sequence[RunFacts], drawn: Sequence[Chart]) -> Html:
-    """What a person wants first, of one run or of several."""
-    if len(runs) > 1:
-        return _comparison(runs, drawn)
-    (run,) = runs
+def head(run: RunFacts, drawn: Sequence[Chart]) -> Html:
+    """What a person wants first of one run."""
     tiles = [
         tag("div", tag("dt", breakable(name)), tag("dd", value), tag("dd", note, class_="note"))
         for name, value, note in _key_figures(run, drawn)
@@ -42,16 +35,6 @@ def status(runs: Sequence[RunFacts]) -> str:
 def is_over(runs: Sequence[RunFacts]) -> bool:
     """True if the journals of all runs tell of an end."""
     return all(run.parts and not run.parts[-1].is_open for run in runs)
-
-
-def swatch(colour: str, dash: str) -> Html:
-    """A piece of a curve."""
-    return tag("i", class_=f"swatch {dash}", style=f"color: var(--{colour})", aria_hidden="true")
-
-
-def tell_outcome(part: Part) -> Html:
-    """How a part of a run ended, in its colour."""
-    return tag("span", outcome(part), class_=f"state {part.end}")
 
 
 def work(run: RunFacts) -> float:
@@ -100,20 +83,21 @@ def _total(run: RunFacts) -> float:
     return number_in(run.limits, "max_iterations") or epochs * length
 
 
-def _key_metrics(drawn: Sequence[Chart]) -> list[str]:
+def key_metrics(drawn: Sequence[Chart]) -> list[str]:
     """What evaluations measured, or else the losses."""
     learning = [chart for chart in drawn if chart.heading == LEARNING]
     measured = [name for chart in learning for name in chart.validated]
     return measured or [name for chart in learning for name in chart.metrics]
 
 
-def _better(name: str) -> str:
+def better(name: str) -> str:
+    """Which extreme of a metric is its best value."""
     return "lowest" if LOWER_IS_BETTER.search(name) else "highest"
 
 
 def _key_figures(run: RunFacts, drawn: Sequence[Chart]) -> Iterator[tuple[str, str, str]]:
-    for name in _key_metrics(drawn):
-        if point := run.curves[name][which := _better(name)]:
+    for name in key_metrics(drawn):
+        if point := run.curves[name][which := better(name)]:
             at = f"iteration {number(point['iteration'])}, epoch {number(point['epoch'])}"
             yield f"{name}, {which}", number(point["value"]), at
     for name in ("loss", "lr"):
@@ -129,64 +113,3 @@ def _key_figures(run: RunFacts, drawn: Sequence[Chart]) -> Iterator[tuple[str, s
         broken = len(found) - len(whole)
         note = f"{broken} broken" if broken else readable_size(sum(whole))
         yield "Checkpoints", str(len(found)), note
-
-
-def _comparison(runs: Sequence[RunFacts], drawn: Sequence[Chart]) -> Html:
-    """A row for each run: how it ended, its best values, and its configuration where it differs."""
-    metrics = _key_metrics(drawn)[:COLUMNS]
-    settings = _differing(runs)
-    rows = [
-        [
-            joined([swatch(*look_of(place, 0, len(runs))), run.name]),
-            tell_outcome(run.parts[-1]) if run.parts else ABSENT,
-            *(_best(name, run, runs) for name in metrics),
-            *(_setting(run.config.get(name, ABSENT)) for name in settings),
-            number(run.parts[-1].last["iteration"]) if run.parts else ABSENT,
-            duration(work(run)) if run.parts else ABSENT,
-        ]
-        for place, run in enumerate(runs)
-    ]
-    best = [f"{name}, {_better(name)}" for name in metrics]
-    head = ("run", "state", *best, *settings, "iterations", "time")
-    columns = f"ll{'r' * len(metrics)}{'r' * len(settings)}rr"
-    return tag("div", table("The runs", columns, head, rows), id="runs")
-
-
-def _best(name: str, run: RunFacts, runs: Sequence[RunFacts]) -> str:
-    """The best value of a metric in a run, marked if no other run has a better one."""
-    which = _better(name)
-    found = [_value(each, name, which) for each in runs]
-    value = _value(run, name, which)
-    if value is None:
-        return ABSENT
-    known = [each for each in found if each is not None]
-    first = min(known) if which == "lowest" else max(known)
-    is_best = value == first and set(known) != {first}
-    return tag("b", number(value), class_="best") if is_best else number(value)
-
-
-def _value(run: RunFacts, name: str, which: str) -> float | None:
-    point: dict[str, Any] | None = run.curves.get(name, {}).get(which)
-    return point and point["value"]
-
-
-def _setting(value: str) -> str:
-    """A value of a configuration; of a fraction four digits."""
-    with suppress(ValueError):
-        return value if value.strip("-").isdecimal() else number(float(value))
-    return value
-
-
-def _differing(runs: Sequence[RunFacts]) -> list[str]:
-    """The configuration in which runs differ, without what is another in each run, such as a path.
-
-    A name of a directory tells no more than the name of the run.
-    """
-    names = dict.fromkeys(name for run in runs for name in run.config)
-    found = [
-        name
-        for name in names
-        if len({run.config.get(name) for run in runs}) > 1
-        and not any("/" in run.config.get(name, "") for run in runs)
-    ]
-    return found[:COLUMNS]

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from .charts import Chart, sets
 from .facts import RunFacts
 from .figures import look_of
-from .head import swatch
-from .markup import Html, joined, tag
+from .markup import Html, joined, swatch, tag
 
 
 def legend(runs: Sequence[RunFacts], drawn: Sequence[Chart]) -> Html:

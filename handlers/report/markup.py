@@ -46,6 +46,11 @@ def breakable(name: str) -> Html:
     return Html("<wbr>".join(map(escape, re.split(r"(?<=[/_.])(?=[^/_.])", name))))
 
 
+def swatch(colour: str, dash: str) -> Html:
+    """A piece of a curve."""
+    return tag("i", class_=f"swatch {dash}", style=f"color: var(--{colour})", aria_hidden="true")
+
+
 def table(
     label: str,
     columns: str,

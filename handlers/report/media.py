@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 
 from .facts import Picture, RunFacts, shown
 from .figures import histogram_key, look_of
-from .head import swatch
-from .markup import Html, breakable, counted, tag
+from .markup import Html, breakable, counted, swatch, tag
 
 Address = Callable[[Picture], str]
 """Where a page finds a picture."""
@@ -23,27 +22,23 @@ def embedded_image(picture: Picture) -> str:
 
 def images(runs: Sequence[RunFacts], address: Address) -> list[Html]:
     """A card for each name of images and each run, with a slider over its images."""
+    chosen = shown({f"{run.name}/{name}": run.images[name] for run in runs for name in run.images})
     names = dict.fromkeys(name for run in runs for name in run.images)
     return [
-        _image_card(name, run.images[name], address, runs, place, chosen)
-        for chosen in [
-            shown({f"{run.name}/{n}": run.images[n] for run in runs for n in run.images})
-        ]
+        _image_card(name, runs, place, kept, address)
         for name in names
         for place, run in enumerate(runs)
-        if name in run.images and not chosen.isdisjoint(run.images[name])
+        if (kept := [picture for picture in run.images.get(name, []) if picture in chosen])
     ]
 
 
 def _image_card(
     name: str,
-    pictures: Sequence[Picture],
-    address: Address,
     runs: Sequence[RunFacts],
     place: int,
-    chosen: set[Picture],
+    kept: Sequence[Picture],
+    address: Address,
 ) -> Html:
-    kept = [picture for picture in pictures if picture in chosen]
     last = len(kept) - 1
     frames = [
         tag(
@@ -59,7 +54,7 @@ def _image_card(
     ]
     slider = tag("input", type="range", min=0, max=last, value=last, aria_label=f"Image of {name}")
     at = tag("output", f"iteration {kept[-1].iteration:,}")
-    more = len(pictures) - len(kept)
+    more = len(runs[place].images[name]) - len(kept)
     left = f"{counted(more, 'other image')} in the run's directory" if more else ""
     return tag(
         "figure",

@@ -72,7 +72,7 @@ def page(names: list[str], shown: dict[str, Any], *, is_live: bool = False) -> s
     The policy in its head lets the browser run two scripts only, by their hashes, so no name of a
     metric can ever become code.
     """
-    scripts = {"library": library(), "code": asset("page.js")}
+    scripts = {"library": library(), "code": asset("curves.js") + asset("page.js")}
     allowed = " ".join(f"'sha256-{_digest(script)}'" for script in scripts.values())
     policy = [
         "default-src 'none'",

@@ -7,6 +7,7 @@ from itertools import groupby
 from typing import Any
 
 from .charts import LEARNING, RATE_AND_PACE, Chart
+from .comparison import comparison
 from .facts import RunFacts
 from .head import head
 from .legend import legend
@@ -16,44 +17,45 @@ from .tables import best, checkpoints, empty, handlers, named, parts
 
 FEW = 12
 """Charts under one heading that are open at first."""
+TITLES = {
+    "best": "Best rows",
+    "config": "Configuration",
+    "checkpoints": "Checkpoints",
+    "timeline": "Timeline",
+    "environment": "Environment",
+    "handlers": "Handlers",
+}
+NO_JOURNAL = "Nothing tells {}. Add Journal(directory) to the handlers."
+NO_CONFIG = "Nothing tells its configuration: Journal(directory, config=…) does."
 
 
 def sections(
     runs: Sequence[RunFacts], drawn: Sequence[Chart], address: Address, *, is_live: bool
 ) -> dict[str, Html]:
     """Each section by its name; only a waiting text until a run that is watched begins."""
-    missing = "Nothing tells {}. Add Journal(directory) to the handlers."
-    no_config = "Nothing tells its configuration: Journal(directory, config=…) does."
-    no_time, no_place = (
-        missing.format("when it started and stopped"),
-        missing.format("where it ran"),
-    )
     is_alone = len(runs) == 1
-    is_eventful = is_alone and len(runs[0].parts) > 1
-    measured = best(runs, drawn) or empty("No metric was measured.")
-    kept = _each_run(runs, checkpoints)
+    differ = any(run.config != runs[0].config for run in runs)
+    tables = {
+        "best": best(runs, drawn) or empty("No metric was measured."),
+        "config": named("config", runs) or empty(NO_CONFIG),
+        "checkpoints": _each_run(runs, checkpoints),
+        "timeline": _timeline(runs) or empty(NO_JOURNAL.format("when it started and stopped")),
+        "environment": named("environment", runs) or empty(NO_JOURNAL.format("where it ran")),
+        "handlers": _each_run(runs, handlers),
+    }
+    is_open = {
+        "best": is_alone,
+        "config": is_alone or differ,
+        "checkpoints": is_alone,
+        "timeline": is_alone and len(runs[0].parts) > 1,
+    }
     found = {
-        "head": head(runs, drawn),
+        "head": head(runs[0], drawn) if is_alone else comparison(runs, drawn),
         "legend": legend(runs, drawn),
         "charts": _charts(runs, drawn, address),
-        "best": fold("best", "Best rows", measured, is_open=is_alone),
-        "config": fold(
-            "config",
-            "Configuration",
-            named("config", runs) or empty(no_config),
-            is_open=any(run.config != runs[0].config for run in runs) or is_alone,
-        ),
-        "checkpoints": fold("checkpoints", "Checkpoints", kept, is_open=is_alone),
-        "timeline": fold(
-            "timeline", "Timeline", _timeline(runs) or empty(no_time), is_open=is_eventful
-        ),
-        "environment": fold(
-            "environment",
-            "Environment",
-            named("environment", runs) or empty(no_place),
-            is_open=False,
-        ),
-        "handlers": fold("handlers", "Handlers", _each_run(runs, handlers), is_open=False),
+    } | {
+        key: fold(key, TITLES[key], content, is_open=is_open.get(key, False))
+        for key, content in tables.items()
     }
     if is_live and not any(run.is_begun for run in runs):
         text = "Waiting for the run to begin. This page goes on by itself."
@@ -129,10 +131,8 @@ def _notes(found: Sequence[tuple[str, dict[str, Any]]]) -> Iterator[str]:
     thinned = [(name, curve) for name, curve in found if "means" in curve]
     if thinned:
         name = thinned[0][0] if len(thinned) == 1 else counted(len(thinned), "curve")
-        rows, points = (
-            max(count(curve) for _, curve in thinned)
-            for count in (lambda curve: curve["count"], lambda curve: len(curve["x"]))
-        )
+        rows = max(curve["count"] for _, curve in thinned)
+        points = max(len(curve["x"]) for _, curve in thinned)
         most = "" if len(thinned) == 1 else "up to "
         yield f"{name}: {most}{number(rows)} rows, drawn as {most}{number(points)} points "
         yield "that keep every peak. "

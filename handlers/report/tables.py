@@ -9,8 +9,8 @@ from typing import Any
 from ..common import readable_size
 from .charts import LEARNING, Chart
 from .facts import RunFacts
-from .head import tell_outcome
 from .markup import ABSENT, Html, breakable, clock, counted, duration, joined, number, table, tag
+from .timeline import tell_outcome
 
 
 def empty(text: str) -> Html:

@@ -128,14 +128,18 @@ def _histogram(iteration: int, value: Any) -> Histogram | None:
     """What `JSONLines` wrote of a histogram; None for anything else."""
     if not isinstance(value, dict):
         return None
-    told = [value.get("counts"), value.get("edges")]
-    counts, edges = ([_number(n) for n in each] if isinstance(each, list) else [] for each in told)
-    numbers = [n for n in (*counts, *edges) if n is not None and math.isfinite(n)]
-    if not counts or len(numbers) != 2 * len(counts) + 1 or len(edges) != len(counts) + 1:
+    counts, edges = _numbers(value.get("counts")), _numbers(value.get("edges"))
+    if not counts or len(edges) != len(counts) + 1:
         return None
-    counts, edges = numbers[: len(counts)], numbers[len(counts) :]
     is_sound = min(counts) >= 0 and sorted(edges) == edges
     return Histogram(iteration, counts, edges) if is_sound else None
+
+
+def _numbers(values: Any) -> list[float]:
+    """A list of finite numbers; empty if it is anything else."""
+    told = [_number(each) for each in values] if isinstance(values, list) else []
+    found = [each for each in told if each is not None and math.isfinite(each)]
+    return found if len(found) == len(told) else []
 
 
 def _number(value: Any) -> float | None:

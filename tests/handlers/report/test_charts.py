@@ -16,8 +16,9 @@ from camshaft.handlers.report.facts.curve import MARKS, curve_of
 from camshaft.handlers.report.facts.parts import pace, parts_of
 from camshaft.handlers.report.facts.rows import Series
 from camshaft.handlers.report.facts.run import RunFacts
-from camshaft.handlers.report.figures import COLOURS, chart_figure, outcome, timeline_figure
+from camshaft.handlers.report.figures import COLOURS, chart_figure
 from camshaft.handlers.report.page import asset
+from camshaft.handlers.report.timeline import outcome, timeline_figure
 
 
 def titles(*names):
