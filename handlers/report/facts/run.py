@@ -160,7 +160,7 @@ def _pace_curve(found: list[Part]) -> dict[str, Any]:
     if len(rates) < 2:
         return {}
     series = Series(iterations, [0] * len(rates), rates)
-    return {PACE: curve_of(series) | {"shape": "hv"}}
+    return {PACE: curve_of(series) | {"shape": "vh"}}
 
 
 def by_path(value: Any, name: str = "") -> dict[str, str]:
