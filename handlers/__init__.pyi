@@ -8,7 +8,6 @@ from .checkpoint import every as every
 from .checkpoint import latest as latest
 from .clip_grad import ClipGradNorm as ClipGradNorm
 from .clip_grad import ClipGradValue as ClipGradValue
-from .collect import Collect as Collect
 from .console_lines import ConsoleLines as ConsoleLines
 from .early_stopping import EarlyStopping as EarlyStopping
 from .fine_tuning import Freeze as Freeze
@@ -34,6 +33,7 @@ from .metrics import Average as Average
 from .metrics import Metrics as Metrics
 from .metrics import Totals as Totals
 from .non_finite_guard import NonFiniteGuard as NonFiniteGuard
+from .outputs import Collect as Collect
 from .preemption import StopAfter as StopAfter
 from .preemption import StopOnSignal as StopOnSignal
 from .profile import Profile as Profile
