@@ -34,6 +34,8 @@ from .metrics import Metrics as Metrics
 from .metrics import Totals as Totals
 from .non_finite_guard import NonFiniteGuard as NonFiniteGuard
 from .outputs import Collect as Collect
+from .outputs import Predictions as Predictions
+from .outputs import predict as predict
 from .preemption import StopAfter as StopAfter
 from .preemption import StopOnSignal as StopOnSignal
 from .profile import Profile as Profile

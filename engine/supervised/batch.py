@@ -38,9 +38,9 @@ def pair_of(batch: Any) -> tuple[Any, Any]:
     return batch, None
 
 
-def named_pair_of(batch: Any) -> tuple[Any, Any]:
-    """The same for a model that computes its loss itself: its inputs hold the labels too."""
-    return (dict(batch), part_of(batch, "target")) if isinstance(batch, Mapping) else pair_of(batch)
+def with_labels(batch: Any) -> tuple[Any, Any]:
+    """The same for a model that computes its loss itself: named inputs keep their labels."""
+    return (dict(batch), None) if isinstance(batch, Mapping) else pair_of(batch)
 
 
 def arguments(input: Any) -> tuple[Any, Mapping[str, Any]]:

@@ -16,7 +16,7 @@ from ..means import Weight
 from ..modules import unwrap
 from ..outputs import Output
 from ..update import Update
-from .batch import named_pair_of, own_loss, pair_of
+from .batch import own_loss, pair_of, with_labels
 from .check import PRECISIONS, check, check_evaluation, check_update
 from .device import Transfer, to_device
 from .split import Split
@@ -67,7 +67,8 @@ def supervised(
         device: Where the model computes; where it is already, by default. `Transfer("cuda")`
             copies batches there while the step before is computed.
         prepare_batch: Makes the pair of input and target of what the data gives. Both are moved to
-            the device afterwards, as by `to_device`. The target None is none.
+            the device afterwards, as by `to_device`. None in the place of the target means that
+            there is none.
         split: The most samples of a batch that are at once on the device: a larger batch goes
             through the model in parts, which make one step of the same mean. `"auto"` halves the
             parts whenever memory runs out; ranks then average gradients by `sync="close"`.
@@ -117,7 +118,7 @@ def supervised(
         model=model,
         loss_fn=own_loss if loss_fn is None else loss_fn,
         update=update,
-        prepare_batch=prepare_batch or (named_pair_of if loss_fn is None else pair_of),
+        prepare_batch=prepare_batch or (with_labels if loss_fn is None else pair_of),
         weight=weight,
         is_sum=_reduction(loss_fn) == "sum",
         move=None if place.type == "cpu" else transfer or partial(to_device, device=place),

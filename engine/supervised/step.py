@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from .. import ranks
 from ..events import Events, Stage
-from ..means import Means, Weight, mean_over_ranks, samples_of
+from ..means import Means, Weight, mean_over_ranks, samples_of, weight_of
 from ..modules import uncompiled
 from ..outputs import Output, part_of
 from ..state import State
@@ -89,7 +89,9 @@ class Supervised:
             input, target = self.move((input, target))
         given, named = ((input,), {}) if type(input) is Tensor else arguments(input)
         loss_fn = self.loss_fn
-        if target is None and loss_fn is not own_loss:
+        if target is None and loss_fn is own_loss:
+            target = part_of(input, "target")  # now, so that labels are moved once
+        elif target is None:
             loss_fn = no_loss
         if self.autocast is None:
             made = model(*given, **named)
@@ -98,20 +100,16 @@ class Supervised:
             with self.autocast:
                 made = model(*given, **named)
                 loss = loss_fn(made, target)
-        if type(made) is Tensor:
-            prediction = made.detach()
-        else:
-            prediction = mapped(part_of(made, "prediction", made), Tensor.detach)
+        prediction = made.detach() if type(made) is Tensor else _prediction_in(made)
         if loss is None:
             if loss_fn is own_loss and torch.is_grad_enabled():  # in training
                 raise lacks_loss(made)
             return None, Output(None, prediction, target)
         if not (isinstance(loss, Tensor) and loss.ndim == 0):
             raise _not_a_scalar(loss)
+        output = Output(loss.detach(), prediction, target)
         if self.weight is not None:
-            loss, output = self.over_targets(loss, Output(loss.detach(), prediction, target))
-        else:
-            output = Output(loss.detach(), prediction, target)
+            loss, output = self.over_targets(loss, output)
         metrics["loss"] = output.loss
         return loss, output
 
@@ -120,7 +118,7 @@ class Supervised:
 
         Without any target the loss is 0, where a mean would be NaN.
         """
-        number = self.weight(output) if callable(self.weight) else self.weight
+        number = weight_of(output, self.weight, "supervised()")
         wide = torch.promote_types(loss.dtype, torch.float32)
         if isinstance(number, Tensor):
             number = number.detach().to(loss.device, wide)
@@ -217,6 +215,11 @@ def _without_sending_buffers(model: Module) -> Generator[None]:
         yield
     finally:
         parallel.require_forward_param_sync = sends
+
+
+def _prediction_in(made: Any) -> Any:
+    """What a model made, or its logits, without graphs."""
+    return mapped(part_of(made, "prediction", made), Tensor.detach)
 
 
 def _not_a_scalar(loss: Any) -> ValueError:

@@ -7,11 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.utils._pytree import tree_map_only
 
 from ...engine import Engine, Events, Stage, State, ranks
-from .rows import chain, deal, join, prediction_and_target, rows_of
+from .rows import chain, deal, join, kept, prediction_and_target, rows_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +25,7 @@ class Collect:
     value a batch.
 
     The collected samples stay in memory, and while they are gathered once for each rank: select
-    little.
+    little, or write to files by `predict`.
 
     Args:
         name: The name of the result in `state.collected`.
@@ -66,8 +64,7 @@ class Collect:
     def take(self, state: State[Any, Any]) -> None:
         """Keep what is selected of this batch."""
         selected = (self.select or prediction_and_target)(state.output)
-        kept = tree_map_only(Tensor, self._keep, rows_of(selected))
-        state.recall(self, Collected).parts.append(kept)
+        state.recall(self, Collected).parts.append(kept(rows_of(selected), self.device))
 
     def gather(self, state: State[Any, Any]) -> None:
         """Join what all ranks have kept in `state.collected`."""
@@ -77,11 +74,6 @@ class Collect:
         found = [each for each in ranks.gathered(own) if each is not None]
         if found:
             state.collected[self.name] = join(found, deal if self.interleaved else chain)
-
-    def _keep(self, tensor: Tensor) -> Tensor:
-        """A copy on `device`, which later changes in place do not affect."""
-        kept = tensor.detach().to(self.device)
-        return kept.clone() if kept.data_ptr() == tensor.data_ptr() else kept
 
 
 @dataclass

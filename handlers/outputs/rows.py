@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
 from ...engine import part_of
 
@@ -35,6 +36,33 @@ def rows_of(value: Any) -> Any:
     if isinstance(value, Tensor):
         return value if value.ndim else value.reshape(1)
     return value if isinstance(value, list) else [value]
+
+
+def kept(rows: Any, device: torch.device | str = "cpu") -> Any:
+    """Copies of rows on a device, without graphs; later changes in place do not affect them."""
+
+    def keep(tensor: Tensor) -> Tensor:
+        moved = tensor.detach().to(device)
+        return moved.clone() if moved.data_ptr() == tensor.data_ptr() else moved
+
+    return tree_map_only(Tensor, keep, rows)
+
+
+def lengths_of(rows: Any) -> set[int]:
+    """The numbers of rows of all parts."""
+    if not isinstance(rows, dict | tuple):
+        return {len(rows)}
+    parts = rows.values() if isinstance(rows, dict) else rows
+    return set[int]().union(*map(lengths_of, parts))
+
+
+def row_of(rows: Any, number: int) -> Any:
+    """One row of each part."""
+    if isinstance(rows, dict):
+        return {name: row_of(each, number) for name, each in rows.items()}
+    if isinstance(rows, tuple):
+        return tuple(row_of(each, number) for each in rows)
+    return rows[number]
 
 
 def join(parts: Sequence[Any], arrange: Callable[[Sequence[Any]], Any]) -> Any:
