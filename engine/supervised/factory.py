@@ -19,8 +19,9 @@ from ..update import Update
 from .batch import own_loss, pair_of, with_labels
 from .check import PRECISIONS, check, check_evaluation, check_update
 from .device import Transfer, to_device
+from .parallel import parallel_of
 from .split import Split
-from .step import Supervised, parallel_of
+from .step import Supervised
 
 
 def supervised(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -17,12 +16,12 @@ from torch.nn.parallel import DistributedDataParallel
 from .. import ranks
 from ..events import Events, Stage
 from ..means import Means, Weight, mean_over_ranks, samples_of, weight_of
-from ..modules import uncompiled
 from ..outputs import Output, part_of
 from ..state import State
 from ..update import Update
 from .batch import arguments, lacks_loss, no_loss, own_loss, refuse_to_train
 from .nested import mapped
+from .parallel import parallel_of, without_sending_buffers
 from .split import Split
 from .tokens import IGNORED
 
@@ -73,7 +72,7 @@ class Supervised:
         model = self.model
         if isinstance(model, DistributedDataParallel):  # its forward would wait for other ranks
             model = model.module
-        with torch.inference_mode(), _without_sending_buffers(model):
+        with torch.inference_mode(), without_sending_buffers(model):
             pair = self.prepare_batch(batch)
             if self.split is not None:
                 forward = partial(self.forward, model, {})
@@ -195,26 +194,6 @@ class Supervised:
     def mean_loss(self, state: State[Any, Any]) -> None:
         """Replace the last batch's loss by the mean over all batches, on all ranks."""
         state.metrics.update(mean_over_ranks(state.recall(self, Means).sums))
-
-
-def parallel_of(model: Module) -> DistributedDataParallel | None:
-    """The `DistributedDataParallel` that a model is, also inside torch.compile; or None."""
-    model = uncompiled(model)
-    return model if isinstance(model, DistributedDataParallel) else None
-
-
-@contextmanager
-def _without_sending_buffers(model: Module) -> Generator[None]:
-    """Let a compiled model on several ranks send no buffers, so that no rank waits for others."""
-    if (parallel := parallel_of(model)) is None:
-        yield
-        return
-    sends: Any = parallel.require_forward_param_sync
-    parallel.require_forward_param_sync = False
-    try:
-        yield
-    finally:
-        parallel.require_forward_param_sync = sends
 
 
 def _prediction_in(made: Any) -> Any:

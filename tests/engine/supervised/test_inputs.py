@@ -112,6 +112,24 @@ def test_a_model_of_several_inputs_gets_them_by_name_or_in_order(batch, prepare)
     assert engine.run([batch], max_epochs=1).output.prediction.tolist() == [7, 7]
 
 
+def test_a_model_that_returns_its_loss_in_a_tuple_gets_the_whole_batch():
+    class Own(Pair):
+        def forward(self, left, right):
+            made = self.scale * left
+            return made, mse_loss(made, right)
+
+    model = Own()
+    engine = supervised(
+        model,
+        torch.optim.SGD(model.parameters(), lr=0.1),
+        lambda output, target: output[1],
+        prepare_batch=lambda batch: (batch, batch[1]),
+    )
+    state = engine.run([(torch.ones(2), torch.full((2,), 3.0))], max_epochs=1)
+    assert state.metrics["loss"] == 4
+    assert model.scale.item() == pytest.approx(1.4)
+
+
 def test_with_a_loss_function_the_model_gets_no_labels_and_the_function_its_whole_output():
     (batch,) = sentences(12)
     seen = []
