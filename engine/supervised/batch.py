@@ -63,8 +63,8 @@ def no_loss(output: Any, target: Any) -> None:
     """The loss of a batch without a target."""
 
 
-def refuse_to_train(batch: Any) -> TypeError:
-    """The error for a batch without a target."""
+def lacks_target(batch: Any) -> TypeError:
+    """The error for a batch to train on."""
     held = f" with {', '.join(map(repr, batch))}" if isinstance(batch, Mapping) else ""
     return TypeError(
         f"supervised() got a batch to train on that is a {type(batch).__name__}{held}, without a "
@@ -74,7 +74,7 @@ def refuse_to_train(batch: Any) -> TypeError:
 
 
 def lacks_loss(output: Any) -> ValueError:
-    """The error for a model that was to compute its loss."""
+    """The error for the output of a model that was to compute its loss."""
     held = f" with {', '.join(map(repr, output))}" if isinstance(output, Mapping) else ""
     return ValueError(
         f"supervised() got no loss_fn, so the model computes the loss; it returned a "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import torch
@@ -81,6 +82,16 @@ def _home(kind: type) -> str:
     """Where a class of torch's is written, as people import it."""
     homes = {"torch.nn": "nn.", "torch.optim": "torch.optim."}
     return next((home for room, home in homes.items() if kind.__module__.startswith(room)), "")
+
+
+def warn_of_sums() -> None:
+    """Warn of a loss that grows with the batch."""
+    warnings.warn(
+        "loss_fn is a sum over the batch, so larger batches take larger steps, and 'val/loss' is a "
+        "mean of sums; say how many targets it is a sum over, weight=lambda output: "
+        "output.target.numel(), or weight=1 if that is what you want",
+        stacklevel=3,
+    )
 
 
 def check_evaluation(accumulate: int) -> None:

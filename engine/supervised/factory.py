@@ -17,7 +17,7 @@ from ..modules import unwrap
 from ..outputs import Output
 from ..update import Update
 from .batch import own_loss, pair_of, with_labels
-from .check import PRECISIONS, check, check_evaluation, check_update
+from .check import PRECISIONS, check, check_evaluation, check_update, warn_of_sums
 from .device import Transfer, to_device
 from .parallel import parallel_of
 from .split import Split
@@ -87,6 +87,9 @@ def supervised(
     3
     """
     check(model, optimizer, loss_fn, precision)
+    is_sum = _reduction(loss_fn) == "sum"
+    if is_sum and weight is None:
+        warn_of_sums()
     transfer = device if isinstance(device, Transfer) else None
     place = device.device if isinstance(device, Transfer) else device
     if place is not None:
@@ -121,7 +124,7 @@ def supervised(
         update=update,
         prepare_batch=prepare_batch or (with_labels if loss_fn is None else pair_of),
         weight=weight,
-        is_sum=_reduction(loss_fn) == "sum",
+        is_sum=is_sum,
         move=None if place.type == "cpu" else transfer or partial(to_device, device=place),
         autocast=None if precision == "fp32" else torch.autocast(place.type, PRECISIONS[precision]),
         split=None if split is None else Split.of(split, update),

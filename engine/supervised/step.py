@@ -19,7 +19,7 @@ from ..means import Means, Weight, mean_over_ranks, samples_of, weight_of
 from ..outputs import Output, part_of
 from ..state import State
 from ..update import Update
-from .batch import arguments, lacks_loss, no_loss, own_loss, refuse_to_train
+from .batch import arguments, lacks_loss, lacks_target, no_loss, own_loss
 from .nested import mapped
 from .parallel import parallel_of, without_sending_buffers
 from .split import Split
@@ -51,9 +51,9 @@ class Supervised:
     def train(self, state: State[Any, Output], batch: Any) -> Output:
         """Forward pass, loss and update."""
         update, metrics, pair = self.update, state.metrics, self.prepare_batch(batch)
-        assert update is not None  # `check_training` has seen to it
+        assert update is not None  # else the run has been refused
         if pair[1] is None and self.loss_fn is not own_loss:
-            raise refuse_to_train(batch)
+            raise lacks_target(batch)
         closure = partial(self.loss_again, batch) if update.needs_closure else None
         if self.split is not None:  # a forward and a backward pass for each part
             output = self.split.take(state, pair, partial(self.forward, self.model, {}), update)
@@ -123,6 +123,11 @@ class Supervised:
             number = number.detach().to(loss.device, wide)
         else:  # made on the device, which does not wait
             number = torch.full((), number, device=loss.device, dtype=wide)
+        if number.ndim:
+            raise ValueError(
+                f"weight= gave a tensor of shape {tuple(number.shape)}; it needs one number, how "
+                "many targets the loss of the batch is over"
+            )
         at_all = number > 0
         mean = loss / torch.where(at_all, number, 1) if self.is_sum else loss
         mean = torch.where(at_all, mean, 0)
@@ -139,7 +144,8 @@ class Supervised:
         """Look at the model's mode when a run starts; average the loss in evaluation."""
         if self.split is not None and self.split.most is None:
             engine.add(self.split)
-        engine.on(Events.LOADING, stage=Stage.MEASURE)(self.check_training)
+        if self.update is None:
+            engine.on(Events.LOADING, stage=Stage.MEASURE)(self.refuse_to_train)
         engine.on(Events.STARTED, stage=Stage.MEASURE)(self.check_mode)
         engine.evaluation.on(Events.STARTED, stage=Stage.MEASURE)(self.share_buffers)
         engine.evaluation.on(Events.ITERATION_COMPLETED, stage=Stage.MEASURE)(self.add_loss)
@@ -148,13 +154,12 @@ class Supervised:
             for each in (engine, engine.evaluation):
                 each.on(Events.ITERATION_COMPLETED(at=1), stage=Stage.REPORT)(self.check_weight)
 
-    def check_training(self, state: State[Any, Any]) -> None:
-        """Refuse to train without an optimizer."""
-        if self.update is None:
-            raise ValueError(
-                "supervised() got no optimizer, so this engine only evaluates; to train, give it "
-                "one: supervised(model, optimizer, loss_fn)"
-            )
+    def refuse_to_train(self, state: State[Any, Any]) -> None:
+        """Say what is missing."""
+        raise ValueError(
+            "supervised() got no optimizer, so this engine only evaluates; to train, give it "
+            "one: supervised(model, optimizer, loss_fn)"
+        )
 
     def check_mode(self, state: State[Any, Any]) -> None:
         """Warn if the model was left in evaluation mode."""

@@ -226,6 +226,26 @@ def test_labels_that_do_not_count_are_told_of_once_unless_it_is_said_what_counts
         tagger(weight=1)[0].run(sentences(3), max_epochs=1)
 
 
+def test_a_loss_that_is_a_sum_is_told_of_unless_it_is_said_over_what():
+    def trained(**arguments):
+        model = Pair()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        engine = supervised(model, optimizer, torch.nn.MSELoss(reduction="sum"), **arguments)
+        return engine.run([((torch.ones(4), torch.ones(4)), torch.zeros(4))], max_epochs=1)
+
+    with pytest.warns(UserWarning, match="loss_fn is a sum over the batch") as caught:
+        assert trained().metrics["loss"] == 36
+    assert caught[0].filename == __file__
+    assert trained(weight=1).metrics["loss"] == 36
+    assert trained(weight=lambda output: output.target.numel()).metrics["loss"] == 9
+
+
+def test_the_weight_of_a_batch_is_one_number():
+    engine, _ = tagger(weight=lambda output: (output.target != -100).sum(1))
+    with pytest.raises(ValueError, match=r"weight= gave a tensor of shape \(2,\); it needs one"):
+        engine.run(sentences(12), max_epochs=1)
+
+
 def test_parts_of_a_batch_by_name_are_cut_and_joined():
     (batch,) = sentences(12)
     (ours, model), (theirs, _) = tagger(split=1), tagger()
