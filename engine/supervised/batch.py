@@ -7,9 +7,11 @@ from typing import Any
 
 from torch import Tensor
 
-from ..outputs import NAMES, part_of
+from ..outputs import part_of
 
 PAIR = (tuple, list)
+LABELS = "labels"
+"""The name of the target among named inputs, as in Hugging Face's data."""
 
 
 def pair_of(batch: Any) -> tuple[Any, Any]:
@@ -33,14 +35,18 @@ def pair_of(batch: Any) -> tuple[Any, Any]:
             "batch: lambda batch: ((batch[0], batch[1]), batch[2]) for a model of two inputs"
         )
     if isinstance(batch, Mapping):
-        named = {name: value for name, value in batch.items() if name not in NAMES["target"]}
-        return named, part_of(batch, "target")
+        return {n: each for n, each in batch.items() if n != LABELS}, labels_in(batch)
     return batch, None
 
 
 def with_labels(batch: Any) -> tuple[Any, Any]:
     """The same for a model that computes its loss itself: named inputs keep their labels."""
     return (dict(batch), None) if isinstance(batch, Mapping) else pair_of(batch)
+
+
+def labels_in(batch: Any) -> Any:
+    """The labels among named inputs; None if there are none."""
+    return batch.get(LABELS) if isinstance(batch, Mapping) else None
 
 
 def arguments(input: Any) -> tuple[Any, Mapping[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar
@@ -24,7 +24,8 @@ def mapped(
     """The same structure with all tensors changed; other values stay as they are.
 
     Args:
-        nested: Of any depth; a dataclass is copied, also a frozen one.
+        nested: Of any depth; a dataclass is copied, also a frozen one, and a mapping that torch
+            does not know becomes a dict.
         change: Makes the new tensor of a tensor.
         is_leaf: What to hand to `change`.
 
@@ -42,6 +43,8 @@ def mapped(
                 value = mapped(getattr(leaf, item.name), change, is_leaf)
                 object.__setattr__(twin, item.name, value)
             return twin
+        if isinstance(leaf, Mapping):  # of a kind that torch does not know
+            return {name: mapped(each, change, is_leaf) for name, each in leaf.items()}
         return leaf
 
     return tree_map(visit, nested, is_leaf=is_leaf)  # type: ignore[no-any-return]

@@ -19,7 +19,7 @@ from ..means import Means, Weight, mean_over_ranks, samples_of, weight_of
 from ..outputs import Output, part_of
 from ..state import State
 from ..update import Update
-from .batch import arguments, lacks_loss, lacks_target, no_loss, own_loss
+from .batch import arguments, labels_in, lacks_loss, lacks_target, no_loss, own_loss
 from .nested import mapped
 from .parallel import parallel_of, without_sending_buffers
 from .split import Split
@@ -89,7 +89,7 @@ class Supervised:
         given, named = ((input,), {}) if type(input) is Tensor else arguments(input)
         loss_fn = self.loss_fn
         if target is None and loss_fn is own_loss:
-            target = part_of(input, "target")  # now, so that labels are moved once
+            target = labels_in(input)  # now, so that they are moved once
         elif target is None:
             loss_fn = no_loss
         if self.autocast is None:
@@ -172,7 +172,7 @@ class Supervised:
 
     def check_weight(self, state: State[Any, Any]) -> None:
         """Warn if the loss of the model is over tokens, of which some do not count."""
-        labels = part_of(state.batch, "target")
+        labels = labels_in(state.batch)
         is_on_host = isinstance(labels, Tensor) and labels.device.type == "cpu"
         if is_on_host and labels.ndim > 1 and (labels == IGNORED).any():
             warnings.warn(

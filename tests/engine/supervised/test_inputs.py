@@ -11,7 +11,7 @@ import torch
 from torch.nn.functional import cross_entropy, mse_loss
 from torch.utils.data import DataLoader, TensorDataset
 
-from camshaft import Events, Update, count_next_tokens, count_tokens, supervised
+from camshaft import Events, Update, count_next_tokens, count_tokens, supervised, to_device
 from camshaft.handlers import Average, Collect, Metrics, NonFiniteGuard, Validate
 
 
@@ -128,6 +128,20 @@ def test_a_model_that_returns_its_loss_in_a_tuple_gets_the_whole_batch():
     state = engine.run([(torch.ones(2), torch.full((2,), 3.0))], max_epochs=1)
     assert state.metrics["loss"] == 4
     assert model.scale.item() == pytest.approx(1.4)
+
+
+def test_only_labels_are_the_target_of_a_batch_by_name():
+    class Copier(Pair):
+        def forward(self, source, target):
+            return self.scale * (source + target)
+
+    model = Copier()
+    engine = supervised(model, torch.optim.SGD(model.parameters(), lr=0.1), mse_loss)
+    batch = {"source": torch.ones(2), "target": torch.ones(2), "labels": torch.zeros(2)}
+    assert engine.run([batch], max_epochs=1).output.target is batch["labels"]
+    del batch["labels"]
+    with pytest.raises(TypeError, match="a dict with 'source', 'target', without a target; it"):
+        engine.run([batch], max_epochs=1)
 
 
 def test_with_a_loss_function_the_model_gets_no_labels_and_the_function_its_whole_output():
@@ -279,8 +293,11 @@ def test_what_goes_by_name_is_computed_in_the_precision_asked_for(precision):
 def test_what_goes_by_name_is_moved_to_the_device():
     model = Tagger(returns=dict).to("meta")
     engine = supervised(model, torch.optim.SGD(model.parameters(), lr=0.1), device="meta")
-    output = engine.evaluate(list(sentences(12))).output
-    assert output.prediction.device.type == output.target.device.type == "meta"
+    for kind in (dict, UserDict):
+        output = engine.evaluate([kind(batch) for batch in sentences(12)]).output
+        assert output.prediction.device.type == output.target.device.type == "meta"
+    moved = to_device({"other": UserDict(x=torch.ones(1))}, "meta")
+    assert moved["other"]["x"].device.type == "meta"
 
 
 def test_without_targets_there_are_predictions_and_no_loss():
