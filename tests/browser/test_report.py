@@ -288,6 +288,7 @@ def test_a_gap_is_marked_and_counted(report, open_page, tmp_path):
     assert page.evaluate(f"{PLOT}.querySelectorAll('.scatterlayer .point').length") >= 1
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_rows_are_drawn_as_few_points_and_said_to_be_many(
     report, open_page, tmp_path
 ):
