@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from functools import cached_property
 from itertools import count
@@ -14,7 +14,16 @@ from .events import EventEnum, Stage, Trigger
 from .inspection import Description, Trace, describe, record, rehearse, watching
 from .loop import Loop
 from .moments import Moments
-from .signals import Process, Signal, Signals, Subscription, Watch, check_arity, label
+from .signals import (
+    Process,
+    Signal,
+    Signals,
+    Subscription,
+    Watch,
+    check_arity,
+    identity,
+    label,
+)
 from .state import Batch, Output, State, under_way
 
 logger = logging.getLogger("camshaft")
@@ -84,8 +93,12 @@ class Engine(Generic[Batch, Output]):
         """Where each module's own weights are while it holds another one's, by `using`."""
         self._evaluate = evaluate
         self._names: dict[int, str] = {}
+        self._functions: dict[Hashable, tuple[object, str]] = {}
+        """Functions that may remember, and the names of their memories."""
         self._taken: dict[str, bool] = {}
         self._local = False
+        self._know(process, "engine.process")
+        self._know(evaluate, "engine.evaluate")
         self.add(*handlers)
 
     def add(self, *handlers: Handler) -> Self:
@@ -128,7 +141,8 @@ class Engine(Generic[Batch, Output]):
             owner = self._names.get(id(getattr(function, "__self__", None)))
             name = f"{owner}.{function.__name__}" if owner else label(function)
             name = self._free(name, of_a_handler=owner is not None)
-            subscription = Subscription(function, trigger, stage, name, self._local)
+            self._know(function, f"{name}()")
+            subscription = Subscription(function, trigger, stage, name, owner or "", self._local)
             for event in trigger.events:
                 self.signals[event].connect(subscription)
             return function
@@ -150,17 +164,26 @@ class Engine(Generic[Batch, Output]):
         """True if anything is attached to the event."""
         return event in self.signals and bool(self.signals[event].receivers)
 
-    def name_of(self, handler: object) -> str:
+    def name_of(self, owner: object) -> str:
         """The name of an attached handler: unique, and the same whenever the script runs.
+
+        For a function, which is the process function or one attached by `on`, it is the name of
+        its memory, see `State.recall`.
 
         Raises:
             ValueError: It is not attached to this engine.
         """
-        if isinstance(handler, Subscription):
-            return handler.name
-        if id(handler) not in self._names:
-            raise ValueError(f"{handler!r} is not attached to this engine: engine.add(...) it")
-        return self._names[id(handler)]
+        if isinstance(owner, Subscription):
+            return owner.name
+        if (name := self._names.get(id(owner))) is not None:
+            return name
+        if (known := self._functions.get(identity(owner))) is not None:
+            return known[1]
+        raise ValueError(
+            f"{owner!r} is not attached to this engine: engine.add(...) it, if it is a handler; a "
+            "function needs to be the engine's process function, or attached by engine.on, and a "
+            "method remembers as that method, such as self.step"
+        )
 
     @property
     def attached(self) -> list[str]:
@@ -169,7 +192,7 @@ class Engine(Generic[Batch, Output]):
 
     def has_name(self, name: str) -> bool:
         """True if something attached is called so: a handler, a function, a handler's method."""
-        return name in self._taken
+        return name in self._taken or any(name == known for _, known in self._functions.values())
 
     @cached_property
     def evaluation(self) -> Engine[Batch, Output]:
@@ -178,6 +201,7 @@ class Engine(Generic[Batch, Output]):
         evaluation.objects, evaluation.handlers = self.objects, self.handlers
         evaluation.lent = self.lent
         evaluation._names, evaluation._taken = self._names, self._taken
+        evaluation._functions = self._functions
         return evaluation
 
     def run(
@@ -363,6 +387,11 @@ class Engine(Generic[Batch, Output]):
             raise
         finally:
             self._local = outer
+
+    def _know(self, function: object, name: str) -> None:
+        """Let a function remember under this name; attached again, it keeps its first one."""
+        if function is not None:
+            self._functions.setdefault(identity(function), (function, name))
 
     def _free(self, name: str, *, of_a_handler: bool = False) -> str:
         """The name itself, or with a number that makes it unique."""

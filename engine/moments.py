@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -245,6 +246,13 @@ class Firing:
         self.iteration, self.spent = saved["iteration"], list(saved["spent"])
 
 
+OF_A_STATE = re.compile("'State' object has no attribute '(.*?)'")
+OWN_ATTRIBUTE = (
+    "A state takes no attributes of your own, since a checkpoint would not hold them. What a "
+    "function keeps from batch to batch is its memory: state.recall(train_step, Memory).{name}, "
+    "where Memory is a dataclass. What is to be logged is a metric: state.metrics[{name!r}]"
+)
+
 _order = itemgetter(0)
 
 
@@ -260,6 +268,8 @@ def explain(error: BaseException, where: str, state: State[Any, Any]) -> None:
     if state.control.error is not error:
         state.control.error = error
         error.add_note(f"{where}, {_place(state)}")
+        if isinstance(error, AttributeError) and (missing := OF_A_STATE.match(str(error))):
+            error.add_note(OWN_ATTRIBUTE.format(name=missing[1]))
 
 
 def _place(state: State[Any, Any]) -> str:
