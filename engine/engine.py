@@ -11,7 +11,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 
 from . import modules, ranks
 from .events import EventEnum, Stage, Trigger
-from .inspection import Description, Trace, describe, record, rehearse, watching
+from .inspection import Description, Part, Trace, record, rehearse, watching
 from .loop import Loop
 from .moments import Moments
 from .signals import (
@@ -312,13 +312,24 @@ class Engine(Generic[Batch, Output]):
         """
         return modules.using(weights, self.objects, self.lent)
 
-    def describe(self) -> Description:
-        """Every moment: who is called, when, in which order, and where it is written.
+    def describe(self, *, all: bool = False) -> Description:
+        """When your functions and the handlers are called in a run, and in which order.
 
-        Print it, with or without rich, or look at its picture: `engine.describe().svg()`.
+        Print it, with or without rich, or look at its picture: `engine.describe().svg()`; at the
+        end of a notebook's cell, an engine shows it itself.
+
+        Args:
+            all: True to show also the calls by which handlers begin, count, check and end.
         """
         evaluation = vars(self).get("evaluation")  # to look makes no evaluation
-        return describe(self.signals, evaluation.signals if evaluation else Signals())
+        parts = [Part.of(self.process, self.signals, training=True)]
+        if evaluation is not None:
+            parts.append(Part.of(evaluation.process, evaluation.signals, training=False))
+        return Description(tuple(parts), all)
+
+    def _repr_svg_(self) -> str:
+        """What notebooks show: the picture of `describe`."""
+        return self.describe().svg()
 
     def simulate(
         self,
