@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from functools import cached_property
@@ -117,7 +118,15 @@ class Engine(Generic[Batch, Output]):
             if id(handler) in self._names:
                 raise ValueError(f"{self._names[id(handler)]} is attached already")
             if getattr(handler, "rank", None) in (None, ranks.rank()):
+                twin = self._twin_of(handler)
                 self._attach(handler)
+                if twin is not None:
+                    warnings.warn(
+                        f"{twin} is attached already, and now another one with the same settings: "
+                        "both will be called. If a notebook's cell was run again, make the engine "
+                        "in that cell too",
+                        stacklevel=2,
+                    )
         return self
 
     def on(
@@ -142,7 +151,7 @@ class Engine(Generic[Batch, Output]):
             name = f"{owner}.{function.__name__}" if owner else label(function)
             name = self._free(name, of_a_handler=owner is not None)
             self._know(function, f"{name}()")
-            subscription = Subscription(function, trigger, stage, name, owner or "", self._local)
+            subscription = Subscription(function, trigger, stage, name, self._local, owner or "")
             for event in trigger.events:
                 self.signals[event].connect(subscription)
             return function
@@ -383,6 +392,12 @@ class Engine(Generic[Batch, Output]):
         """
         return watching(watch, self.signals, self.evaluation.signals)
 
+    def _twin_of(self, handler: Handler) -> str | None:
+        """The name of an attached handler of the same class with the same settings, if any."""
+        own = _settings(handler)
+        same = (name for name, each in self.handlers.items() if type(each) is type(handler))
+        return next((name for name in same if own and _settings(self.handlers[name]) == own), None)
+
     def _attach(self, handler: Handler) -> None:
         """Name a handler after its class and its monitor, name or object, and attach it."""
         given = (getattr(handler, word, None) for word in ("monitor", "name", "object"))
@@ -428,6 +443,15 @@ def _limit_batches(state: State[Any, Any], given: int | None) -> int | None:
     inherited = None if outer is None else outer.control.max_batches
     state.control.max_batches = inherited if given is None else given
     return state.control.max_batches
+
+
+def _settings(handler: Handler) -> list[tuple[str, Any]]:
+    """The attributes of a handler; what cannot be compared by its value is so by its identity."""
+    plain = (int, float, str, tuple, frozenset, Trigger, EventEnum, type(None))
+    return [
+        (name, value if isinstance(value, plain) else id(value))
+        for name, value in getattr(handler, "__dict__", {}).items()
+    ]
 
 
 def _shorter(*lengths: int | None) -> int | None:

@@ -246,7 +246,9 @@ class Firing:
         self.iteration, self.spent = saved["iteration"], list(saved["spent"])
 
 
-OF_A_STATE = re.compile("'State' object has no attribute '(.*?)'")
+OF_A_STATE = re.compile(
+    r"(?:'State' object|a State) has no attribute '(\w+)'(?: and no __dict__.*)?$"
+)
 OWN_ATTRIBUTE = (
     "A state takes no attributes of your own, since a checkpoint would not hold them. What a "
     "function keeps from batch to batch is its memory: state.recall(train_step, Memory).{name}, "

@@ -31,10 +31,10 @@ class Subscription:
     stage: Stage = Stage.ACT
     name: str = ""
     """Unique in its engine."""
-    handler: str = ""
-    """The name of the handler whose method the function is."""
     local: bool = False
     """True if other ranks do not have it, and so cannot agree on anything with it."""
+    handler: str = ""
+    """The name of the handler whose method the function is."""
 
     def __call__(self, state: State[Any, Any]) -> object:
         """Call the function, as a plain receiver of a signal."""
