@@ -23,6 +23,16 @@ CELLS = {
     "plan": "engine.simulate(max_epochs=2, epoch_length=3)",
     "run": "engine.run([1, 2, 4], max_epochs=2).stop_reason",
     "fail": "engine.run([1, 0, 4], max_epochs=1)",
+    "interrupted": """
+        import os, signal
+        from camshaft.handlers import StopOnSignal
+
+        other = Engine(train_step, StopOnSignal(exit=False))
+        interrupt = lambda state: os.kill(os.getpid(), signal.SIGINT)
+        other.on(Events.ITERATION_COMPLETED(at=2))(interrupt) and None
+        state = other.run([1, 2, 4], max_epochs=1)
+        state.iteration, state.stop_reason, other.run([1, 2, 4], state=state).iteration
+    """,
     "again": 'engine.add(ProgressBar("loss", interval=1e-9)) and None',
 }
 
@@ -73,6 +83,10 @@ def test_the_bar_of_a_run_that_fails_turns_red(executed):
         *((3, "success"), (3, "success")),
         (2, "danger"),
     ]
+
+
+def test_an_interrupted_kernel_leaves_a_run_that_can_be_carried_on(executed):
+    assert executed.outputs["interrupted"][-1].data["text/plain"] == "(2, 'SIGINT', 3)"
 
 
 def test_a_cell_that_adds_a_handler_again_says_so(executed):

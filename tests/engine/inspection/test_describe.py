@@ -77,6 +77,19 @@ run
     assert re.sub(" +", " ", str(engine.describe())) == re.sub(" +", " ", lines).strip()
 
 
+def test_the_text_in_the_docs_is_that_of_the_script_there():
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    engine = supervised(model, optimizer, torch.nn.functional.mse_loss, accumulate=2)
+    engine.add(ClipGradNorm(1.0), EarlyStopping("val/loss"), Validate([1]))
+    engine.on(Events.STEP_COMPLETED(every=2), stage=Stage.REPORT)(report)
+    page = (DOCS / "order.md").read_text()
+    shown = next(block for block in page.split("```") if block.startswith("\nrun\n"))
+    texts = [shown.strip(), str(engine.describe())]
+    plain = [re.sub(r"\w+\.py:\d+|^\d+| (?= )|\s+$", "", each, flags=re.M) for each in texts]
+    assert plain[0] == plain[1]
+
+
 def test_all_shows_the_calls_that_fold_by_their_methods_and_where_they_are_written(tmp_path):
     engine = Engine(train_step, Checkpoint(tmp_path))
     folded, everything = str(engine.describe()), str(engine.describe(all=True))
