@@ -445,13 +445,16 @@ def _limit_batches(state: State[Any, Any], given: int | None) -> int | None:
     return state.control.max_batches
 
 
-def _settings(handler: Handler) -> list[tuple[str, Any]]:
-    """The attributes of a handler; what cannot be compared by its value is so by its identity."""
-    plain = (int, float, str, tuple, frozenset, Trigger, EventEnum, type(None))
-    return [
-        (name, value if isinstance(value, plain) else id(value))
-        for name, value in getattr(handler, "__dict__", {}).items()
-    ]
+def _settings(handler: Handler) -> dict[str, Any]:
+    """The attributes of a handler, to be compared by value where they have one."""
+    return {name: _comparable(value) for name, value in getattr(handler, "__dict__", {}).items()}
+
+
+def _comparable(value: Any) -> Any:
+    try:  # a tensor's hash is its identity, so that two of them are not compared any further
+        return hash(value), value
+    except TypeError:
+        return id(value)
 
 
 def _shorter(*lengths: int | None) -> int | None:

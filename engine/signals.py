@@ -126,7 +126,7 @@ def label(function: Callable[..., Any]) -> str:
     return str(name).rpartition("<locals>.")[2]
 
 
-def identity(function: object) -> Hashable:
+def identity(function: Any) -> Hashable:
     """What a function, its `functools.partial` and its decorated form share; so do equal methods.
 
     >>> def step(state, batch, model):

@@ -84,8 +84,8 @@ class Model(nn.Module):
 
     def forward(self, words: Tensor, hidden: Hidden | None) -> tuple[Tensor, Hidden]:
         """The logits of what follows each word, and the hidden state after the last one."""
-        x, hidden = self.recurrent(self.dropout(self.embedding(words)), hidden)
-        return self.dropout(x) @ self.embedding.weight.T, hidden
+        x, after = self.recurrent(self.dropout(self.embedding(words)), hidden)
+        return self.dropout(x) @ self.embedding.weight.T, after
 
 
 def build(model: Model, device: torch.device) -> Engine[Window, Tensor]:

@@ -80,7 +80,7 @@ class Trace(list[Call]):
         shown = [call.cells for call in self[:MOST_SHOWN]]
         rows = [_row("th", heads), *(_row("td", cells) for cells in shown)]
         more = len(self) - len(shown)
-        rest = f"<p>and {more} more calls: print(trace) lists all of them</p>" if more else ""
+        rest = f"<p>and {more} more calls: print it to see all of them</p>" if more else ""
         return f"<table>{''.join(rows)}</table>{rest}" if shown else "<p>no calls</p>"
 
 

@@ -54,9 +54,9 @@ def _moved(value: Any, devices: Mapping[str, Any], path: str = "") -> Any:
     if _is_tensor(value) and path in devices:
         return value.to(devices[path])
     moved = {key: _moved(item, devices, _join(path, key)) for key, item in _items(value)}
-    if type(value) is dict:
-        return moved
-    return type(value)(moved.values()) if type(value) in (list, tuple) else value
+    if isinstance(value, dict):
+        return type(value)(moved)
+    return type(value)(moved.values()) if isinstance(value, list | tuple) else value
 
 
 def _items(value: Any) -> Iterable[tuple[Any, Any]]:
@@ -67,8 +67,8 @@ def _items(value: Any) -> Iterable[tuple[Any, Any]]:
 
 def _devices_of(thing: Any) -> list[Any]:
     """The devices of a module's parameters; of anything else, none."""
-    parameters = getattr(thing, "parameters", None)
-    return [each.device for each in parameters()] if callable(parameters) else []
+    found: Any = thing.parameters() if callable(getattr(thing, "parameters", None)) else ()
+    return [each.device for each in found]
 
 
 def _kind(device: str) -> str:

@@ -3,6 +3,7 @@
 import gc
 import weakref
 
+import numpy
 import pytest
 import torch
 
@@ -133,6 +134,18 @@ def test_another_handler_with_the_same_settings_is_a_warning_with_what_to_do():
     assert "make the engine in that cell" in str(caught[0].message)
     assert caught[0].filename == __file__
     assert len(engine.handlers) == 3
+
+
+def test_settings_that_have_no_value_are_those_of_one_handler_alone():
+    class Weighted:
+        def __init__(self, *weights):
+            self.weights, self.table = weights, {"a": weights}
+
+        def attach(self, engine):
+            pass
+
+    for weights in (torch.ones(2), numpy.ones(2), [1], {"a": 1}):
+        Engine(idle, Weighted(weights), Weighted(weights))
 
 
 def test_the_same_handler_twice_is_refused():

@@ -1,8 +1,10 @@
 """The memory of functions: of the process function, and of those attached by `on`."""
 
 import random
+from collections import OrderedDict
 from dataclasses import dataclass, field
 from functools import partial, wraps
+from typing import Any
 
 import pytest
 import torch
@@ -212,6 +214,23 @@ def put_back(hidden, devices, module_device):
     return [each.device.type for each in again]
 
 
+def test_tensors_inside_lists_and_dicts_go_back_too():
+    def leaves(saved):
+        devices = {"by_name.a.0": "meta", "by_name.b": "meta"}
+        model = nn.Linear(2, 2, device="meta")
+        engine = Engine(step := lambda state, batch: None, objects={"model": model})
+        state = State(control=RunControl(engine=engine))
+        state.memory.load_state_dict({"engine.process": saved}, {"engine.process": devices})
+        return state.recall(step, dict[str, Any])["by_name"]
+
+    one = torch.ones(1)
+    again = leaves({"by_name": OrderedDict(a=[one, one], b=one, c=one)})
+    assert type(again) is OrderedDict
+    assert [each.device.type for each in (*again["a"], again["b"], again["c"])] == [
+        *("meta", "cpu", "meta", "cpu")
+    ]
+
+
 def test_tensors_go_back_to_the_device_of_the_model_and_those_of_the_host_stay():
     hidden = (torch.ones(2), torch.ones(2))
     assert put_back(hidden, {"state.1": "meta"}, "meta") == ["cpu", "meta"]
@@ -294,6 +313,26 @@ def test_a_memory_that_the_script_no_longer_recalls_stays_in_the_checkpoints(tmp
     run(add, max_epochs=1)
     run(lambda state, batch: None, max_epochs=2)
     assert run(add, max_epochs=3).output == 6
+
+
+def test_a_memory_whose_function_is_gone_is_an_error_that_names_it(tmp_path):
+    def run(attach, override=(), **limits):
+        def report(state):
+            state.recall(report, Sum).total += 1
+
+        checkpoint = Checkpoint(tmp_path, resume=True, override=list(override))
+        engine = Engine(lambda state, batch: None, checkpoint)
+        if attach:
+            engine.on(Events.ITERATION_COMPLETED)(report)
+        return engine.run([1, 2], **limits)
+
+    run(True, max_epochs=1)
+    with pytest.raises(
+        ValueError, match=r"handlers only in the checkpoint: 'report\(\)'"
+    ) as caught:
+        run(False, max_epochs=2)
+    assert "override=['report()']" in str(caught.value)
+    run(False, ["report()"], max_epochs=2)
 
 
 def test_a_memory_begins_anew_where_override_names_it(tmp_path):
