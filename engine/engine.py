@@ -186,7 +186,8 @@ class Engine(Generic[Batch, Output]):
             return owner.name
         if (name := self._names.get(id(owner))) is not None:
             return name
-        if (known := self._functions.get(identity(owner))) is not None:
+        known = self._functions.get(id(owner)) or self._functions.get(identity(owner))
+        if known is not None:
             return known[1]
         raise ValueError(
             f"{owner!r} is not attached to this engine: engine.add(...) it, if it is a handler; a "
