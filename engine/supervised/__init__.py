@@ -2,6 +2,6 @@
 
 from .device import Transfer, to_device
 from .factory import supervised
-from .split import Output
+from .split import OUT_OF_MEMORY, Output
 
-__all__ = ["Output", "Transfer", "supervised", "to_device"]
+__all__ = ["OUT_OF_MEMORY", "Output", "Transfer", "supervised", "to_device"]
