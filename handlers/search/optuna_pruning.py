@@ -66,8 +66,8 @@ class OptunaPruning:
             return
         step = self._step(state)
         if ranks.agreed(float(self._is_hopeless(state, step, value))):
-            pruning.reason = f"pruned at {self.monitor}={value:.6g} of step {step}"
-            state.stop(pruning.reason)
+            pruning.reason = f"{self.monitor}={value:.6g} at step {step}"
+            state.stop(f"pruned by Optuna: {pruning.reason}")
 
     def prune(self, state: State[Any, Any]) -> None:
         """End the trial of a run that was pruned.

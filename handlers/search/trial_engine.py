@@ -15,13 +15,15 @@ def trial_engine(engine: Engine[Any, Any]) -> Engine[Any, Any]:
 
     These are the functions that are called between the backward pass and the optimizer's step,
     and all of a handler that has such a function: clipping and the guard against NaN take part.
+    A handler's attribute `in_trials` decides otherwise: it is True for `Freeze`.
     """
     heard = [each for event in STEP for each in engine.signal(event).receivers.values()]
-    taking_part = {id(owner) for each in heard if (owner := _owner(each)) is not None}
+    between = {id(owner) for each in heard if (owner := _owner(each)) is not None}
 
     def keep(subscription: Subscription) -> bool:
-        is_theirs = id(_owner(subscription)) in taking_part
-        return is_theirs or not STEP.isdisjoint(subscription.trigger.events)
+        owner = _owner(subscription)
+        changes_step = id(owner) in between or not STEP.isdisjoint(subscription.trigger.events)
+        return bool(getattr(owner, "in_trials", changes_step))
 
     return engine.bare(keep)
 

@@ -1,7 +1,10 @@
 """The learning-rate finder: real steps, every rate, and afterwards everything as it was."""
 
 import math
+import pkgutil
 import random
+import re
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -15,6 +18,7 @@ from camshaft.handlers import (
     EMA,
     Checkpoint,
     ClipGradNorm,
+    Freeze,
     JSONLines,
     LRCurve,
     LRSchedule,
@@ -132,6 +136,33 @@ def test_in_the_middle_of_training_too_it_leaves_moments_and_schedules(tmp_path)
     assert look(engine, loader) == before
     assert places(engine.objects["optimizer"]) == moments  # the same tensors
     assert engine.run(loader, max_epochs=2, state=state).epoch == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments"),
+    [
+        ("torchdata.stateful_dataloader.StatefulDataLoader", {}),
+        pytest.param("torch.utils.data.DataLoader", {"num_workers": 1}, marks=pytest.mark.slow),
+        pytest.param(
+            "torch.utils.data.DataLoader",
+            {"num_workers": 1, "persistent_workers": True},
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # by torchdata
+def test_every_loader_gives_the_same_batches_afterwards(kind, arguments):
+    def train(find):
+        torch.manual_seed(0)
+        model = nn.Linear(4, 3)
+        engine = supervised(model, torch.optim.Adam(model.parameters(), lr=0.01), cross_entropy)
+        loader = pkgutil.resolve_name(kind)(samples(64), 8, shuffle=True, **arguments)
+        if find:
+            find_lr(engine, loader, steps=11)  # stops in the middle of the second pass
+        engine.run(loader, max_epochs=2)
+        return model.weight.tolist(), torch.get_rng_state().tolist()
+
+    assert train(find=True) == train(find=False)
 
 
 def test_after_an_error_everything_is_as_it_was_too(tmp_path):
@@ -348,6 +379,30 @@ def test_the_curve_is_drawn(tmp_path):
     ]
     figure.savefig(tmp_path / "lr.png")
     assert (tmp_path / "lr.png").stat().st_size > 5000
+
+
+def test_frozen_layers_stay_frozen_and_a_handler_may_stay_out():
+    @dataclass
+    class Scale:
+        in_trials: bool
+
+        def attach(self, engine):
+            engine.on(Events.GRADIENTS_READY)(self.scale)
+
+        def scale(self, state):
+            raise AssertionError("a trial has called this")
+
+    model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Linear(3, 1))
+    engine = supervised(model, torch.optim.SGD(model.parameters(), lr=0.1), mse_loss)
+    engine.add(Freeze(re.compile(r"[01]\..*")), Scale(in_trials=False))
+    wanted = []
+    model.register_forward_pre_hook(
+        lambda *_: wanted.append([each.requires_grad for each in model.parameters()])
+    )
+    find_lr(engine, [(torch.randn(4, 3), torch.randn(4, 1))], steps=3)
+    assert wanted == 3 * [[False] * 4 + [True] * 2]
+    assert all(each.requires_grad for each in model.parameters())
+    assert all(each.training for each in model.modules())
 
 
 def test_a_bare_engine_shares_names_so_that_memories_are_found():

@@ -65,7 +65,8 @@ def test_a_trial_is_pruned_when_its_run_is_completed_and_closed(tmp_path):
     assert sorted(trial.intermediate_values) == [1, 2, 3]
     rows = [json.loads(line) for line in (tmp_path / "rows").read_text().splitlines()]
     assert [row["val/loss"] for row in rows] == [*trial.intermediate_values.values()]
-    assert seen == [f"pruned at val/loss={trial.intermediate_values[3]:.6g} of step 3", "closed"]
+    reason = f"pruned by Optuna: val/loss={trial.intermediate_values[3]:.6g} at step 3"
+    assert seen == [reason, "closed"]
     assert checkpoints(tmp_path / "run").latest().manifest.epoch == 3
 
 
@@ -134,10 +135,10 @@ def test_a_run_that_was_pruned_before_its_process_died_is_pruned_again(tmp_path,
         seen = []
         engine = build(OptunaPruning(trial, "val/loss"), Checkpoint(tmp_path, resume=True))
         engine.on(Events.EPOCH_COMPLETED)(lambda state, seen=seen: seen.append(state.epoch))
-        with pytest.raises(optuna.TrialPruned, match="of step 2"):
+        with pytest.raises(optuna.TrialPruned, match="at step 2"):
             engine.run(data(), max_epochs=6)
         assert seen == epochs
-    assert "nothing to run: the run is over (pruned at val/loss" in caplog.text
+    assert "nothing to run: the run is over (pruned by Optuna: val/loss" in caplog.text
 
 
 def test_a_run_that_fails_raises_its_own_error():
