@@ -76,11 +76,12 @@ class LRCurve:
             ImportError: matplotlib is not installed.
         """
         try:
-            figure = import_module("matplotlib.figure").Figure(figsize=(7, 4), layout="tight")
+            matplotlib = import_module("matplotlib.figure")
         except ImportError as error:
             raise ImportError(
                 'LRCurve.figure() draws by matplotlib: pip install "camshaft[figures]"'
             ) from error
+        figure = matplotlib.Figure(figsize=(7, 4), layout="tight")
         axes = figure.subplots()
         axes.plot(self.rates, self.losses, color="0.75", label="loss")
         axes.plot(self.rates, self.smoothed, label="smoothed")

@@ -163,3 +163,22 @@ def test_mistakes_are_told():
         find_batch_size(build(Room(forward=0)), data(), multiple_of=2)
     with pytest.raises(ZeroDivisionError):
         find_batch_size(engine, lambda size: 1 / 0)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_on_a_device_it_is_what_really_fits():
+    torch.cuda.set_per_process_memory_fraction(2**31 / torch.cuda.mem_get_info()[1])
+    try:
+        model = nn.Sequential(*(nn.Linear(4096, 4096) for _ in range(3)))
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+        engine = supervised(model.cuda(), optimizer, mse_loss, device="cuda")
+
+        def make(size):
+            return torch.zeros(size, 4096), torch.zeros(size, 4096)
+
+        size = find_batch_size(engine, make, start=256, multiple_of=64)
+        assert engine.run([make(size)] * 4, max_epochs=1).step == 4
+        with pytest.raises(torch.OutOfMemoryError):
+            engine.run([make(size + size // 4)] * 4, max_epochs=1)
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
