@@ -35,11 +35,7 @@ def as_before(engine: Engine[Any, Any], data: object, *others: Optimizer) -> Gen
         ValueError: The engine has no module among its objects.
     """
     _check(engine, data)
-    undo: list[Undo] = [
-        partial(_refill, engine.objects, dict(engine.objects)),
-        *map(_object, _everything(engine, others)),
-        _data(data),
-    ]
+    undo = [*_objects(engine, others), *_data(data)]
 
     def go_back() -> None:
         for each in undo:
@@ -68,18 +64,24 @@ def _check(engine: Engine[Any, Any], data: object) -> None:
         )
 
 
-def _everything(engine: Engine[Any, Any], others: Iterable[Optimizer]) -> list[Any]:
-    """The engine's objects, and the optimizers of its updates."""
-    updates = (each for each in engine.handlers.values() if isinstance(each, Update))
+def _objects(engine: Engine[Any, Any], others: Iterable[Optimizer]) -> Iterator[Undo]:
+    """What the engine's objects hold; tensors that several of them have are copied once."""
+    updates = [each for each in engine.handlers.values() if isinstance(each, Update)]
     found = [*engine.objects.values(), *(each.optimizer for each in updates), *others]
-    return list({id(each): each for each in found}.values())
+    objects = list({id(each): each for each in found}.values())
+    modules = [each for each in objects if isinstance(each, Module)]
+    optimizers = [each for each in objects if isinstance(each, Optimizer)]
+    tensors = [each for module in modules for each in weights_of(module).values()]
+    tensors += [each for optimizer in optimizers for each in parameters_of(optimizer)]
+    yield partial(_refill, engine.objects, dict(engine.objects))
+    yield _attributes([*(part for module in modules for part in module.modules()), *optimizers])
+    yield _tensors({id(each): each for each in tensors}.values())
+    yield from (_state(each) for each in objects if not isinstance(each, Module | Optimizer))
+    yield from map(_settings, optimizers)
 
 
-def _object(thing: Any) -> Undo:
-    if isinstance(thing, Module):
-        return _in_turn(_attributes(thing.modules()), _tensors(weights_of(thing).values()))
-    if isinstance(thing, Optimizer):
-        return _in_turn(_attributes([thing]), _tensors(parameters_of(thing)), _settings(thing))
+def _state(thing: Any) -> Undo:
+    """What `state_dict` gives: of schedules, and of objects of one's own."""
     if isinstance(thing, torch.amp.GradScaler):  # its state_dict lacks a step that was broken off
         before = _copy(vars(thing))
         return lambda: _refill(vars(thing), before())
@@ -89,13 +91,13 @@ def _object(thing: Any) -> Undo:
     return lambda: thing.load_state_dict(deepcopy(saved))
 
 
-def _data(data: object) -> Undo:
-    """Of a loader, its samplers and its data set: random generators, and attributes like epochs."""
+def _data(data: object) -> Iterator[Undo]:
+    """Of a loader, its samplers and its data set: attributes like epochs, and random generators."""
     rng = capture_generators(data)
     batch_sampler = getattr(data, "batch_sampler", None)
     parts = [data, getattr(data, "dataset", None), getattr(data, "sampler", None)]
-    parts += [batch_sampler, getattr(batch_sampler, "sampler", None)]
-    return _in_turn(_attributes(parts), lambda: restore_generators(rng, data))
+    yield _attributes([*parts, batch_sampler, getattr(batch_sampler, "sampler", None)])
+    yield partial(restore_generators, rng, data)
 
 
 def _tensors(tensors: Iterable[Tensor]) -> Undo:
@@ -139,10 +141,15 @@ def _attributes(things: Iterable[Any]) -> Undo:
     held = [each for owner in owners for each in owner.values()]
     dicts = [*owners, *(each for each in held if isinstance(each, dict))]
     lists = [(each, list(each)) for each in held if isinstance(each, list)]
-    return _in_turn(
-        *(partial(_refill, each, dict(each)) for each in dicts),
-        *(partial(each.__setitem__, slice(None), before) for each, before in lists),
-    )
+    before = [(each, dict(each)) for each in dicts]
+
+    def put_back() -> None:
+        for each, values in before:
+            _refill(each, values)
+        for each, values in lists:
+            each[:] = values
+
+    return put_back
 
 
 def _copy(tree: Any) -> Callable[[], Any]:
@@ -162,14 +169,6 @@ def _copy(tree: Any) -> Callable[[], Any]:
         return tree_unflatten(values, form)
 
     return again
-
-
-def _in_turn(*undo: Undo) -> Undo:
-    def all_of_them() -> None:
-        for each in undo:
-            each()
-
-    return all_of_them
 
 
 def _refill(held: Any, before: dict[Any, Any]) -> None:
