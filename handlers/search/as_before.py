@@ -140,14 +140,14 @@ def _attributes(things: Iterable[Any]) -> Undo:
     owners = [vars(each) for each in things if hasattr(each, "__dict__")]
     held = [each for owner in owners for each in owner.values()]
     dicts = [*owners, *(each for each in held if isinstance(each, dict))]
+    contents = [(each, dict(each)) for each in dicts]
     lists = [(each, list(each)) for each in held if isinstance(each, list)]
-    before = [(each, dict(each)) for each in dicts]
 
     def put_back() -> None:
-        for each, values in before:
-            _refill(each, values)
-        for each, values in lists:
-            each[:] = values
+        for each, content in contents:
+            _refill(each, content)
+        for items, before in lists:
+            items[:] = before
 
     return put_back
 

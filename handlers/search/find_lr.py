@@ -54,7 +54,8 @@ def find_lr(
 
     Raises:
         TypeError: `data` is an iterator.
-        ValueError: The numbers do not make a range, or there is no module or no such optimizer.
+        ValueError: The numbers do not make a range, there is no module or no such optimizer, or the
+            loss is never finite.
         LookupError: There is no such loss.
     """
     test = RangeTest(_optimizer(engine, optimizer), _plan(start, end, steps), loss, divergence)
@@ -67,6 +68,11 @@ def find_lr(
         except FloatingPointError as error:  # of a NonFiniteGuard, or of a scale that is too small
             logger.info("the learning-rate test ends: %s", error)
             test.diverged = True
+    if not test.losses:
+        raise ValueError(
+            f"find_lr: the loss is not finite from the first step on, at a rate of {start:.2g}; look "
+            "at the data and at the loss"
+        )
     return LRCurve(test.rates, test.losses, test.diverged)
 
 

@@ -353,6 +353,8 @@ def test_mistakes_are_told():
         find_lr(engine, data, steps=1)
     with pytest.raises(LookupError, match="no 'nll' in the metrics"):
         find_lr(engine, data, loss="nll")
+    with pytest.raises(ValueError, match="the loss is not finite from the first step on"):
+        find_lr(engine, [(torch.full((1, 2), math.nan), torch.ones(1, 1))])
     with pytest.raises(ValueError, match="knows no module"):
         find_lr(Engine(lambda state, batch: batch, objects={"optimizer": optimizer}), data)
     gan = Engine(
