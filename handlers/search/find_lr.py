@@ -70,8 +70,8 @@ def find_lr(
             test.diverged = True
     if not test.losses:
         raise ValueError(
-            f"find_lr: the loss is not finite from the first step on, at a rate of {start:.2g}; look "
-            "at the data and at the loss"
+            f"find_lr: the loss is not finite from the first step on, at a rate of {start:.2g}; "
+            "look at the data and at the loss"
         )
     return LRCurve(test.rates, test.losses, test.diverged)
 
