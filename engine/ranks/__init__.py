@@ -1,0 +1,34 @@
+"""The ranks of a distributed run; without a process group there is one, and no communication."""
+
+from .communication import (
+    agreed,
+    any_rank,
+    count,
+    gathered,
+    is_distributed,
+    local_rank,
+    on_all_ranks,
+    rank,
+    share,
+    total,
+    world_size,
+)
+from .process_group import process_group
+from .rank_zero import rank_zero_first, rank_zero_only
+
+__all__ = [
+    "agreed",
+    "any_rank",
+    "count",
+    "gathered",
+    "is_distributed",
+    "local_rank",
+    "on_all_ranks",
+    "process_group",
+    "rank",
+    "rank_zero_first",
+    "rank_zero_only",
+    "share",
+    "total",
+    "world_size",
+]
