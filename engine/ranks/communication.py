@@ -38,6 +38,11 @@ def world_size() -> int:
     return int(_ignite().get_world_size()) if is_distributed() else 1
 
 
+def local_world_size() -> int:
+    """How many ranks there are on this machine."""
+    return int(_ignite().get_nproc_per_node()) if is_distributed() else 1
+
+
 def agreed(value: float) -> float:
     """Rank 0's value, on every rank."""
     return float(_ignite().broadcast(value, src=0)) if is_distributed() else value
