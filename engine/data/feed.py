@@ -167,8 +167,9 @@ class Feed(Generic[Batch]):
         while True:
             yield from self._begin(state)
             self.check(state)
-            if isinstance(self.data, Iterator):
-                return
+            position = state.control.position
+            if position is not None and position.began == state.iteration:
+                return  # an iterator that is used up
 
     def _begin(self, state: State[Batch, Any]) -> Iterator[Batch]:
         number = 1 if state.control.position is None else state.control.position.number + 1

@@ -45,7 +45,7 @@ class InStep:
             length: The number of batches of this rank.
 
         Raises:
-            ValueError: The numbers differ, and `uneven` is `"error"`; or one rank has no batch.
+            ValueError: The numbers differ, and `uneven` is `"error"`.
         """
         self.reads_once = isinstance(data, Iterator)
         if not self.is_on:

@@ -72,6 +72,17 @@ def test_an_epoch_that_finds_no_batch_has_not_begun(option):
     assert (state.stop_reason, state.epoch) == ("data_ended", 2)
 
 
+@pytest.mark.parametrize("first", ["abcd", "abcdef"])
+def test_more_data_carries_virtual_epochs_on(first):
+    engine, seen = recording()
+    state = engine.run(iter(first), max_epochs=4, epoch_length=3)
+    assert (state.stop_reason, state.epoch) == ("data_ended", 2)
+    seen.clear()
+    state = engine.run(iter("ghij"), state=state, epoch_length=3)
+    assert seen == [*epoch(3, "ghi"), *epoch(4, "j"), (Events.COMPLETED, 4)]
+    assert state.stop_reason == "max_epochs"
+
+
 def test_more_data_carries_the_run_on():
     engine, seen = recording()
     state = engine.run(iter("abc"), max_epochs=3)
