@@ -38,7 +38,7 @@ class Feed(Generic[Batch]):
         data: Iterable[Batch],
         state: State[Batch, Any],
         epoch_length: int | None,
-        in_step: InStep,
+        in_step: InStep | None = None,
     ) -> None:
         """Choose how to read the data; `take_up` goes to the position in the state.
 
@@ -49,7 +49,7 @@ class Feed(Generic[Batch]):
         self.most = state.control.pass_limit
         self.source = source_of(data, each_once=not state.training)
         self.epoch_length = epoch_length
-        self.in_step = in_step
+        self.in_step = in_step or InStep()
         self._shared: int | None = None
         """The batches of an epoch, where another rank has fewer than this one."""
         self._repeated = None if epoch_length is None else self._passes(state)
