@@ -11,6 +11,7 @@ from itertools import count
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from . import modules, ranks
+from .data import InStep, refuse_samples, shortest
 from .events import EventEnum, Stage, Trigger
 from .inspection import Description, Part, Trace, record, rehearse, watching
 from .loop import Loop
@@ -244,6 +245,7 @@ class Engine(Generic[Batch, Output]):
         max_steps: int | None = None,
         epoch_length: int | None = None,
         max_batches: int | None = None,
+        uneven: str = "stop",
         state: State[Batch, Output] | None = None,
         parent: State[Any, Any] | None = None,
     ) -> State[Batch, Output]:
@@ -267,7 +269,8 @@ class Engine(Generic[Batch, Output]):
         ```
 
         Args:
-            data: The batches; the end of the iterable ends an epoch.
+            data: The batches; the end of the iterable ends an epoch, and the end of an iterator,
+                which cannot begin again, the run.
             max_epochs: Passes over the data, or over `epoch_length` batches.
             max_iterations: Calls of the process function.
             max_steps: Optimizer steps that were really performed.
@@ -275,13 +278,18 @@ class Engine(Generic[Batch, Output]):
             max_batches: To try a script out: each pass over data, in this run and in the
                 evaluations and runs inside it, ends after so many batches. A run that is resumed
                 has to have the same.
+            uneven: What ranks with different numbers of batches do: `"stop"` ends each epoch on
+                all of them with the first that has no more, and `"error"` raises. Where a rank
+                does not know its number, they ask one another before each batch. `"ignore"` asks
+                nothing: for numbers known to be equal, and for runs of one rank alone.
             state: A run to carry on, with what it had as limits unless others are given here.
             parent: The run inside which this one happens.
 
         Raises:
-            TypeError: A limit is no whole number.
+            TypeError: A limit is no whole number, or the data gives samples instead of batches.
             ValueError: There is no limit, a limit is no count, or the data gives no batch.
         """
+        refuse_samples(data)
         if state is None:
             state = State(parent=parent)
         if state.is_running:
@@ -292,9 +300,9 @@ class Engine(Generic[Batch, Output]):
         state.carry_on(max_epochs, max_iterations, max_steps)
         state.control.pass_limit = _limit_batches(state, max_batches)
         if epoch_length is not None:
-            epoch_length = _shorter(epoch_length, state.control.pass_limit)
-        moments = Moments(self.signals)
-        return Loop(self, self.process, moments, state, data, epoch_length).run()
+            epoch_length = shortest(epoch_length, state.control.pass_limit)
+        moments, in_step = Moments(self.signals), InStep(uneven)
+        return Loop(self, self.process, moments, state, data, epoch_length, in_step).run()
 
     def evaluate(
         self,
@@ -323,7 +331,8 @@ class Engine(Generic[Batch, Output]):
             parent: The run inside which this one happens.
         """
         state: State[Batch, Output] = State(training=False, max_epochs=1, name=name, parent=parent)
-        state.control.pass_limit = _shorter(_limit_batches(state, None), epoch_length)
+        refuse_samples(data)
+        state.control.pass_limit = shortest(_limit_batches(state, None), epoch_length)
         engine = self.evaluation
         with modules.untouched(self.objects, data, seed), self.using(weights or {}):
             return Loop(engine, engine.process, Moments(engine.signals), state, data).run()
@@ -485,8 +494,3 @@ def _comparable(value: Any) -> Any:
         return hash(value), value
     except TypeError:
         return id(value)
-
-
-def _shorter(*lengths: int | None) -> int | None:
-    """The smallest of these lengths; None means no limit."""
-    return min((each for each in lengths if each is not None), default=None)

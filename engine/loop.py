@@ -6,10 +6,10 @@ import logging
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic
 
-from .data import Feed, length_of, length_of_epoch
+from .data import Feed, InStep, length_of, length_of_epoch
 from .events import Events
 from .moments import Moments, explain
 from .signals import Process, label
@@ -28,6 +28,7 @@ class Loop(Generic[Batch, Output]):
     state: State[Batch, Output]
     data: Iterable[Batch]
     epoch_length: int | None = None
+    in_step: InStep = field(default_factory=InStep)
     feed: Feed[Batch] | None = None
     postponed: int = 0
     """Commit points in a row at which a window was open."""
@@ -52,7 +53,8 @@ class Loop(Generic[Batch, Output]):
         try:
             # Before LOADING: schedules are made by this length, and then a state is put into them.
             most = state.control.pass_limit
-            state.epoch_length = length_of_epoch(length_of(self.data), self.epoch_length, most)
+            length = length_of_epoch(length_of(self.data), self.epoch_length, most)
+            state.epoch_length = self.in_step.agree(self.data, length)
             moments.announce(Events.LOADING, state)
             if self._is_over():
                 self._say_why()
@@ -75,7 +77,7 @@ class Loop(Generic[Batch, Output]):
         return state
 
     def _run_epochs(self) -> None:
-        feed = self.feed = Feed(self.data, self.state, self.epoch_length)
+        feed = self.feed = Feed(self.data, self.state, self.epoch_length, self.in_step)
         self.state.control.data = self.data
         try:
             self.moments.announce(Events.STARTED, self.state)
@@ -102,12 +104,35 @@ class Loop(Generic[Batch, Output]):
         all_read = self._iterate(feed.epoch(state))
         if all_read:
             feed.check(state)
+            if not state.iteration_in_epoch:  # what was one epoch too many has not begun
+                state.epoch -= 1
+                control.in_epoch = False
+                self._end_with_data()
+                return
         state.step_under_way.close(state)
         if self._epoch_is_over(feed, all_read):
             control.in_epoch = control.epoch_stopped = False
+            if all_read and feed.has_ended(state):
+                self._end_with_data()
             self.moments.announce(Events.EPOCH_COMPLETED, state)
             self._commit()
             self._check_that_it_ends()
+
+    def _end_with_data(self) -> None:
+        """Stop for good, unless the run is over anyway: its data is an iterator, used up."""
+        state = self.state
+        if state.stop_reason is not None or state.limit_reached is not None:
+            return
+        limits = {
+            name: getattr(state, name) for name in ("max_epochs", "max_iterations", "max_steps")
+        }
+        logger.warning(
+            "the data ended after %d epochs, %d iterations and %d steps, before %s: it is an "
+            "iterator, which cannot begin again. For more, pass what can (a DataLoader, a list)",
+            *(state.epoch, state.iteration, state.step),
+            " and ".join(f"{name}={most}" for name, most in limits.items() if most is not None),
+        )
+        state.stop("data_ended")
 
     def _check_that_it_ends(self) -> None:
         state = self.state

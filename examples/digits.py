@@ -10,7 +10,6 @@ To look at it, during the run or afterwards:
 """
 
 import argparse
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,10 +20,10 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from torch import nn
 from torch.optim.lr_scheduler import CosineAnnealingLR
-from torch.utils.data import DataLoader, DistributedSampler, Subset, TensorDataset
+from torch.utils.data import DataLoader, Subset, TensorDataset
 from torchmetrics.classification import MulticlassAccuracy
 
-from camshaft import Engine, Events, Output, State, supervised
+from camshaft import Engine, Events, Output, State, loader, ranks, supervised
 from camshaft.handlers import (
     Checkpoint,
     ClipGradNorm,
@@ -51,16 +50,10 @@ def load_data(batch_size: int) -> tuple[DataLoader[Any], DataLoader[Any], DataLo
     rest, test = map(list, train_test_split(range(len(data)), test_size=360, random_state=0))
     train, val = map(list, train_test_split(rest, test_size=288, random_state=0))
 
-    rank, ranks = idist.get_rank(), idist.get_world_size()
-    train_set = Subset(data, train)
-    sampler: DistributedSampler[Any] | None = None
-    if ranks > 1:
-        sampler = DistributedSampler(train_set, ranks, rank)
     return (
-        DataLoader(train_set, batch_size // ranks, shuffle=sampler is None, sampler=sampler),
-        # Each of n ranks evaluates every n-th image, so that each image counts once.
-        DataLoader(Subset(data, val[rank::ranks]), 144),
-        DataLoader(Subset(data, test[rank::ranks]), 180),
+        loader(Subset(data, train), batch_size, training=True),
+        loader(Subset(data, val), 144, training=False),
+        loader(Subset(data, test), 180, training=False),
     )
 
 
@@ -133,16 +126,12 @@ def main(arguments: Sequence[str] | None = None) -> tuple[Engine[Any, Output], S
 
     state = engine.run(train_loader, max_epochs=options.max_epochs, max_batches=options.max_batches)
     test = engine.evaluate(test_loader)
-    if idist.get_rank() == 0:
+    if ranks.rank() == 0:
         print(f"stopped after {state.epoch} epochs: {state.stop_reason}")
         print(f"test accuracy: {float(test.metrics['accuracy']):.2%}")
     return engine, test
 
 
 if __name__ == "__main__":
-    if "RANK" in os.environ:  # under torchrun
-        idist.initialize("nccl" if torch.cuda.is_available() else "gloo")
-        main()
-        idist.finalize()
-    else:
+    with ranks.process_group():  # of torchrun, Slurm or MPI; alone, nothing happens
         main()

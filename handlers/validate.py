@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..engine import Engine, EventEnum, Events, Stage, State, Trigger
+from ..engine.data import refuse_samples
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,8 +45,10 @@ class Validate:
         """Evaluate by the trigger, before other handlers act on the results.
 
         Raises:
+            TypeError: The data gives samples instead of batches.
             ValueError: Another `Validate` has the same name.
         """
+        refuse_samples(self.data)
         for other in engine.handlers.values():
             if isinstance(other, Validate) and other is not self and other.name == self.name:
                 raise ValueError(

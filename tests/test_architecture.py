@@ -15,7 +15,7 @@ ROOMS = ("engine", "handlers")
 MODULES = sorted(path for room in ROOMS for path in ROOT.glob(f"{room}/**/*.py"))
 ONE_FILE_KNOWS = {
     "blinker": ["engine/signals.py"],
-    "ignite": ["engine/ranks.py"],
+    "ignite": ["engine/ranks/communication.py"],
     "rich": ["engine/inspection/describe.py"],
     "plotly": ["handlers/report/page.py"],
     "wandb": [],  # handlers/loggers/weights_and_biases.py imports it by name, as
@@ -35,7 +35,7 @@ ONE_FILE_KNOWS = {
 }
 WITHOUT_TORCH = [
     *("engine/events.py", "engine/signals.py", "engine/moments.py", "engine/loop.py"),
-    *("engine/engine.py", "engine/ranks.py", "engine/state/*.py", "engine/inspection/*.py"),
+    *("engine/engine.py", "engine/ranks/*.py", "engine/state/*.py", "engine/inspection/*.py"),
 ]
 MOST_FILES = 12
 

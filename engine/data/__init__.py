@@ -1,6 +1,15 @@
 """The data of a run: which batches come, in which order, and from where a resumed run reads on."""
 
-from .feed import Feed, is_read, length_of_epoch
-from .sources import length_of
+from .feed import Feed, is_read, length_of_epoch, shortest
+from .in_step import InStep
+from .sources import length_of, refuse_samples
 
-__all__ = ["Feed", "is_read", "length_of", "length_of_epoch"]
+__all__ = [
+    "Feed",
+    "InStep",
+    "is_read",
+    "length_of",
+    "length_of_epoch",
+    "refuse_samples",
+    "shortest",
+]

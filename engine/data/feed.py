@@ -19,6 +19,7 @@ from ..state import (
     seed_from,
     under_way,
 )
+from .in_step import InStep
 from .sources import Source, Stateful
 
 logger = logging.getLogger("camshaft")
@@ -37,6 +38,7 @@ class Feed(Generic[Batch]):
         data: Iterable[Batch],
         state: State[Batch, Any],
         epoch_length: int | None,
+        in_step: InStep | None = None,
     ) -> None:
         """Choose how to read the data; `take_up` goes to the position in the state.
 
@@ -47,6 +49,9 @@ class Feed(Generic[Batch]):
         self.most = state.control.pass_limit
         self.source = source_of(data, each_once=not state.training)
         self.epoch_length = epoch_length
+        self.in_step = in_step or InStep()
+        self._shared: int | None = None
+        """The batches of an epoch, where another rank has fewer than this one."""
         self._repeated = None if epoch_length is None else self._passes(state)
         self._pass: Iterator[Any] = iter(())
         self._doubted = False
@@ -64,19 +69,24 @@ class Feed(Generic[Batch]):
             position.left = None
 
     def length(self) -> int | None:
-        """The number of batches of an epoch, or None if it is unknown."""
-        return length_of_epoch(self.source.length(), self.epoch_length, self.most)
+        """The number of batches of an epoch, or None if it is unknown; the same on all ranks."""
+        own = length_of_epoch(self.source.length(), self.epoch_length, self.most)
+        agreed = self.in_step.agree(self.data, own)
+        self._shared = None if agreed == own else agreed
+        return agreed
 
     def epoch(self, state: State[Batch, Any]) -> Iterator[Batch]:
         """The remaining batches of this epoch, at most up to `max_iterations`."""
         batches: Iterator[Batch]
-        if self._repeated is not None and self.epoch_length is not None:
-            batches = islice(self._repeated, self.epoch_length - state.iteration_in_epoch)
+        most = shortest(self.epoch_length, self.most, self._shared)
+        if self._repeated is not None:
+            batches = self._repeated
         else:
             batches = self._reopen(state) if self._is_open(state) else self._begin(state)
-            if self.most is not None:
-                batches = islice(batches, self.most - state.iteration_in_epoch)
-            self._pass = batches
+        if most is not None:
+            batches = islice(batches, most - state.iteration_in_epoch)
+        self._pass = batches
+        batches = self.in_step.batches(batches, state)
         if state.max_iterations is not None:
             batches = islice(batches, max(0, state.max_iterations - state.iteration))
         return batches
@@ -89,20 +99,38 @@ class Feed(Generic[Batch]):
         """
         return self._repeated is not None or next(self._pass, END) is END
 
+    def has_ended(self, state: State[Batch, Any]) -> bool:
+        """True if no epoch can follow one that has read all: the data is an iterator, used up.
+
+        After an epoch of a given length it is not known yet; the next one finds no batch.
+        """
+        most = shortest(self.epoch_length, self.most)
+        return self.in_step.reads_once and (most is None or state.iteration_in_epoch < most)
+
     def check(self, state: State[Batch, Any]) -> None:
-        """Refuse a pass that gave no batch."""
+        """Refuse a pass that gave no batch, unless it is the end of an iterator."""
         position = state.control.position
         if position is None or state.iteration > position.began:
             return
-        if isinstance(self.data, Iterator) and position.number > 1:
-            raise ValueError(
-                f"epoch {state.epoch} found no batch: the data is an iterator that an earlier "
-                "epoch has used up. Pass something that can begin again (a DataLoader, a list), "
-                "or give epoch_length= to cut one long iterator into epochs"
+        if position.number > 1 and self.in_step.reads_once:
+            return
+        found = f"epoch {state.epoch}" if state.training else "the evaluation"
+        raise ValueError(f"{found} found no batch: {self._why_empty(position)}")
+
+    def _why_empty(self, position: Position) -> str:
+        if isinstance(self.data, Iterator):
+            return (
+                "the data is an iterator with nothing left, such as a generator that an earlier "
+                "pass has used up. Pass something that can begin again (a DataLoader, a list)"
             )
-        raise ValueError(
-            f"epoch {state.epoch} found no batch: the data is empty. If it is a DataLoader, look "
-            "at its batch_size, drop_last and sampler"
+        if position.number > 1:
+            return (
+                f"the {type(self.data).__name__} gave batches in an earlier epoch, and its "
+                "__iter__ gives what is used up. Let __iter__ begin anew"
+            )
+        return (
+            "the data is empty. If it is a DataLoader, look at its batch_size, drop_last and "
+            "sampler" + ("; it may be that of another rank" if self.in_step.is_on else "")
         )
 
     def leave(self, state: State[Batch, Any]) -> None:
@@ -141,6 +169,9 @@ class Feed(Generic[Batch]):
         while True:
             yield from self._begin(state)
             self.check(state)
+            position = state.control.position
+            if position is not None and position.began == state.iteration:
+                return  # an iterator that is used up
 
     def _begin(self, state: State[Batch, Any]) -> Iterator[Batch]:
         number = 1 if state.control.position is None else state.control.position.number + 1
@@ -211,7 +242,12 @@ def length_of_epoch(length: int | None, epoch_length: int | None, most: int | No
     """The number of batches of an epoch over data of this length, or None if it is unknown."""
     if epoch_length is not None:
         return epoch_length
-    return length if most is None or length is None else min(length, most)
+    return None if length is None else shortest(length, most)
+
+
+def shortest(*lengths: int | None) -> int | None:
+    """The smallest of these lengths; None means no limit."""
+    return min((each for each in lengths if each is not None), default=None)
 
 
 def is_read(data: object) -> bool:

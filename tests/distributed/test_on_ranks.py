@@ -17,6 +17,7 @@ HERE = Path(__file__).parent
 EVALUATION = HERE / "evaluation_on_ranks.py"
 SEEDS = HERE / "seeds_on_ranks.py"
 SIGNAL = HERE / "signal_on_one_rank.py"
+UNEVEN = HERE / "uneven_on_ranks.py"
 WRITERS = {"Journal", "TensorBoard", "JSONLines", "ProgressBar"}
 
 
@@ -174,3 +175,8 @@ def test_a_signal_on_one_rank_and_the_clock_of_the_first_stop_both_at_the_same_i
         (7, "65 seconds are over"),
         (9, "SIGTERM"),
     ]
+
+
+def test_ranks_with_different_numbers_of_batches_end_together(processes, tmp_path):
+    for rank, result in enumerate(processes.run_ranks(2, UNEVEN, tmp_path)):
+        assert result.stdout.count(f"rank {rank}: ") == 9

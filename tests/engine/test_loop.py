@@ -79,11 +79,6 @@ def test_a_virtual_epoch_carries_its_iterator_on_and_begins_the_data_again():
     assert ends == [3, 6, 9, 12]
 
 
-def test_a_used_up_iterator_is_an_error_that_says_so():
-    with pytest.raises(ValueError, match="an iterator that an earlier epoch has used up"):
-        Engine(idle).run(iter("ab"), max_epochs=2)
-
-
 def test_one_long_iterator_can_be_cut_into_epochs():
     state = Engine(idle).run(iter(range(100)), max_epochs=4, epoch_length=25)
     assert (state.iteration, state.epoch) == (100, 4)

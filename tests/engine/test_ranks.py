@@ -197,7 +197,7 @@ def same(record):
     return record
 
 engine = Engine(step, Metrics(same, select=same, weight=by_samples))
-metrics = engine.run(data, max_epochs=1).metrics
+metrics = engine.run(data, max_epochs=1, uneven="ignore").metrics
 assert len(calls) == 1, calls  # one collective for all functions together
 expected = (0.7 * 256 + 0.8 * 256 + 0.9 * 10 + 0.1 * 10 + 1.0 * 90) / 622
 assert abs(float(metrics["a"]) - expected) < 1e-12, metrics
@@ -206,7 +206,7 @@ assert float(metrics["b"]) == 5.0
 engine = Engine(step, Average("loss", weight=by_samples))
 engine.add(Average("loss", over=1, weight=by_samples))
 engine.add(Totals({"samples": lambda batch: batch[1], "tokens": lambda batch: torch.tensor(2)}))
-metrics = engine.run(data, max_epochs=1).metrics
+metrics = engine.run(data, max_epochs=1, uneven="ignore").metrics
 assert abs(float(metrics["loss/epoch"]) - expected) < 1e-6
 assert abs(float(metrics["loss/mean"]) - (0.9 * 10 + 1.0 * 90) / 100) < 1e-6
 assert metrics["total/samples"] == 622 and metrics["total/tokens"] == 10

@@ -1,7 +1,7 @@
-"""The ranks of a distributed run; without a process group there is one, and no communication.
+"""What ranks ask and tell one another; without a process group nothing is sent.
 
 The one file that knows pytorch-ignite's distributed layer, which is imported only once a process
-group is up.
+group is up, or is to be.
 """
 
 from __future__ import annotations
@@ -36,9 +36,19 @@ def rank() -> int:
     return int(_ignite().get_rank()) if is_distributed() else 0
 
 
+def local_rank() -> int:
+    """This process's number among the ranks of its machine, from 0."""
+    return int(_ignite().get_local_rank()) if is_distributed() else 0
+
+
 def world_size() -> int:
     """How many ranks there are."""
     return int(_ignite().get_world_size()) if is_distributed() else 1
+
+
+def local_world_size() -> int:
+    """How many ranks there are on this machine."""
+    return int(_ignite().get_nproc_per_node()) if is_distributed() else 1
 
 
 def agreed(value: float) -> float:
@@ -51,6 +61,18 @@ def any_rank(flag: bool) -> bool:
     if not is_distributed():
         return flag
     return bool(_ignite().all_reduce(int(flag), "MAX"))
+
+
+def count(flag: bool) -> int:
+    """On how many ranks `flag` is true; asked on the CPU, so that the host waits for no device."""
+    if not is_distributed():
+        return int(flag)
+    import torch
+    import torch.distributed as dist
+
+    number = torch.tensor(int(flag))
+    dist.all_reduce(number, group=_group_on_cpu())
+    return int(number)
 
 
 def total(value: Tensor | float) -> Tensor | float:
@@ -97,6 +119,31 @@ def alone() -> Generator[None]:
         yield
     finally:
         Alone.is_on = before
+
+
+def start(backend: str) -> None:
+    """Make the process group that the environment describes."""
+    _ignite().initialize(backend)
+
+
+def end() -> None:
+    """Wait for the other ranks, and leave the process group."""
+    _ignite().barrier()
+    _ignite().finalize()
+
+
+_on_cpu: list[Any] = []
+"""The default group, and a group of the same ranks that communicates on the CPU."""
+
+
+def _group_on_cpu() -> Any:
+    import torch.distributed as dist
+
+    if "gloo" in dist.get_backend():
+        return None
+    if not _on_cpu or _on_cpu[0] is not dist.group.WORLD:
+        _on_cpu[:] = [dist.group.WORLD, dist.new_group(backend="gloo")]
+    return _on_cpu[1]
 
 
 def _ignite() -> Any:

@@ -1,0 +1,102 @@
+"""Ranks that train together: equally many batches on each, so that none waits for another."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from .. import ranks
+from ..state import Batch, State
+
+logger = logging.getLogger("camshaft")
+
+WAYS = ("stop", "error", "ignore")
+END: Any = object()
+
+
+class InStep:
+    """Ends each epoch of a run on all ranks after equally many batches.
+
+    Where every rank knows how many it has, they compare these numbers once an epoch. Where one
+    does not, they ask one another before each batch. A rank alone asks nobody.
+    """
+
+    def __init__(self, uneven: str = "ignore") -> None:
+        """Choose what ranks with different numbers of batches do: see `Engine.run`."""
+        if uneven not in WAYS:
+            raise ValueError(f"uneven={uneven!r}: needs one of {', '.join(map(repr, WAYS))}")
+        self.uneven = uneven
+        self.reads_once = False
+        """True if the data of one rank is an iterator, which cannot begin again."""
+        self._asks = False
+        self._has_told = False
+
+    @property
+    def is_on(self) -> bool:
+        """True if there are other ranks to keep step with."""
+        return self.uneven != "ignore" and ranks.world_size() > 1
+
+    def agree(self, data: Iterable[Any], length: int | None) -> int | None:
+        """The number of batches of an epoch on every rank; None if one rank does not know its own.
+
+        Args:
+            data: The data of this rank.
+            length: The number of batches of this rank.
+
+        Raises:
+            ValueError: The numbers differ, and `uneven` is `"error"`.
+        """
+        self.reads_once = isinstance(data, Iterator)
+        if not self.is_on:
+            return length
+        found = ranks.gathered((None if self.reads_once else length, self.reads_once))
+        self.reads_once = any(once for _, once in found)
+        lengths = [length for length, _ in found if length is not None]
+        self._asks = len(lengths) < len(found)
+        if self._asks:
+            return None
+        if min(lengths) != max(lengths):
+            self._tell(f"the ranks have {_listed(lengths)} batches an epoch")
+        return min(lengths)
+
+    def batches(self, batches: Iterator[Batch], state: State[Any, Any]) -> Iterator[Batch]:
+        """The batches of an epoch, up to the end of the first rank that has no more."""
+        return self._together(batches, state) if self._asks else batches
+
+    def _together(self, batches: Iterator[Batch], state: State[Any, Any]) -> Iterator[Batch]:
+        while True:
+            batch = next(batches, END)
+            have = ranks.count(batch is not END)
+            if have < ranks.world_size():
+                if have:
+                    self._tell(
+                        f"{have} of {ranks.world_size()} ranks have a batch "
+                        f"{state.iteration_in_epoch + 1} in epoch {state.epoch}, and the others "
+                        "have none"
+                    )
+                    # A resumed run must not read the batch again that this rank has dropped.
+                    state.control.epoch_stopped = True
+                return
+            yield batch
+
+    def _tell(self, what: str) -> None:
+        advice = "deal samples out evenly, as loader(...) and DistributedSampler do"
+        if self.uneven == "error":
+            raise ValueError(f"{what}; {advice}, or run(..., uneven='stop') ends epochs together")
+        if not self._has_told and ranks.rank() == 0:
+            logger.warning(
+                "%s: each epoch ends with the first of them; to use all, %s", what, advice
+            )
+        self._has_told = True
+
+
+def _listed(numbers: list[int]) -> str:
+    """Some of many numbers.
+
+    >>> _listed([3, 5, 5]), _listed([*range(9)])
+    ('3, 5, 5', 'from 0 to 8')
+    """
+    if len(numbers) > 8:
+        return f"from {min(numbers)} to {max(numbers)}"
+    return ", ".join(map(str, numbers))

@@ -1,0 +1,91 @@
+"""Batches of samples of like length."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import torch
+from torch import Tensor
+
+from .. import ranks
+
+
+class LengthBatches:
+    """A batch sampler: samples of like length in one batch, so that little of it is padding.
+
+    Each epoch is shuffled anew, by its number. Its samples are cut into pools of so many batches;
+    each pool is sorted by length and cut into batches, which come in random order. Every sample
+    comes once an epoch. Ranks share each batch, and so have equally many, of like length.
+
+    >>> batches = LengthBatches([5, 1, 4, 2, 3, 6], batch_size=2, shuffle=False)
+    >>> list(batches)
+    [[1, 3], [4, 2], [0, 5]]
+    """
+
+    def __init__(
+        self,
+        lengths: Iterable[int],
+        batch_size: int,
+        *,
+        shuffle: bool = True,
+        pool: int = 50,
+        drop_last: bool = False,
+        seed: int = 0,
+    ) -> None:
+        """Take note of the lengths.
+
+        Args:
+            lengths: Of each sample, in the order of the data set.
+            batch_size: Samples of a batch, on all ranks together. If there are fewer samples than
+                ranks in the last batch, they join another one.
+            shuffle: False to sort all samples once, for evaluation.
+            pool: Batches that are sorted together: more of them have less padding, fewer have more
+                chance in them.
+            drop_last: Leave out samples that make no whole batch, others in each epoch.
+            seed: Of the order, with the number of the epoch; the same on all ranks.
+
+        Raises:
+            ValueError: The batch or the pool has no size, or a rank would have no sample.
+        """
+        self.lengths = torch.as_tensor(list(lengths))
+        self.batch_size, self.pool = batch_size, pool
+        self.shuffle, self.drop_last, self.seed = shuffle, drop_last, seed
+        self.rank, self.ranks = ranks.rank(), ranks.world_size()
+        self.epoch = 0
+        least = batch_size if drop_last else self.ranks
+        if batch_size < self.ranks or pool < 1:
+            raise ValueError(
+                f"LengthBatches(batch_size={batch_size}, pool={pool}): needs a sample for each of "
+                f"{self.ranks} ranks, and a batch in each pool"
+            )
+        if len(self.lengths) < least:
+            raise ValueError(f"LengthBatches got {len(self.lengths)} lengths: needs {least}")
+
+    def set_epoch(self, epoch: int) -> None:
+        """Shuffle for this epoch, counted from 0; the engine calls it."""
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        whole, rest = divmod(len(self.lengths), self.batch_size)
+        return whole + (rest >= self.ranks and not self.drop_last)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        generator = torch.Generator().manual_seed(self.seed + self.epoch)
+        batches = self._batches(generator)
+        if self.shuffle:
+            batches = [batches[i] for i in torch.randperm(len(batches), generator=generator)]
+        for batch in batches:
+            yield batch[self.rank :: self.ranks].tolist()
+
+    def _batches(self, generator: torch.Generator) -> list[Tensor]:
+        """The batches of an epoch over all ranks."""
+        count, size = len(self.lengths), self.batch_size
+        pool = size * self.pool if self.shuffle else count
+        order = torch.randperm(count, generator=generator) if self.shuffle else torch.arange(count)
+        if self.drop_last:
+            order = order[: len(self) * size]
+        pools = (part[self.lengths[part].argsort(stable=True)] for part in order.split(pool))
+        batches = [batch for part in pools for batch in part.split(size)]
+        if len(batches[-1]) < self.ranks:
+            batches[-2:] = [torch.cat(batches[-2:])]
+        return batches

@@ -1,0 +1,57 @@
+"""Tensors of unlike length, made one batch."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+from torch.utils.data._utils.collate import collate, default_collate_fn_map
+
+
+@dataclass(frozen=True)
+class Padded:
+    """A `collate_fn` that pads tensors along their first dimension to the longest of the batch.
+
+    Samples are tensors, numbers, texts and arrays, or dicts and tuples of them; what needs no
+    padding is as by torch's `default_collate`.
+
+    Args:
+        value: What to pad with.
+        fields: Other values for fields of a sample, by key or by position.
+
+    >>> import torch
+    >>> collate = Padded(fields={"labels": -100})
+    >>> a, b = torch.tensor([1, 2, 3]), torch.tensor([4])
+    >>> collate([{"ids": a, "labels": a}, {"ids": b, "labels": b}])
+    {'ids': tensor([[1, 2, 3],
+            [4, 0, 0]]), 'labels': tensor([[   1,    2,    3],
+            [   4, -100, -100]])}
+    """
+
+    value: float = 0
+    fields: Mapping[Hashable, float] = field(default_factory=dict)
+
+    def __call__(self, samples: Sequence[Any]) -> Any:
+        """Make a batch of samples."""
+        first = samples[0]
+        if isinstance(first, Mapping):
+            return {name: self._batch([each[name] for each in samples], name) for name in first}
+        if isinstance(first, tuple):
+            parts = enumerate(zip(*samples, strict=True))
+            batch = tuple(self._batch(values, position) for position, values in parts)
+            return type(first)(*batch) if hasattr(first, "_fields") else batch
+        return self._batch(samples, None)
+
+    def _batch(self, values: Sequence[Any], name: Hashable) -> Any:
+        pad = partial(_pad, value=self.fields.get(name, self.value))
+        return collate(list(values), collate_fn_map={**default_collate_fn_map, Tensor: pad})
+
+
+def _pad(tensors: Sequence[Tensor], *, value: float, collate_fn_map: Any = None) -> Any:
+    if len({each.shape for each in tensors}) == 1:  # torch's own: in a worker, in shared memory
+        return default_collate_fn_map[Tensor](tensors, collate_fn_map=collate_fn_map)
+    return pad_sequence(list(tensors), batch_first=True, padding_value=value)

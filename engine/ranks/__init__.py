@@ -1,0 +1,38 @@
+"""The ranks of a distributed run; without a process group there is one, and no communication."""
+
+from .communication import (
+    agreed,
+    alone,
+    any_rank,
+    count,
+    gathered,
+    is_distributed,
+    local_rank,
+    local_world_size,
+    on_all_ranks,
+    rank,
+    share,
+    total,
+    world_size,
+)
+from .process_group import process_group
+from .rank_zero import rank_zero_first, rank_zero_only
+
+__all__ = [
+    "agreed",
+    "alone",
+    "any_rank",
+    "count",
+    "gathered",
+    "is_distributed",
+    "local_rank",
+    "local_world_size",
+    "on_all_ranks",
+    "process_group",
+    "rank",
+    "rank_zero_first",
+    "rank_zero_only",
+    "share",
+    "total",
+    "world_size",
+]

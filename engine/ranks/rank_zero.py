@@ -1,0 +1,59 @@
+"""What rank 0 does alone, or before the others; an error of its own ends all ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+from .communication import local_rank, on_all_ranks, rank
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+
+def rank_zero_only(function: Callable[Parameters, Result]) -> Callable[Parameters, Result | None]:
+    """Decorate a function that rank 0 alone runs; the other ranks wait for it, and get None.
+
+    Every rank has to call it. What it raises on rank 0 is an error on every rank, so that none
+    waits for rank 0 until a timeout. To give all ranks the result: `ranks.gathered(result)[0]`.
+
+    >>> @rank_zero_only
+    ... def write(text):
+    ...     print(text)
+    >>> write("once")
+    once
+    """
+
+    @wraps(function)
+    def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result | None:
+        with on_all_ranks(f"call {function.__qualname__}"):
+            return function(*args, **kwargs) if rank() == 0 else None
+
+    return call
+
+
+@contextmanager
+def rank_zero_first(*, local: bool = False) -> Generator[None]:
+    """Let rank 0 go through a `with` block, or a function, before the other ranks do.
+
+    For what the first one prepares and the others find ready, such as a download. Where rank 0
+    raises inside, the other ranks raise before the block.
+
+    >>> with rank_zero_first():
+    ...     print("ready")
+    ready
+
+    Args:
+        local: Let the first rank of each machine go first: for files on a disk of its own.
+    """
+    first = (local_rank() if local else rank()) == 0
+    task = "go through a block of rank_zero_first()"
+    if first:
+        with on_all_ranks(task):
+            yield
+    else:
+        with on_all_ranks(task):
+            pass
+        yield

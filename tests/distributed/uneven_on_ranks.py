@@ -1,0 +1,247 @@
+"""Run on two ranks that have different numbers of batches: 5 on rank 0 and 3 on rank 1."""
+
+import gc
+import logging
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.nn.functional import mse_loss
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, TensorDataset
+
+from camshaft import Engine, Events, ranks, supervised
+from camshaft.handlers import Checkpoint, Validate
+
+DIRECTORY = Path(sys.argv[1])
+COUNTS = 5, 3
+
+
+class Unsized:
+    """What it holds, without a length."""
+
+    def __init__(self, batches):
+        self.batches = batches
+
+    def __iter__(self):
+        return iter(self.batches)
+
+
+class Messages(logging.Handler):
+    def __init__(self):
+        super().__init__()
+        self.messages = []
+
+    def emit(self, record):
+        self.messages.append(record.getMessage())
+
+
+class Sent:
+    """Counts what torch sends, in a `with` block."""
+
+    NAMES = "all_reduce", "all_gather_object"
+
+    def __enter__(self):
+        self.count, self.own = dict.fromkeys(self.NAMES, 0), {}
+        for name in self.NAMES:
+            self.own[name] = getattr(dist, name)
+            setattr(dist, name, self._counting(name))
+        return self
+
+    def _counting(self, name):
+        def send(*args, **kwargs):
+            self.count[name] += 1
+            return self.own[name](*args, **kwargs)
+
+        return send
+
+    def __exit__(self, *error):
+        for name, function in self.own.items():
+            setattr(dist, name, function)
+
+
+def linear():
+    torch.manual_seed(0)
+    return torch.nn.Linear(3, 1, dtype=torch.float64)
+
+
+def samples(rank, count):
+    options = {"generator": torch.Generator().manual_seed(rank + 1), "dtype": torch.float64}
+    return torch.randn(2 * count, 3, **options), torch.randn(2 * count, 1, **options)
+
+
+def batches(rank=None):
+    rank = ranks.rank() if rank is None else rank
+    inputs, targets = samples(rank, COUNTS[rank])
+    return list(zip(inputs.split(2), targets.split(2), strict=True))
+
+
+def expected(epochs, window=2):
+    """The weights after steps over the first three batches of both ranks, on one."""
+    model = linear()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    pairs = list(zip(batches(0), batches(1), strict=False))
+    for _ in range(epochs):
+        for first in range(0, len(pairs), window):
+            held = [batch for pair in pairs[first : first + window] for batch in pair]
+            optimizer.zero_grad()
+            (sum(mse_loss(model(x), y) for x, y in held) / len(held)).backward()
+            optimizer.step()
+    return model.weight.detach()
+
+
+def told():
+    """The messages that this rank got since the last time."""
+    messages, MESSAGES.messages = MESSAGES.messages, []
+    return messages
+
+
+def all_ranks_end_with_the_shortest_and_windows_close_there():
+    for data, says in [
+        (batches(), "the ranks have 5, 3 batches an epoch: each epoch ends with the first"),
+        (Unsized(batches()), "1 of 2 ranks have a batch 4 in epoch 1, and the others have none"),
+        (batches() if ranks.rank() else Unsized(batches()), "1 of 2 ranks have a batch 4"),
+    ]:
+        model = DistributedDataParallel(linear())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        engine, seen = supervised(model, optimizer, mse_loss, accumulate=2), []
+        engine.on(Events.LOADING | Events.EPOCH_COMPLETED)(
+            lambda state, seen=seen: seen.append((state.epoch_length, state.iteration))
+        )
+        state = engine.run(data, max_epochs=2)
+        length = 3 if isinstance(data, list) and says.startswith("the ranks") else None
+        assert seen == [(length, 0), (length, 3), (length, 6)], seen
+        assert (state.stop_reason, state.iteration, state.step) == ("max_epochs", 6, 4)
+        weight = model.module.weight.detach()
+        assert torch.allclose(weight, expected(2), rtol=0, atol=1e-9), (weight, expected(2))
+        first, second = ranks.gathered(weight.tolist())
+        assert first == second
+        messages = told()
+        assert [message.startswith(says) for message in messages] == [True] * (ranks.rank() == 0)
+
+
+def a_limit_at_the_end_of_the_shortest_completes_the_epoch_on_all():
+    engine, completed = Engine(lambda state, batch: None), []
+    engine.on(Events.EPOCH_COMPLETED)(lambda state: completed.append(state.epoch))
+    engine.run(batches(), max_iterations=6)
+    assert completed == [1, 2]
+    told()
+
+
+def who_wants_an_error_gets_it_on_every_rank():
+    engine = Engine(lambda state, batch: None)
+    with pytest.raises(ValueError, match=r"^the ranks have 5, 3 batches an epoch; deal samples"):
+        engine.run(batches(), max_epochs=1, uneven="error")
+    with pytest.raises(ValueError, match=r"^1 of 2 ranks have a batch 4 in epoch 1"):
+        engine.run(Unsized(batches()), max_epochs=1, uneven="error")
+    assert engine.run(batches()[:3], max_epochs=2, uneven="error").iteration == 6
+    assert engine.run(Unsized(batches()[:3]), max_epochs=2, uneven="error").iteration == 6
+
+
+def a_rank_without_a_batch_is_an_error_on_every_rank():
+    for kind in (list, Unsized):
+        data = kind(batches() if ranks.rank() else [])
+        with pytest.raises(ValueError, match="epoch 1 found no batch: the data is empty.*another"):
+            Engine(lambda state, batch: None).run(data, max_epochs=1)
+    told()
+
+
+def an_iterator_that_ends_on_one_rank_ends_the_run_on_all():
+    for data in (iter(batches()), iter(batches()) if ranks.rank() else batches()):
+        engine, completed = Engine(lambda state, batch: None), []
+        engine.on(Events.COMPLETED)(
+            lambda state, completed=completed: completed.append(state.epoch)
+        )
+        state = engine.run(data, max_epochs=3)
+        assert (state.stop_reason, state.iteration, completed) == ("data_ended", 3, [1])
+    told()
+
+
+def equal_numbers_are_compared_once_an_epoch_and_unknown_ones_at_each_batch():
+    engine = Engine(lambda state, batch: None)
+    for data, options, sent in [
+        (range(7), {}, (0, 4)),  # at the beginning, and for each epoch
+        (Unsized(range(7)), {}, (3 * 8, 4)),
+        (Unsized(range(7)), {"uneven": "ignore"}, (0, 0)),
+    ]:
+        with Sent() as found:
+            engine.run(data, max_epochs=3, **options)
+        assert tuple(found.count.values()) == sent, found.count
+    with Sent() as found:
+        engine.evaluate(range(3 + ranks.rank()))
+    assert tuple(found.count.values()) == (0, 0)
+
+
+def evaluations_may_have_different_numbers_of_batches():
+    model = DistributedDataParallel(linear())
+    engine = supervised(model, torch.optim.SGD(model.parameters(), lr=0.1), mse_loss)
+    state = engine.add(Validate(batches())).run(batches()[:3], max_epochs=1)
+    x, y = (torch.cat(each) for each in zip(*batches(0), *batches(1), strict=True))
+    loss = mse_loss(model.module(x), y).item()
+    assert abs(float(state.metrics["val/loss"]) - loss) < 1e-9
+
+
+def torchs_join_lets_a_rank_go_on_alone():
+    model = DistributedDataParallel(linear())
+    engine = supervised(model, torch.optim.SGD(model.parameters(), lr=0.1), mse_loss)
+    with model.join():
+        state = engine.run(batches(), max_epochs=1, uneven="ignore")
+    assert state.step == COUNTS[ranks.rank()]
+    first, second = ranks.gathered(model.module.weight.tolist())
+    assert first == second
+
+
+def train(directory, known, stop_at=None):
+    """Three epochs, shuffled and with noise; left and carried on after an iteration."""
+    torch.manual_seed(5 + ranks.rank())
+    model = DistributedDataParallel(linear())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    engine = supervised(model, optimizer, mse_loss, accumulate=2)
+    engine.add(Checkpoint(directory, resume=True))
+    if stop_at:
+        stop = Events.ITERATION_COMPLETED(at=stop_at)
+        engine.on(stop)(lambda state: state.interrupt("a signal"))
+    data = TensorDataset(*samples(ranks.rank(), COUNTS[ranks.rank()]))
+    loader = DataLoader(data, 2, shuffle=True, collate_fn=noisy)
+    state = engine.run(loader if known else Unsized(loader), max_epochs=3)
+    return state.iteration, model.module.weight.tolist()
+
+
+def noisy(pairs):
+    inputs, targets = map(torch.stack, zip(*pairs, strict=True))
+    return inputs + torch.randn(()), targets
+
+
+def a_resumed_run_is_the_same_run():
+    for known in (True, False):
+        whole = train(DIRECTORY / f"{known}", known)
+        assert whole[0] == 9
+        for stop_at in (2, 3):
+            directory = DIRECTORY / f"{known}-{stop_at}"
+            train(directory, known, stop_at)
+            torch.rand(3)
+            assert train(directory, known) == whole, (known, stop_at)
+    told()
+
+
+CHECKS = [
+    all_ranks_end_with_the_shortest_and_windows_close_there,
+    a_limit_at_the_end_of_the_shortest_completes_the_epoch_on_all,
+    who_wants_an_error_gets_it_on_every_rank,
+    a_rank_without_a_batch_is_an_error_on_every_rank,
+    an_iterator_that_ends_on_one_rank_ends_the_run_on_all,
+    equal_numbers_are_compared_once_an_epoch_and_unknown_ones_at_each_batch,
+    evaluations_may_have_different_numbers_of_batches,
+    torchs_join_lets_a_rank_go_on_alone,
+    a_resumed_run_is_the_same_run,
+]
+
+MESSAGES = Messages()
+logging.getLogger("camshaft").addHandler(MESSAGES)
+with ranks.process_group("gloo"):
+    for each in CHECKS:
+        each()
+        print(f"rank {ranks.rank()}: {each.__name__}", flush=True)
+    gc.collect()  # gloo's threads abort if a model on ranks outlives the group

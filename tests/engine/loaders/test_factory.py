@@ -1,0 +1,162 @@
+"""Loaders made of data sets, on one rank and on two."""
+
+import json
+
+import pytest
+import torch
+from torch.utils.data import (
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    Subset,
+    TensorDataset,
+)
+
+from camshaft import Engine, Events, loader
+from camshaft.handlers import Checkpoint
+
+
+class Squares:
+    """Samples that are computed when they are asked for."""
+
+    def __len__(self):
+        return 11
+
+    def __getitem__(self, index):
+        return index**2
+
+
+def test_training_is_shuffled_and_evaluation_in_order_and_nothing_is_left_out():
+    training, evaluation = (loader(range(11), 4, training=each) for each in (True, False))
+    assert isinstance(training.sampler, RandomSampler)
+    assert isinstance(evaluation.sampler, SequentialSampler)
+    assert [batch.tolist() for batch in evaluation] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10]]
+    assert sorted(torch.cat(list(training)).tolist()) == list(range(11))
+
+
+def test_workers_load_samples_that_are_not_in_memory_yet():
+    in_memory = TensorDataset(torch.arange(4.0))
+    for data in (in_memory, Subset(in_memory, [0, 1]), [1.0, 2.0]):
+        assert loader(data, 2, training=True).num_workers == 0
+    assert 1 <= loader(Squares(), 2, training=True).num_workers <= 8
+    assert loader(Squares(), 2, training=True).pin_memory == torch.cuda.is_available()
+
+
+def test_options_of_torchs_replace_what_is_set_here():
+    made = loader(Squares(), 4, training=True, num_workers=0, drop_last=True, pin_memory=False)
+    assert (made.num_workers, made.drop_last, made.pin_memory, len(made)) == (0, True, False, 2)
+    made = loader([torch.ones(1), torch.ones(2)], 2, training=False, collate_fn=len)
+    assert list(made) == [2]
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(range(3))
+
+
+@pytest.mark.parametrize(
+    ("data", "size", "options", "error", "says"),
+    [
+        (Stream(), 2, {}, TypeError, "Stream is a stream without indices: write DataLoader"),
+        (range(9), 0, {}, ValueError, "batch_size=0: needs a number of samples that 1 ranks can"),
+        (range(9), 2, {"shuffle": False}, ValueError, "loader.. chooses the sampler, by training="),
+    ],
+)
+def test_what_it_cannot_make_is_refused(data, size, options, error, says):
+    with pytest.raises(error, match=says):
+        loader(data, size, training=True, **options)
+
+
+ON_RANKS = """
+import json, sys
+from pathlib import Path
+import pytest, torch
+from camshaft import Engine, Events, LengthBatches, Padded, loader, ranks
+from camshaft.handlers import Checkpoint
+from torch.utils.data import DataLoader
+
+directory = Path(sys.argv[1])
+
+def run(name, made, stop_at=None):
+    seen = []
+    engine = Engine(lambda state, batch: seen.append(batch.tolist()))
+    engine.add(Checkpoint(directory / name, resume=True))
+    if stop_at:
+        engine.on(Events.ITERATION_COMPLETED(at=stop_at))(lambda state: state.interrupt("enough"))
+    engine.run(made, max_epochs=2)
+    return seen
+
+lengths = [1 + number % 7 for number in range(23)]
+texts = [torch.full((length,), number) for number, length in enumerate(lengths)]
+
+def like():
+    return DataLoader(texts, batch_sampler=LengthBatches(lengths, 6), collate_fn=Padded(-1))
+
+with ranks.process_group():
+    with pytest.raises(ValueError, match="that 2 ranks can share evenly"):
+        loader(range(9), 3, training=True)
+    found = {}
+    for name, make in {
+        "shuffled": lambda: loader(range(23), 6, training=True, seed=3),
+        "of like length": like,
+    }.items():
+        whole = run(name, make())
+        torch.rand(5)
+        for stop_at in (1, 4, 6):
+            first = run(f"{name}-{stop_at}", make(), stop_at)
+            assert first + run(f"{name}-{stop_at}", make()) == whole, (name, stop_at)
+        found[name] = whole
+    seen = []
+    engine = Engine(lambda state, batch: seen.append(batch.tolist()))
+    engine.evaluate(loader(range(23), 6, training=False))
+    found["evaluation"] = seen
+    (directory / f"{ranks.rank()}.json").write_text(json.dumps(found))
+"""
+
+
+def flat(batches):
+    return [each for batch in batches for each in batch]
+
+
+def test_ranks_share_each_batch_and_resume_in_mid_epoch_as_the_same_run(processes, tmp_path):
+    processes.run_ranks(2, ON_RANKS, tmp_path)
+    first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1))
+    for found in (first, second):
+        assert [len(batch) for batch in found["shuffled"]] == [3, 3, 3, 3] * 2
+    epochs = [flat(found["shuffled"][at : at + 4]) for at in (0, 4) for found in (first, second)]
+    assert set(epochs[0] + epochs[1]) == set(epochs[2] + epochs[3]) == set(range(23))
+    assert epochs[0] != epochs[2]
+    assert sorted(flat(first["evaluation"]) + flat(second["evaluation"])) == list(range(23))
+    # Of like length: each sample once an epoch, and the ranks have like lengths at each step.
+    own, other = (
+        [[each[0] for each in batch] for batch in found["of like length"]]
+        for found in (first, second)
+    )
+    for at in (0, 4):
+        assert sorted(flat(own[at : at + 4]) + flat(other[at : at + 4])) == list(range(23))
+    for a, b in zip(own, other, strict=True):
+        lengths = [1 + number % 7 for number in a + b]
+        assert max(lengths) - min(lengths) <= 2
+        assert 0 <= len(a) - len(b) <= 1
+
+
+def run(directory, stop_at=None):
+    """Two epochs, shuffled, with noise; interrupted after an iteration."""
+    torch.manual_seed(4)
+    seen = []
+    engine = Engine(lambda state, batch: seen.append((batch + torch.rand(())).tolist()))
+    engine.add(Checkpoint(directory, resume=True))
+    if stop_at:
+        stop = Events.ITERATION_COMPLETED(at=stop_at)
+        engine.on(stop)(lambda state: state.interrupt("enough"))
+    engine.run(loader(Squares(), 4, training=True, num_workers=0), max_epochs=2)
+    return seen
+
+
+@pytest.mark.parametrize("stop_at", [1, 3, 5])
+def test_a_run_over_it_resumes_exactly(stop_at, tmp_path):
+    whole = run(tmp_path / "whole")
+    assert len(whole) == 6
+    first = run(tmp_path / "parts", stop_at)
+    torch.rand(7)
+    assert first + run(tmp_path / "parts") == whole
