@@ -5,9 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from enum import Enum, IntEnum
+from enum import Enum, EnumType, IntEnum
 from operator import index
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
+
+from .names import unknown
 
 Predicate = Callable[[Any], bool]
 """A condition on the state of a run. `State` is typed as `Any`: this file must not import it."""
@@ -24,7 +26,33 @@ class Stage(IntEnum):
     REPORT = 3
 
 
-class EventEnum(Enum):
+WORDS = {
+    "EXCEPTION_RAISED": "Events.FAILED",
+    "TERMINATE": "state.stop(reason), and Events.COMPLETED for what is to follow",
+    "TERMINATE_SINGLE_EPOCH": "state.stop_epoch(), and Events.EPOCH_COMPLETED for what is to follow",
+    "INTERRUPT": "state.interrupt(reason), and Events.CLOSED for what is to follow",
+    "GET_BATCH_STARTED": "Events.ITERATION_STARTED, when the batch is there: state.batch",
+    "GET_BATCH_COMPLETED": "Events.ITERATION_STARTED",
+    "DATALOADER_STOP_ITERATION": "Events.EPOCH_COMPLETED",
+    "BATCH_STARTED": "Events.ITERATION_STARTED",
+    "BATCH_COMPLETED": "Events.ITERATION_COMPLETED",
+    "OPTIMIZER_STEP": "Events.GRADIENTS_READY before a step, Events.STEP_COMPLETED after it",
+    "CHECKPOINT": "Events.SAVING",
+}
+"""What to write for the names of other libraries' events."""
+
+
+class EventType(EnumType):
+    """The type of classes of events: it tells which event was meant by a wrong name."""
+
+    if not TYPE_CHECKING:  # type checkers report wrong names themselves
+
+        def __getattr__(cls, name: str) -> Any:
+            """Raise an error with the event that was probably meant."""
+            raise unknown(cls.__name__, name, cls.__members__, WORDS)
+
+
+class EventEnum(Enum, metaclass=EventType):
     """An event: derive from this class to add events of one's own.
 
     Every event counts on one clock: `"epochs"`, `"iterations"`, `"steps"`, or `"occurrences"`: how
@@ -79,7 +107,8 @@ class EventEnum(Enum):
                 already called in the run's last iteration.
 
         Raises:
-            TypeError: A count is not an integer, or `where` cannot be called.
+            TypeError: A count is not an integer, `once` or `last` is not True or False, or `where`
+                cannot be called.
             ValueError: A count is smaller than 1, or no count can fulfil the conditions.
         """
         counts = None if at is None else frozenset(at if isinstance(at, Iterable) else [at])
@@ -141,6 +170,11 @@ class Clause:
                 object.__setattr__(self, name, self._count(name, count))
         if self.at is not None:
             object.__setattr__(self, "at", frozenset(self._count("at", count) for count in self.at))
+        for name in ("once", "last"):
+            if not isinstance(flag := getattr(self, name), bool):
+                raise TypeError(
+                    f"{self.event!r}({name}={flag!r}): needs True or False; at={flag!r} is for counts"
+                )
         if self.seconds is not None and not self.seconds > 0:
             raise ValueError(
                 f"{self.event!r}(seconds={self.seconds!r}): needs a time greater than 0"
