@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Generic
 
+from .checks import StepCheck, check_objects
 from .data import Feed, length_of, length_of_epoch
 from .events import Events
 from .moments import Moments, explain
@@ -29,6 +30,8 @@ class Loop(Generic[Batch, Output]):
     data: Iterable[Batch]
     epoch_length: int | None = None
     feed: Feed[Batch] | None = None
+    steps: StepCheck | None = None
+    """Checks the steps of the first epoch; None in a rehearsal."""
     postponed: int = 0
     """Commit points in a row at which a window was open."""
     has_warned: bool = False
@@ -79,9 +82,12 @@ class Loop(Generic[Batch, Output]):
         self.state.control.data = self.data
         try:
             self.moments.announce(Events.STARTED, self.state)
+            self._begin_checks()
             feed.take_up(self.state)  # after STARTED, whose handlers may draw random numbers
             while not self._is_over():
                 self._run_epoch(feed)
+            if self.steps is not None and not self.state.is_interrupted:
+                self.steps.check()
         except BaseException:
             with suppress(Exception):  # a device that has failed cannot tell its generators' state
                 feed.leave(self.state)
@@ -90,7 +96,14 @@ class Loop(Generic[Batch, Output]):
             feed.leave(self.state)
         finally:
             feed.close()
+            if self.steps is not None:
+                self.steps.close()
         self.feed = None
+
+    def _begin_checks(self) -> None:
+        if self.state.training and self.moments.rehearsal is None:
+            check_objects(self.engine.objects, self.engine.handlers)
+            self.steps = StepCheck(self.state, self.moments.signals)
 
     def _run_epoch(self, feed: Feed[Batch]) -> None:
         state, control = self.state, self.state.control
@@ -104,21 +117,11 @@ class Loop(Generic[Batch, Output]):
             feed.check(state)
         state.step_under_way.close(state)
         if self._epoch_is_over(feed, all_read):
+            if self.steps is not None:
+                self.steps.check()
             control.in_epoch = control.epoch_stopped = False
             self.moments.announce(Events.EPOCH_COMPLETED, state)
             self._commit()
-            self._check_that_it_ends()
-
-    def _check_that_it_ends(self) -> None:
-        state = self.state
-        if state.max_epochs is not None or state.max_iterations is not None:
-            return
-        if not state.step and not state.counts[Events.STEP_SKIPPED]:
-            raise RuntimeError(
-                f"max_steps={state.max_steps} is the only limit, and the first epoch made no "
-                "optimizer step: call an Update in the process function, or "
-                "state.fire(Events.STEP_COMPLETED) where it makes its own; or give max_epochs= too"
-            )
 
     def _epoch_is_over(self, feed: Feed[Batch], all_read: bool) -> bool:
         state = self.state

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import warnings
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -14,21 +13,22 @@ from torch.nn import Module
 from torch.optim import Optimizer
 
 from .. import ranks
+from ..checks import warn
 from ..events import EventEnum, Events, Stage
+from ..modules import all_modules
 from ..state import State
 from .gradients import check_scale, clear, has_overflowed, multiply, parameters_of
 from .sync import Sync, is_wrapped
 from .window import Evaluation, Window, needs_closure
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from torch.amp import GradScaler
 
     from ..engine import Engine
     from .window import Closure
 
-logger = logging.getLogger("camshaft")
 
 # Looking a member up in its class is a Python function on 3.11; a global is not.
 BACKWARD_COMPLETED = Events.BACKWARD_COMPLETED
@@ -112,28 +112,25 @@ class Update:
         self._clear = partial(clear, optimizer) if plain else optimizer.zero_grad
 
     def attach(self, engine: Engine[Any, Any]) -> None:
-        """Check the first epoch's steps; schedules find the update among the engine's handlers."""
-        engine.on(Events.EPOCH_COMPLETED(at=1), stage=Stage.REPORT)(self.check_steps)
-        if not any(isinstance(each, Module) for each in engine.objects.values()):
+        """Check evaluations; schedules, and the check of steps, find the update by the engine."""
+        if not self._is_known(engine.objects):
             engine.evaluation.on(Events.STARTED, stage=Stage.MEASURE)(self.check_modules)
-
-    def check_steps(self, state: State[Any, Any]) -> None:
-        """Warn if the process function never calls the update."""
-        steps = state.step if self.event is Events.STEP_COMPLETED else state.counts[self.event]
-        if not steps and not state.counts[STEP_SKIPPED]:
-            logger.warning(
-                "an Update is attached and made no step in the first epoch; call it in the process "
-                "function: `if state.training: update(state, loss)`"
-            )
 
     def check_modules(self, state: State[Any, Any]) -> None:
         """Warn if an evaluation leaves the model in training mode."""
-        if not any(isinstance(each, Module) for each in state.engine.objects.values()):
-            warnings.warn(
-                "the engine knows no module, so this evaluation leaves the model in training mode; "
-                'name it: Engine(..., objects={"model": model, "optimizer": optimizer})',
-                stacklevel=2,
+        if not self._is_known(state.engine.objects):
+            warn(
+                "the engine knows no module with the parameters of this optimizer, so this "
+                "evaluation leaves the model in training mode; name it: "
+                'Engine(..., objects={"model": model, "optimizer": optimizer})'
             )
+
+    def _is_known(self, objects: Mapping[str, Any]) -> bool:
+        """True if the engine knows a module whose parameters, if any, the optimizer updates."""
+        found = all_modules(objects.values())
+        held = {id(each) for module in found for each in module.parameters(recurse=False)}
+        own = set(map(id, parameters_of(self.optimizer)))
+        return bool(found) and (not held or not held.isdisjoint(own))
 
     def __call__(
         self,
