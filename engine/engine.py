@@ -40,7 +40,9 @@ WORDS = {
     **dict.fromkeys(("fit", "train", "start"), RUN),
     **dict.fromkeys(("test", "validate", "eval", "predict"), "engine.evaluate(loader)"),
     **dict.fromkeys(("terminate", "terminate_epoch"), "state.stop(reason) or state.stop_epoch()"),
-    **dict.fromkeys(("backward", "accumulate", "clip_gradients"), "Update(optimizer): docs/steps.md"),
+    **dict.fromkeys(
+        ("backward", "accumulate", "clip_gradients"), "Update(optimizer): docs/steps.md"
+    ),
     **dict.fromkeys(("state_dict", "load_state_dict"), "Checkpoint(directory, resume=True)"),
     **dict.fromkeys(("save_checkpoint", "save_state"), "state.save(reason), with a Checkpoint"),
     **dict.fromkeys(("log", "log_dict"), 'state.metrics["name"] = value'),

@@ -28,9 +28,9 @@ class Stage(IntEnum):
 
 WORDS = {
     "EXCEPTION_RAISED": "Events.FAILED",
-    "TERMINATE": "state.stop(reason), and Events.COMPLETED for what is to follow",
-    "TERMINATE_SINGLE_EPOCH": "state.stop_epoch(), and Events.EPOCH_COMPLETED for what is to follow",
-    "INTERRUPT": "state.interrupt(reason), and Events.CLOSED for what is to follow",
+    "TERMINATE": "state.stop(reason), and Events.COMPLETED for what follows",
+    "TERMINATE_SINGLE_EPOCH": "state.stop_epoch(), and Events.EPOCH_COMPLETED for what follows",
+    "INTERRUPT": "state.interrupt(reason), and Events.CLOSED for what follows",
     "GET_BATCH_STARTED": "Events.ITERATION_STARTED, when the batch is there: state.batch",
     "GET_BATCH_COMPLETED": "Events.ITERATION_STARTED",
     "DATALOADER_STOP_ITERATION": "Events.EPOCH_COMPLETED",
@@ -172,9 +172,8 @@ class Clause:
             object.__setattr__(self, "at", frozenset(self._count("at", count) for count in self.at))
         for name in ("once", "last"):
             if not isinstance(flag := getattr(self, name), bool):
-                raise TypeError(
-                    f"{self.event!r}({name}={flag!r}): needs True or False; at={flag!r} is for counts"
-                )
+                given = f"{self.event!r}({name}={flag!r})"
+                raise TypeError(f"{given}: needs True or False; at={flag!r} is for counts")
         if self.seconds is not None and not self.seconds > 0:
             raise ValueError(
                 f"{self.event!r}(seconds={self.seconds!r}): needs a time greater than 0"

@@ -86,8 +86,8 @@ class Loop(Generic[Batch, Output]):
             feed.take_up(self.state)  # after STARTED, whose handlers may draw random numbers
             while not self._is_over():
                 self._run_epoch(feed)
-            if self.steps is not None and not self.state.is_interrupted:
-                self.steps.check()
+            if not self.state.is_interrupted:
+                self._check_steps()
         except BaseException:
             with suppress(Exception):  # a device that has failed cannot tell its generators' state
                 feed.leave(self.state)
@@ -105,6 +105,14 @@ class Loop(Generic[Batch, Output]):
             check_objects(self.engine.objects, self.engine.handlers)
             self.steps = StepCheck(self.state, self.moments.signals)
 
+    def _check_steps(self) -> None:
+        if self.steps is not None:
+            try:
+                self.steps.check()
+            except RuntimeError as error:
+                explain(error, f"in the process function {label(self.process)}", self.state)
+                raise
+
     def _run_epoch(self, feed: Feed[Batch]) -> None:
         state, control = self.state, self.state.control
         state.epoch_length = feed.length()
@@ -117,8 +125,7 @@ class Loop(Generic[Batch, Output]):
             feed.check(state)
         state.step_under_way.close(state)
         if self._epoch_is_over(feed, all_read):
-            if self.steps is not None:
-                self.steps.check()
+            self._check_steps()
             control.in_epoch = control.epoch_stopped = False
             self.moments.announce(Events.EPOCH_COMPLETED, state)
             self._commit()

@@ -1,7 +1,7 @@
-"""What a training run is checked for: steps that nothing announces, parameters that stay as they are."""
+"""What a training run is checked for: steps that nothing announces, weights that do not learn."""
 
-from .parameters import check_objects, drifting_norms
+from .parameters import check_objects, warn_if_it_drifts
 from .steps import StepCheck
 from .warn import warn
 
-__all__ = ["StepCheck", "check_objects", "drifting_norms", "warn"]
+__all__ = ["StepCheck", "check_objects", "warn", "warn_if_it_drifts"]

@@ -21,9 +21,7 @@ def check_objects(objects: Mapping[str, Any], handlers: Mapping[str, Any]) -> No
     """
     if "torch" not in sys.modules:
         return
-    known = {
-        name: modules.modules_of(each) for name, each in objects.items() if not _is_copy(each)
-    }
+    known = {name: modules.modules_of(each) for name, each in objects.items() if not _is_copy(each)}
     optimizers = _optimizers(objects, handlers)
     if optimizers:
         held = {id(each) for optimizer in optimizers.values() for each in _updated(optimizer)}
@@ -32,24 +30,25 @@ def check_objects(objects: Mapping[str, Any], handlers: Mapping[str, Any]) -> No
         _check_known(optimizers, [each for found in known.values() for each in found])
     for name, found in known.items():
         for module in found:
-            if norms := drifting_norms(module):
-                warn(
-                    f"objects[{name!r}] has no trainable parameter and is in training mode, so "
-                    f"that each batch it sees changes its running statistics "
-                    f"({_some(norms)}): call .eval() on it before the run"
-                )
+            warn_if_it_drifts(f"objects[{name!r}]", module)
 
 
-def drifting_norms(module: Any) -> list[str]:
-    """The norms that update running statistics in a module without trainable parameters."""
+def warn_if_it_drifts(name: str, module: Any) -> None:
+    """Warn if a module that does not learn, such as a teacher, updates running statistics."""
     parameters = list(module.parameters())
     if not parameters or any(each.requires_grad for each in parameters):
-        return []
-    return [
+        return
+    norms = [
         name or type(each).__name__
         for name, each in module.named_modules()
         if each.training and getattr(each, "running_mean", None) is not None
     ]
+    if norms:
+        warn(
+            f"{name} has no trainable parameter and is in training mode, so that each batch which "
+            f"goes through it changes its running statistics ({_some(norms)}): call .eval() on it "
+            "before the run"
+        )
 
 
 def _check_trained(name: str, found: list[Any], held: set[int]) -> None:

@@ -84,7 +84,8 @@ class StepCheck:
         if not self._is_pending or under_way.get() is not state:  # or it is another run's step
             return
         self._first = self._first or state.iteration
-        if self._first and state.iteration >= self._first + PATIENCE:
+        is_overdue = self._first and state.iteration >= self._first + PATIENCE
+        if is_overdue and not state.step_under_way.is_open:
             self._check()
 
     def _check(self) -> None:
@@ -144,9 +145,8 @@ def _unannounced(for_gradients: list[str], for_steps: list[str], first: int) -> 
     """The message about a process function that steps its optimizer and announces nothing."""
     names = list(dict.fromkeys([*for_gradients, *for_steps]))
     message = (
-        f"{_wait(names)} for optimizer steps, and were never called: the process function has made "
-        f"steps since iteration {first} without announcing them. Make the steps by an "
-        f"Update:{TWO_LINES}"
+        f"{_wait(names)} for optimizer steps, which never come: the process function steps since "
+        f"iteration {first}, and announces no step. Make the steps by an Update:{TWO_LINES}"
     )
     if for_steps:
         message += f"\nOr announce each step, which is enough for {_listed(for_steps)}:{ONE_LINE}"

@@ -16,9 +16,10 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils._pytree import tree_map_only
 
 from .. import ranks
+from ..checks import warn_if_it_drifts
 from ..events import Events, Stage
 from ..means import Means, mean_over_ranks, samples_of
-from ..modules import uncompiled
+from ..modules import modules_of, uncompiled
 from ..state import State
 from ..update import Update
 from .split import Output, Split
@@ -111,7 +112,10 @@ class Supervised:
         engine.evaluation.on(Events.EPOCH_COMPLETED(last=True), stage=Stage.MEASURE)(self.mean_loss)
 
     def check_mode(self, state: State[Any, Any]) -> None:
-        """Warn if the model was left in evaluation mode."""
+        """Warn if the model was left in evaluation mode, or a teacher of the loss in training."""
+        for each in modules_of(self.loss_fn):
+            if each not in state.engine.objects.values():  # those are checked for every engine
+                warn_if_it_drifts("the module in the loss function", each)
         if not self.model.training:
             warnings.warn(
                 "the model is in evaluation mode as training starts; call model.train() before, "
