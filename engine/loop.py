@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Generic
 
-from .checks import StepCheck, check_objects
+from .checks import StepCheck, check_evaluation, check_training
 from .data import Feed, length_of, length_of_epoch
 from .events import Events
 from .moments import Moments, explain
@@ -31,7 +31,7 @@ class Loop(Generic[Batch, Output]):
     epoch_length: int | None = None
     feed: Feed[Batch] | None = None
     steps: StepCheck | None = None
-    """Checks the steps of the first epoch; None in a rehearsal."""
+    """Checks the steps of the first epoch; None in a rehearsal and in an evaluation."""
     postponed: int = 0
     """Commit points in a row at which a window was open."""
     has_warned: bool = False
@@ -101,8 +101,11 @@ class Loop(Generic[Batch, Output]):
         self.feed = None
 
     def _begin_checks(self) -> None:
-        if self.state.training and self.moments.rehearsal is None:
-            check_objects(self.engine.objects, self.engine.handlers)
+        if self.moments.rehearsal is not None:
+            return
+        check = check_training if self.state.training else check_evaluation
+        check(self.engine.objects, self.engine.handlers)
+        if self.state.training:
             self.steps = StepCheck(self.state, self.moments.signals)
 
     def _check_steps(self) -> None:

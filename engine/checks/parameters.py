@@ -12,7 +12,7 @@ from .warn import warn
 SHOWN = 3
 
 
-def check_objects(objects: Mapping[str, Any], handlers: Mapping[str, Any]) -> None:
+def check_training(objects: Mapping[str, Any], handlers: Mapping[str, Any]) -> None:
     """Warn of what the modules and optimizers of an engine show before a run trains them.
 
     Args:
@@ -31,6 +31,25 @@ def check_objects(objects: Mapping[str, Any], handlers: Mapping[str, Any]) -> No
     for name, found in known.items():
         for module in found:
             warn_if_it_drifts(f"objects[{name!r}]", module)
+
+
+def check_evaluation(objects: Mapping[str, Any], handlers: Mapping[str, Any]) -> None:
+    """Warn if an evaluation leaves the model in training mode.
+
+    Args:
+        objects: The engine's objects.
+        handlers: Its handlers, some of which have an optimizer.
+    """
+    optimizers = _optimizers(objects, handlers).values()
+    updated = {id(each) for optimizer in optimizers for each in _updated(optimizer)}
+    found = modules.all_modules(objects.values())
+    own = {id(each) for module in found for each in module.parameters(recurse=False)}
+    if updated and (own.isdisjoint(updated) if own else not found):
+        warn(
+            "no module among the engine's objects has the parameters that its optimizer updates, "
+            "so this evaluation leaves the model in training mode; name it: "
+            'Engine(..., objects={"model": model, "optimizer": optimizer})'
+        )
 
 
 def warn_if_it_drifts(name: str, module: Any) -> None:

@@ -39,7 +39,7 @@ class StepCheck:
     optimizer stepped is only warned, because its first epoch may train nothing on purpose.
 
     Args:
-        state: The run; in an evaluation nothing is checked.
+        state: A run that trains.
         signals: The handlers of its engine.
     """
 
@@ -57,10 +57,10 @@ class StepCheck:
         self._epoch = state.epoch
         self._first = 0
         """The iteration of the first optimizer step; 0 before it."""
-        self._is_pending = state.training
+        self._is_pending = True
         self._hook: Any = None
         optimizers = sys.modules.get("torch.optim.optimizer")  # None steps where torch is absent
-        if self._is_pending and optimizers is not None and self._waiting((*GRADIENTS, STEP)):
+        if optimizers is not None and self._waiting((*GRADIENTS, STEP)):
             self._hook = optimizers.register_optimizer_step_post_hook(self._look)
 
     def check(self) -> None:

@@ -113,8 +113,9 @@ class Supervised:
 
     def check_mode(self, state: State[Any, Any]) -> None:
         """Warn if the model was left in evaluation mode, or a teacher of the loss in training."""
+        objects = state.engine.objects.values()
         for each in modules_of(self.loss_fn):
-            if each not in state.engine.objects.values():  # those are checked for every engine
+            if all(each is not other for other in objects):  # those are checked already
                 warn_if_it_drifts("the module in the loss function", each)
         if not self.model.training:
             warnings.warn(

@@ -13,16 +13,14 @@ from torch.nn import Module
 from torch.optim import Optimizer
 
 from .. import ranks
-from ..checks import warn
-from ..events import EventEnum, Events, Stage
-from ..modules import all_modules
+from ..events import EventEnum, Events
 from ..state import State
 from .gradients import check_scale, clear, has_overflowed, multiply, parameters_of
 from .sync import Sync, is_wrapped
 from .window import Evaluation, Window, needs_closure
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from torch.amp import GradScaler
 
@@ -112,25 +110,7 @@ class Update:
         self._clear = partial(clear, optimizer) if plain else optimizer.zero_grad
 
     def attach(self, engine: Engine[Any, Any]) -> None:
-        """Check evaluations; schedules, and the check of steps, find the update by the engine."""
-        if not self._is_known(engine.objects):
-            engine.evaluation.on(Events.STARTED, stage=Stage.MEASURE)(self.check_modules)
-
-    def check_modules(self, state: State[Any, Any]) -> None:
-        """Warn if an evaluation leaves the model in training mode."""
-        if not self._is_known(state.engine.objects):
-            warn(
-                "the engine knows no module with the parameters of this optimizer, so this "
-                "evaluation leaves the model in training mode; name it: "
-                'Engine(..., objects={"model": model, "optimizer": optimizer})'
-            )
-
-    def _is_known(self, objects: Mapping[str, Any]) -> bool:
-        """True if the engine knows a module whose parameters, if any, the optimizer updates."""
-        found = all_modules(objects.values())
-        held = {id(each) for module in found for each in module.parameters(recurse=False)}
-        own = set(map(id, parameters_of(self.optimizer)))
-        return bool(found) and (not held or not held.isdisjoint(own))
+        """No events; schedules and checks look for updates among the engine's handlers."""
 
     def __call__(
         self,

@@ -54,7 +54,9 @@ def test_an_evaluation_of_a_model_that_the_engine_does_not_know_is_told_of():
     for objects in ({}, {"model": Saved(model)}, {"model": torch.nn.Linear(1, 1)}):
         engine.objects.clear()
         engine.objects.update(objects)
-        with pytest.warns(UserWarning, match="no module with the parameters of this optimizer, so"):
+        with pytest.warns(
+            UserWarning, match="the parameters that its optimizer updates, so this evaluation"
+        ):
             engine.evaluate([1])
     engine.objects["model"] = model
     engine.evaluate([1])
