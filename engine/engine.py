@@ -15,7 +15,7 @@ from .events import EventEnum, Stage, Trigger
 from .inspection import Description, Trace, describe, record, rehearse, watching
 from .loop import Loop
 from .moments import Moments
-from .names import unknown
+from .names import OF_ENGINES, unknown
 from .signals import (
     Process,
     Signal,
@@ -31,32 +31,6 @@ from .state import Batch, Output, State, under_way
 logger = logging.getLogger("camshaft")
 
 Result = TypeVar("Result")
-
-ON = "@engine.on(Events.EPOCH_COMPLETED(every=2)) above a function of the state"
-RUN = "engine.run(loader, max_epochs=...)"
-WORDS = {
-    **dict.fromkeys(("add_event_handler", "on_event", "register_callback"), ON),
-    **dict.fromkeys(("attach", "add_handler", "add_callback", "callbacks"), "engine.add(handler)"),
-    **dict.fromkeys(("fit", "train", "start"), RUN),
-    **dict.fromkeys(("test", "validate", "eval", "predict"), "engine.evaluate(loader)"),
-    **dict.fromkeys(("terminate", "terminate_epoch"), "state.stop(reason) or state.stop_epoch()"),
-    **dict.fromkeys(
-        ("backward", "accumulate", "clip_gradients"), "Update(optimizer): docs/steps.md"
-    ),
-    **dict.fromkeys(("state_dict", "load_state_dict"), "Checkpoint(directory, resume=True)"),
-    **dict.fromkeys(("save_checkpoint", "save_state"), "state.save(reason), with a Checkpoint"),
-    **dict.fromkeys(("log", "log_dict"), 'state.metrics["name"] = value'),
-    **dict.fromkeys(("model", "optimizer", "optimizers"), 'engine.objects["model"]'),
-    **dict.fromkeys(("current_epoch", "global_step"), "state.epoch or state.step"),
-    "state": f"state = {RUN}; handlers get the state as their argument",
-    "remove_event_handler": "engine.off(function)",
-    "has_event_handler": "engine.has_handlers(event)",
-    "fire_event": "state.fire(event)",
-    "register_events": "class MyEvents(EventEnum)",
-    "interrupt": "state.interrupt(reason)",
-    "set_data": "engine.run(data, ...)",
-}
-"""What to write for the attributes of other libraries' engines and trainers."""
 
 
 class Handler(Protocol):
@@ -129,7 +103,7 @@ class Engine(Generic[Batch, Output]):
 
         def __getattr__(self, name: str) -> Any:
             """Raise an error with the attribute that was probably meant."""
-            raise unknown("an Engine", name, dir(type(self)), WORDS)
+            raise unknown("an Engine", name, dir(type(self)), OF_ENGINES)
 
     def add(self, *handlers: Handler) -> Self:
         """Attach handlers, in this order; return the engine.
@@ -300,6 +274,8 @@ class Engine(Generic[Batch, Output]):
             parent: The run inside which this one happens.
 
         Raises:
+            RuntimeError: The process function makes steps that it does not announce, and handlers
+                wait for them.
             TypeError: A limit is no whole number.
             ValueError: There is no limit, a limit is no count, or the data gives no batch.
         """

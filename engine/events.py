@@ -9,7 +9,7 @@ from enum import Enum, EnumType, IntEnum
 from operator import index
 from typing import TYPE_CHECKING, Any, Self
 
-from .names import unknown
+from .names import OF_EVENTS, unknown
 
 Predicate = Callable[[Any], bool]
 """A condition on the state of a run. `State` is typed as `Any`: this file must not import it."""
@@ -26,22 +26,6 @@ class Stage(IntEnum):
     REPORT = 3
 
 
-WORDS = {
-    "EXCEPTION_RAISED": "Events.FAILED",
-    "TERMINATE": "state.stop(reason), and Events.COMPLETED for what follows",
-    "TERMINATE_SINGLE_EPOCH": "state.stop_epoch(), and Events.EPOCH_COMPLETED for what follows",
-    "INTERRUPT": "state.interrupt(reason), and Events.CLOSED for what follows",
-    "GET_BATCH_STARTED": "Events.ITERATION_STARTED, when the batch is there: state.batch",
-    "GET_BATCH_COMPLETED": "Events.ITERATION_STARTED",
-    "DATALOADER_STOP_ITERATION": "Events.EPOCH_COMPLETED",
-    "BATCH_STARTED": "Events.ITERATION_STARTED",
-    "BATCH_COMPLETED": "Events.ITERATION_COMPLETED",
-    "OPTIMIZER_STEP": "Events.GRADIENTS_READY before a step, Events.STEP_COMPLETED after it",
-    "CHECKPOINT": "Events.SAVING",
-}
-"""What to write for the names of other libraries' events."""
-
-
 class EventType(EnumType):
     """The type of classes of events: it tells which event was meant by a wrong name."""
 
@@ -49,7 +33,7 @@ class EventType(EnumType):
 
         def __getattr__(cls, name: str) -> Any:
             """Raise an error with the event that was probably meant."""
-            raise unknown(cls.__name__, name, cls.__members__, WORDS)
+            raise unknown(cls.__name__, name, cls.__members__, OF_EVENTS)
 
 
 class EventEnum(Enum, metaclass=EventType):

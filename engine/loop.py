@@ -103,10 +103,11 @@ class Loop(Generic[Batch, Output]):
     def _begin_checks(self) -> None:
         if self.moments.rehearsal is not None:
             return
-        check = check_training if self.state.training else check_evaluation
-        check(self.engine.objects, self.engine.handlers)
         if self.state.training:
+            check_training(self.engine.objects, self.engine.handlers)
             self.steps = StepCheck(self.state, self.moments.signals)
+        else:
+            check_evaluation(self.engine.objects, self.engine.handlers)
 
     def _check_steps(self) -> None:
         if self.steps is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from ..events import EventEnum, Events
@@ -56,8 +56,8 @@ class StepCheck:
         self._before = {event: self._count(event) for event in events}
         self._epoch = state.epoch
         self._first = 0
-        """The iteration of the first optimizer step; 0 before it."""
-        self._is_pending = True
+        """The iteration of the first optimizer step that no update made; 0 before it."""
+        self._is_pending = self._is_looking = True
         self._hook: Any = None
         optimizers = sys.modules.get("torch.optim.optimizer")  # None steps where torch is absent
         if optimizers is not None and self._waiting((*GRADIENTS, STEP)):
@@ -70,7 +70,9 @@ class StepCheck:
             RuntimeError: Steps were made and not announced, or the run would have no end.
         """
         if self._is_pending and self._state.epoch > self._epoch:
-            self._check()
+            self._is_pending = self._is_looking = False
+            self._raise_if_unannounced()
+            self._warn_if_idle()
 
     def close(self) -> None:
         """Look at optimizers no longer; not to be called while one of them steps."""
@@ -81,45 +83,49 @@ class StepCheck:
     def _look(self, *_: object) -> None:
         """Called by torch after each step of any optimizer of the process."""
         state = self._state
-        if not self._is_pending or under_way.get() is not state:  # or it is another run's step
+        if not self._is_looking or under_way.get() is not state:
+            return
+        if self._has_come(Events.GRADIENTS_READY):  # an update makes the steps
+            self._is_looking = False
             return
         self._first = self._first or state.iteration
         is_overdue = self._first and state.iteration >= self._first + PATIENCE
         if is_overdue and not state.step_under_way.is_open:
-            self._check()
+            self._is_looking = False
+            self._raise_if_unannounced()
 
-    def _check(self) -> None:
-        self._is_pending = False
-        come = {event for event, before in self._before.items() if self._count(event) > before}
-        if SKIPPED in come:  # by an Update, whose next steps will be announced
+    def _raise_if_unannounced(self) -> None:
+        if self._has_come(SKIPPED):  # by an update, whose next steps will be announced
             return
-        for_gradients = self._waiting(each for each in GRADIENTS if each not in come)
-        for_steps = self._waiting(each for each in (STEP,) if each not in come)
-        waiting = list(dict.fromkeys([*for_gradients, *for_steps]))
-        if STEP in come and for_gradients:
+        gradients_came, step_came = self._has_come(Events.GRADIENTS_READY), self._has_come(STEP)
+        for_gradients = [] if gradients_came else self._waiting(GRADIENTS)
+        for_steps = [] if step_came else self._waiting((STEP,))
+        if step_came and for_gradients:
             raise RuntimeError(_gradients_unannounced(for_gradients))
-        if come.intersection(GRADIENTS) and for_steps and STEP not in self._updates.values():
+        if gradients_came and for_steps and STEP not in self._updates.values():
             raise RuntimeError(_announced_otherwise(for_steps, self._updates.values()))
-        if self._first and waiting and not come.intersection((*GRADIENTS, STEP)):
+        if self._first and not (gradients_came or step_came) and (for_gradients or for_steps):
             raise RuntimeError(_unannounced(for_gradients, for_steps, self._first))
-        self._warn(come, waiting)
 
-    def _warn(self, come: Collection[EventEnum], waiting: list[str]) -> None:
-        """Tell of a first epoch without steps; fail if no other limit can end the run."""
+    def _warn_if_idle(self) -> None:
+        """Warn of a first epoch without steps; fail if steps alone were to end the run."""
         state = self._state
-        if not come and state.max_epochs is None and state.max_iterations is None:
+        has_steps = any(map(self._has_come, self._before))
+        counts = self._has_come(STEP) or self._has_come(SKIPPED)
+        if not counts and state.max_epochs is None and state.max_iterations is None:
             raise RuntimeError(
                 f"max_steps={state.max_steps} is the only limit, and the first epoch made no "
                 "optimizer step: call an Update in the process function, or "
                 "state.fire(Events.STEP_COMPLETED) where it makes its own; or give max_epochs= too"
             )
-        if idle := [name for name, event in self._updates.items() if event not in come]:
+        idle = [name for name, event in self._updates.items() if not self._has_come(event)]
+        if idle and not self._has_come(SKIPPED):
             logger.warning(
                 "%s made no step in the first epoch; call it in the process function: "
                 "`if state.training: update(state, loss)`",
                 _listed(idle),
             )
-        elif waiting and not come:
+        elif not has_steps and (waiting := self._waiting((*GRADIENTS, STEP))):
             logger.warning(
                 "the first epoch made no optimizer step, and %s for one; where the process "
                 "function changes weights, let an Update do it: `update(state, loss)`",
@@ -136,6 +142,10 @@ class StepCheck:
             if event is STEP and self._state.max_steps is not None:
                 found[f"max_steps={self._state.max_steps}"] = None
         return list(found)
+
+    def _has_come(self, event: EventEnum) -> bool:
+        """True if the event was announced since this run began or was resumed."""
+        return self._count(event) > self._before[event]
 
     def _count(self, event: EventEnum) -> int:
         return self._state.step if event is STEP else self._state.counts[event]

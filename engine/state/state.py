@@ -9,7 +9,7 @@ from operator import index
 from typing import TYPE_CHECKING, Any, Generic
 
 from ..events import EventEnum, Events
-from ..names import unknown
+from ..names import OF_STATES, unknown
 from .handler_memory import HandlerMemory
 from .latest_metrics import LatestMetrics
 from .run_control import Counts, RunControl, RunningEngine
@@ -35,25 +35,6 @@ ENGINE_FIRES = frozenset(Events) - {
     *(Events.BACKWARD_COMPLETED, Events.GRADIENTS_READY),
     *(STEP_COMPLETED, Events.STEP_SKIPPED),
 }
-WORDS = {
-    **dict.fromkeys(("terminate", "should_stop", "should_terminate"), "state.stop(reason)"),
-    **dict.fromkeys(("terminate_epoch", "skip_epoch"), "state.stop_epoch()"),
-    **dict.fromkeys(("log", "log_dict", "logs", "log_history"), 'state.metrics["name"] = value'),
-    **dict.fromkeys(("loss", "losses"), 'state.metrics["loss"]'),
-    **dict.fromkeys(("global_step", "num_updates"), "state.step"),
-    **dict.fromkeys(("current_epoch", "epoch_num"), "state.epoch"),
-    **dict.fromkeys(("batch_idx", "batch_index"), "state.iteration_in_epoch, which counts from 1"),
-    **dict.fromkeys(("model", "models"), 'state.engine.objects["model"]'),
-    **dict.fromkeys(("objects", "handlers", "describe"), "state.engine.objects, and so on"),
-    **dict.fromkeys(("fire_event", "announce"), "state.fire(event)"),
-    **dict.fromkeys(("is_training", "train", "phase"), "state.training"),
-    "max_iters": "state.max_iterations",
-    "num_train_epochs": "state.max_epochs",
-    "lr": 'state.metrics["lr"], which LRSchedule writes',
-    "dataloader": "state.batch for the batch at hand",
-    "exception": "state.error",
-}
-"""What to write for the attributes of other libraries' states."""
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
@@ -101,7 +82,7 @@ class State(Generic[Batch, Output]):
 
         def __getattr__(self, name: str) -> Any:
             """Raise an error with the attribute that was probably meant."""
-            raise unknown("a State", name, dir(type(self)), WORDS)
+            raise unknown("a State", name, dir(type(self)), OF_STATES)
 
     @property
     def engine(self) -> RunningEngine:

@@ -6,6 +6,7 @@ import pickle
 import pytest
 
 from camshaft import Engine, EventEnum, Events, State
+from camshaft.engine.names import OF_ENGINES, OF_EVENTS, OF_STATES
 
 
 class Gan(EventEnum):
@@ -40,10 +41,6 @@ def test_the_error_says_what_to_write(owner, name, meant):
 
 
 def test_every_word_of_another_library_leads_to_something_that_does_not_have_its_name():
-    from camshaft.engine.engine import WORDS as OF_ENGINES
-    from camshaft.engine.events import WORDS as OF_EVENTS
-    from camshaft.engine.state.state import WORDS as OF_STATES
-
     assert not [name for name in OF_ENGINES if hasattr(Engine, name)]
     assert not [name for name in OF_EVENTS if hasattr(Events, name)]
     assert not [name for name in OF_STATES if hasattr(State, name)]

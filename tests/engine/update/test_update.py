@@ -36,9 +36,17 @@ def test_a_process_function_that_forgets_its_update_is_told_of(caplog):
 
 
 def test_a_run_that_would_never_come_to_its_steps_is_an_error():
-    _, optimizer = one_weight()
+    weight, optimizer = one_weight()
     engine = Engine(lambda state, batch: None, Update(optimizer))
     with pytest.raises(RuntimeError, match="max_steps=3 is the only limit, and the first epoch"):
+        engine.run([1, 2], max_steps=3)
+
+    class Own(EventEnum):
+        STEPPED = "stepped"
+
+    update = Update(optimizer, event=Own.STEPPED)
+    engine = Engine(lambda state, batch: update(state, weight * 1.0), update)
+    with pytest.raises(RuntimeError, match="max_steps=3 waits for Events.STEP_COMPLETED, and the"):
         engine.run([1, 2], max_steps=3)
 
 
