@@ -70,7 +70,8 @@ class StepCheck:
             RuntimeError: Steps were made and not announced, or the run would have no end.
         """
         if self._is_pending and self._state.epoch > self._epoch:
-            self._is_pending = self._is_looking = False
+            self._is_pending = False
+            self.close()
             self._raise_if_unannounced()
             self._warn_if_idle()
 

@@ -247,10 +247,13 @@ def test_steps_of_other_runs_and_of_other_engines_do_not_count(model, caplog):
     assert "the first epoch made no optimizer step, and EMA(ema) waits for one" in caplog.text
 
 
-def test_after_the_run_nothing_is_left_in_torch(model):
+def test_optimizers_are_looked_at_in_the_first_epoch_only(model):
     from torch.optim.optimizer import _global_optimizer_post_hooks as hooks
 
-    by_hand(model, EMA(), fire=[Events.STEP_COMPLETED]).run(BATCHES, max_epochs=1)
+    engine, looking = by_hand(model, EMA(), fire=[Events.STEP_COMPLETED]), []
+    engine.on(Events.EPOCH_STARTED)(lambda state: looking.append(len(hooks)))
+    engine.run(BATCHES, max_epochs=3)
     with pytest.raises(RuntimeError, match="EMA"):
         by_hand(model, EMA()).run([BATCHES[0]] * 200, max_epochs=1)
+    assert looking == [1, 0, 0]
     assert not hooks
