@@ -47,7 +47,7 @@ def check_evaluation(objects: Mapping[str, Any], handlers: Mapping[str, Any]) ->
     if updated and (own.isdisjoint(updated) if own else not found):
         warn(
             "no module among the engine's objects has the parameters that its optimizer updates, "
-            "so this evaluation leaves the model in training mode; name it: "
+            "so this evaluation leaves their module in training mode; name it: "
             'Engine(..., objects={"model": model, "optimizer": optimizer})'
         )
 
@@ -58,8 +58,8 @@ def warn_if_it_drifts(name: str, module: Any) -> None:
     if not parameters or any(each.requires_grad for each in parameters):
         return
     norms = [
-        name or type(each).__name__
-        for name, each in module.named_modules()
+        path or type(each).__name__
+        for path, each in module.named_modules()
         if each.training and getattr(each, "running_mean", None) is not None
     ]
     if norms:
@@ -80,10 +80,9 @@ def _check_trained(name: str, found: list[Any], held: set[int]) -> None:
     ]
     if left:
         warn(
-            f"{len(left)} trainable parameter{'s' * (len(left) > 1)} of objects[{name!r}] "
-            f"{'are' if len(left) > 1 else 'is'} in no optimizer of this engine, so that no step "
-            f"changes {'them' if len(left) > 1 else 'it'}: {_some(left)}. Make the optimizer after "
-            "the last layer is replaced, or give it the parameters by "
+            f"no optimizer of this engine holds these trainable parameters of objects[{name!r}], "
+            f"so that no step changes them: {_some(left)} ({len(left)} in all). Make the optimizer "
+            "after the last layer is replaced, or give it the parameters by "
             "optimizer.add_param_group(...); name a further optimizer in Engine(..., objects=...); "
             "freeze what is not to learn: requires_grad_(False)"
         )

@@ -28,8 +28,11 @@ def run(objects, *handlers, data=BATCHES):
 def test_trainable_parameters_that_no_optimizer_holds_are_told_of_once_in_a_run():
     model = nn.Sequential(nn.Linear(2, 4), nn.Linear(4, 4), nn.Linear(4, 1))
     text = run({"model": model, "optimizer": sgd(model[0])})
-    assert text.startswith("4 trainable parameters of objects['model'] are in no optimizer")
-    assert ": 1.weight, 1.bias, 2.weight, .... Make the optimizer after" in text
+    expected = (
+        "no optimizer of this engine holds these trainable parameters of objects['model'], so"
+    )
+    assert text.startswith(expected)
+    assert ": 1.weight, 1.bias, 2.weight, ... (4 in all). Make the optimizer after" in text
     assert text.count("trainable parameters") == 1
 
 
@@ -38,7 +41,7 @@ def test_also_after_a_layer_was_replaced_between_two_runs():
     engine = supervised(model, sgd(model), nn.functional.mse_loss)
     state = engine.run(BATCHES, max_epochs=1)
     model[1] = nn.Linear(4, 1)
-    with pytest.warns(UserWarning, match="2 trainable parameters of .*: 1.weight, 1.bias. Make"):
+    with pytest.warns(UserWarning, match=r": 1.weight, 1.bias \(2 in all\). Make"):
         engine.run(BATCHES, max_epochs=2, state=state)
 
 
@@ -51,7 +54,7 @@ def test_an_optimizer_of_parameters_that_the_engine_does_not_know_is_told_of():
     assert run({**objects, "critic": other}) == ""
     text = run({"model": model}, Update(sgd(other)))
     assert "the optimizer of Update updates parameters of no module" in text
-    assert "2 trainable parameters of objects['model'] are in no optimizer" in text
+    assert "trainable parameters of objects['model'], so that no step changes them" in text
 
 
 def test_a_loss_with_weights_that_are_not_trained_is_told_of():
@@ -64,7 +67,7 @@ def test_a_loss_with_weights_that_are_not_trained_is_told_of():
             return self.weight * (prediction - target).pow(2).mean()
 
     model, loss = nn.Linear(2, 1), Weighted()
-    with pytest.warns(UserWarning, match="1 trainable parameter of objects.'loss_fn'. is in no"):
+    with pytest.warns(UserWarning, match=r"of objects.'loss_fn'., so .*: weight \(1 in all\)"):
         supervised(model, sgd(model), loss).run(BATCHES, max_epochs=1)
     supervised(model, sgd(model, loss), loss).run(BATCHES, max_epochs=1)
 
@@ -156,4 +159,4 @@ def test_an_object_that_holds_the_model_has_it_evaluated_and_checked():
     engine.run(BATCHES[:1], max_epochs=1)
     assert modes == [(True, True, True), (False, False, False)]
     assert model[1].training
-    assert "4 trainable" in run({"model": TrainedPart(model), "optimizer": sgd(nn.Linear(2, 1))})
+    assert "(4 in all)" in run({"model": TrainedPart(model), "optimizer": sgd(nn.Linear(2, 1))})
