@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..events import EventEnum, Events
-from ..signals import Signals, Subscription, label
+from ..signals import Signals, label
 from ..state import State, under_way
 
 logger = logging.getLogger("camshaft")
@@ -184,10 +184,8 @@ def _announced_otherwise(for_steps: list[str], events: Iterable[EventEnum]) -> s
 
 
 def _name(receiver: Any) -> str:
-    """A function's name, or that of the handler whose method it is."""
-    name = label(receiver)
-    function = receiver.function if isinstance(receiver, Subscription) else receiver
-    return name.rpartition(".")[0] or name if hasattr(function, "__self__") else name
+    """The name of the handler whose method it is, or a function's own."""
+    return receiver.handler if getattr(receiver, "handler", "") else label(receiver)
 
 
 def _wait(names: list[str]) -> str:
