@@ -251,12 +251,33 @@ class Engine(Generic[Batch, Output]):
     @cached_property
     def evaluation(self) -> Engine[Batch, Output]:
         """The engine that `evaluate` runs: the same objects, but handlers of its own."""
-        evaluation = Engine(self._evaluate or self.process)
-        evaluation.objects, evaluation.handlers = self.objects, self.handlers
-        evaluation.lent = self.lent
-        evaluation._names, evaluation._taken = self._names, self._taken
-        evaluation._functions = self._functions
-        return evaluation
+        return self._like(self._evaluate or self.process)
+
+    def bare(self, keep: Callable[[Subscription], bool]) -> Engine[Batch, Output]:
+        """An engine that does the same with a batch, and calls only some of the handlers.
+
+        It has the same process functions, objects and names of handlers, so a trial run with it
+        makes the same steps, and nobody logs or saves them. What is attached later to one of the
+        two engines is not attached to the other.
+
+        >>> from camshaft import Events
+        >>> engine = Engine(lambda state, batch: batch)
+        >>> @engine.on(Events.COMPLETED)
+        ... def report(state):
+        ...     print("completed")
+        >>> engine.bare(lambda subscription: False).run([1], max_epochs=1).output
+        1
+
+        Args:
+            keep: True for the subscriptions, made by `on`, that the new engine has too.
+        """
+        bare = self._like(self.process)
+        bare._evaluate = self._evaluate
+        for event, signal in self.signals.items():
+            for each in signal.receivers.values():
+                if isinstance(each, Subscription) and keep(each):
+                    bare.signals[event].connect(each)
+        return bare
 
     def run(
         self,
@@ -444,6 +465,14 @@ class Engine(Generic[Batch, Output]):
         own = _settings(handler)
         same = (name for name, each in self.handlers.items() if type(each) is type(handler))
         return next((name for name in same if own and _settings(self.handlers[name]) == own), None)
+
+    def _like(self, process: Process[Batch, Output]) -> Engine[Batch, Output]:
+        """An engine of the same objects, handlers and names, which calls none of the handlers."""
+        like = Engine(process)
+        like.objects, like.handlers, like.lent = self.objects, self.handlers, self.lent
+        like._names, like._taken = self._names, self._taken
+        like._functions = self._functions
+        return like
 
     def _attach(self, handler: Handler) -> None:
         """Name a handler after its class and its monitor, name or object, and attach it."""
