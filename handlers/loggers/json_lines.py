@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ..common import Histogram
 from .files import LogsToFile, RowFile
 from .rows import Row, Start
 
@@ -19,8 +20,8 @@ class JSONLines(LogsToFile):
     progress. A resumed run drops the rows past the point it is resumed from; a new run moves an
     earlier run's file to `<path>.1`, or the next number that is free. Values that are not finite
     are written as `"NaN"`, `"Infinity"` or `"-Infinity"`, which every JSON reader accepts and
-    `float()` turns back. Metrics that are more than one number are left out, and so is a metric
-    with the name of a clock.
+    `float()` turns back. A `Histogram` is an object with its `counts` and `edges`. Other metrics
+    that are more than one number are left out, and so is a metric with the name of a clock.
 
     Args:
         path: The file; its folder is made if there is none.
@@ -40,6 +41,7 @@ class JSONLines(LogsToFile):
     """
 
     usual_name = "rows.jsonl"
+    shown = (Histogram,)
 
     def writer(self, start: Start) -> JSONFile:
         """Open the file where the run is."""
@@ -53,13 +55,17 @@ class JSONFile(RowFile):
 
     def write(self, row: Row) -> None:
         """Write a row as one line."""
-        # Python would write NaN and Infinity without quotes, which is not JSON.
-        metrics = {
-            name: value if math.isfinite(value) else json.dumps(value)
-            for name, value in row.metrics.items()
+        metrics = {name: _plain(value) for name, value in row.metrics.items()}
+        histograms = {
+            name: {
+                "counts": list(map(_plain, each.counts.tolist())),
+                "edges": list(map(_plain, each.edges.tolist())),
+            }
+            for name, each in row.media.items()
+            if isinstance(each, Histogram)
         }
         clocks = row.clocks
-        self.file.write(json.dumps(clocks | metrics | clocks, allow_nan=False) + "\n")
+        self.file.write(json.dumps(clocks | metrics | histograms | clocks, allow_nan=False) + "\n")
 
     def lines_before(self, first: int) -> Iterator[str]:
         """All rows before iteration `first`; a kill may have torn the last line."""
@@ -72,6 +78,11 @@ class JSONFile(RowFile):
                     raise self.no_row(torn)
                 elif iteration < first:
                     yield line.rstrip("\n") + "\n"
+
+
+def _plain(value: float) -> float | str:
+    """A number, or the text for it: Python would write NaN without quotes, which is not JSON."""
+    return value if math.isfinite(value) else json.dumps(value)
 
 
 def _iteration(line: str) -> int | None:

@@ -3,8 +3,8 @@
 Reads what `JSONLines`, `Journal` and `Checkpoint` wrote into a run's directory; imports no torch.
 """
 
+from .facts import NothingToReportError
 from .page import report
-from .run import NothingToReportError
 from .server import make_server, watch
 
 __all__ = ["NothingToReportError", "make_server", "report", "watch"]

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from .facts import PACE
 
 TRAINING = ("train", "training")
 EVALUATION = ("val", "valid", "validation", "eval", "evaluation", "test")
 LEARNING, RATE_AND_PACE, MORE = HEADINGS = ("Learning", "Rate and throughput", "More metrics")
-PACE = "iterations per second"
+TRAINING_SET = "training"
+SHARED_PREFIX = 3
+"""So many charts with one prefix, such as `grad_norm`, have a heading of their own."""
+FEW = 4
+"""So many charts besides those of the learning share one heading."""
 RATE = re.compile(r"(^|/|_)(lr|learning_rate)($|/|_|-|\d)")
 RESOURCES = re.compile(
     r"(per.second|_seconds$|seconds/|throughput|memory|mfu|utili[sz]ation|_time$|^time/|gpu|cpu|/s$)",
@@ -27,6 +34,12 @@ class Chart:
     """Training metrics first."""
     validated: list[str]
     """The metrics that were measured by an evaluation."""
+
+    def set_of(self, name: str) -> str:
+        """The data that a metric was measured on; empty if its chart does not compare any."""
+        if name in self.validated:
+            return _split(name)[0]
+        return TRAINING_SET if self.validated else ""
 
     @property
     def key(self) -> str:
@@ -56,19 +69,38 @@ def charts(names: Iterable[str]) -> list[Chart]:
         prefix, last = _split(name)
         is_split = prefix in evaluations or prefix in TRAINING
         grouped.setdefault(last if is_split else name, []).append(name)
+    families = Counter(title.partition("/")[0] for title in grouped if "/" in title)
     drawn: list[Chart] = []
     for title, members in grouped.items():
         validated = [name for name in members if _split(name)[0] in evaluations]
         metrics = sorted(members, key=lambda name: (name in validated, name))
-        drawn.append(Chart(title, _heading(title, bool(validated)), metrics, validated))
-    # The loss comes before other metrics, the learning rate before the pace.
-    return sorted(
-        drawn,
-        key=lambda chart: (
-            HEADINGS.index(chart.heading),
-            not (_is_loss(chart.title) or RATE.search(chart.title)),
-        ),
-    )
+        heading = _heading(title, bool(validated))
+        family = title.partition("/")[0]
+        if heading == MORE and families[family] >= SHARED_PREFIX:
+            heading = family
+        drawn.append(Chart(title, heading, metrics, validated))
+    drawn.sort(key=_rank)
+    if sum(chart.heading != LEARNING for chart in drawn) <= FEW:
+        drawn = [
+            chart if chart.heading == LEARNING else replace(chart, heading=MORE) for chart in drawn
+        ]
+    return drawn
+
+
+def sets(drawn: Iterable[Chart]) -> list[str]:
+    """The data that charts compare, from training to test; empty if no chart compares any."""
+    found = dict.fromkeys(chart.set_of(name) for chart in drawn for name in chart.metrics)
+    found.pop("", None)
+    usual = (TRAINING_SET, *EVALUATION)
+    return sorted(found, key=lambda name: usual.index(name) if name in usual else len(usual))
+
+
+def _rank(chart: Chart) -> tuple[float, str, bool]:
+    """Learning, rates, metrics without a family, families; in each the loss or the rate first."""
+    is_first = bool(_is_loss(chart.title) or RATE.search(chart.title))
+    if chart.heading in HEADINGS:
+        return HEADINGS.index(chart.heading), "", not is_first
+    return len(HEADINGS), chart.heading, not is_first
 
 
 def _heading(title: str, is_validated: bool) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Iterable, Sequence
 from datetime import datetime
 from html import escape
@@ -36,12 +37,28 @@ def joined(content: Iterable[str]) -> Html:
     return Html("".join(each if isinstance(each, Html) else escape(each) for each in content))
 
 
+def breakable(name: str) -> Html:
+    """A name that lines may be broken in after each of its words.
+
+    >>> breakable("val/loss")
+    'val/<wbr>loss'
+    """
+    return Html("<wbr>".join(map(escape, re.split(r"(?<=[/_.])(?=[^/_.])", name))))
+
+
+def swatch(colour: str, dash: str) -> Html:
+    """A piece of a curve."""
+    return tag("i", class_=f"swatch {dash}", style=f"color: var(--{colour})", aria_hidden="true")
+
+
 def table(
     label: str,
     columns: str,
     head: Sequence[str],
     rows: Iterable[Sequence[str] | str],
+    *,
     differing: Container[int] = (),
+    metrics: Sequence[str] = (),
 ) -> Html:
     """A table that can be scrolled.
 
@@ -51,18 +68,21 @@ def table(
         head: The names of the columns.
         rows: Cells; a row that is one text is a heading of the rows below it.
         differing: The places of the rows to mark.
+        metrics: What a search finds each row by.
     """
     classes = {"l": {}, "r": {"class_": "number"}, "m": {"class_": "code"}}
     kinds = [classes[letter] for letter in columns]
     lines: list[Html] = []
     for place, row in enumerate(rows):
+        told = {"data_metrics": metrics[place]} if metrics else {}
         if isinstance(row, str):
             cell = tag("th", row, scope="rowgroup", colspan=len(head))
-            lines.append(tag("tr", cell, class_="group"))
+            lines.append(tag("tr", cell, class_="group", **told))
             continue
         cells = [tag("td", text, **kind) for text, kind in zip(row, kinds, strict=True)]
         cells[0] = tag("th", row[0], scope="row", **kinds[0])
-        lines.append(tag("tr", *cells, **({"class_": "differs"} if place in differing else {})))
+        told |= {"class_": "differs"} if place in differing else {}
+        lines.append(tag("tr", *cells, **told))
     heads = (tag("th", text, scope="col", **kind) for text, kind in zip(head, kinds, strict=True))
     whole = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *lines))
     return tag("div", whole, class_="scroll", tabindex=0, role="region", aria_label=label)
@@ -90,13 +110,19 @@ def counted(count: float, noun: str) -> str:
     return f"{number(count)} {noun}{'' if count == 1 else 's'}"
 
 
-def duration(seconds: float) -> str:
-    """A length of time.
+def duration(seconds: float, *, whole: bool = False) -> str:
+    """A length of time; only its largest unit if it is to be whole.
 
-    >>> duration(3.14159), duration(75), duration(7260)
-    ('3.1 s', '1 min 15 s', '2 h 1 min')
+    >>> duration(3.14159), duration(75), duration(7260), duration(200_000, whole=True)
+    ('3.1 s', '1 min 15 s', '2 h 1 min', '2 days')
     """
     seconds = max(0.0, seconds)
+    if whole:
+        sizes = (("day", 86400), ("hour", 3600), ("minute", 60), ("second", 1))
+        unit, size = next((each for each in sizes if seconds >= each[1]), sizes[-1])
+        return counted(seconds // size, unit)
+    if 0 < seconds < 0.1:
+        return f"{1000 * seconds:.0f} ms"
     if seconds < 60:
         return f"{seconds:.{1 if seconds < 10 else 0}f} s"
     minutes, hours = divmod(round(seconds), 60), divmod(round(seconds / 60), 60)

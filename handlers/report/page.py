@@ -17,8 +17,10 @@ from typing import Any
 
 from ..common import readable_size
 from .charts import charts
-from .figures import chart_figure, timeline_figure
-from .run import NothingToReportError, Run, runs_in
+from .facts import NothingToReportError, Run, runs_in
+from .figures import figures
+from .head import is_over, status
+from .media import Address, embedded_image
 from .sections import sections
 
 
@@ -43,14 +45,24 @@ def report(paths: list[Path], output: Path) -> int:
     return 0
 
 
-def news(runs: Sequence[Run], *, is_live: bool = False) -> dict[str, Any]:
-    """What a page shows of the runs now: its sections as HTML and its figures, ready for JSON."""
+def news(
+    runs: Sequence[Run], address: Address = embedded_image, *, is_live: bool = False
+) -> dict[str, Any]:
+    """What a page shows of the runs now: its sections as HTML and its figures, ready for JSON.
+
+    Args:
+        runs: The runs.
+        address: Where the page finds an image; by default the page holds it.
+        is_live: True if the page is served while the runs may go on.
+    """
     facts = [run.facts() for run in runs]
     drawn = charts(name for run in facts for name in run.curves)
-    figures = {chart.key: chart_figure(chart, facts) for chart in drawn}
+    is_begun = any(run.is_begun for run in facts)
     return {
-        "sections": sections(facts, drawn, is_live=is_live),
-        "figures": figures | {"timeline": timeline_figure(facts)},
+        "sections": sections(facts, drawn, address, is_live=is_live),
+        "figures": figures(drawn, facts),
+        "clocks": [run.clocks for run in facts],
+        "status": {"text": status(facts) if is_begun else "waiting", "is_over": is_over(facts)},
     }
 
 
@@ -60,13 +72,13 @@ def page(names: list[str], shown: dict[str, Any], *, is_live: bool = False) -> s
     The policy in its head lets the browser run two scripts only, by their hashes, so no name of a
     metric can ever become code.
     """
-    scripts = {"library": library(), "code": asset("page.js")}
+    scripts = {"library": library(), "code": asset("curves.js") + asset("page.js")}
     allowed = " ".join(f"'sha256-{_digest(script)}'" for script in scripts.values())
     policy = [
         "default-src 'none'",
         f"script-src {allowed}",
         "style-src 'unsafe-inline'",  # plotly.js makes its own
-        "img-src data: blob:",
+        "img-src data: blob: 'self'" if is_live else "img-src data: blob:",
         *(["connect-src 'self'"] if is_live else []),
     ]
     return Template(asset("page.html")).substitute(
@@ -74,12 +86,12 @@ def page(names: list[str], shown: dict[str, Any], *, is_live: bool = False) -> s
         **shown["sections"],
         policy="; ".join(policy),
         title=html.escape(", ".join(names)),
-        heading=html.escape(" · ".join(names)),
-        kind="Training run" if len(names) == 1 else f"Comparison of {len(names)} runs",
+        heading=html.escape(names[0]) if len(names) == 1 else f"{len(names)} runs",
+        kind="Training run" if len(names) == 1 else "Comparison",
         several="several" if len(names) > 1 else "",
         style=asset("page.css"),
         live=str(is_live).lower(),
-        figures=embedded(shown["figures"]),
+        data=embedded({key: shown[key] for key in ("figures", "clocks", "status")}),
     )
 
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from .facts import Picture, Run, runs_in
 from .page import library, news, page
-from .run import Run, runs_in
 
 ADDRESS = "127.0.0.1"
 IDLE = 9
@@ -41,8 +43,9 @@ def watch(paths: list[Path], port: int) -> int:
 def make_server(paths: list[Path], port: int = 0) -> ThreadingHTTPServer:
     """A server of the page, at `/`, and its data, at `/data.json`, on this machine's loopback.
 
-    It answers GET and HEAD. It serves no file, and refuses requests by any other host name, so no
-    page of another site can read the data through a name that resolves to this machine.
+    It answers GET and HEAD. Of all files it serves only the images that the page shows, by
+    addresses that hold no path. It refuses requests by any other host name, so no page of
+    another site can read the data through a name that resolves to this machine.
     """
     return Server((ADDRESS, port), partial(Answer, View(runs_in(paths))))
 
@@ -65,6 +68,7 @@ class View:
         self.names = [run.name for run in runs]
         self._runs = runs
         self._lock = threading.Lock()
+        self._images: dict[str, Path] = {}
         self._news: dict[str, Any] = {}
         self._version = 0
         self._next = 0.0
@@ -76,11 +80,25 @@ class View:
             if began >= self._next:
                 looks = [run.look() for run in self._runs]
                 if any(looks) or not self._news:
-                    self._news = news(self._runs, is_live=True)
+                    self._news = news(self._runs, self._address, is_live=True)
                     self._version += 1
                 ended = time.monotonic()
                 self._next = ended + IDLE * (ended - began)
             return self._news, f'"{id(self):x}-{self._version}"'
+
+    def image(self, address: str) -> bytes | None:
+        """The image that a page has found at this address; None for any other address."""
+        if path := self._images.get(address):
+            with suppress(OSError):
+                return path.read_bytes()
+        return None
+
+    def _address(self, picture: Picture) -> str:
+        """An address of the image as it is now; only images of pages that were served have one."""
+        told = f"{picture.path}\0{picture.size}".encode(errors="surrogateescape")
+        address = f"image/{hashlib.sha256(told).hexdigest()[:20]}.png"
+        self._images[f"/{address}"] = picture.path
+        return address
 
 
 class Answer(BaseHTTPRequestHandler):
@@ -114,6 +132,9 @@ class Answer(BaseHTTPRequestHandler):
             "/": ("text/html", partial(page, self._view.names, is_live=True)),
             "/data.json": ("application/json", partial(json.dumps, allow_nan=False)),
         }
+        if image := self._view.image(self.path):
+            self._send("image/png", image, f'"{self.path}"', with_body=with_body)
+            return
         if self.path not in answers:
             self.send_error(HTTPStatus.NOT_FOUND)
             return
@@ -124,8 +145,11 @@ class Answer(BaseHTTPRequestHandler):
             return
         kind, make = answers[self.path]
         body = make(shown).encode(errors="replace")
+        self._send(f"{kind}; charset=utf-8", body, version, with_body=with_body)
+
+    def _send(self, kind: str, body: bytes, version: str, *, with_body: bool) -> None:
         self._begin(HTTPStatus.OK, version)
-        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         if with_body:

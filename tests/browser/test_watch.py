@@ -60,12 +60,15 @@ def test_it_waits_for_a_run_and_shows_it_as_it_goes_on(server, open_page, tmp_pa
         page.until(f"{POINTS} >= 149")
         assert "running" in page.inner_text("#summary")
         assert page.locator("progress").get_attribute("value") == "100"
-        assert page.inner_text("#live") == "live"
+        assert page.inner_text("#live") == "running"
+        assert page.title() == "running · run: Camshaft"
         page.screenshot(path=artefact("watch"), full_page=True)
 
     engine.run(range(100), max_epochs=3)
     page.until(f"{POINTS} >= 300")
     page.wait_for_selector("#summary .completed", timeout=60_000)
+    assert page.inner_text("#live") == "finished"
+    assert page.title() == "finished · run: Camshaft"
     assert "iteration-0000000300" in page.inner_text("#checkpoints")
     assert page.complaints == []
     assert {url.split("?")[0] for url in page.asked} == {
@@ -78,21 +81,21 @@ def test_new_rows_leave_zoom_scroll_and_switches_as_they_are(server, open_page, 
     grow(tmp_path / "run", 1, 50)
     page = open_page(address(server), viewport={"width": 900, "height": 400})
     page.until(f"{POINTS} == 49")
-    page.get_by_label("Logarithmic values").check()
+    page.get_by_label("Log y").check()
     page.evaluate(f"Plotly.relayout({PLOT}, 'xaxis.range', [5, 9])")
     page.evaluate("scrollTo(0, 333)")
     grow(tmp_path / "run", 50, 60)
     page.until(f"{POINTS} == 59")
     assert page.evaluate(f"{PLOT}._fullLayout.xaxis.range") == [5, 9]
     assert page.evaluate("scrollY") == 333
-    assert page.get_by_label("Logarithmic values").is_checked()
+    assert page.get_by_label("Log y").is_checked()
     assert page.complaints == []
 
 
 def test_it_says_when_the_connection_is_lost(server, open_page, tmp_path):
     grow(tmp_path / "run", 1, 5)
     page = open_page(address(server))
-    page.until("document.getElementById('live').textContent == 'live'")
+    page.until("document.getElementById('live').textContent == 'no journal'")
     server.stop()
     page.until("document.getElementById('live').textContent.startsWith('the connection is lost')")
     assert page.evaluate(POINTS) == 4

@@ -1,53 +1,35 @@
 "use strict";
-/* Lets plotly draw the figures of the page, smooths curves, and asks a live page's server for news. */
+/* Lets plotly draw the figures of the page; hides and finds them; asks a live page's server for news. */
 
 const COARSE = matchMedia("(pointer: coarse)").matches;
 const CONFIG = {responsive: true, displaylogo: false, displayModeBar: COARSE ? false : "hover",
-  modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "sendChartToCloud"]};
+  modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "zoomIn2d", "zoomOut2d", "sendChartToCloud"]};
+const KEY = `camshaft ${location.pathname} ${document.title}`;
+const TITLE = document.title;
+const CONTROLS = ["search", "clock", "smoothing", "log-y", "log-x"];
 const drawn = new Set();  // the places of figures that have come into sight
-let figures = JSON.parse(document.getElementById("figures-data").textContent);
+let {figures, clocks, status} = JSON.parse(byId("data").textContent);
+let settings = {hidden: [], folds: {}, controls: {}};  // what a reload of the page keeps
 
 function byId(id) { return document.getElementById(id); }
+function all(query, within = document) { return [...within.querySelectorAll(query)]; }
 function colour(name) { return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim(); }
+function isHidden(kind, value) { return settings.hidden.includes(`${kind} ${value}`); }
 
-/* The exponential mean without the pull of its start; a mean of n rows counts n times. */
-function smoothed(trace, weight) {
-  const {x, y, n} = {x: trace.x, y: trace.y, ...trace.meta.smooth};
-  let sum = 0, mass = 1;
-  return {x, y: y.map((value, index) => {
-    if (value === null) return null;
-    const keep = Math.pow(weight, n ? n[index] : 1);
-    sum = keep * sum + (1 - keep) * value;
-    mass *= keep;
-    return sum / (1 - mass);
-  })};
-}
-
-function traces(figure) {
-  const weight = Number(byId("smoothing").value);
-  return figure.data.flatMap((trace) => {
-    const color = colour(trace.meta.colour);
-    const whole = {...trace, line: {...trace.line, color}, marker: {...trace.marker, color}};
-    if (!weight || !trace.meta.smooth) return [whole];
-    return [
-      {...whole, line: {...whole.line, width: 1}, opacity: 0.3, showlegend: false, hoverinfo: "skip",
-        hovertemplate: undefined},
-      {...whole, ...smoothed(trace, weight), mode: "lines", uid: trace.uid.replace(/raw$/, "smooth"),
-        hovertemplate: "%{y:.4~g}<extra>%{fullData.name}, smoothed</extra>"},
-    ];
-  });
-}
+/* ---- figures ---- */
 
 /* plotly's template: what all figures share. */
 function template() {
   const clear = "rgba(0,0,0,0)";
   const axis = {gridcolor: colour("grid"), zeroline: false, showline: true, linecolor: colour("line"),
-    tickfont: {size: 11}, title: {font: {size: 11}, standoff: 6}, automargin: true};
+    tickfont: {size: 11}, title: {font: {size: 11}, standoff: 4}, automargin: true, nticks: 7,
+    spikecolor: colour("soft"), spikethickness: 1};
   return {layout: {
-    autosize: true, paper_bgcolor: clear, plot_bgcolor: clear, margin: {l: 44, r: 12, t: 8, b: 36},
+    autosize: true, paper_bgcolor: colour("paper"), plot_bgcolor: colour("paper"), margin: {l: 44, r: 10, t: 8, b: 34},
     font: {family: "system-ui, sans-serif", size: 12, color: colour("soft")},
-    hovermode: "x unified", dragmode: COARSE ? false : "zoom",
-    hoverlabel: {bgcolor: colour("paper"), bordercolor: colour("line"), font: {color: colour("ink")}},
+    hovermode: "x unified", dragmode: COARSE ? false : "zoom", showlegend: false,
+    hoverlabel: {bgcolor: colour("paper"), bordercolor: colour("line"), font: {color: colour("ink"), size: 12},
+      namelength: 40},
     modebar: {bgcolor: clear, color: colour("soft"), activecolor: colour("ink")},
     legend: {orientation: "h", y: 1.02, yanchor: "bottom", x: 0, font: {size: 11}},
     xaxis: axis, yaxis: axis,
@@ -55,16 +37,30 @@ function template() {
   }};
 }
 
-function layout({xaxis, yaxis, ...rest}) {
-  const [logX, logY] = ["log-x", "log-y"].map((id) => byId(id).checked);
+function layout({xaxis, yaxis, ...rest}, data) {
+  const [logX, logY] = ["log-x", "log-y"].map((id) => byId(id).checked && data[0]?.type !== "heatmap");
+  const clock = byId("clock").value;
   const typed = (axis, log) => ({type: log ? "log" : "linear", ...axis});  // dates stay dates
-  return {...rest, template: template(), uirevision: `${logX} ${logY}`,
-    xaxis: typed(xaxis, logX), yaxis: {...typed(yaxis, logY), exponentformat: logY ? "power" : "B"}};
+  const axis = typed(xaxis, logX);
+  const at = (run, x) => placed({meta: {run}}, [x])[0];
+  if (xaxis.title) {
+    axis.title = {text: clock === "time" ? `${timeUnit()[0]} at work` : clock};
+    axis.hoverformat = clock === "iteration" || clock === "step" ? ",d" : ",.4~g";
+  }
+  return {...rest, template: template(), uirevision: `${logX} ${logY} ${clock}`, xaxis: axis,
+    shapes: rest.shapes?.map((each) => ({...each, x0: at(0, each.x0), x1: at(0, each.x1)})),
+    yaxis: {...typed(yaxis, logY), exponentformat: logY ? "power" : "B"}};
 }
 
 function draw(place) {
   const figure = figures[place.dataset.figure];
-  Plotly.react(place, traces(figure), layout(figure.layout), CONFIG);
+  if (!figure) return;
+  const seen = figure.data.filter(({meta}) => !isHidden("run", meta.run) && !isHidden("group", meta.group));
+  const [data, same] = merged(seen);
+  Plotly.react(place, traces(data), layout(figure.layout, figure.data), CONFIG);
+  if (place._fullLayout.width !== place.clientWidth) Plotly.Plots.resize(place);
+  const note = place.parentElement.querySelector(".same");
+  if (note) note.textContent = same.join(" ");
   drawn.add(place);
 }
 
@@ -72,30 +68,91 @@ const sight = new IntersectionObserver((entries) => {
   for (const {isIntersecting, target} of entries) {
     if (isIntersecting) { sight.unobserve(target); draw(target); }
   }
-}, {rootMargin: "400px"});
+}, {rootMargin: "300px"});
 
+/* Draws what is in sight; the rest is drawn when it comes into sight. */
 function redraw() {
-  byId("smoothing-value").textContent = Number(byId("smoothing").value).toFixed(2);
-  drawn.forEach(draw);
+  const height = innerHeight + 300;
+  for (const place of drawn) {
+    const {top, bottom} = place.getBoundingClientRect();
+    if (place.checkVisibility() && bottom > -300 && top < height) draw(place);
+    else { drawn.delete(place); sight.observe(place); }
+  }
 }
 
-function drawAll() { document.querySelectorAll(".chart").forEach(draw); }
+function drawAll() { all(".chart").filter((place) => place.checkVisibility()).forEach(draw); }
 
-/* Other content for a section; what a person has zoomed, scrolled, opened or checked stays so. */
+/* ---- what is shown ---- */
+
+/* Shows what the search finds and the legend does not hide; opens what a person has opened. */
+function show() {
+  byId("smoothing-value").textContent = Number(byId("smoothing").value).toFixed(2);
+  const words = byId("search").value.toLowerCase().split(/\s+/).filter(Boolean);
+  const matches = (one) => words.every((word) => one.dataset.metrics.toLowerCase().includes(word));
+  for (const one of all("[data-metrics]")) one.hidden = !matches(one) || isHidden("run", one.dataset.run);
+  for (const one of all("[data-hides]")) one.setAttribute("aria-pressed", !settings.hidden.includes(one.dataset.hides));
+  let open = 0;
+  for (const one of all("[data-fold]")) {
+    const cards = all("figure[data-metrics]", one), rows = all("tr[data-metrics]", one);
+    const found = cards.filter((card) => !card.hidden).length;
+    one.hidden = (cards.length > 0 && !found) || (rows.length > 0 && rows.every((row) => row.hidden));
+    if (one.dataset.open === undefined) one.dataset.open = one.open;
+    one.open = settings.folds[one.dataset.fold] ?? one.dataset.open === "true";
+    if (words.length && found) one.open = true;
+    open += found;
+  }
+  byId("found").hidden = !words.length || open > 0;
+  byId("found").textContent = `No metric has “${byId("search").value}” in its name.`;
+  for (const option of byId("clock").options) {
+    option.disabled = option.value !== "iteration" && !clocks.some((each) => each[option.value]);
+  }
+}
+
+function update() { show(); redraw(); remember(); }
+
+function remember() {
+  settings.controls = Object.fromEntries(CONTROLS.map((id) => [id, [byId(id).value, byId(id).checked]]));
+  try { sessionStorage.setItem(KEY, JSON.stringify(settings)); } catch { /* a browser that stores nothing */ }
+}
+
+function recall() {
+  try { settings = {...settings, ...JSON.parse(sessionStorage.getItem(KEY))}; } catch { return; }
+  for (const [id, [value, checked]] of Object.entries(settings.controls)) {
+    Object.assign(byId(id), {value, checked});
+  }
+}
+
+/* Hides one entry of the legend, or shows it again; `alone` shows nothing else of its kind. */
+function toggle(button, alone) {
+  const name = button.dataset.hides, kind = name.split(" ")[0];
+  const others = all("#legend [data-hides]").map((one) => one.dataset.hides)
+    .filter((other) => other !== name && other.startsWith(`${kind} `));
+  const hidden = new Set(settings.hidden);
+  if (alone) {
+    const isAlone = others.every((other) => hidden.has(other));
+    others.forEach((other) => isAlone ? hidden.delete(other) : hidden.add(other));
+    hidden.delete(name);
+  } else if (!hidden.delete(name)) hidden.add(name);
+  settings.hidden = [...hidden];
+  update();
+}
+
+/* ---- news ---- */
+
+/* Other content for a section; what a person has zoomed, scrolled or checked stays so. */
 function fill(section, html) {
-  const every = (name) => [...section.querySelectorAll(name)];
-  const left = every(".scroll, details, input").map((one) => ({scroll: one.scrollLeft, open: one.open,
-    checked: one.checked, focused: one === document.activeElement}));
-  const places = new Map(every(".chart").map((place) => [place.dataset.figure, place]));
+  const left = all(".scroll, input", section).map((one) => ({scroll: one.scrollLeft, value: one.value,
+    most: one.max, checked: one.checked, focused: one === document.activeElement}));
+  const places = new Map(all(".chart", section).map((place) => [place.dataset.figure, place]));
   section.innerHTML = html;
-  every(".scroll, details, input").forEach((one, index) => {
+  all(".scroll, input", section).forEach((one, index) => {
     if (!left[index]) return;
     one.scrollLeft = left[index].scroll;
-    if ("open" in one) one.open = left[index].open;
     if ("checked" in one) one.checked = left[index].checked;
+    if (one.type === "range" && left[index].value !== left[index].most) slide(one, left[index].value);
     if (left[index].focused) one.focus({preventScroll: true});
   });
-  for (const place of every(".chart")) {
+  for (const place of all(".chart", section)) {
     const before = places.get(place.dataset.figure);
     if (!before) { sight.observe(place); continue; }
     before.setAttribute("aria-label", place.getAttribute("aria-label"));
@@ -103,31 +160,58 @@ function fill(section, html) {
   }
 }
 
-async function ask(version, shown) {
+/* Shows one image of several. */
+function slide(input, value) {
+  input.value = value;
+  const card = input.closest("figure"), frames = all("img", card);
+  frames.forEach((frame, index) => { frame.hidden = index !== Number(input.value); });
+  const at = Number(frames[input.value].dataset.iteration).toLocaleString("en");
+  card.querySelector("output").textContent = `iteration ${at}`;
+}
+
+function tell(text, kind) {
   const pill = byId("live");
-  let text = "live";
+  pill.hidden = false;
+  pill.className = kind;
+  if (pill.textContent !== text) pill.textContent = text;
+  document.title = `${text} · ${TITLE}`;
+}
+
+async function ask(version, shown) {
   try {
     const answer = await fetch("data.json", {headers: version ? {"If-None-Match": version} : {}});
     if (answer.status === 200) {
       version = answer.headers.get("ETag");
       const news = await answer.json();
-      figures = news.figures;
+      ({figures, clocks, status} = news);
       for (const [name, html] of Object.entries(news.sections)) {
         if (shown[name] !== html) fill(document.querySelector(`[data-section=${name}]`), html);
       }
       shown = news.sections;
+      show();
       redraw();
     }
-  } catch { text = "the connection is lost; what is shown may be old"; }
-  pill.hidden = false;
-  pill.classList.toggle("lost", text !== "live");
-  if (pill.textContent !== text) pill.textContent = text;
+    tell(status.text, status.is_over ? "over" : "live");
+  } catch { tell("the connection is lost; what is shown may be old", "lost"); }
   setTimeout(ask, 2000, version, shown);
 }
 
-byId("controls").addEventListener("input", redraw);
+/* ---- what a person does ---- */
+
+byId("controls").addEventListener("input", update);
 byId("controls").addEventListener("submit", (event) => event.preventDefault());
+addEventListener("click", ({target, detail}) => {
+  const button = target.closest?.("[data-hides]"), line = target.closest?.("summary");
+  if (button) toggle(button, detail === 2);
+  if (line?.parentElement.dataset.fold) {
+    settings.folds[line.parentElement.dataset.fold] = !line.parentElement.open;
+    remember();
+  }
+});
+addEventListener("input", ({target}) => { if (target.closest(".slider")) slide(target, target.value); });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
 addEventListener("beforeprint", drawAll);
-document.querySelectorAll(".chart").forEach((place) => sight.observe(place));
+recall();
+show();
+all(".chart").forEach((place) => sight.observe(place));
 if (document.body.dataset.live === "true") ask(null, {});

@@ -2,18 +2,23 @@
 
 import json
 import math
+import re
+from itertools import combinations
 
+import numpy
 import plotly.graph_objects
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from camshaft.handlers.report.charts import charts
-from camshaft.handlers.report.curve import MARKS, curve_of
-from camshaft.handlers.report.figures import chart_figure, timeline_figure
-from camshaft.handlers.report.parts import pace, parts_of
-from camshaft.handlers.report.rows import Series
-from camshaft.handlers.report.run import RunFacts
+from camshaft.handlers.report.charts import FEW, charts, sets
+from camshaft.handlers.report.facts.curve import MARKS, curve_of
+from camshaft.handlers.report.facts.parts import pace, parts_of
+from camshaft.handlers.report.facts.rows import Series
+from camshaft.handlers.report.facts.run import RunFacts
+from camshaft.handlers.report.figures import COLOURS, chart_figure
+from camshaft.handlers.report.page import asset
+from camshaft.handlers.report.timeline import outcome, timeline_figure
 
 
 def titles(*names):
@@ -58,7 +63,28 @@ def test_validated_ones_are_told_from_trained_ones():
     ],
 )
 def test_a_chart_stands_under_its_heading(name, heading):
-    assert charts([name])[0].heading == heading
+    others = [f"other {number}" for number in range(FEW)]
+    assert [each.heading for each in charts([name, *others]) if each.metrics == [name]] == [heading]
+
+
+def test_few_charts_share_a_heading_and_a_family_of_charts_has_its_own():
+    few = charts(["loss", "lr", "norm/a", "norm/b", "norm/c"])
+    assert [(chart.title, chart.heading) for chart in few[:2]] == [
+        ("loss", "Learning"),
+        ("lr", "More metrics"),
+    ]
+    many = charts(["norm/a", "norm/b", "norm/c", "size/a", "size/b", "lr", "loss"])
+    assert [(chart.title, chart.heading) for chart in many] == [
+        ("loss", "Learning"),
+        ("lr", "Rate and throughput"),
+        *(("size/a", "More metrics"), ("size/b", "More metrics")),
+        *(("norm/a", "norm"), ("norm/b", "norm"), ("norm/c", "norm")),
+    ]
+
+
+def test_the_sets_are_those_that_charts_compare_the_training_first():
+    assert sets(charts(["val/loss", "loss", "test/loss", "lr"])) == ["training", "val", "test"]
+    assert sets(charts(["loss", "lr"])) == []
 
 
 def test_the_loss_comes_first_and_the_rate_is_never_smoothed():
@@ -169,6 +195,26 @@ def test_only_the_newest_part_without_an_end_can_be_alive():
     assert [part.end for part in parts_of(done, is_alive=False)] == ["killed", "completed"]
 
 
+def test_a_process_that_misses_several_signs_of_life_is_silent():
+    records = [line(0, "started", interval=60), line(100, "running", 7)]
+    ends = [parts_of(records, is_alive=True, now=now)[0].end for now in (150, 279, 281)]
+    assert ends == ["running", "running", "silent"]
+    (part,) = parts_of(records, is_alive=True, now=100 + 7300)
+    assert outcome(part) == "no word for 2 hours"
+
+
+def test_nothing_tells_whether_a_process_of_another_machine_is_alive():
+    records = [line(0, "started", environment={"host": "far"}), line(100, "running", 7)]
+    assert parts_of(records, is_alive=False, now=110, machine="here")[0].end == "running"
+    assert parts_of(records, is_alive=False, now=999, machine="here")[0].end == "silent"
+    assert parts_of(records, is_alive=False, now=110, machine="far")[0].end == "killed"
+    later = [*records, line(200, "resumed", 7, "b"), line(300, "completed", 9, "b")]
+    assert [part.end for part in parts_of(later, is_alive=False, now=310, machine="here")] == [
+        "killed",
+        "completed",
+    ]
+
+
 def test_a_clock_that_was_set_back_changes_no_order():
     records = [line(100, "started"), line(20, "resumed", 5, "b"), line(30, "running", 9, "b")]
     assert [part.end for part in parts_of(records, is_alive=True)] == ["killed", "running"]
@@ -220,7 +266,7 @@ JOURNAL = [
 
 def figure_of(*runs):
     (chart,) = charts(name for run in runs for name in run.curves)
-    figure = chart_figure(chart, runs)
+    figure = chart_figure(chart, runs, sets([chart]))
     plotly.graph_objects.Figure(figure)  # raises for a property that plotly does not have
     json.dumps(figure, allow_nan=False)
     return figure
@@ -237,20 +283,73 @@ def test_one_run_has_a_colour_for_each_metric_and_a_line_where_it_was_resumed():
     assert [shape["x0"] for shape in figure["layout"]["shapes"]] == [5]
 
 
-def test_several_runs_have_a_colour_each_and_dots_for_training():
+def test_several_runs_have_a_colour_each_and_thin_lines_for_training():
     runs = [run_of(name, loss=[3.0], **{"val/loss": [4.0]}) for name in ("one", "two")]
     figure = figure_of(*runs)
     assert [
-        (each["name"], each["meta"]["colour"], each["line"]["dash"]) for each in figure["data"]
+        (each["name"], each["meta"]["colour"], each["line"]["width"]) for each in figure["data"]
     ] == [
-        *(("one: loss", "c0", "dot"), ("one: val/loss", "c0", "solid")),
-        *(("two: loss", "c1", "dot"), ("two: val/loss", "c1", "solid")),
+        *(("one: loss", "c0", 1.25), ("one: val/loss", "c0", 2)),
+        *(("two: loss", "c1", 1.25), ("two: val/loss", "c1", 2)),
     ]
 
 
-@pytest.mark.parametrize(("values", "shown"), [([1.0, 2.0], False), ([1.0, float("nan")], True)])
-def test_one_curve_needs_a_legend_only_for_its_gaps(values, shown):
-    assert figure_of(run_of(loss=values))["layout"]["showlegend"] == shown
+def test_a_run_has_one_colour_in_all_charts_and_the_eleventh_is_dashed():
+    runs = [run_of(f"run {number}", lr=[1.0]) for number in range(12)]
+    del runs[3].curves["lr"]
+    lines = [(each["meta"], each["line"]["dash"]) for each in figure_of(*runs)["data"]]
+    assert [(meta["of"], meta["colour"], dash) for meta, dash in lines] == [
+        (f"run {number}", f"c{number % 10}", "dash" if number > 9 else "solid")
+        for number in range(12)
+        if number != 3
+    ]
+
+
+def test_of_one_run_a_set_has_one_colour_in_all_charts():
+    run = run_of(**{"loss": [3.0], "val/loss": [4.0], "test/loss": [1.0], "test/f1": [1.0]})
+    drawn = charts(run.curves)
+    colours = {
+        trace["name"]: trace["meta"]["colour"]
+        for chart in drawn
+        for trace in chart_figure(chart, [run], sets(drawn))["data"]
+    }
+    assert colours == {"loss": "c0", "val/loss": "c1", "test/loss": "c2", "test/f1": "c2"}
+
+
+# Machado, Oliveira and Fernandes 2009: how colours look to people without one kind of cone.
+SIGHT = {
+    "usual": [[1, 0, 0], [0, 1, 0], [0, 0, 1]],
+    "protan": [[0.152, 1.053, -0.205], [0.115, 0.786, 0.099], [-0.004, -0.048, 1.052]],
+    "deutan": [[0.367, 0.861, -0.228], [0.280, 0.673, 0.047], [-0.012, 0.043, 0.969]],
+    "tritan": [[1.256, -0.077, -0.179], [-0.078, 0.931, 0.148], [0.005, 0.691, 0.304]],
+}
+LMS = [[0.4122, 0.5363, 0.0514], [0.2119, 0.6807, 0.1074], [0.0883, 0.2817, 0.6300]]
+LAB = [[0.2105, 0.7936, -0.0041], [1.9780, -2.4286, 0.4506], [0.0259, 0.7828, -0.8087]]
+
+
+def oklab(colour, sight):
+    channels = numpy.array([int(colour[at : at + 2], 16) for at in (1, 3, 5)]) / 255
+    light = numpy.where(channels > 0.04045, ((channels + 0.055) / 1.055) ** 2.4, channels / 12.92)
+    seen = numpy.clip(numpy.array(SIGHT[sight]) @ light, 0, 1)
+    return numpy.array(LAB) @ numpy.cbrt(numpy.array(LMS) @ seen)
+
+
+@pytest.mark.parametrize("sight", SIGHT)
+def test_ten_colours_can_be_told_apart_in_light_and_dark_by_every_kind_of_eye(sight):
+    style = asset("page.css")
+    for scheme in (style.split("@media")[0], style.split("@media")[1]):
+        colours = re.findall(r"--c\d: (#\w{6})", scheme)
+        assert len(set(colours)) == COLOURS
+        places = [oklab(colour, sight) for colour in colours]
+        distances = [math.dist(one, other) for one, other in combinations(places, 2)]
+        assert min(distances) > 0.08  # a just noticeable difference is 0.02
+
+
+def test_a_constant_can_be_read_from_its_axis():
+    axis = figure_of(run_of(lr=[0.001] * 3))["layout"]["yaxis"]
+    assert axis == {"autorangeoptions": {"minallowed": 0.0005, "maxallowed": 0.0015}}
+    assert figure_of(run_of(lr=[0.0] * 3))["layout"]["yaxis"] == {}
+    assert figure_of(run_of(lr=[0.1, 0.2]))["layout"]["yaxis"] == {}
 
 
 def test_the_timeline_has_a_bar_for_each_part_and_marks_for_restarts_and_checkpoints():
@@ -259,8 +358,8 @@ def test_the_timeline_has_a_bar_for_each_part_and_marks_for_restarts_and_checkpo
     )
     plotly.graph_objects.Figure(figure)
     traces = {each["name"]: each for each in figure["data"]}
-    assert set(traces) == {"completed", "killed", "started again", "checkpoint"}
-    assert traces["completed"]["x"] == [30_000]  # milliseconds
+    assert set(traces) == {"finished", "killed", "started again", "checkpoint"}
+    assert traces["finished"]["x"] == [30_000]  # milliseconds
     assert traces["killed"]["y"] == ["run", "other"]
     assert traces["started again"]["customdata"] == ["started again at iteration 5"]
     assert traces["checkpoint"]["customdata"] == ["checkpoint at iteration 5"]

@@ -1,11 +1,13 @@
 """`camshaft report`: one file, or one line that says why not, and all that it says of a run."""
 
 import builtins
+import html
 import json
 import math
 import re
 import subprocess
 import sys
+import time
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -13,9 +15,9 @@ import pytest
 
 from camshaft import Engine, Events
 from camshaft.handlers import Checkpoint, Journal, JSONLines, best, latest
+from camshaft.handlers.report.facts.rows import MetricFiles
+from camshaft.handlers.report.facts.run import Run, distinct, runs_in
 from camshaft.handlers.report.page import asset, embedded, library, news, page
-from camshaft.handlers.report.rows import MetricFiles
-from camshaft.handlers.report.run import Run, distinct, runs_in
 
 
 @pytest.fixture
@@ -129,7 +131,7 @@ def test_a_metric_named_like_a_tag_stays_text(write):
     text = page_of(write, *rows, name=HOSTILE)
     parsed = Scripts(text)
     assert len(parsed.scripts) == 3
-    assert json.loads(parsed.scripts[0])[f"curve {HOSTILE}"]["data"][0]["y"] == [1, 2]
+    assert json.loads(parsed.scripts[0])["figures"][f"curve {HOSTILE}"]["data"][0]["y"] == [1, 2]
     assert "<title>&lt;/script&gt;" in text
     assert text.count(HOSTILE) == 0
 
@@ -158,9 +160,9 @@ def test_the_policy_lets_nothing_run_but_the_two_scripts_and_nothing_be_asked(wr
 
 
 def test_nothing_is_loaded_from_anywhere():
-    for name in ("page.html", "page.css", "page.js"):
+    for name in ("page.html", "page.css", "curves.js", "page.js"):
         assert not re.search(r"https?://|src=\"|@import|url\(", asset(name))
-    assert "</script" not in library() + asset("page.js")
+    assert "</script" not in library() + asset("curves.js") + asset("page.js")
 
 
 def test_without_plotly_the_error_names_what_to_install(write, monkeypatch):
@@ -243,6 +245,74 @@ def test_hostile_journals_are_no_error(write):
     facts = Run(run, "x").facts()
     assert (facts.config, facts.handlers) == ({"a": "inf", "b": "[1]"}, [])
     assert "2 parts" in news(runs_in([run]))["sections"]["head"]
+
+
+def head_of(tmp_path, *lines, rows=()):
+    """The head of a page about a run with these lines in its journal, as text."""
+    (tmp_path / "run").mkdir(exist_ok=True)
+    (tmp_path / "run" / "journal.jsonl").write_text("".join(f"{json.dumps(e)}\n" for e in lines))
+    (tmp_path / "run" / "rows.jsonl").write_text("".join(f"{json.dumps(e)}\n" for e in rows))
+    runs = runs_in([tmp_path / "run"])
+    runs[0].look()
+    shown = news(runs)
+    return html.unescape(re.sub("<[^>]*>", "", shown["sections"]["head"])), shown["status"]
+
+
+LIMITS = {"limits": {"max_iterations": 400}, "config": {}}
+STARTED = {"event": "started", "time": 100, "iteration": 0, **LIMITS}
+
+
+def test_the_head_says_first_whether_the_run_ended_and_why(tmp_path):
+    error = "RuntimeError: out of memory\n  on device 0"
+    failed = {"event": "failed", "time": 160, "iteration": 100, "epoch": 2, "reason": error}
+    text, status = head_of(tmp_path, STARTED, failed)
+    assert text.startswith("failed · epoch 2 · 100 iterations · 1 min 0 s")
+    assert error in text
+    assert status == {"text": "failed", "is_over": True}
+    completed = failed | {"event": "completed", "reason": "max_epochs"}
+    text, status = head_of(tmp_path, STARTED, completed)
+    assert text.startswith("finished (max_epochs) · epoch 2")
+    assert status == {"text": "finished", "is_over": True}
+
+
+def test_the_head_of_a_run_that_goes_on_says_how_long_it_will_take(tmp_path):
+    environment = {"environment": {"host": "far"}}
+    line = {"event": "running", "time": time.time(), "iteration": 100}
+    text, status = head_of(tmp_path, STARTED | environment | {"time": line["time"] - 60}, line)
+    assert text.startswith("running · epoch 0 · 100 iterations · 1 min 0 s")
+    assert "25%, about 3 minutes left" in text
+    assert status == {"text": "running", "is_over": False}
+    text, status = head_of(tmp_path, STARTED | environment | {"time": 0}, line | {"time": 60})
+    assert status["text"].startswith("no word for ")
+
+
+def test_several_runs_are_compared_in_one_table_with_what_differs(write, tmp_path):
+    directories = []
+    for number, (name, config) in enumerate({"a": 0.1, "b": 1 / 3, "c": 0.1}.items()):
+        rows = [row(1, **{"val/accuracy": 0.5 + number / 10, "val/loss": 0.25, "note": 7})]
+        directories.append(write(*rows).rename(tmp_path / name))
+        end = {"event": "completed", "time": 110, "iteration": 1, "part": 0}
+        told = {"config": {"lr": config, "seed": 0, "directory": f"runs/{name}"}, "part": 0}
+        lines = "".join(f"{json.dumps(each)}\n" for each in (STARTED | told, end))
+        (tmp_path / name / "journal.jsonl").write_text(lines)
+    runs = runs_in(directories)
+    for each in runs:
+        each.look()
+    shown = news(runs)
+    cells = re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", shown["sections"]["head"])
+    table = [[re.sub("<.*?>", "", cell) for cell in cells[at : at + 7]] for at in range(0, 28, 7)]
+    assert table == [
+        ["run", "state", "val/loss, lowest", "val/accuracy, highest", "lr", "iterations", "time"],
+        ["a", "finished", "0.25", "0.5", "0.1", "1", "10 s"],
+        ["b", "finished", "0.25", "0.6", "0.3333", "1", "10 s"],
+        ["c", "finished", "0.25", "0.7", "0.1", "1", "10 s"],
+    ]
+    assert re.findall(r'class="best">(.*?)<', shown["sections"]["head"]) == ["0.7"]
+    assert shown["status"] == {"text": "finished", "is_over": True}
+    best = re.sub("<.*?>", " ", shown["sections"]["best"])
+    assert best.count("all 3 runs") == 1  # the loss of the evaluation is equal in all
+    legend = re.sub("<.*?>", " ", shown["sections"]["legend"]).split()
+    assert legend == ["a", "b", "c"]
 
 
 def test_the_pace_is_a_curve_by_itself(tmp_path):

@@ -2,15 +2,17 @@
 
 import http.client
 import json
+import re
 import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
-from camshaft.handlers.report.run import runs_in
+from camshaft.handlers.report.facts import runs_in
 from camshaft.handlers.report.server import View, make_server
 
 
@@ -94,6 +96,44 @@ def test_nothing_can_be_written(server, method):
 def test_no_file_is_served(server, tmp_path, path):
     grow(tmp_path, 1)
     assert ask(server, path)[0].status == 404
+
+
+def test_images_are_served_by_addresses_of_their_own_that_hold_no_path(server, tmp_path):
+    grow(tmp_path, 1)
+    folder = tmp_path / "run" / "images" / "val" / "digits"
+    folder.mkdir(parents=True)
+    (folder / "5.png").write_bytes(b"\x89PNG\r\n\x1a\n and so on")
+    (folder / "notes.txt").write_text("secret")
+    _, body = ask(server, "/data.json")
+    sections = json.loads(body)["sections"]
+    (address,) = re.findall(r'src="(image/\w+\.png)"', sections["charts"])
+    answer, body = ask(server, f"/{address}")
+    assert (answer.getheader("Content-Type"), body[:4]) == ("image/png", b"\x89PNG")
+    for path in ("/image/5.png", "/images/val/digits/5.png", f"/{address}/..", "/image/"):
+        assert ask(server, path)[0].status == 404
+    (folder / "5.png").unlink()
+    assert ask(server, f"/{address}")[0].status == 404
+
+
+def test_a_silent_run_is_told_of_though_no_file_changes(tmp_path, monkeypatch):
+    (tmp_path / "run").mkdir()
+    journal = tmp_path / "run" / "journal.jsonl"
+    now = time.time()
+    started = {"event": "started", "time": now, "iteration": 0, "environment": {"host": "far"}}
+    journal.write_text(json.dumps(started) + "\n")
+    view = View(runs_in([tmp_path / "run"]))
+    told = []
+    for later in (0, 30, 400, 410):
+        monkeypatch.setattr(
+            "camshaft.handlers.report.facts.run.time.time", lambda at=later: now + at
+        )
+        view._next = 0
+        shown, version = view.news()
+        told.append((shown["status"]["text"], version[-3:]))
+    assert told == [
+        *(("running", '-1"'), ("running", '-1"')),
+        *(("no word for 6 minutes", '-2"'), ("no word for 6 minutes", '-2"')),
+    ]
 
 
 @pytest.mark.parametrize(

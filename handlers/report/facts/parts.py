@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 ENDS = ("completed", "interrupted", "failed")
+PATIENCE, MISSED = 60, 3
+"""A process is silent after a minute, or three missed signs of life, whatever is longer."""
 CLOCKS = ("time", "iteration", "step", "epoch")
 
 
@@ -17,7 +19,10 @@ class Part:
 
     lines: list[dict[str, Any]]
     """Its lines in the journal; the first has the configuration, environment and handlers."""
-    is_alive: bool = False
+    is_open: bool = False
+    """True if a process may still add lines."""
+    silence: float = 0.0
+    """The seconds since its last sign of life, of an open part."""
 
     @property
     def first(self) -> dict[str, Any]:
@@ -33,9 +38,15 @@ class Part:
     def end(self) -> str:
         """Completed, interrupted or failed, as the journal says; otherwise killed or running.
 
-        A process whose lines have no end was killed, or lost its machine, unless it still runs.
+        A process whose lines have no end was killed, or lost its machine, unless it still runs. A
+        process that runs and misses several signs of life is silent.
         """
-        return str(self._ending.get("event") or ("running" if self.is_alive else "killed"))
+        if ending := self._ending.get("event"):
+            return str(ending)
+        if not self.is_open:
+            return "killed"
+        patience = max(PATIENCE, MISSED * number_in(self.first, "interval"))
+        return "running" if self.silence < patience else "silent"
 
     @property
     def reason(self) -> str:
@@ -53,25 +64,40 @@ class Part:
         return max(0.0, float(self.last["time"] - self.first["time"]))
 
     @property
+    def host(self) -> str:
+        """The machine that it ran on; empty if nothing tells."""
+        environment = self.first.get("environment")
+        return str(environment.get("host", "")) if isinstance(environment, dict) else ""
+
+    @property
     def _ending(self) -> dict[str, Any]:
         """The line about its end, which a last checkpoint may follow; empty if there is none."""
         return next((line for line in reversed(self.lines) if line["event"] in ENDS), {})
 
 
-def parts_of(records: list[dict[str, Any]], *, is_alive: bool) -> list[Part]:
+def parts_of(
+    records: list[dict[str, Any]], *, is_alive: bool, now: float = 0.0, machine: str = ""
+) -> list[Part]:
     """The parts in the order of their first lines, since a clock may be set back.
 
     Args:
         records: The lines of a journal.
-        is_alive: True if a process still writes to the journal: the newest part without an end.
+        is_alive: True if a process of this machine still writes to the journal: the newest part
+            without an end.
+        now: The time in seconds since 1970.
+        machine: The name of this machine. Nothing tells whether a process of another machine is
+            alive, so its newest part without an end stays open.
     """
     grouped: dict[str, list[dict[str, Any]]] = {}
     for record in records:
         clocks = {clock: number_in(record, clock) for clock in CLOCKS}
         grouped.setdefault(str(record.get("part")), []).append(record | clocks)
     found = [Part(lines) for lines in grouped.values()]
-    if is_alive and (open_ended := [part for part in found if part.end == "killed"]):
-        open_ended[-1].is_alive = True
+    if endless := [part for part in found if part.end == "killed"]:
+        newest = endless[-1]
+        is_elsewhere = newest is found[-1] and newest.host not in ("", machine)
+        newest.is_open = is_alive or is_elsewhere
+        newest.silence = max(0.0, now - newest.last["time"])
     return found
 
 

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+import platform
+import time
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..checkpoint import Claims, Finding, NoCheckpointError, look
-from ..journal import JOURNAL, is_written, read_journal
-from .charts import PACE
+from ...checkpoint import Claims, Finding, NoCheckpointError, look
+from ...journal import JOURNAL, is_written, read_journal
+from .clocks import clocks_of
 from .curve import curve_of
-from .parts import Part, pace, parts_of
+from .histograms import heatmap_of
+from .images import Picture, images_in
+from .parts import Part, number_in, pace, parts_of
 from .rows import MetricFiles, Series
+
+PACE = "iterations per second"
 
 
 class NothingToReportError(FileNotFoundError):
@@ -34,11 +40,18 @@ class RunFacts:
     environment: dict[str, str]
     handlers: list[list[str]]
     """Moment, stage, name, trigger and source of each call."""
+    clocks: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
+    """Iterations, and the other clocks at them."""
+    histograms: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+    """By the names of the metrics."""
+    images: dict[str, list[Picture]] = field(default_factory=dict[str, list[Picture]])
+    """By the names of the metrics."""
 
     @property
     def is_begun(self) -> bool:
         """True if anything was found."""
-        return bool(self.curves or self.parts or self.checkpoints)
+        found = (self.curves, self.parts, self.checkpoints, self.histograms, self.images)
+        return any(map(bool, found))
 
 
 class Run:
@@ -49,6 +62,8 @@ class Run:
         self.name = name
         self._rows = MetricFiles(directory)
         self._seen: tuple[Any, ...] = ()
+        self._images: dict[str, list[Picture]] = {}
+        self._is_open = False
         self._curves: dict[str, tuple[Series, dict[str, Any]]] = {}
 
     def look(self) -> bool:
@@ -56,7 +71,8 @@ class Run:
         grown = self._rows.look()
         journal = self.directory / JOURNAL
         names = sorted(path.name for path in self.directory.glob("iteration-*"))
-        seen = (names, journal.stat().st_size if journal.exists() else -1, is_written(journal))
+        self._images = images_in(self.directory)
+        seen = (names, self._images, *_signs(journal, self._is_open))
         changed = grown or seen != self._seen
         self._seen = seen
         return changed
@@ -64,14 +80,21 @@ class Run:
     def facts(self) -> RunFacts:
         """What was read."""
         journal = self.directory / JOURNAL
-        found = parts_of(read_journal(journal), is_alive=is_written(journal))
+        found = parts_of(
+            read_journal(journal),
+            is_alive=is_written(journal),
+            now=time.time(),
+            machine=platform.node(),
+        )
+        self._is_open = any(part.is_open for part in found)
         newest = next((part.first for part in reversed(found) if "config" in part.first), {})
         limits, calls = newest.get("limits"), newest.get("handlers")
+        limits = limits if isinstance(limits, dict) else {}
         return RunFacts(
             name=self.name,
             curves=_pace_curve(found) | self._drawn(),
             parts=found,
-            limits=limits if isinstance(limits, dict) else {},
+            limits=limits,
             checkpoints=self._checkpoints(),
             config=by_path(newest.get("config")),
             environment=by_path(newest.get("environment")),
@@ -80,6 +103,9 @@ class Run:
                 for row in (calls if isinstance(calls, list) else [])
                 if isinstance(row, list) and len(row) == 5
             ],
+            clocks=clocks_of(self._rows.clocks, found, number_in(limits, "epoch_length")),
+            histograms={name: heatmap_of(each) for name, each in self._rows.histograms.items()},
+            images=self._images,
         )
 
     def _drawn(self) -> dict[str, Any]:
@@ -98,6 +124,18 @@ class Run:
             return []
         claims = Claims.of(found)
         return [_checkpoint(each, claims) for each in found]
+
+
+def _signs(journal: Path, is_open: bool) -> tuple[int, bool, int]:
+    """The size of a journal, whether it is written, and the minutes without a line, if it is open.
+
+    A page counts these minutes, so it changes with each.
+    """
+    try:
+        status = journal.stat()
+    except OSError:
+        return -1, False, 0
+    return status.st_size, is_written(journal), is_open and int(time.time() - status.st_mtime) // 60
 
 
 def _checkpoint(each: Finding, claims: Claims) -> dict[str, Any]:
@@ -122,7 +160,7 @@ def _pace_curve(found: list[Part]) -> dict[str, Any]:
     if len(rates) < 2:
         return {}
     series = Series(iterations, [0] * len(rates), rates)
-    return {PACE: curve_of(series) | {"shape": "hv"}}
+    return {PACE: curve_of(series) | {"shape": "vh"}}
 
 
 def by_path(value: Any, name: str = "") -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 from contextlib import suppress
@@ -10,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..journal import JOURNAL
+from ...journal import JOURNAL
 
 CLOCKS = frozenset({"iteration", "step", "epoch", "time"})
 OWN_CLOCK = re.compile(r"\w+\.[A-Z][A-Z0-9_]*")  # such as GanEvents.CRITIC_UPDATED
@@ -25,12 +26,25 @@ class Series:
     values: list[float] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class Histogram:
+    """A row's histogram: how many values are in each range."""
+
+    iteration: int
+    counts: list[float]
+    edges: list[float]
+    """One more than counts, in growing order."""
+
+
 class MetricFile:
     """A file of rows that grows: each look reads what is new; a replaced file is read anew."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.series: dict[str, Series] = {}
+        self.histograms: dict[str, list[Histogram]] = {}
+        self.clocks: dict[int, tuple[int, int]] = {}
+        """Step and epoch by the iterations of the rows."""
         self._inode, self._offset = -1, 0
 
     def look(self) -> bool:
@@ -39,7 +53,8 @@ class MetricFile:
             status = os.fstat(file.fileno())
             if status.st_ino != self._inode or status.st_size < self._offset:
                 self._inode, self._offset = status.st_ino, 0
-                self.series.clear()
+                for known in (self.series, self.histograms, self.clocks):
+                    known.clear()
             if status.st_size > self._offset:
                 file.seek(self._offset)
                 for line in file:
@@ -53,9 +68,11 @@ class MetricFile:
     def _take(self, line: bytes) -> None:
         try:
             row = json.loads(line)
-            iteration, epoch = int(row["iteration"]), int(row.get("epoch", 0))
+            told = (row["iteration"], row.get("step", 0), row.get("epoch", 0))
+            iteration, step, epoch = (int(float(clock)) for clock in told)
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
             return
+        self.clocks[iteration] = (step, epoch)
         for name, value in row.items():
             if name in CLOCKS or OWN_CLOCK.fullmatch(name):
                 continue
@@ -64,6 +81,8 @@ class MetricFile:
                 each.iterations.append(iteration)
                 each.epochs.append(epoch)
                 each.values.append(number)
+            elif histogram := _histogram(iteration, value):
+                self.histograms.setdefault(name, []).append(histogram)
 
 
 class MetricFiles:
@@ -84,10 +103,43 @@ class MetricFiles:
     @property
     def series(self) -> dict[str, Series]:
         """The series by metric; if two files have a metric, the first file counts."""
-        merged: dict[str, Series] = {}
-        for file in self._files.values():
-            merged |= {name: each for name, each in file.series.items() if name not in merged}
-        return merged
+        return _merged([file.series for file in self._files.values()])
+
+    @property
+    def histograms(self) -> dict[str, list[Histogram]]:
+        """The histograms by metric."""
+        return _merged([file.histograms for file in self._files.values()])
+
+    @property
+    def clocks(self) -> dict[int, tuple[int, int]]:
+        """Step and epoch by the iterations that have a row."""
+        return _merged([file.clocks for file in self._files.values()])
+
+
+def _merged(maps: list[dict[Any, Any]]) -> dict[Any, Any]:
+    """All entries, in the order of the files; of the same key, the first."""
+    merged: dict[Any, Any] = {}
+    for each in maps:
+        merged |= {key: value for key, value in each.items() if key not in merged}
+    return merged
+
+
+def _histogram(iteration: int, value: Any) -> Histogram | None:
+    """What `JSONLines` wrote of a histogram; None for anything else."""
+    if not isinstance(value, dict):
+        return None
+    counts, edges = _numbers(value.get("counts")), _numbers(value.get("edges"))
+    if not counts or len(edges) != len(counts) + 1:
+        return None
+    is_sound = min(counts) >= 0 and sorted(edges) == edges
+    return Histogram(iteration, counts, edges) if is_sound else None
+
+
+def _numbers(values: Any) -> list[float]:
+    """A list of finite numbers; empty if it is anything else."""
+    told = [_number(each) for each in values] if isinstance(values, list) else []
+    found = [each for each in told if each is not None and math.isfinite(each)]
+    return found if len(found) == len(told) else []
 
 
 def _number(value: Any) -> float | None:

@@ -1,0 +1,79 @@
+"""The images of a run: where `ImageFiles` wrote them, and which of them a page shows."""
+
+from __future__ import annotations
+
+import os
+import stat
+import struct
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote
+
+SHOWN = 12
+"""Images of one name, spread over the run; the newest is always one of them."""
+MOST_BYTES = 12_000_000
+"""Images of a page that holds them, as they are on the disk."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A PNG file."""
+
+    path: Path
+    iteration: int
+    size: int
+    """In bytes."""
+
+    @property
+    def width(self) -> int:
+        """In pixels; 0 if the file is no PNG file."""
+        with suppress(OSError, struct.error), self.path.open("rb") as file:
+            head = file.read(24)
+            if head.startswith(b"\x89PNG\r\n\x1a\n"):
+                return int(struct.unpack(">I", head[16:20])[0])
+        return 0
+
+
+def images_in(directory: Path) -> dict[str, list[Picture]]:
+    """All files `<name>/<iteration>.png` in a run's directory, by name, in the order of iterations.
+
+    A folder `images` around them is no part of their names.
+    """
+    found: dict[str, list[Picture]] = {}
+    for folder, folders, files in os.walk(directory):
+        folders[:] = sorted(each for each in folders if not each.startswith("iteration-"))
+        parts = list(map(unquote, Path(folder).relative_to(directory).parts))
+        name = "/".join(parts[1:] if parts[:1] == ["images"] else parts)
+        for stem in sorted(int(each[:-4]) for each in files if _is_one(each)):
+            path = Path(folder, f"{stem}.png")
+            with suppress(OSError):
+                status = path.lstat()
+                if stat.S_ISREG(status.st_mode):  # a link may point at what nobody meant to show
+                    found.setdefault(name, []).append(Picture(path, stem, status.st_size))
+    return {name: pictures for name, pictures in found.items() if name}
+
+
+def shown(images: Mapping[str, Sequence[Picture]], most: int = MOST_BYTES) -> set[Picture]:
+    """The images for a page: of each name a few, the newest of all names before older ones."""
+    spread = [list(reversed(_spread(pictures))) for pictures in images.values()]
+    chosen: set[Picture] = set()
+    for place in range(SHOWN):
+        for picture in (pictures[place] for pictures in spread if place < len(pictures)):
+            if picture.size <= most:
+                chosen.add(picture)
+                most -= picture.size
+    return chosen
+
+
+def _spread(pictures: Sequence[Picture]) -> Sequence[Picture]:
+    """At most `SHOWN` of them, at even distances, with the first and the last."""
+    last = len(pictures) - 1
+    if last < SHOWN:
+        return pictures
+    return [pictures[round(place * last / (SHOWN - 1))] for place in range(SHOWN)]
+
+
+def _is_one(name: str) -> bool:
+    return name.endswith(".png") and name[:-4].isascii() and name[:-4].isdecimal()
