@@ -6,16 +6,19 @@ import logging
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import cached_property
 from itertools import count
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 from . import modules, ranks
+from .checks import warn
 from .data import InStep, refuse_samples, shortest
 from .events import EventEnum, Stage, Trigger
 from .inspection import Description, Part, Trace, record, rehearse, watching
 from .loop import Loop
 from .moments import Moments
+from .names import OF_ENGINES, unknown
 from .signals import (
     Process,
     Signal,
@@ -24,6 +27,7 @@ from .signals import (
     Watch,
     check_arity,
     identity,
+    is_defined_again,
     label,
 )
 from .state import Batch, Output, State, under_way
@@ -103,6 +107,12 @@ class Engine(Generic[Batch, Output]):
         self._know(evaluate, "engine.evaluate")
         self.add(*handlers)
 
+    if not TYPE_CHECKING:  # type checkers report wrong names themselves
+
+        def __getattr__(self, name: str) -> Any:
+            """Raise an error with the attribute that was probably meant."""
+            raise unknown("an Engine", name, dir(type(self)), OF_ENGINES)
+
     def add(self, *handlers: Handler) -> Self:
         """Attach handlers, in this order; return the engine.
 
@@ -137,6 +147,9 @@ class Engine(Generic[Batch, Output]):
     ]:
         """Decorate a function to be called with the state of the run when the trigger fires.
 
+        A function that is attached to the same trigger again is still called once. So is one that
+        a notebook defines again, because its cell is run again: it takes the earlier one's place.
+
         Raises:
             TypeError: `when` is no event or trigger, or the function does not take one argument.
         """
@@ -148,6 +161,12 @@ class Engine(Generic[Batch, Output]):
             function: Callable[[State[Batch, Output]], Result],
         ) -> Callable[[State[Batch, Output]], Result]:
             check_arity(function, 1, repr(trigger), "the state")
+            if (earlier := self._attached_earlier(function, trigger, stage)) is not None:
+                self._know(function, f"{earlier.name}()")
+                subscription = replace(earlier, function=function, trigger=trigger, stage=stage)
+                for event in trigger.events:
+                    self.signals[event].replace(earlier, subscription)
+                return function
             owner = self._names.get(id(getattr(function, "__self__", None)))
             name = f"{owner}.{function.__name__}" if owner else label(function)
             name = self._free(name, of_a_handler=owner is not None)
@@ -158,6 +177,31 @@ class Engine(Generic[Batch, Output]):
             return function
 
         return attach
+
+    def _attached_earlier(
+        self, function: Callable[..., Any], trigger: Trigger, stage: Stage
+    ) -> Subscription | None:
+        """The subscription of this function, or of its earlier definition, to the same trigger."""
+        event = next(iter(trigger.events))
+        receivers = self.signals[event].receivers.values() if event in self.signals else ()
+        for each in receivers:
+            if not isinstance(each, Subscription):
+                continue
+            if (each.function, each.trigger, each.stage) == (function, trigger, stage):
+                warn(
+                    f"{each.name} is attached to {trigger!r} already, and is called once all the "
+                    "same; leave one of the two lines out"
+                )
+                return each
+            # By text: where=lambda ... is another function whenever the cell is run.
+            if repr(each.trigger) == repr(trigger) and is_defined_again(function, each.function):
+                logger.warning(
+                    "%s on %r takes the place of the function of this name that an earlier run of "
+                    "the cell attached",
+                    *(each.name, trigger),
+                )
+                return each
+        return None
 
     def off(self, function: Callable[[State[Batch, Output]], object]) -> None:
         """Call `function` no longer, whatever it was attached to."""
@@ -286,6 +330,8 @@ class Engine(Generic[Batch, Output]):
             parent: The run inside which this one happens.
 
         Raises:
+            RuntimeError: The process function makes steps that it does not announce, and handlers
+                wait for them.
             TypeError: A limit is no whole number, or the data gives samples instead of batches.
             ValueError: There is no limit, a limit is no count, or the data gives no batch.
         """

@@ -5,9 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from enum import Enum, IntEnum
+from enum import Enum, EnumType, IntEnum
 from operator import index
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
+
+from .names import OF_EVENTS, unknown
 
 Predicate = Callable[[Any], bool]
 """A condition on the state of a run. `State` is typed as `Any`: this file must not import it."""
@@ -24,7 +26,17 @@ class Stage(IntEnum):
     REPORT = 3
 
 
-class EventEnum(Enum):
+class EventType(EnumType):
+    """The type of classes of events: it tells which event was meant by a wrong name."""
+
+    if not TYPE_CHECKING:  # type checkers report wrong names themselves
+
+        def __getattr__(cls, name: str) -> Any:
+            """Raise an error with the event that was probably meant."""
+            raise unknown(cls.__name__, name, cls.__members__, OF_EVENTS)
+
+
+class EventEnum(Enum, metaclass=EventType):
     """An event: derive from this class to add events of one's own.
 
     Every event counts on one clock: `"epochs"`, `"iterations"`, `"steps"`, or `"occurrences"`: how
@@ -79,7 +91,8 @@ class EventEnum(Enum):
                 already called in the run's last iteration.
 
         Raises:
-            TypeError: A count is not an integer, or `where` cannot be called.
+            TypeError: A count is not an integer, `once` or `last` is not True or False, or `where`
+                cannot be called.
             ValueError: A count is smaller than 1, or no count can fulfil the conditions.
         """
         counts = None if at is None else frozenset(at if isinstance(at, Iterable) else [at])
@@ -141,6 +154,10 @@ class Clause:
                 object.__setattr__(self, name, self._count(name, count))
         if self.at is not None:
             object.__setattr__(self, "at", frozenset(self._count("at", count) for count in self.at))
+        for name in ("once", "last"):
+            if not isinstance(flag := getattr(self, name), bool):
+                given = f"{self.event!r}({name}={flag!r})"
+                raise TypeError(f"{given}: needs True or False; at={flag!r} is for counts")
         if self.seconds is not None and not self.seconds > 0:
             raise ValueError(
                 f"{self.event!r}(seconds={self.seconds!r}): needs a time greater than 0"

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Generic
 
+from .checks import StepCheck, check_evaluation, check_training
 from .data import Feed, InStep, length_of, length_of_epoch
 from .events import Events
 from .moments import Moments, explain
@@ -30,6 +31,8 @@ class Loop(Generic[Batch, Output]):
     epoch_length: int | None = None
     in_step: InStep = field(default_factory=InStep)
     feed: Feed[Batch] | None = None
+    steps: StepCheck | None = None
+    """Checks the steps of the first epoch; None in a rehearsal and in an evaluation."""
     postponed: int = 0
     """Commit points in a row at which a window was open."""
     has_warned: bool = False
@@ -81,9 +84,12 @@ class Loop(Generic[Batch, Output]):
         self.state.control.data = self.data
         try:
             self.moments.announce(Events.STARTED, self.state)
+            self._begin_checks()
             feed.take_up(self.state)  # after STARTED, whose handlers may draw random numbers
             while not self._is_over():
                 self._run_epoch(feed)
+            if not self.state.is_interrupted:
+                self._check_steps()
         except BaseException:
             with suppress(Exception):  # a device that has failed cannot tell its generators' state
                 feed.leave(self.state)
@@ -92,7 +98,26 @@ class Loop(Generic[Batch, Output]):
             feed.leave(self.state)
         finally:
             feed.close()
+            if self.steps is not None:
+                self.steps.close()
         self.feed = None
+
+    def _begin_checks(self) -> None:
+        if self.moments.rehearsal is not None:
+            return
+        if self.state.training:
+            check_training(self.engine.objects, self.engine.handlers)
+            self.steps = StepCheck(self.state, self.moments.signals)
+        else:
+            check_evaluation(self.engine.objects, self.engine.handlers)
+
+    def _check_steps(self) -> None:
+        if self.steps is not None:
+            try:
+                self.steps.check()
+            except RuntimeError as error:
+                explain(error, f"in the process function {label(self.process)}", self.state)
+                raise
 
     def _run_epoch(self, feed: Feed[Batch]) -> None:
         state, control = self.state, self.state.control
@@ -111,12 +136,12 @@ class Loop(Generic[Batch, Output]):
                 return
         state.step_under_way.close(state)
         if self._epoch_is_over(feed, all_read):
+            self._check_steps()
             control.in_epoch = control.epoch_stopped = False
             if all_read and feed.has_ended(state):
                 self._end_with_data()
             self.moments.announce(Events.EPOCH_COMPLETED, state)
             self._commit()
-            self._check_that_it_ends()
 
     def _end_with_data(self) -> None:
         """Stop for good, unless the run is over anyway: its data is an iterator, used up."""
@@ -133,17 +158,6 @@ class Loop(Generic[Batch, Output]):
             " and ".join(f"{name}={most}" for name, most in limits.items() if most is not None),
         )
         state.stop("data_ended")
-
-    def _check_that_it_ends(self) -> None:
-        state = self.state
-        if state.max_epochs is not None or state.max_iterations is not None:
-            return
-        if not state.step and not state.counts[Events.STEP_SKIPPED]:
-            raise RuntimeError(
-                f"max_steps={state.max_steps} is the only limit, and the first epoch made no "
-                "optimizer step: call an Update in the process function, or "
-                "state.fire(Events.STEP_COMPLETED) where it makes its own; or give max_epochs= too"
-            )
 
     def _epoch_is_over(self, feed: Feed[Batch], all_read: bool) -> bool:
         state = self.state

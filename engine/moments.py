@@ -13,6 +13,7 @@ from typing import Any
 
 from . import ranks
 from .events import NEVER, Clause, EventEnum, Events, Trigger
+from .names import OF_STATES, advice
 from .signals import Receiver, Signal, Signals, Subscription, Watch, label, source
 from .state import State
 
@@ -264,7 +265,7 @@ def explain(error: BaseException, where: str, state: State[Any, Any]) -> None:
         if type(error).__name__ == "OutOfMemoryError":  # torch's; this file does without torch
             error.add_note(LESS_MEMORY)
         if isinstance(error, AttributeError) and (missing := OF_A_STATE.match(str(error))):
-            error.add_note(OWN_ATTRIBUTE.format(name=missing[1]))
+            error.add_note(_advice_on(missing[1]))
 
 
 LESS_MEMORY = (
@@ -272,14 +273,21 @@ LESS_MEMORY = (
     'split="auto") or smaller batches and accumulate=; with checkpoint_activations(model, ...); '
     'or with precision="bf16". MemorySnapshot(directory) records what is in memory.'
 )
-OF_A_STATE = re.compile(
-    r"(?:'State' object|a State) has no attribute '(\w+)'(?: and no __dict__.*)?$"
-)
+OF_A_STATE = re.compile(r"'State' object has no attribute '(\w+)'(?: and no __dict__.*)?$")
 OWN_ATTRIBUTE = (
     "A state takes no attributes of your own, since a checkpoint would not hold them. What a "
     "function keeps from batch to batch is its memory: state.recall(train_step, Memory).{name}, "
     "where Memory is a dataclass. What is to be logged is a metric: state.metrics[{name!r}]"
 )
+
+
+def _advice_on(name: str) -> str:
+    """What to write in the place of an attribute that a state lacks.
+
+    `State` says nothing itself: a `__getattr__` would slow down every read of an attribute.
+    """
+    own = "" if name in OF_STATES else f". {OWN_ATTRIBUTE.format(name=name)}"
+    return f"a State has no attribute {name!r}{advice(name, dir(State), OF_STATES)}{own}"
 
 
 def _place(state: State[Any, Any]) -> str:

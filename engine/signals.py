@@ -71,6 +71,16 @@ class Signal(blinker.Signal):
         self.changed()
         return receiver
 
+    def replace(self, earlier: Callable[..., Any], receiver: Callable[..., Any]) -> None:
+        """Call `receiver` in the place of one that was connected earlier."""
+        place = list(self.receivers.values()).index(earlier)
+        super().disconnect(earlier)
+        super().connect(receiver, weak=False)
+        ordered = list(self.receivers.items())
+        ordered.insert(place, ordered.pop())
+        self.receivers = dict(ordered)
+        self.changed()
+
     def disconnect(self, receiver: Callable[..., Any], sender: Any = ANY) -> None:
         """Call `receiver` no longer, whether it was connected here or by `engine.on`."""
         for each in list(self.receivers.values()):
@@ -152,6 +162,26 @@ def source(function: Callable[..., Any]) -> str:
         if code := getattr(candidate, "__code__", None):
             return f"{Path(code.co_filename).name}:{code.co_firstlineno}"
     return "built in"
+
+
+def is_defined_again(function: Callable[..., Any], earlier: Callable[..., Any]) -> bool:
+    """True if a cell of a notebook, which defined the earlier function, was run again.
+
+    In a script several functions may have one name, and each of them counts; also in a notebook
+    those that are called `_`, and those that a loop or another function makes.
+    """
+    name, code = getattr(function, "__qualname__", "<"), getattr(function, "__code__", None)
+    before = getattr(earlier, "__code__", None)
+    if code is None or before is None or name != getattr(earlier, "__qualname__", None):
+        return False
+    place: dict[str, Any] = getattr(function, "__globals__", {})
+    is_script = place.get("__name__") != "__main__" or "__file__" in place
+    if is_script or place is not getattr(earlier, "__globals__", None):
+        return False
+    if "<" in name or not name.strip("_") or code is before:  # a loop's functions share their code
+        return False
+    is_same_cell = code.co_filename == before.co_filename
+    return not is_same_cell or code.co_firstlineno == before.co_firstlineno
 
 
 def check_arity(function: object, arguments: int, where: str, needs: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from .. import ranks
 from ..data import is_read
 from ..state import capture_generators, restore_generators, seed_all
+from .known import all_modules
 
 
 @contextmanager
@@ -20,12 +21,12 @@ def untouched(objects: Mapping[str, Any], data: object, seed: int | None = None)
     generator, those inside `data` included.
 
     Args:
-        objects: The engine's objects, with the modules among them.
+        objects: The engine's objects, with the modules that they are or hold.
         data: The data that is read meanwhile.
         seed: Seeds the generators meanwhile, except those inside `data`; each rank adds its number.
     """
     torch = sys.modules.get("torch")
-    modules = [m for each in objects.values() if hasattr(each, "modules") for m in each.modules()]
+    modules = all_modules(objects.values())
     flags = [module.training for module in modules]
     rng = capture_generators(data)
     # A loader's own iterator, with its persistent workers and position, serves one pass only.

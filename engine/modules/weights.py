@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import Module
 from torch.optim.swa_utils import AveragedModel
 
+from .known import modules_of
 from .wrappers import unwrap
 
 Lent = dict[Module, dict[str, Tensor]]
@@ -42,10 +43,14 @@ def twin(module: Module) -> Module:
     return made
 
 
+def is_copy(module: Module) -> bool:
+    """True for averages and best weights, which no batch goes through in training."""
+    return hasattr(module, TWIN) or isinstance(module, AveragedModel)
+
+
 def buffers_in_training(objects: Iterable[object]) -> list[Tensor]:
     """The buffers that a forward pass in training may change, without those of averages."""
-    modules = [each for each in objects if isinstance(each, Module)]
-    used = [m for m in modules if not hasattr(m, TWIN) and not isinstance(m, AveragedModel)]
+    used = [m for each in objects for m in modules_of(each) if not is_copy(m)]
     return list({id(each): each for module in used for each in module.buffers()}.values())
 
 

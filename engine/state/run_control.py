@@ -145,6 +145,8 @@ class RunControl:
     """The engine, while it runs."""
     moments: Mapping[EventEnum, DueMoment] | None = None
     """The moments of this run by event, while it runs."""
+    has_told_non_finite: bool = False
+    """True after the warning of a loss that is not finite."""
     began: float = 0.0
     """When `run` was called, by `time.monotonic`."""
 

@@ -14,8 +14,10 @@ from torch.nn import Module
 from torch.nn.parallel import DistributedDataParallel
 
 from .. import ranks
+from ..checks import warn_if_it_drifts
 from ..events import Events, Stage
 from ..means import Means, Weight, mean_over_ranks, samples_of, weight_of
+from ..modules import modules_of
 from ..outputs import Output, part_of
 from ..state import State
 from ..update import Update
@@ -162,7 +164,11 @@ class Supervised:
         )
 
     def check_mode(self, state: State[Any, Any]) -> None:
-        """Warn if the model was left in evaluation mode."""
+        """Warn if the model was left in evaluation mode, or a teacher of the loss in training."""
+        objects = state.engine.objects.values()
+        for each in modules_of(self.loss_fn):
+            if all(each is not other for other in objects):  # those are checked already
+                warn_if_it_drifts("the module in the loss function", each)
         if not self.model.training:
             warnings.warn(
                 "the model is in evaluation mode as training starts; call model.train() before, "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import warnings
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -14,7 +13,7 @@ from torch.nn import Module
 from torch.optim import Optimizer
 
 from .. import ranks
-from ..events import EventEnum, Events, Stage
+from ..events import EventEnum, Events
 from ..state import State
 from .gradients import check_scale, clear, has_overflowed, multiply, parameters_of
 from .sync import Sync, is_wrapped
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from ..engine import Engine
     from .window import Closure
 
-logger = logging.getLogger("camshaft")
 
 # Looking a member up in its class is a Python function on 3.11; a global is not.
 BACKWARD_COMPLETED = Events.BACKWARD_COMPLETED
@@ -112,28 +110,7 @@ class Update:
         self._clear = partial(clear, optimizer) if plain else optimizer.zero_grad
 
     def attach(self, engine: Engine[Any, Any]) -> None:
-        """Check the first epoch's steps; schedules find the update among the engine's handlers."""
-        engine.on(Events.EPOCH_COMPLETED(at=1), stage=Stage.REPORT)(self.check_steps)
-        if not any(isinstance(each, Module) for each in engine.objects.values()):
-            engine.evaluation.on(Events.STARTED, stage=Stage.MEASURE)(self.check_modules)
-
-    def check_steps(self, state: State[Any, Any]) -> None:
-        """Warn if the process function never calls the update."""
-        steps = state.step if self.event is Events.STEP_COMPLETED else state.counts[self.event]
-        if not steps and not state.counts[STEP_SKIPPED]:
-            logger.warning(
-                "an Update is attached and made no step in the first epoch; call it in the process "
-                "function: `if state.training: update(state, loss)`"
-            )
-
-    def check_modules(self, state: State[Any, Any]) -> None:
-        """Warn if an evaluation leaves the model in training mode."""
-        if not any(isinstance(each, Module) for each in state.engine.objects.values()):
-            warnings.warn(
-                "the engine knows no module, so this evaluation leaves the model in training mode; "
-                'name it: Engine(..., objects={"model": model, "optimizer": optimizer})',
-                stacklevel=2,
-            )
+        """No events; schedules and checks look for updates among the engine's handlers."""
 
     def __call__(
         self,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ...engine import State, ranks
+from .losses import warn_if_not_finite
 
 Mode = Literal["min", "max"]
 
@@ -70,4 +71,6 @@ class Monitored:
         if not state.metrics.is_new(name, self.looked_at, allow_stale=allow_stale):
             return None
         self.looked_at = state.metrics.written(name)
-        return ranks.agreed(float(state.metrics[name]))
+        value = ranks.agreed(float(state.metrics[name]))
+        warn_if_not_finite({name: value})
+        return value

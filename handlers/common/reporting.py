@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ...engine import Events
+from .losses import warn_if_not_finite
 
 AT_EACH_ROW = Events.ITERATION_COMPLETED(every=50) | Events.EPOCH_COMPLETED | Events.COMPLETED
 """When loggers write a row by default."""
@@ -20,7 +21,7 @@ def scalars(metrics: Mapping[str, Any]) -> dict[str, float]:
     """The metrics that are one number, as floats; one copy to the host for each device.
 
     Numbers are those of Python and NumPy, and tensors without dimensions; other metrics are left
-    out.
+    out. The first loss of a run that is not finite is a warning, unless a handler guards the steps.
 
     >>> scalars({"loss": torch.tensor(0.5), "lr": 0.1, "confusion": torch.eye(2)})
     {'loss': 0.5, 'lr': 0.1}
@@ -34,6 +35,7 @@ def scalars(metrics: Mapping[str, Any]) -> dict[str, float]:
         widest = torch.float32 if device.type == "mps" else torch.float64  # mps has no float64
         stacked = torch.stack([tensor.to(widest) for tensor in tensors.values()])
         numbers.update(zip(tensors, stacked.tolist(), strict=True))
+    warn_if_not_finite(numbers)
     return {name: numbers[name] for name in metrics if name in numbers}
 
 

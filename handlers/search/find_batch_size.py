@@ -110,7 +110,8 @@ def _fits(trial: Engine[Any, Any], make: Make, size: int, go_back: Undo) -> bool
     window = max((update.accumulate for update in updates), default=1)
     windows = STEPS + SKIPPED * any(update.scaler is not None for update in updates)
     try:
-        trial.run([make(size)] * (window * windows), max_epochs=1, max_steps=STEPS)
+        most = STEPS if updates else None  # a step of the script's own need not be announced
+        trial.run([make(size)] * (window * windows), max_epochs=1, max_steps=most)
         fits = True
     except OUT_OF_MEMORY:
         fits = False

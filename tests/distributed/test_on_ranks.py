@@ -18,7 +18,7 @@ EVALUATION = HERE / "evaluation_on_ranks.py"
 SEEDS = HERE / "seeds_on_ranks.py"
 SIGNAL = HERE / "signal_on_one_rank.py"
 UNEVEN = HERE / "uneven_on_ranks.py"
-WRITERS = {"Journal", "TensorBoard", "JSONLines", "ProgressBar"}
+WRITERS = {"ImageFiles", "Journal", "TensorBoard", "JSONLines", "ProgressBar"}
 
 
 def torchrun(*arguments):

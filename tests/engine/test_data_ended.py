@@ -40,7 +40,7 @@ def test_where_an_iterator_ends_the_run_is_over_and_the_limit_not_reached_is_nam
     state = engine.run(iter("abc"), **limits)
     assert seen == [*epoch(1, "abc"), (Events.COMPLETED, 1)]
     assert (state.stop_reason, state.epoch, state.iteration) == ("data_ended", 1, 3)
-    (record,) = caplog.records
+    (record,) = [each for each in caplog.records if "the data ended" in each.message]
     assert record.levelno == logging.WARNING
     assert f"after 1 epochs, 3 iterations and 0 steps, before {named}: it is an" in record.message
 

@@ -357,3 +357,90 @@ def test_off_takes_a_function_off_the_evaluation_too():
     engine.evaluate("a")
     engine.run("a", max_epochs=1)
     assert calls == []
+
+
+CELL = """
+@engine.on(Events.EPOCH_COMPLETED(where=lambda state: True))
+def report(state):
+    seen.append("{version}")
+
+for number in range(2):
+    @engine.on(Events.EPOCH_COMPLETED)
+    def count(state, number=number):
+        seen.append(number)
+
+@engine.on(Events.EPOCH_COMPLETED)
+def _(state):
+    seen.append("_")
+"""
+
+
+def run_cells(*cells, **of_the_module):
+    """The calls of an epoch after these cells of a notebook, each with its own file name."""
+    seen = []
+    engine = Engine(idle)
+    namespace = {"__name__": "__main__", "Events": Events, "engine": engine, "seen": seen}
+    namespace |= of_the_module
+    for cell in cells:
+        exec(compile(cell, f"cell {hash(cell)}", "exec"), namespace)
+    engine.run([1], max_epochs=1)
+    return seen
+
+
+def test_a_cell_that_is_run_again_replaces_what_it_attached_and_says_so(caplog):
+    first, second = CELL.format(version="first"), CELL.format(version="second")
+    assert run_cells(first) == ["first", 0, 1, "_"]
+    assert caplog.text == ""
+    assert run_cells(first, first) == ["first", 0, 1, "_", "_"]
+    assert "report on Events.EPOCH_COMPLETED(where=<lambda>) takes the place of" in caplog.text
+    assert run_cells(first, second) == ["second", 0, 1, "_", "_"]
+
+
+def test_a_replaced_function_keeps_its_place_and_its_name():
+    engine = Engine(idle)
+    namespace = {"__name__": "__main__", "engine": engine, "Events": Events}
+    cells = [f"@engine.on(Events.COMPLETED(last=True))\ndef {name}(state): pass" for name in "aba"]
+    for cell in cells:
+        exec(cell, namespace)
+    rows = [row.handler for row in engine.describe().rows]
+    assert rows == engine.attached == ["a", "b"]
+    engine.off(namespace["a"])
+    assert [row.handler for row in engine.describe().rows] == ["b"]
+
+
+def test_in_a_script_several_functions_may_have_one_name():
+    first, second = CELL.format(version="first"), CELL.format(version="second")
+    script = {"__file__": "script.py"}
+    twice = ["first", 0, 1, "_", "second", 0, 1, "_"]
+    assert run_cells(first, second, **script) == twice
+    assert run_cells(first, second, __name__="module") == twice
+
+
+def test_a_function_attached_twice_to_a_trigger_is_called_once_and_that_is_told():
+    called = []
+    engine = Engine(idle)
+    note = called.append
+    engine.on(Events.EPOCH_COMPLETED)(note)
+    with pytest.warns(UserWarning, match="append is attached to Events.EPOCH_COMPLETED already"):
+        engine.on(Events.EPOCH_COMPLETED)(note)
+    engine.on(Events.EPOCH_COMPLETED(every=2))(note)
+    engine.on(Events.EPOCH_COMPLETED, stage=Stage.REPORT)(note)
+    engine.run([1], max_epochs=2)
+    assert len(called) == 2 + 1 + 2
+
+
+def test_functions_that_a_function_makes_share_a_name_and_are_all_called():
+    called = []
+
+    def make(number):
+        def note(state):
+            called.append(number)
+
+        return note
+
+    engine = Engine(idle)
+    for number in range(3):
+        engine.on(Events.COMPLETED)(make(number))
+        engine.on(Events.COMPLETED)(lambda state: called.append("lambda"))
+    engine.run([1], max_epochs=1)
+    assert called == [0, "lambda", 1, "lambda", 2, "lambda"]

@@ -142,6 +142,8 @@ def test_events_of_ones_own_take_the_same_conditions():
         ({"every": -2}, ValueError, "counts start at 1"),
         ({"every": 2.0}, TypeError, r"\(every=2.0\): needs a whole number; write every=2"),
         ({"every": True}, TypeError, "not a truth value"),
+        ({"once": 3}, TypeError, r"once=3\): needs True or False; at=3 is for counts"),
+        ({"last": 1}, TypeError, r"last=1\): needs True or False; at=1 is for counts"),
         ({"every": "2"}, TypeError, "needs a whole number"),
         ({"at": 0}, ValueError, "counts start at 1"),
         ({"at": (1, 2.5)}, TypeError, "needs a whole number"),

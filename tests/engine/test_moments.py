@@ -340,14 +340,6 @@ def test_what_is_connected_here_acts_after_what_measures_and_before_what_reports
     assert calls == ["measure", "act", "report"]
 
 
-def test_the_same_function_attached_twice_is_called_twice():
-    engine, calls = engine_with_calls()
-    engine.on(Events.STARTED)(calls.append)
-    engine.on(Events.STARTED)(calls.append)
-    engine.run("a", max_epochs=1)
-    assert len(calls) == 2
-
-
 def test_what_engine_on_attached_can_be_disconnected_by_its_function():
     engine, calls = engine_with_calls()
 

@@ -2,6 +2,7 @@
 
 import sys
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -150,7 +151,7 @@ def test_any_rehearsal_equals_the_trace_of_the_real_run(chosen, epochs, length):
     engine = Engine(ping)
     for event, given_, stage in chosen:
         with suppress(ValueError):  # conditions that can never hold
-            engine.on(event(**given_), stage=stage)(report)
+            engine.on(event(**given_), stage=stage)(partial(report))
     with engine.record() as trace:
         engine.run(range(length), max_epochs=epochs)
     assert trace == engine.simulate(max_epochs=epochs, epoch_length=length, process=ping)

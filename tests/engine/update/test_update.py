@@ -32,22 +32,41 @@ def run(update, losses):
 def test_a_process_function_that_forgets_its_update_is_told_of(caplog):
     _, optimizer = one_weight()
     Engine(lambda state, batch: None, Update(optimizer)).run([1, 2], max_epochs=2)
-    assert caplog.text.count("made no step in the first epoch; call it") == 1
+    assert caplog.text.count("Update made no step in the first epoch; call it") == 1
 
 
 def test_a_run_that_would_never_come_to_its_steps_is_an_error():
-    _, optimizer = one_weight()
+    weight, optimizer = one_weight()
     engine = Engine(lambda state, batch: None, Update(optimizer))
     with pytest.raises(RuntimeError, match="max_steps=3 is the only limit, and the first epoch"):
         engine.run([1, 2], max_steps=3)
 
+    class Own(EventEnum):
+        STEPPED = "stepped"
+
+    update = Update(optimizer, event=Own.STEPPED)
+    engine = Engine(lambda state, batch: update(state, weight * 1.0), update)
+    with pytest.raises(RuntimeError, match="max_steps=3 waits for Events.STEP_COMPLETED, and the"):
+        engine.run([1, 2], max_steps=3)
+
 
 def test_an_evaluation_of_a_model_that_the_engine_does_not_know_is_told_of():
-    _, optimizer = one_weight()
-    engine = Engine(lambda state, batch: None, Update(optimizer))
-    with pytest.warns(UserWarning, match="the engine knows no module, so this evaluation leaves"):
-        engine.evaluate([1])
-    engine.objects["model"] = torch.nn.Linear(1, 1)
+    class Saved:
+        """Has a state_dict, and the module is not one of its attributes."""
+
+        def __init__(self, module):
+            self.state_dict, self.load_state_dict = module.state_dict, module.load_state_dict
+
+    model = torch.nn.Linear(1, 1)
+    engine = Engine(lambda state, batch: None, Update(torch.optim.SGD(model.parameters(), lr=1.0)))
+    for objects in ({}, {"model": Saved(model)}, {"model": torch.nn.Linear(1, 1)}):
+        engine.objects.clear()
+        engine.objects.update(objects)
+        with pytest.warns(
+            UserWarning, match="the parameters that its optimizer updates, so this evaluation"
+        ):
+            engine.evaluate([1])
+    engine.objects["model"] = model
     engine.evaluate([1])
 
 

@@ -44,7 +44,7 @@ def loaded(snapshot):
 
 
 def test_each_module_has_a_file_of_plain_names_and_the_rest_shares_one():
-    generator, critic = nn.Linear(2, 1), nn.Linear(1, 1)
+    generator, critic = nn.Linear(2, 1), nn.Linear(1, 1).requires_grad_(False)
     optimizer = torch.optim.SGD(generator.parameters(), 0.1, momentum=0.9)
     generator(torch.ones(2)).backward()
     optimizer.step()

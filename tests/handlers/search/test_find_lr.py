@@ -285,7 +285,7 @@ def test_a_step_of_ones_own_by_any_optimizer_and_any_loss():
             update_other(state, other(batch).square().mean())
         return {"critic": loss.detach()}
 
-    objects = {"critic": critic, "other": other, "other_optimizer": others}
+    objects = {"critic": critic, "other": other, "other_optimizer": others, "optimizer": optimizer}
     engine = Engine(step, objects=objects)
     data = [torch.randn(4, 2) for _ in range(3)]
     curve = find_lr(engine, data, steps=8, start=1e-4, end=1e-3, loss="critic", optimizer=optimizer)

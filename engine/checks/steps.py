@@ -1,0 +1,197 @@
+"""Optimizer steps that a run makes and does not announce: handlers wait for them in vain."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from ..events import EventEnum, Events
+from ..signals import Signals, label
+from ..state import State, under_way
+
+logger = logging.getLogger("camshaft")
+
+PATIENCE = 100
+"""The iterations from the first optimizer step to the one in which a step has to be announced.
+
+Several, because of several optimizers the one that counts may step more rarely than the others.
+"""
+STEP, SKIPPED = Events.STEP_COMPLETED, Events.STEP_SKIPPED
+GRADIENTS = (Events.BACKWARD_COMPLETED, Events.GRADIENTS_READY)
+TWO_LINES = """
+
+    update = Update(optimizer)  # once, before the engine is made
+    update(state, loss)         # instead of zero_grad(), backward() and optimizer.step()
+"""
+ONE_LINE = """
+
+    state.fire(Events.STEP_COMPLETED)  # after optimizer.step()
+"""
+
+
+class StepCheck:
+    """Ends a run in which handlers wait for steps that the process function does not announce.
+
+    The check is made once: at the end of the first epoch, or of the run if that comes earlier, and
+    at a step of a torch optimizer that comes 100 iterations after the first one. A run in which no
+    optimizer stepped is only warned, because its first epoch may train nothing on purpose.
+
+    Args:
+        state: A run that trains.
+        signals: The handlers of its engine.
+    """
+
+    def __init__(self, state: State[Any, Any], signals: Signals) -> None:
+        self._state = state
+        self._signals = signals
+        self._updates: dict[str, EventEnum] = {
+            name: each.event
+            for name, each in state.engine.handlers.items()
+            if isinstance(getattr(each, "event", None), EventEnum)
+        }
+        """The events that the attached updates announce, by the names of the updates."""
+        events = {*GRADIENTS, STEP, SKIPPED, *self._updates.values()}
+        self._before = {event: self._count(event) for event in events}
+        self._epoch = state.epoch
+        self._first = 0
+        """The iteration of the first optimizer step that no update made; 0 before it."""
+        self._is_pending = self._is_looking = True
+        self._hook: Any = None
+        optimizers = sys.modules.get("torch.optim.optimizer")  # None steps where torch is absent
+        if optimizers is not None and self._waiting((*GRADIENTS, STEP)):
+            self._hook = optimizers.register_optimizer_step_post_hook(self._look)
+
+    def check(self) -> None:
+        """Check an epoch that began in this run, unless one was checked.
+
+        Raises:
+            RuntimeError: Steps were made and not announced, or the run would have no end.
+        """
+        if self._is_pending and self._state.epoch > self._epoch:
+            self._is_pending = False
+            self.close()
+            self._raise_if_unannounced()
+            self._warn_if_idle()
+
+    def close(self) -> None:
+        """Look at optimizers no longer; not to be called while one of them steps."""
+        if self._hook is not None:
+            self._hook.remove()
+            self._hook = None
+
+    def _look(self, *_: object) -> None:
+        """Called by torch after each step of any optimizer of the process."""
+        state = self._state
+        if not self._is_looking or under_way.get() is not state:
+            return
+        if self._has_come(Events.GRADIENTS_READY):  # an update makes the steps
+            self._is_looking = False
+            return
+        self._first = self._first or state.iteration
+        is_overdue = self._first and state.iteration >= self._first + PATIENCE
+        if is_overdue and not state.step_under_way.is_open:
+            self._is_looking = False
+            self._raise_if_unannounced()
+
+    def _raise_if_unannounced(self) -> None:
+        if self._has_come(SKIPPED):  # by an update, whose next steps will be announced
+            return
+        gradients_came, step_came = self._has_come(Events.GRADIENTS_READY), self._has_come(STEP)
+        for_gradients = [] if gradients_came else self._waiting(GRADIENTS)
+        for_steps = [] if step_came else self._waiting((STEP,))
+        if step_came and for_gradients:
+            raise RuntimeError(_gradients_unannounced(for_gradients))
+        if gradients_came and for_steps and STEP not in self._updates.values():
+            raise RuntimeError(_announced_otherwise(for_steps, self._updates.values()))
+        if self._first and not (gradients_came or step_came) and (for_gradients or for_steps):
+            raise RuntimeError(_unannounced(for_gradients, for_steps, self._first))
+
+    def _warn_if_idle(self) -> None:
+        """Warn of a first epoch without steps; fail if steps alone were to end the run."""
+        state = self._state
+        has_steps = any(map(self._has_come, self._before))
+        counts = self._has_come(STEP) or self._has_come(SKIPPED)
+        if not counts and state.max_epochs is None and state.max_iterations is None:
+            raise RuntimeError(
+                f"max_steps={state.max_steps} is the only limit, and the first epoch made no "
+                "optimizer step: call an Update in the process function, or "
+                "state.fire(Events.STEP_COMPLETED) where it makes its own; or give max_epochs= too"
+            )
+        idle = [name for name, event in self._updates.items() if not self._has_come(event)]
+        if idle and not self._has_come(SKIPPED):
+            logger.warning(
+                "%s made no step in the first epoch; call it in the process function: "
+                "`if state.training: update(state, loss)`",
+                _listed(idle),
+            )
+        elif not has_steps and (waiting := self._waiting((*GRADIENTS, STEP))):
+            logger.warning(
+                "the first epoch made no optimizer step, and %s for one; where the process "
+                "function changes weights, let an Update do it: `update(state, loss)`",
+                _wait(waiting),
+            )
+
+    def _waiting(self, events: Iterable[EventEnum]) -> list[str]:
+        """The names of what waits for one of these events."""
+        found: dict[str, None] = {}
+        for event in events:
+            if event in self._signals:
+                receivers = self._signals[event].receivers_for(self._state)
+                found |= dict.fromkeys(map(_name, receivers))
+            if event is STEP and self._state.max_steps is not None:
+                found[f"max_steps={self._state.max_steps}"] = None
+        return list(found)
+
+    def _has_come(self, event: EventEnum) -> bool:
+        """True if the event was announced since this run began or was resumed."""
+        return self._count(event) > self._before[event]
+
+    def _count(self, event: EventEnum) -> int:
+        return self._state.step if event is STEP else self._state.counts[event]
+
+
+def _unannounced(for_gradients: list[str], for_steps: list[str], first: int) -> str:
+    """The message about a process function that steps its optimizer and announces nothing."""
+    names = list(dict.fromkeys([*for_gradients, *for_steps]))
+    message = (
+        f"{_wait(names)} for optimizer steps, which never come: the process function steps since "
+        f"iteration {first}, and announces no step. Make the steps by an Update:{TWO_LINES}"
+    )
+    if for_steps:
+        message += f"\nOr announce each step, which is enough for {_listed(for_steps)}:{ONE_LINE}"
+    return message
+
+
+def _gradients_unannounced(for_gradients: list[str]) -> str:
+    """The message about steps that are announced only when they are over."""
+    return (
+        f"{_wait(for_gradients)} for the gradients of a step, which only an Update announces. The "
+        "process function steps its optimizer itself and fires STEP_COMPLETED, which comes too "
+        f"late to look at gradients or to change them. Make the steps by an Update:{TWO_LINES}"
+    )
+
+
+def _announced_otherwise(for_steps: list[str], events: Iterable[EventEnum]) -> str:
+    """The message about updates none of which announces STEP_COMPLETED."""
+    others = ", ".join(sorted(map(repr, set(events)))) or "events of your own"
+    return (
+        f"{_wait(for_steps)} for Events.STEP_COMPLETED, and the updates of this run announce their "
+        f"steps as {others}: choose one of these events by when=, or leave event= out of the "
+        "Update of the main optimizer"
+    )
+
+
+def _name(receiver: Any) -> str:
+    """The name of the handler whose method it is, or a function's own."""
+    return receiver.handler if getattr(receiver, "handler", "") else label(receiver)
+
+
+def _wait(names: list[str]) -> str:
+    return f"{_listed(names)} wait{'s' * (len(names) == 1)}"
+
+
+def _listed(names: list[str]) -> str:
+    *most, last = names
+    return f"{', '.join(most)} and {last}" if most else last

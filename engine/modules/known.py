@@ -1,0 +1,36 @@
+"""The modules that an engine knows: those among its objects, and those that an object holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+
+def modules_of(thing: object) -> list[Any]:
+    """The module itself; or, of another object, the modules that are its attributes.
+
+    So a model may be saved by an object of one's own, which chooses what its `state_dict` gives,
+    and evaluations still put the model into evaluation mode.
+
+    >>> from torch.nn import Linear
+    >>> class Adapter:
+    ...     def __init__(self, model):
+    ...         self.model = model
+    >>> modules_of(Adapter(Linear(2, 1)))
+    [Linear(in_features=2, out_features=1, bias=True)]
+    """
+    if isinstance(thing, type):
+        return []
+    if _is_module(thing):
+        return [thing]
+    return [each for each in getattr(thing, "__dict__", {}).values() if _is_module(each)]
+
+
+def all_modules(objects: Iterable[object]) -> list[Any]:
+    """All modules that these objects are or hold, those inside modules included."""
+    return [module for each in objects for outer in modules_of(each) for module in outer.modules()]
+
+
+def _is_module(thing: object) -> bool:
+    # By its methods: this file is imported where torch is not.
+    return callable(getattr(thing, "modules", None)) and hasattr(thing, "named_parameters")

@@ -1,0 +1,162 @@
+"""Parameters that no optimizer trains, optimizers of other modules, teachers that drift."""
+
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+from camshaft import Engine, Update, supervised
+from camshaft.handlers import EMA, SWA, Freeze, LRSchedule, RestoreBest, Validate
+
+BATCHES = [(torch.ones(3, 2), torch.ones(3, 1))] * 2
+
+
+def sgd(*modules):
+    return torch.optim.SGD([each for module in modules for each in module.parameters()], lr=0.1)
+
+
+def run(objects, *handlers, data=BATCHES):
+    """The warnings of a run that trains nothing, as one text."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        Engine(lambda state, batch: None, *handlers, objects=objects).run(data, max_epochs=2)
+    assert {each.filename for each in caught} <= {__file__}  # the line of the script
+    return "\n".join(str(each.message) for each in caught)
+
+
+def test_trainable_parameters_that_no_optimizer_holds_are_told_of_once_in_a_run():
+    model = nn.Sequential(nn.Linear(2, 4), nn.Linear(4, 4), nn.Linear(4, 1))
+    text = run({"model": model, "optimizer": sgd(model[0])})
+    expected = (
+        "no optimizer of this engine holds these trainable parameters of objects['model'], so"
+    )
+    assert text.startswith(expected)
+    assert ": 1.weight, 1.bias, 2.weight, ... (4 in all). Make the optimizer after" in text
+    assert text.count("trainable parameters") == 1
+
+
+def test_also_after_a_layer_was_replaced_between_two_runs():
+    model = nn.Sequential(nn.Linear(2, 4), nn.Linear(4, 1))
+    engine = supervised(model, sgd(model), nn.functional.mse_loss)
+    state = engine.run(BATCHES, max_epochs=1)
+    model[1] = nn.Linear(4, 1)
+    with pytest.warns(UserWarning, match=r": 1.weight, 1.bias \(2 in all\). Make"):
+        engine.run(BATCHES, max_epochs=2, state=state)
+
+
+def test_an_optimizer_of_parameters_that_the_engine_does_not_know_is_told_of():
+    model, other = nn.Linear(2, 1), nn.Linear(2, 1)
+    objects = {"model": model, "optimizer": sgd(model), "critic_optimizer": sgd(other)}
+    text = run(objects)
+    assert text.startswith("objects['critic_optimizer'] updates parameters of no module among")
+    assert text.count("no module among") == 1
+    assert run({**objects, "critic": other}) == ""
+    text = run({"model": model}, Update(sgd(other)))
+    assert "the optimizer of Update updates parameters of no module" in text
+    assert "trainable parameters of objects['model'], so that no step changes them" in text
+
+
+def test_a_loss_with_weights_that_are_not_trained_is_told_of():
+    class Weighted(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(()))
+
+        def forward(self, prediction, target):
+            return self.weight * (prediction - target).pow(2).mean()
+
+    model, loss = nn.Linear(2, 1), Weighted()
+    with pytest.warns(UserWarning, match=r"of objects.'loss_fn'., so .*: weight \(1 in all\)"):
+        supervised(model, sgd(model), loss).run(BATCHES, max_epochs=1)
+    supervised(model, sgd(model, loss), loss).run(BATCHES, max_epochs=1)
+
+
+def test_what_is_right_is_not_warned_of():
+    model = nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
+    teacher = nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4)).requires_grad_(False).eval()
+    critic, adapted = nn.Linear(2, 1), nn.Sequential(nn.Linear(2, 2).requires_grad_(False))
+    adapted.append(nn.Linear(2, 1))
+    schedule = torch.optim.lr_scheduler.StepLR(sgd(critic), 1)  # its optimizer is known by it
+    objects = {
+        **{"model": model, "optimizer": sgd(model), "teacher": teacher},
+        **{"critic": critic, "schedule": schedule},
+        **{"adapted": adapted, "adapted_optimizer": sgd(adapted[1])},
+        "average": torch.optim.swa_utils.AveragedModel(model),
+    }
+    averages = [EMA(), SWA(), RestoreBest("loss")]
+    for optimizer in (objects["optimizer"], schedule.optimizer, objects["adapted_optimizer"]):
+        optimizer.step()
+
+    def step(state, batch):
+        state.metrics["loss"] = 1.0
+
+    engine = Engine(step, Freeze("0.*", until=None), *averages, objects=objects)
+    engine.run(BATCHES, max_epochs=2)
+    assert run({}) == run({"model": model}) == run({"optimizer": sgd(model)}) == ""
+
+
+def test_layers_that_are_frozen_until_later_are_right_in_one_optimizer():
+    model = nn.Sequential(nn.Linear(2, 4), nn.Linear(4, 1))
+    optimizer = sgd(model[1])
+    engine = supervised(model, optimizer, nn.functional.mse_loss)
+    engine.add(Freeze("0.*"), LRSchedule(torch.optim.lr_scheduler.StepLR(optimizer, 1)))
+    engine.run(BATCHES, max_epochs=2)
+
+
+def test_a_frozen_teacher_in_training_mode_is_told_of():
+    model = nn.Linear(2, 1)
+    teacher = nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4), nn.BatchNorm1d(4))
+    teacher.requires_grad_(False)
+    objects = {"model": model, "optimizer": sgd(model), "teacher": teacher}
+    text = run(objects)
+    assert text.startswith("objects['teacher'] has no trainable parameter and is in training mode")
+    assert "changes its running statistics (1, 2): call .eval() on it" in text
+    teacher.eval()
+    assert run(objects) == ""
+
+
+def test_also_where_a_loss_function_holds_the_teacher():
+    class Distilled:
+        def __init__(self, teacher):
+            self.teacher = teacher
+
+        def __call__(self, prediction, target):
+            return (prediction - self.teacher(target)).pow(2).mean()
+
+    model, teacher = nn.Linear(2, 1), nn.Sequential(nn.Linear(1, 1), nn.BatchNorm1d(1))
+    teacher.requires_grad_(False)
+    engine = supervised(model, sgd(model), Distilled(teacher))
+    with pytest.warns(UserWarning, match="the module in the loss function has no trainable"):
+        engine.run(BATCHES, max_epochs=1)
+    teacher.eval()
+    engine.run(BATCHES, max_epochs=1)
+
+
+class TrainedPart:
+    """Saves the trained part of a model only."""
+
+    def __init__(self, model):
+        self.model = model
+
+    def state_dict(self):
+        return {"1.weight": self.model[1].weight}
+
+    def load_state_dict(self, saved):
+        self.model[1].weight.data.copy_(saved["1.weight"])
+
+
+def test_an_object_that_holds_the_model_has_it_evaluated_and_checked():
+    model = nn.Sequential(nn.Linear(2, 2), nn.Dropout(), nn.Linear(2, 1))
+    modes = []
+
+    def step(state, batch):
+        modes.append((state.training, model.training, model[1].training))
+
+    update = Update(sgd(model))
+    engine = Engine(step, update, objects={"model": TrainedPart(model)})
+    engine.add(Validate(BATCHES[:1]))
+    engine.run(BATCHES[:1], max_epochs=1)
+    assert modes == [(True, True, True), (False, False, False)]
+    assert model[1].training
+    assert "(4 in all)" in run({"model": TrainedPart(model), "optimizer": sgd(nn.Linear(2, 1))})

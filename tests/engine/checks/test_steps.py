@@ -1,0 +1,259 @@
+"""Steps that a process function makes and does not announce."""
+
+import re
+
+import pytest
+import torch
+
+from camshaft import Engine, EventEnum, Events, Update
+from camshaft.handlers import (
+    EMA,
+    Checkpoint,
+    ClipGradNorm,
+    ClipGradValue,
+    GradNorm,
+    LRSchedule,
+    NonFiniteGuard,
+)
+
+
+class Gan(EventEnum):
+    CRITIC_UPDATED = "critic_updated"
+
+
+@pytest.fixture
+def model():
+    return torch.nn.Linear(2, 1)
+
+
+def by_hand(model, *handlers, fire=(), after_each=None):
+    """An engine whose process function steps its optimizer itself."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(state, batch):
+        if not state.training:
+            return
+        optimizer.zero_grad()
+        model(batch).mean().backward()
+        optimizer.step()
+        if state.iteration % (after_each or 1) == 0:
+            for event in fire:
+                state.fire(event)
+
+    objects = {"model": model, "optimizer": optimizer}
+    return Engine(step, *handlers, objects=objects)
+
+
+BATCHES = [torch.ones(3, 2)] * 3
+UPDATE = (
+    r"update\(state, loss\)         # instead of zero_grad\(\), backward\(\) and optimizer.step"
+)
+FIRE = r"state.fire\(Events.STEP_COMPLETED\)  # after optimizer.step\(\)"
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (lambda: ClipGradNorm(1.0), "ClipGradNorm"),
+        (lambda: ClipGradValue(1.0), "ClipGradValue"),
+        (GradNorm, "GradNorm"),
+        (NonFiniteGuard, r"NonFiniteGuard\(loss\)"),
+    ],
+    ids=["ClipGradNorm", "ClipGradValue", "GradNorm", "NonFiniteGuard"],
+)
+@pytest.mark.parametrize("fire", [(), (Events.STEP_COMPLETED,)], ids=["silent", "announced"])
+def test_what_looks_at_gradients_needs_an_update_also_where_steps_are_announced(
+    model, make, name, fire
+):
+    engine = by_hand(model, make(), fire=fire)
+    with pytest.raises(RuntimeError, match=rf"(?s)^{name} waits for .*{UPDATE}") as error:
+        engine.run(BATCHES, max_epochs=2)
+    assert "state.fire" not in str(error.value)
+    assert error.value.__notes__ == ["in the process function step, epoch 1, iteration 3"]
+
+
+def test_what_waits_for_a_step_needs_an_update_or_its_announcement(model):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    schedule = LRSchedule(torch.optim.lr_scheduler.StepLR(optimizer, 1))
+    engine = by_hand(model, EMA(), Checkpoint("unused", when=Events.STEP_COMPLETED(every=2)))
+    engine.objects["optimizer"] = optimizer
+    engine.add(schedule)
+    engine.on(Events.STEP_COMPLETED(every=2))(lambda state: None)
+    expected = r"EMA\(ema\), LRSchedule\(scheduler\), <lambda> and Checkpoint wait for"
+    with pytest.raises(RuntimeError, match=rf"(?s)^{expected}.*{UPDATE}.*{FIRE}"):
+        engine.run(BATCHES, max_epochs=2)
+
+
+def test_the_message_tells_those_apart_for_whom_an_announcement_is_enough(model):
+    engine = by_hand(model, ClipGradNorm(1.0), EMA())
+    with pytest.raises(RuntimeError) as error:
+        engine.run(BATCHES, max_epochs=2)
+    message = str(error.value)
+    assert message.startswith("ClipGradNorm and EMA(ema) wait for optimizer steps, which never")
+    assert "Or announce each step, which is enough for EMA(ema):" in message
+
+
+def test_the_two_lines_of_the_message_are_right(model):
+    engine = by_hand(model, ClipGradNorm(1.0))
+    with pytest.raises(RuntimeError) as error:
+        engine.run(BATCHES, max_epochs=1)
+    given = {"optimizer": engine.objects["optimizer"], "Update": Update, "model": model}
+    made, called = [
+        line.strip() for line in str(error.value).splitlines() if line.startswith("    ")
+    ]
+    exec(made, given)
+
+    def step(state, batch):
+        exec(called, {**given, "state": state, "loss": model(batch).mean()})
+
+    assert "grad_norm" in Engine(step, ClipGradNorm(1.0)).run(BATCHES, max_epochs=1).metrics
+
+
+def test_nothing_is_completed_or_saved_before_the_error(model, tmp_path):
+    seen = []
+    engine = by_hand(model, EMA(), Checkpoint(tmp_path))
+    for event in (Events.EPOCH_COMPLETED, Events.COMPLETED, Events.FAILED):
+        engine.on(event)(lambda state, event=event: seen.append(event))
+    with pytest.raises(RuntimeError, match="which never come"):
+        engine.run(BATCHES, max_epochs=1)
+    assert seen == [Events.FAILED]
+    assert not list(tmp_path.glob("iteration-*"))
+
+
+@pytest.mark.parametrize("limits", [{"max_iterations": 2}, {"max_epochs": 9, "max_batches": 2}])
+def test_a_run_that_is_shorter_than_an_epoch_is_checked_at_its_end(model, limits):
+    with pytest.raises(RuntimeError, match="ClipGradNorm waits"):
+        by_hand(model, ClipGradNorm(1.0)).run(BATCHES, **limits)
+
+
+def test_an_epoch_that_has_no_end_is_checked_at_the_101st_step_and_where_it_is_made(model):
+    engine = by_hand(model, ClipGradNorm(1.0))
+    with pytest.raises(RuntimeError, match="ClipGradNorm waits") as error:
+        engine.run((BATCHES[0] for _ in range(10**6)), max_epochs=1)
+    assert error.value.__notes__[0].endswith("epoch 1, iteration 101")
+    assert any("optimizer.step()" in str(each.statement) for each in error.traceback)
+
+
+def test_a_limit_of_steps_waits_for_steps_too(model):
+    with pytest.raises(RuntimeError, match=r"^max_steps=2 waits for optimizer steps"):
+        by_hand(model).run(BATCHES, max_epochs=5, max_steps=2)
+
+
+def test_steps_that_are_announced_are_all_right(model, caplog):
+    steps = []
+    engine = by_hand(model, EMA(), fire=[Events.STEP_COMPLETED], after_each=3)
+    engine.on(Events.STEP_COMPLETED)(lambda state: steps.append(state.step))
+    engine.run(BATCHES, max_epochs=2)
+    assert steps == [1, 2]
+    assert caplog.text == ""
+
+
+def test_of_two_optimizers_the_one_that_counts_may_step_a_hundred_times_more_rarely(model):
+    engine = by_hand(model, EMA(), fire=[Events.STEP_COMPLETED], after_each=100)
+    assert engine.run([BATCHES[0]] * 250, max_epochs=1).step == 2
+
+
+def test_a_first_epoch_that_steps_nothing_is_a_warning_since_it_may_be_meant(model, caplog):
+    update = Update(torch.optim.SGD(model.parameters(), lr=0.1))
+
+    def step(state, batch):
+        if state.epoch > 1:
+            update(state, model(batch).mean())
+
+    engine = Engine(step, EMA(), ClipGradNorm(1.0), objects={"model": model})
+    assert engine.run(BATCHES, max_epochs=2).step == 3
+    expected = "the first epoch made no optimizer step, and ClipGradNorm and EMA(ema) wait for one"
+    assert caplog.text.count(expected) == 1
+
+
+def test_skipped_steps_are_steps_too(model, caplog):
+    update = Update(torch.optim.SGD(model.parameters(), lr=0.1))
+    step = lambda state, batch: update(state, model(batch).mean() * float("nan"))  # noqa: E731
+    guard = NonFiniteGuard("skip")
+    state = Engine(step, update, EMA(), guard, objects={"model": model}).run(BATCHES, max_epochs=2)
+    assert (state.step, state.counts[Events.STEP_SKIPPED]) == (0, 6)
+    assert caplog.text == ""
+
+
+def test_a_window_longer_than_the_epoch_is_a_step(model, caplog):
+    update = Update(torch.optim.SGD(model.parameters(), lr=0.1), accumulate=8)
+    step = lambda state, batch: update(state, model(batch).mean())  # noqa: E731
+    engine = Engine(step, update, EMA(), ClipGradNorm(1.0), objects={"model": model})
+    assert engine.run(BATCHES, max_epochs=2).step == 2
+    assert caplog.text == ""
+
+
+def test_handlers_of_steps_that_all_updates_announce_under_other_names_are_an_error(model):
+    update = Update(torch.optim.SGD(model.parameters(), lr=0.1), event=Gan.CRITIC_UPDATED)
+    step = lambda state, batch: update(state, model(batch).mean())  # noqa: E731
+    engine = Engine(step, update, ClipGradNorm(1.0), EMA(), objects={"model": model})
+    expected = r"^EMA\(ema\) waits for Events.STEP_COMPLETED, and .* as Gan.CRITIC_UPDATED: choose"
+    with pytest.raises(RuntimeError, match=expected):
+        engine.run(BATCHES, max_epochs=1)
+    by_event = EMA(when=Gan.CRITIC_UPDATED)
+    engine = Engine(step, update, ClipGradNorm(1.0), by_event, objects={"model": model})
+    assert engine.run(BATCHES, max_epochs=1).counts[Gan.CRITIC_UPDATED] == 3
+
+
+def test_an_update_that_waits_while_another_one_steps_is_a_warning(model, caplog):
+    critic = torch.nn.Linear(2, 1)
+    update = Update(torch.optim.SGD(model.parameters(), lr=0.1))
+    update_critic = Update(torch.optim.SGD(critic.parameters(), lr=0.1), event=Gan.CRITIC_UPDATED)
+
+    def step(state, batch):
+        update_critic(state, critic(batch).mean())
+        if state.epoch > 1:
+            update(state, model(batch).mean())
+
+    engine = Engine(step, update, update_critic, EMA(), objects={"model": model, "critic": critic})
+    assert engine.run(BATCHES, max_epochs=2).step == 3
+    assert caplog.text.count("Update made no step in the first epoch; call it") == 1
+
+
+def test_evaluations_rehearsals_and_runs_that_nobody_waits_in_are_not_checked(model, caplog):
+    engine = by_hand(model, ClipGradNorm(1.0))
+    engine.evaluate(BATCHES)
+    engine.simulate(max_epochs=2, epoch_length=2)
+    by_hand(model).run(BATCHES, max_epochs=2)
+    assert caplog.text == ""
+
+
+def test_a_run_that_is_interrupted_in_its_first_epoch_is_not_ended_by_an_error(model, tmp_path):
+    engine = by_hand(model, EMA(), Checkpoint(tmp_path))
+    engine.on(Events.ITERATION_COMPLETED(at=2))(lambda state: state.interrupt("the machine goes"))
+    assert engine.run(BATCHES, max_epochs=1).is_interrupted
+    assert list(tmp_path.glob("iteration-*"))
+
+
+def test_a_resumed_run_is_checked_at_the_end_of_its_first_whole_epoch(model, tmp_path):
+    def engine(**options):
+        return by_hand(model, EMA(), Checkpoint(tmp_path, resume=True), **options)
+
+    first = engine(fire=[Events.STEP_COMPLETED])
+    first.on(Events.ITERATION_COMPLETED(at=4))(lambda state: state.interrupt("the machine goes"))
+    assert first.run(BATCHES, max_epochs=4).iteration == 4
+    with pytest.raises(RuntimeError, match="EMA") as error:
+        engine().run(BATCHES, max_epochs=4)
+    assert re.search(r"epoch 3, iteration 9$", error.value.__notes__[0])
+
+
+def test_steps_of_other_runs_and_of_other_engines_do_not_count(model, caplog):
+    inner = by_hand(model)
+
+    def step(state, batch):
+        inner.run(BATCHES, max_epochs=1, parent=state)
+
+    Engine(step, EMA(), objects={"model": model}).run([1, 2], max_epochs=1)
+    assert "the first epoch made no optimizer step, and EMA(ema) waits for one" in caplog.text
+
+
+def test_optimizers_are_looked_at_in_the_first_epoch_only(model):
+    from torch.optim.optimizer import _global_optimizer_post_hooks as hooks
+
+    engine, looking = by_hand(model, EMA(), fire=[Events.STEP_COMPLETED]), []
+    engine.on(Events.EPOCH_STARTED)(lambda state: looking.append(len(hooks)))
+    engine.run(BATCHES, max_epochs=3)
+    with pytest.raises(RuntimeError, match="EMA"):
+        by_hand(model, EMA()).run([BATCHES[0]] * 200, max_epochs=1)
+    assert looking == [1, 0, 0]
+    assert not hooks
