@@ -42,3 +42,4 @@ from .restore_best import RestoreBest as RestoreBest
 from .schedules import LRSchedule as LRSchedule
 from .time_handlers import TimeHandlers as TimeHandlers
 from .validate import Validate as Validate
+from .validate import ValidationEvents as ValidationEvents

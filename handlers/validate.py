@@ -9,6 +9,13 @@ from typing import Any
 from ..engine import Engine, EventEnum, Events, Stage, State, Trigger
 
 
+class ValidationEvents(EventEnum):
+    """What happens to validations."""
+
+    VALIDATED = "validated"
+    """A `Validate` has written its metrics: the weights are still those that it measured."""
+
+
 @dataclass(frozen=True, eq=False)
 class Validate:
     """Evaluate with the engine that is training, and keep the results as metrics.
@@ -70,3 +77,4 @@ class Validate:
         )
         for name, value in result.metrics.items():
             state.metrics[f"{self.name}/{name}"] = value
+        state.fire(ValidationEvents.VALIDATED)
