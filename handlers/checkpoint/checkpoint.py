@@ -146,7 +146,7 @@ class Checkpoint:
             OSError: The save before could not be written.
         """
         recorder = self._recorder(state)
-        if not (reason := recorder.prepare(state, of_all=True)):
+        if not (reasons := recorder.prepare(state, of_all=True)):
             return
         with ranks.on_all_ranks("take part in a checkpoint"):
             part = take_part(state)
@@ -156,7 +156,7 @@ class Checkpoint:
                 snapshot = take(state.engine.objects, parts, state.engine.lent)
                 memory = state.recall(self, CheckpointMemory)
                 memory.broken = [n for n in memory.broken if (recorder.directory / n).exists()]
-                recorder.record(state, snapshot, reason, broken=memory.broken.copy())
+                recorder.record(state, snapshot, reasons, broken=memory.broken.copy())
 
     def wait(self, state: State[Any, Any]) -> None:
         """Wait until the last save is on the disk, for handlers that read it during the run.
@@ -200,6 +200,8 @@ class Checkpoint:
         memory = state.recall(self, CheckpointMemory)
         memory.override = list(self.override)
         memory.broken = sorted({*memory.broken, *broken})
+        if ranks.rank() == 0:
+            self._recorder(state).go_on_from(path)
         logger.info("resumed from %s (epoch %d, iteration %d)", path, state.epoch, state.iteration)
 
     @property

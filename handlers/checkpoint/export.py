@@ -99,13 +99,13 @@ class Export:
             OSError: The export before could not be written.
         """
         recorder = self._recorder(state)
-        if not (reason := recorder.prepare(state, of_all=False)):
+        if not (reasons := recorder.prepare(state, of_all=False)):
             return
         with ranks.on_all_ranks("export weights"):
             if ranks.rank() == 0:
                 exported = {self.object: state.engine.objects[self.object]}
                 snapshot = take(exported, [], state.engine.lent)
-                recorder.record(state, snapshot, reason, only_claimed=True)
+                recorder.record(state, snapshot, reasons, only_claimed=True)
 
     def wait(self, state: State[Any, Any]) -> None:
         """Wait until the last export is on the disk, for handlers that read it during the run.

@@ -14,10 +14,12 @@ from ...engine import State, ranks
 from ..common import scalars
 from .background import BackgroundWriter, OnFailure
 from .directory import (
+    Saved,
     drop_unclaimed,
     is_claimed,
     locked,
     make_directory,
+    saved_at,
     sweep,
     write_checkpoint,
 )
@@ -92,6 +94,8 @@ class Recorder:
         self.spared = spared and spared.resolve()
         self._staging = Staging() if to.background else None
         self._writer = BackgroundWriter(to.background, to.retries, to.on_failure)
+        self._newest: Saved | None = None
+        self._why: tuple[int, list[str]] = (0, [])
         self._lock = ExitStack()
         self._is_open = False
 
@@ -106,23 +110,29 @@ class Recorder:
                 sweep(self.directory)
             self._is_open = True
 
-    def prepare(self, state: State[Any, Any], *, of_all: bool) -> str:
+    def go_on_from(self, path: Path) -> None:
+        """Let the next save take the place of this checkpoint, if it is of the same iteration."""
+        path = path.absolute()
+        if path.parent == self.directory and path.resolve() != self.spared:
+            self._newest = saved_at(path)
+
+    def prepare(self, state: State[Any, Any], *, of_all: bool) -> list[str]:
         """Why to save at this commit point; empty if the handler was not asked.
 
         With `of_all`, `state.save("why")` without `by=` also means this handler.
         """
         meant = [self.handler, None] if of_all else [self.handler]
-        asked = (why for why, by in state.control.saves if any(by is each for each in meant))
-        if reason := ", ".join(dict.fromkeys(asked)):
+        asked = [why for why, by in state.control.saves if any(by is each for each in meant)]
+        if asked:
             self.open()
             self._warn_of_missing(state)
-        return reason
+        return asked
 
     def record(
         self,
         state: State[Any, Any],
         snapshot: Snapshot,
-        reason: str,
+        reasons: list[str],
         *,
         only_claimed: bool = False,
         broken: Collection[str] = (),
@@ -130,19 +140,23 @@ class Recorder:
         """Copy a snapshot, write the copy, and drop the checkpoints that no claim keeps.
 
         The run may change when this returns; the next call or `wait` raises an error in writing.
-        With `only_claimed`, nothing is written that no claim would keep. `broken` checkpoints are
+        A save of the iteration of the save before takes its place, with the reasons of both. With
+        `only_claimed`, nothing is written that no claim would keep. `broken` checkpoints are
         ignored.
         """
         directory, keep, spared = self.directory, self.keep, self.spared
-        manifest = _manifest(state, reason, keep)
+        iteration, earlier = self._why
+        reasons = [*dict.fromkeys([*earlier * (iteration == state.iteration), *reasons])]
+        self._why = (state.iteration, reasons)
+        manifest = _manifest(state, ", ".join(reasons), keep)
         self.wait()
         files = streamed(snapshot) if self._staging is None else self._staging.copy(snapshot)
 
         def save() -> None:
             if only_claimed and not is_claimed(directory, keep, manifest):
                 return
-            saved = write_checkpoint(directory, files, manifest)
-            logger.info("saved %s (%s)", saved.path, reason)
+            self._newest = saved = write_checkpoint(directory, files, manifest, self._newest)
+            logger.info("saved %s (%s)", saved.path, manifest.reason)
             try:
                 drop_unclaimed(directory, keep, broken, spared)
             except OSError as error:  # the save itself has not failed

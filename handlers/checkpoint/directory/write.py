@@ -28,18 +28,30 @@ logger = logging.getLogger("camshaft")
 LATEST = "LATEST"
 
 
-def write_checkpoint(directory: Path, payloads: Mapping[str, Payload], manifest: Manifest) -> Saved:
+def write_checkpoint(
+    directory: Path,
+    payloads: Mapping[str, Payload],
+    manifest: Manifest,
+    before: Saved | None = None,
+) -> Saved:
     """Write a whole checkpoint or nothing; when this returns, it is on the disk.
+
+    Args:
+        directory: The directory of the checkpoints.
+        payloads: The files.
+        manifest: What the checkpoint says of itself, without its number and its files.
+        before: A checkpoint of the run; if it is of the same iteration, the new one gets its path,
+            and the old one stays under another name until it is dropped.
 
     Raises:
         OSError: Writing failed. Nothing of the checkpoint is left; older ones are as they were.
     """
-    place = _unused_path(directory, manifest.iteration)
+    place, aside = _place(directory, manifest.iteration, before)
     try:
         number = next_number(directory)
         make_directory(directory)
         need_space(directory, sum(payload.size for payload in payloads.values()))
-        with appearing(place) as temporary:
+        with appearing(place, aside) as temporary:
             temporary.mkdir()
             with ThreadPoolExecutor(1, "camshaft-checksums") as helper:
                 files = {
@@ -50,7 +62,7 @@ def write_checkpoint(directory: Path, payloads: Mapping[str, Payload], manifest:
             (temporary / MANIFEST).write_text(whole.to_json())
             synchronise(temporary / MANIFEST)
     except OSError as error:
-        raise _failure(place, error) from error
+        raise _failure(place, aside, error) from error
     _note_latest(place)
     return Saved(place, whole)
 
@@ -96,11 +108,11 @@ def _note_latest(place: Path) -> None:
         logger.warning("%s is saved, but %s does not say so: %s", place, LATEST, error)
 
 
-def _failure(place: Path, error: OSError) -> OSError:
+def _failure(place: Path, aside: Path | None, error: OSError) -> OSError:
     """The error to raise; a checkpoint whose new name is not yet durable is removed first."""
     free = "unknown"
     with suppress(OSError):
-        if place.exists():
+        if place.exists() and (aside is None or aside.exists()):
             vanish(place)
     with suppress(OSError):
         free = f"{disk_usage(place.parent).free:,}"
@@ -110,6 +122,16 @@ def _failure(place: Path, error: OSError) -> OSError:
     )
     failure.errno = error.errno
     return failure
+
+
+def _place(directory: Path, iteration: int, before: Saved | None) -> tuple[Path, Path | None]:
+    """Where to write a checkpoint, and where to move what is there."""
+    unused = _unused_path(directory, iteration)
+    if before is None or before.manifest.iteration != iteration or not before.path.exists():
+        return unused, None
+    if foreign_files(before.path, {MANIFEST, *before.manifest.files}):
+        return unused, None
+    return before.path, unused
 
 
 def _unused_path(directory: Path, iteration: int) -> Path:
