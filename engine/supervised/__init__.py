@@ -3,5 +3,6 @@
 from .device import Transfer, to_device
 from .factory import supervised
 from .split import Output
+from .step import Supervised
 
-__all__ = ["Output", "Transfer", "supervised", "to_device"]
+__all__ = ["Output", "Supervised", "Transfer", "supervised", "to_device"]

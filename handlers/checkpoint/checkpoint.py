@@ -14,7 +14,7 @@ from .background import OnFailure
 from .directory import checkpoints, verified_at
 from .format import Keep, latest
 from .recorder import CheckpointMemory, Destination, Recorder
-from .resume import resume, settings_of
+from .resume import resume, settings_of, settings_of_steps
 from .snapshot import take, take_part
 
 logger = logging.getLogger("camshaft")
@@ -51,8 +51,11 @@ class Checkpoint:
         override: What may differ from the checkpoint; any other difference is an error that lists
             it. Names of settings, such as `"optimizer.lr"`, `"scheduler.T_max"` or all of
             `"scheduler"`: the script's value counts, and a schedule is replayed to where the run
-            is. Names of objects on one side only, such as `"ema"`. Names of handlers, such as
-            `"EarlyStopping(val/loss)"`, which begin anew, once. It may stay in the script.
+            is. Names of objects or handlers on one side only, such as `"ema"`. Progress goes on:
+            momentum, counts, patience. It may stay in the script.
+        reset: What begins anew, as the script makes it: names of objects, such as `"optimizer"` or
+            `"scheduler"`, and of handlers, such as `"EarlyStopping(val/loss)"`. They begin anew
+            once, at the first resumption, so it may stay in the script.
         background: False to write on the thread that trains: the run waits for the disk, and needs
             no memory for a copy.
         retries: How often a write that failed is tried again.
@@ -60,7 +63,8 @@ class Checkpoint:
             when it is closed; `"warn"` to go on, and write the next save as usual.
 
     Raises:
-        TypeError: `keep` is not made of `latest`, `best` and `every`, or `override` is no list.
+        TypeError: `keep` is not made of `latest`, `best` and `every`, or `override` or `reset` is
+            no list.
         ValueError: `resume="best"` without exactly one `best(...)` in `keep`, or a directory that
             is the address of an object store.
         FileNotFoundError: `resume` is a path that does not exist.
@@ -76,6 +80,7 @@ class Checkpoint:
     keep: Keep = latest(2)
     resume: bool | str | Path | None = None
     override: Sequence[str] = ()
+    reset: Sequence[str] = ()
     background: bool = True
     retries: int = 3
     on_failure: OnFailure = "raise"
@@ -89,10 +94,9 @@ class Checkpoint:
                 f"resume={str(self.resume)!r}: this path does not exist; resume needs to be True, "
                 "'latest', 'best', or the path of one checkpoint"
             )
-        if isinstance(self.override, str) or not all(isinstance(n, str) for n in self.override):
-            raise TypeError(
-                f"override={self.override!r}: needs a list of names, such as ['optimizer.lr']"
-            )
+        for word, names in (("override", self.override), ("reset", self.reset)):
+            if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+                raise TypeError(f"{word}={names!r}: needs a list of names, such as ['optimizer']")
 
     def attach(self, engine: Engine[Any, Any]) -> None:
         """Lock and load before the run, ask for saves by the trigger, and save when asked."""
@@ -129,7 +133,8 @@ class Checkpoint:
             return
         limit = {"max_batches": state.control.max_batches}  # no real run resumes a trial run
         control = state.control
-        control.settings = control.settings or settings_of(state.engine.objects) | limit
+        steps = settings_of_steps(state.engine.handlers)
+        control.settings = control.settings or settings_of(state.engine.objects) | steps | limit
         if self.resume:
             self.load(state)
         else:
@@ -196,9 +201,10 @@ class Checkpoint:
         path, broken = ranks.gathered(choice)[0]
         if path is None:
             return
-        resume(state, path, self.override, state.engine.name_of(self))
+        name = state.engine.name_of(self)
+        resume(state, path, name, override=self.override, reset=self.reset)
         memory = state.recall(self, CheckpointMemory)
-        memory.override = list(self.override)
+        memory.override, memory.reset = list(self.override), list(self.reset)
         memory.broken = sorted({*memory.broken, *broken})
         if ranks.rank() == 0:
             self._recorder(state).go_on_from(path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -77,7 +77,16 @@ class CheckpointMemory:
     warned: bool = False
     """True after the warning that a metric of a claim is missing."""
     override: list[str] = field(default_factory=list)
-    """The override of the last resumption: by it, a handler begins anew only once."""
+    reset: list[str] = field(default_factory=list)
+    """Those of the last resumption: what `reset` names begins anew only once."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """The fields."""
+        return vars(self).copy()
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """The saved fields; older checkpoints have fewer."""
+        vars(self).update(saved)
 
 
 class Recorder:

@@ -15,7 +15,10 @@ from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from ....engine import label
 from ....engine.modules import HIDDEN
+from ....engine.supervised import Supervised
+from ....engine.update import Update
 from ...common import given
 from ..weights import weights
 
@@ -35,6 +38,9 @@ FROM_SCHEDULES = frozenset(
 )
 """Keys that schedulers add to an optimizer's groups."""
 
+ACCUMULATE, LOSS = "accumulate", "loss_fn"
+"""The settings of updates and of `supervised` that are compared, and may differ."""
+
 EXTRA_STATE = "_extra_state"
 """The key of the value of a module's `get_extra_state`, which may have any kind and shape."""
 
@@ -50,6 +56,11 @@ class Change:
     name: str
     old: Any
     new: Any
+
+    @property
+    def is_told(self) -> bool:
+        """True if the change is no error: a run may go on with another loss function, say."""
+        return self.name.rpartition(".")[2] in (ACCUMULATE, LOSS)
 
     def __str__(self) -> str:
         return f"{self.name}: {self.old!r} in the checkpoint -> {self.new!r} in the script"
@@ -75,6 +86,17 @@ def settings_of(objects: Mapping[str, Any]) -> dict[str, Any]:
             continue
         found[f"{name}.class"] = type(each).__name__
         found |= {f"{name}.{key}": deepcopy(own[key]) for key in own if _is_plain(own[key])}
+    return found
+
+
+def settings_of_steps(handlers: Mapping[str, Any]) -> dict[str, Any]:
+    """How the script makes a step: the batches of each `Update`, the name of the loss function."""
+    found: dict[str, Any] = {}
+    for name, each in handlers.items():
+        if isinstance(each, Update):
+            found[f"{name}.{ACCUMULATE}"] = each.accumulate
+        elif isinstance(each, Supervised):
+            found[f"supervised.{LOSS}"] = label(each.loss_fn)
     return found
 
 
