@@ -1,6 +1,7 @@
 from .activations import checkpoint_activations as checkpoint_activations
 from .evaluation import untouched as untouched
 from .evaluation import using as using
+from .weights import TWIN as TWIN
 from .weights import buffers_in_training as buffers_in_training
 from .weights import exchange as exchange
 from .weights import lend as lend

@@ -23,7 +23,8 @@ from .directory import (
     sweep,
     write_checkpoint,
 )
-from .format import Keep, Manifest, installed_versions
+from .format import Keep, Manifest, Payload, installed_versions
+from .frozen import FrozenWeights
 from .snapshot import Snapshot
 from .staging import Staging, streamed
 
@@ -79,6 +80,8 @@ class CheckpointMemory:
     override: list[str] = field(default_factory=list)
     reset: list[str] = field(default_factory=list)
     """Those of the last resumption: what `reset` names begins anew only once."""
+    weights: dict[str, list[str]] = field(default_factory=dict)
+    """By object, the weights that checkpoints hold, if frozen weights are left out."""
 
     def state_dict(self) -> dict[str, Any]:
         """The fields."""
@@ -101,6 +104,8 @@ class Recorder:
         self.keep = to.keep
         self.directory = Path(to.directory).absolute()  # the script may change its directory
         self.spared = spared and spared.resolve()
+        self.frozen: FrozenWeights | None = None
+        """The frozen weights, if saves leave them out."""
         self._staging = Staging() if to.background else None
         self._writer = BackgroundWriter(to.background, to.retries, to.on_failure)
         self._newest: Saved | None = None
@@ -140,13 +145,13 @@ class Recorder:
     def record(
         self,
         state: State[Any, Any],
-        snapshot: Snapshot,
+        content: Snapshot | Mapping[str, Payload],
         reasons: list[str],
         *,
         only_claimed: bool = False,
         broken: Collection[str] = (),
     ) -> None:
-        """Copy a snapshot, write the copy, and drop the checkpoints that no claim keeps.
+        """Write a copy of a snapshot, or files, and drop the checkpoints that no claim keeps.
 
         The run may change when this returns; the next call or `wait` raises an error in writing.
         A save of the iteration of the save before takes its place, with the reasons of both. With
@@ -159,7 +164,7 @@ class Recorder:
         self._why = (state.iteration, reasons)
         manifest = _manifest(state, ", ".join(reasons), keep)
         self.wait()
-        files = streamed(snapshot) if self._staging is None else self._staging.copy(snapshot)
+        files = self._files(content) if isinstance(content, Snapshot) else content
 
         def save() -> None:
             if only_claimed and not is_claimed(directory, keep, manifest):
@@ -176,6 +181,9 @@ class Recorder:
                 state.save(FAILED, by=self.handler)
 
         self._writer.start(save, ask_again)
+
+    def _files(self, snapshot: Snapshot) -> dict[str, Payload]:
+        return streamed(snapshot) if self._staging is None else self._staging.copy(snapshot)
 
     def wait(self) -> None:
         """Wait until the last save is on the disk."""

@@ -4,11 +4,11 @@ Importing this room imports no torch.
 """
 
 from .catalogue import Checkpoints, checkpoints, verified_at
-from .files import make_directory, regular, sweep
+from .files import make_directory, regular, scratch, sweep
 from .findings import Claims, Finding, NoCheckpointError, is_checkpoint, look
 from .lock import locked
 from .read import Saved, read_checkpoint, saved_at, scan, verify_files
-from .write import LATEST, drop, drop_unclaimed, is_claimed, write_checkpoint
+from .write import LATEST, drop, drop_unclaimed, is_claimed, set_aside, write_checkpoint
 
 __all__ = [
     "LATEST",
@@ -29,6 +29,8 @@ __all__ = [
     "regular",
     "saved_at",
     "scan",
+    "scratch",
+    "set_aside",
     "sweep",
     "verified_at",
     "verify_files",

@@ -146,6 +146,17 @@ def appearing(place: Path, aside: Path | None = None) -> Generator[Path, None, N
         raise
 
 
+@contextmanager
+def scratch(directory: Path) -> Generator[Path, None, None]:
+    """A temporary directory inside `directory`; what a killed process leaves is swept away."""
+    temporary = _beside(directory / "iteration-0", "tmp")
+    temporary.mkdir()
+    try:
+        yield temporary
+    finally:
+        _remove(temporary)
+
+
 def vanish(path: Path) -> None:
     """Remove a directory: its name goes first and at once, then its files."""
     condemned = _beside(path, "del")

@@ -73,6 +73,22 @@ def is_claimed(directory: Path, keep: Keep, manifest: Manifest) -> bool:
     return new.number in keep.claimed([*(each.manifest for each in scan(directory)[0]), new])
 
 
+def set_aside(directory: Path) -> Path | None:
+    """Move all checkpoints, broken ones too, to a new directory inside; None if there are none."""
+    found, broken = scan(directory)
+    names = [*(each.path.name for each in reversed(found)), *broken]
+    if not names:
+        return None
+    place = next(p for n in count(1) if not (p := directory / f"earlier.{n}").exists())
+    make_directory(place)
+    for name in [*names, LATEST]:
+        with suppress(FileNotFoundError):  # LATEST is for people, who may have removed it
+            (directory / name).rename(place / name)
+    synchronise(place)
+    synchronise(directory)
+    return place
+
+
 def drop_unclaimed(
     directory: Path, keep: Keep, broken: Collection[str] = (), spared: Path | None = None
 ) -> None:

@@ -20,6 +20,7 @@ from ....engine.modules import HIDDEN
 from ....engine.supervised import Supervised
 from ....engine.update import Update
 from ...common import given
+from ..frozen import changed
 from ..weights import weights
 
 PROGRESS = frozenset(
@@ -115,12 +116,17 @@ def is_of(name: str, setting: str) -> bool:
     return setting == name or setting.startswith(f"{name}.")
 
 
-def mismatches(objects: Mapping[str, Any], saved: Mapping[str, Any]) -> list[str]:
-    """One line for each difference that prevents loading."""
+def mismatches(
+    objects: Mapping[str, Any],
+    saved: Mapping[str, Any],
+    frozen: Mapping[str, Mapping[str, int]],
+) -> list[str]:
+    """One line for each difference that prevents loading; `frozen` weights were left out."""
     found = list(_names("objects", "the engine", objects, saved))
     for name in objects.keys() & saved.keys():
         if isinstance(objects[name], Module):
-            found += _module_mismatches(name, objects[name], saved[name])
+            out = frozen.get(name, {})
+            found += _module_mismatches(name, objects[name], saved[name], out)
         elif isinstance(objects[name], Optimizer):
             found += _optimizer_mismatches(name, objects[name], saved[name])
         elif isinstance(objects[name], LRScheduler):
@@ -182,9 +188,16 @@ def _names(what: str, place: str, own: Collection[str], saved: Collection[str]) 
             yield f"{what} only in {where}: {', '.join(map(repr, sorted(names)))}"
 
 
-def _module_mismatches(name: str, module: Module, saved: Mapping[str, Any]) -> Iterator[str]:
+def _module_mismatches(
+    name: str, module: Module, saved: Mapping[str, Any], frozen: Mapping[str, int]
+) -> Iterator[str]:
     own = weights(module)
-    yield from _names(f"weights of {name!r}", "the module", own, saved)
+    yield from _names(f"weights of {name!r}", "the module", own, {*saved, *frozen})
+    if others := changed(module, {key: frozen[key] for key in frozen if key in own}):
+        yield (
+            f"{len(others)} frozen weights of {name!r}, such as {others[0]!r}, are not those of "
+            "the run, and the checkpoint does not hold them: make the model of the same ones"
+        )
     for key in own.keys() & saved.keys():
         if is_lazy(own[key]) or key.rpartition(".")[2] == EXTRA_STATE:
             continue

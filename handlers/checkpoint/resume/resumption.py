@@ -234,7 +234,10 @@ class Resumption:
         run = self.saved.run
         unclaimed = [name for name in self.unclaimed if name not in self.forgotten]
         new = [name for name in self.engine.attached if name not in run["handlers"]]
-        return [*mismatches(*self._compared()), *memory_mismatches(unclaimed, new)]
+        return [
+            *mismatches(*self._compared(), self.saved.frozen),
+            *memory_mismatches(unclaimed, new),
+        ]
 
     def _is_of_another_class(self, name: str) -> bool:
         """True for a schedule of another class, which cannot load the saved state."""

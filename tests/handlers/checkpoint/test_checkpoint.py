@@ -455,9 +455,32 @@ def test_where_there_is_none_yet_the_run_starts(tmp_path, resume):
 def test_without_resume_a_new_run_does_not_touch_the_checkpoints_of_another(tmp_path, resume):
     scoring([0.1] * 3, Checkpoint(tmp_path)).run("ab", max_epochs=3)
     before = numbers(tmp_path)
-    with pytest.raises(FileExistsError, match="pass resume=True to go on with it, or choose"):
+    with pytest.raises(FileExistsError, match="pass resume=True to go on with it, start_over=True"):
         scoring([0.1], Checkpoint(tmp_path, resume=resume)).run("ab", max_epochs=1)
     assert numbers(tmp_path) == before == [4, 6]
+
+
+def test_a_run_that_starts_over_moves_the_checkpoints_of_the_earlier_one_aside(tmp_path, caplog):
+    for number in range(3):
+        engine = scoring([number] * 3, Checkpoint(tmp_path, start_over=True))
+        with caplog.at_level(logging.WARNING, "camshaft"):
+            state = engine.run("ab", max_epochs=3)
+        engine.run("ab", max_epochs=3, state=state)  # a state that is carried on is not new
+    assert scores_of(tmp_path) == [2, 2]
+    assert [scores_of(tmp_path / f"earlier.{number}") for number in (1, 2)] == [[0, 0], [1, 1]]
+    assert (tmp_path / "earlier.2/LATEST").read_text() == "iteration-0000000006\n"
+    assert checkpoints(tmp_path / "earlier.1").latest().manifest.epoch == 3
+    assert f"are in {tmp_path / 'earlier.2'}" in caplog.text
+    assert sorted(path.name for path in tmp_path.iterdir())[-3:] == [
+        "earlier.2",
+        "iteration-0000000004",
+        "iteration-0000000006",
+    ]
+
+
+def test_to_start_over_and_to_resume_contradict_each_other(tmp_path):
+    with pytest.raises(ValueError, match="start_over=True and resume='latest' contradict"):
+        Checkpoint(tmp_path, resume="latest", start_over=True)
 
 
 def test_a_state_that_is_carried_on_needs_no_resume(tmp_path):
