@@ -12,7 +12,9 @@ from .collect import Collect as Collect
 from .console_lines import ConsoleLines as ConsoleLines
 from .early_stopping import EarlyStopping as EarlyStopping
 from .fine_tuning import Freeze as Freeze
+from .fine_tuning import Matching as Matching
 from .fine_tuning import describe_groups as describe_groups
+from .fine_tuning import load_matching as load_matching
 from .fine_tuning import norms_and_biases as norms_and_biases
 from .fine_tuning import parameter_groups as parameter_groups
 from .grad_norm import GradNorm as GradNorm

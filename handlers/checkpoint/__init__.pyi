@@ -6,6 +6,7 @@ from .directory import NoCheckpointError as NoCheckpointError
 from .directory import Saved as Saved
 from .directory import checkpoints as checkpoints
 from .directory import look as look
+from .directory import weights_at as weights_at
 from .export import Export as Export
 from .format import BrokenCheckpoint as BrokenCheckpoint
 from .format import Keep as Keep

@@ -8,6 +8,7 @@ from .files import make_directory, regular, scratch, sweep
 from .findings import Claims, Finding, NoCheckpointError, is_checkpoint, look
 from .lock import locked
 from .read import Saved, read_checkpoint, saved_at, scan, verify_files
+from .weights_at import weights_at
 from .write import LATEST, drop, drop_unclaimed, is_claimed, set_aside, write_checkpoint
 
 __all__ = [
@@ -34,5 +35,6 @@ __all__ = [
     "sweep",
     "verified_at",
     "verify_files",
+    "weights_at",
     "write_checkpoint",
 ]

@@ -49,9 +49,7 @@ def test_from_pretrained_reads_an_export_which_is_verified_and_kept_like_any_oth
     engine.run(DATA, max_epochs=2)
     (saved,) = checkpoints(tmp_path)
     verify_files(saved)
-    assert {"config.json", "model.safetensors", "manifest.json"} <= {*saved.manifest.files} | {
-        "manifest.json"
-    }
+    assert {"config.json", "model.safetensors"} <= {*saved.manifest.files}
     assert same(transformers.AutoModelForCausalLM.from_pretrained(saved.path), model)
     assert json.loads((saved.path / "config.json").read_text())["n_embd"] == 8
     weights = saved.state_dict("model")
