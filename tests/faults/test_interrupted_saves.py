@@ -11,10 +11,11 @@ import signal
 import stat
 
 import pytest
+import torch
 
 from camshaft import Events
 from camshaft.handlers.checkpoint import checkpoints
-from camshaft.handlers.checkpoint.directory import verify_files
+from camshaft.handlers.checkpoint.directory import strip, verify_files
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 OLDER, NEW = "iteration-0000000002", "iteration-0000000003"
@@ -107,6 +108,28 @@ def test_a_failure_while_a_checkpoint_takes_the_place_of_another_leaves_one_of_t
         assert (resumed.began, resumed.outcome) == (3, whole), number
         assert faults.leftovers(run) == [], number
     assert epochs == {0, 1}
+
+
+def test_killed_while_it_is_stripped_a_checkpoint_is_whole_or_its_weights(faults, honest, tmp_path):
+    kept = []
+    for number in range(1, 99):
+        run = shutil.copytree(honest, tmp_path / str(number))
+        weight = checkpoints(run)[0].state_dict("model")["0.weight"]
+
+        def task(run=run, before=faults.at_operation(number, run, faults.kill)):
+            before()
+            strip(checkpoints(run)[0])
+
+        _, status = faults.in_child(task)
+        first = checkpoints(run)[0]
+        verify_files(first)
+        assert torch.equal(first.state_dict("model")["0.weight"], weight)
+        kept.append(len(first.manifest.files))
+        if status == 0:
+            break
+        assert status == -signal.SIGKILL
+    assert kept[0] == 3
+    assert kept[-1] == 2
 
 
 def sizes(honest):

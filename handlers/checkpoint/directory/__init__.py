@@ -8,6 +8,7 @@ from .files import make_directory, regular, scratch, sweep
 from .findings import Claims, Finding, NoCheckpointError, is_checkpoint, look
 from .lock import locked
 from .read import Saved, read_checkpoint, saved_at, scan, verify_files
+from .strip import strip, weights_of
 from .weights_at import weights_at
 from .write import LATEST, drop, drop_unclaimed, is_claimed, set_aside, write_checkpoint
 
@@ -32,9 +33,11 @@ __all__ = [
     "scan",
     "scratch",
     "set_aside",
+    "strip",
     "sweep",
     "verified_at",
     "verify_files",
     "weights_at",
+    "weights_of",
     "write_checkpoint",
 ]

@@ -48,22 +48,30 @@ def write_checkpoint(
     """
     place, aside = _place(directory, manifest.iteration, before)
     try:
-        number = next_number(directory)
+        manifest = replace(manifest, number=next_number(directory))
         make_directory(directory)
-        need_space(directory, sum(payload.size for payload in payloads.values()))
-        with appearing(place, aside) as temporary:
-            temporary.mkdir()
-            with ThreadPoolExecutor(1, "camshaft-checksums") as helper:
-                files = {
-                    name: write_file(temporary / name, payload, helper)
-                    for name, payload in sorted(payloads.items())
-                }
-            whole = replace(manifest, number=number, files=files)
-            (temporary / MANIFEST).write_text(whole.to_json())
-            synchronise(temporary / MANIFEST)
+        saved = write_at(place, aside, payloads, manifest)
     except OSError as error:
         raise _failure(place, aside, error) from error
     _note_latest(place)
+    return saved
+
+
+def write_at(
+    place: Path, aside: Path | None, payloads: Mapping[str, Payload], manifest: Manifest
+) -> Saved:
+    """Write a whole checkpoint to a path, durably; what is there is moved to `aside` first."""
+    need_space(place.parent, sum(payload.size for payload in payloads.values()))
+    with appearing(place, aside) as temporary:
+        temporary.mkdir()
+        with ThreadPoolExecutor(1, "camshaft-checksums") as helper:
+            files = {
+                name: write_file(temporary / name, payload, helper)
+                for name, payload in sorted(payloads.items())
+            }
+        whole = replace(manifest, files=files)
+        (temporary / MANIFEST).write_text(whole.to_json())
+        synchronise(temporary / MANIFEST)
     return Saved(place, whole)
 
 
@@ -142,7 +150,7 @@ def _failure(place: Path, aside: Path | None, error: OSError) -> OSError:
 
 def _place(directory: Path, iteration: int, before: Saved | None) -> tuple[Path, Path | None]:
     """Where to write a checkpoint, and where to move what is there."""
-    unused = _unused_path(directory, iteration)
+    unused = unused_path(directory, iteration)
     if before is None or before.manifest.iteration != iteration or not before.path.exists():
         return unused, None
     if foreign_files(before.path, {MANIFEST, *before.manifest.files}):
@@ -150,7 +158,7 @@ def _place(directory: Path, iteration: int, before: Saved | None) -> tuple[Path,
     return before.path, unused
 
 
-def _unused_path(directory: Path, iteration: int) -> Path:
+def unused_path(directory: Path, iteration: int) -> Path:
     """A new path: an older checkpoint of the iteration is dropped only after the save."""
     name = f"iteration-{iteration:010d}"
     names = (name if number == 1 else f"{name}.{number}" for number in count(1))
