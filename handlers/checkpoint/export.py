@@ -112,10 +112,11 @@ class Export:
         with ranks.on_all_ranks("export weights"):
             if ranks.rank() == 0:
                 own = state.engine.objects[self.object]
-                if self.pretrained:
-                    content = pretrained(recorder.directory, self.object, own)
-                else:
-                    content = take({self.object: own}, [], state.engine.lent)
+                content = (
+                    pretrained(recorder.directory, self.object, own)
+                    if self.pretrained
+                    else take({self.object: own}, [], state.engine.lent)
+                )
                 recorder.record(state, content, reasons, only_claimed=True)
 
     def wait(self, state: State[Any, Any]) -> None:

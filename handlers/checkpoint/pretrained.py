@@ -28,7 +28,8 @@ def pretrained(directory: Path, name: str, module: Any) -> dict[str, Payload]:
     They are written to a temporary place in `directory`, and are in memory afterwards.
     """
     with scratch(directory) as place:
-        unwrap(module).save_pretrained(place)
+        model: Any = unwrap(module)
+        model.save_pretrained(place)
         paths = sorted(path for path in place.iterdir() if path.is_file())
         files = {path.name: Payload.of(path.read_bytes()) for path in paths}
         weights = [path for path in paths if path.name.endswith(TENSORS)]

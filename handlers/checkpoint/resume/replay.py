@@ -98,6 +98,11 @@ def _moved(group: Mapping[str, Any], fields: Sequence[str]) -> dict[str, Any]:
     }
 
 
+def schedules_of(objects: Mapping[str, Any], optimizer: Optimizer) -> list[str]:
+    """The names of the schedules that move an optimizer's values."""
+    return [name for name, each in _schedules(objects).items() if each.optimizer is optimizer]
+
+
 def _schedules(objects: Mapping[str, Any]) -> dict[str, LRScheduler]:
     return {name: each for name, each in objects.items() if isinstance(each, LRScheduler)}
 

@@ -333,7 +333,7 @@ def test_a_handler_that_is_reset_begins_anew_once(tmp_path, caplog):
     again = {"resume": True, "reset": ["EarlyStopping(worse)"]}
     with caplog.at_level(logging.WARNING, "camshaft"):
         scoring(tmp_path, SCORES, "worse", stop_at=5, **again).run("ab", max_epochs=9)
-    assert "reset, begins anew: EarlyStopping(worse)" in caplog.text
+    assert "reset, begins anew:\n  EarlyStopping(worse)" in caplog.text
     caplog.clear()
     # From its best of 0.6 in the fourth epoch, it has waited once; the line stays in the script.
     state = scoring(tmp_path, SCORES, "worse", **again).run("ab", max_epochs=20)
@@ -358,7 +358,7 @@ def test_an_optimizer_that_is_reset_has_no_momentum_and_the_schedule_goes_on(tmp
         script.run(60)
     assert seen == [0]
     assert script.rates == Script(None, **options).run(60).rates[45:]
-    assert "reset, begins anew: optimizer" in caplog.text
+    assert "reset, begins anew:\n  optimizer" in caplog.text
     again = resumed(tmp_path, reset=["optimizer"], **options)  # the line stays
     again.engine.on(Events.STARTED)(lambda state: seen.append(len(again.optimizer.state)))
     assert again.run(100).rates == Script(None, **options).run(100).rates[60:]
@@ -402,6 +402,25 @@ def test_an_optimizer_of_another_class_or_with_other_groups_can_begin_anew(tmp_p
     script = resumed(tmp_path, optimizer=Adam, lr=0.01, reset=["optimizer"]).run(5)
     assert script.rates == [0.01, 0.01]
     assert resumed(tmp_path, optimizer=Adam, lr=0.01).run(7).state.step == 7
+
+
+def test_an_optimizer_with_other_groups_needs_its_schedule_to_begin_anew_too(tmp_path):
+    def script(**options):
+        made = Script(None)
+        made.optimizer = made.engine.objects["optimizer"]
+        if options:
+            weight, bias = made.model.parameters()
+            made.optimizer.param_groups[0]["params"] = [weight]
+            made.optimizer.add_param_group({"params": [bias], "lr": 0.2})
+        made.scheduler = StepLR(made.optimizer, 3)
+        made.engine.add(LRSchedule(made.scheduler), Checkpoint(tmp_path, **options))
+        return made
+
+    script().run(5)
+    said = refusal(script(resume=True, reset=["optimizer"]))
+    assert "'optimizer' begins anew with 2 groups, and its schedule 'scheduler' is of 1" in said
+    both = script(resume=True, reset=["optimizer", "scheduler"]).run(6)
+    assert both.rates == [0.1]
 
 
 def test_another_rate_of_an_optimizer_that_begins_anew_under_a_schedule_that_goes_on_is_told(
