@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from ...common import aligned, readable_size, show
-from ..directory import Saved, drop, is_checkpoint, locked, look, verify_files, weights_of
+from ..directory import Saved, drop, is_checkpoint, locked, look, module_files, verify_files
 from ..directory import strip as strip_to_weights
 from ..format import BrokenCheckpoint, Keep
 
@@ -62,7 +62,7 @@ def _freed(saved: Saved, strip: bool) -> int:
     if not strip:
         return saved.manifest.size
     try:
-        kept = weights_of(saved)
+        kept = module_files(saved)
     except BrokenCheckpoint:
         return 0
     return saved.manifest.size - sum(saved.manifest.files[n].size for n in kept) if kept else 0

@@ -8,7 +8,7 @@ from .files import make_directory, regular, scratch, sweep
 from .findings import Claims, Finding, NoCheckpointError, is_checkpoint, look
 from .lock import locked
 from .read import Saved, read_checkpoint, saved_at, scan, verify_files
-from .strip import strip, weights_of
+from .strip import module_files, strip
 from .weights_at import weights_at
 from .write import LATEST, drop, drop_unclaimed, is_claimed, set_aside, write_checkpoint
 
@@ -27,6 +27,7 @@ __all__ = [
     "locked",
     "look",
     "make_directory",
+    "module_files",
     "read_checkpoint",
     "regular",
     "saved_at",
@@ -38,6 +39,5 @@ __all__ = [
     "verified_at",
     "verify_files",
     "weights_at",
-    "weights_of",
     "write_checkpoint",
 ]

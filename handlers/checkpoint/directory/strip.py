@@ -11,7 +11,7 @@ from .read import Saved, tree_in, verify_files
 from .write import drop, unused_path, write_at
 
 
-def weights_of(saved: Saved) -> list[str]:
+def module_files(saved: Saved) -> list[str]:
     """The files of a checkpoint that hold modules; empty if that is all it holds."""
     files = [name for name in saved.manifest.files if name.endswith(TENSORS)]
     return [name for name in files if name != f"{TRAIN}{TENSORS}"] if _has_run(saved) else []
@@ -29,7 +29,7 @@ def strip(saved: Saved) -> Saved:
     verify_files(saved)
     if foreign := foreign_files(saved.path, {MANIFEST, *saved.manifest.files}):
         raise OSError(f"{saved.path} holds files that are not Camshaft's: {foreign}")
-    names = weights_of(saved)
+    names = module_files(saved)
     objects = tree_in(saved)["objects"]
     kept = {name: each for name, each in objects.items() if f"{each['file']}{TENSORS}" in names}
     files = {name: _copied(saved.path / name) for name in names}
