@@ -8,7 +8,6 @@ from .checkpoint import every as every
 from .checkpoint import latest as latest
 from .clip_grad import ClipGradNorm as ClipGradNorm
 from .clip_grad import ClipGradValue as ClipGradValue
-from .collect import Collect as Collect
 from .console_lines import ConsoleLines as ConsoleLines
 from .early_stopping import EarlyStopping as EarlyStopping
 from .fine_tuning import Freeze as Freeze
@@ -40,6 +39,9 @@ from .measurements import describe_model as describe_model
 from .metrics import Average as Average
 from .metrics import Metrics as Metrics
 from .metrics import Totals as Totals
+from .outputs import Collect as Collect
+from .outputs import Predictions as Predictions
+from .outputs import predict as predict
 from .preemption import StopAfter as StopAfter
 from .preemption import StopOnSignal as StopOnSignal
 from .profile import Profile as Profile

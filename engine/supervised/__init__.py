@@ -1,8 +1,17 @@
 """The engine of the usual case: a model, an optimizer and a loss function."""
 
+from ..outputs import Output
 from .device import Transfer, to_device
 from .factory import supervised
-from .split import Output
 from .step import Supervised
+from .tokens import count_next_tokens, count_tokens
 
-__all__ = ["Output", "Supervised", "Transfer", "supervised", "to_device"]
+__all__ = [
+    "Output",
+    "Supervised",
+    "Transfer",
+    "count_next_tokens",
+    "count_tokens",
+    "supervised",
+    "to_device",
+]
