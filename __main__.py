@@ -88,6 +88,9 @@ def _parser() -> argparse.ArgumentParser:
         help="""which to keep, as in a script: "latest(2) | best(1, 'val/loss')\"""",
     )
     each.add_argument("--dry-run", action="store_true", help="only say what would be dropped")
+    each.add_argument(
+        "--strip", action="store_true", help="strip them to their weights, rather than drop them"
+    )
     each = add("export", export, "Write one .pt file for torch.load(weights_only=True).", either)
     each.add_argument("file", metavar="FILE", type=Path, help="where to write it")
     each.add_argument("--object", metavar="NAME", help="only this object's state, such as model")

@@ -11,7 +11,9 @@ from .clip_grad import ClipGradValue as ClipGradValue
 from .console_lines import ConsoleLines as ConsoleLines
 from .early_stopping import EarlyStopping as EarlyStopping
 from .fine_tuning import Freeze as Freeze
+from .fine_tuning import Matching as Matching
 from .fine_tuning import describe_groups as describe_groups
+from .fine_tuning import load_matching as load_matching
 from .fine_tuning import norms_and_biases as norms_and_biases
 from .fine_tuning import parameter_groups as parameter_groups
 from .grad_norm import GradNorm as GradNorm
@@ -53,3 +55,4 @@ from .search import find_batch_size as find_batch_size
 from .search import find_lr as find_lr
 from .time_handlers import TimeHandlers as TimeHandlers
 from .validate import Validate as Validate
+from .validate import ValidationEvents as ValidationEvents

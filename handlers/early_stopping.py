@@ -30,7 +30,7 @@ class EarlyStopping:
         when: When to look.
         allow_stale: True to look more often than the metric is measured: a look that finds no new
             value is not counted, and a value of an earlier iteration is accepted. By default both
-            are errors, and so is a metric that has no value yet.
+            are errors, except at the end of the run, and so is a metric that has no value yet.
 
     >>> EarlyStopping("val/accuracy", mode="max", patience=0)
     Traceback (most recent call last):

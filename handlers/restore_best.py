@@ -8,7 +8,8 @@ from typing import Any
 
 from ..engine import Engine, EventEnum, Events, State, Trigger
 from ..engine.modules import exchange, put, twin
-from .common import Mode, Monitored, is_better, mode_of, module_of, refuse_taken
+from .common import Mode, Monitored, is_better, is_last_look, mode_of, module_of, refuse_taken
+from .validate import Validate, ValidationEvents
 
 logger = logging.getLogger("camshaft")
 
@@ -29,8 +30,9 @@ class RestoreBest:
         monitor: The metric, such as `"val/loss"`.
         mode: `"min"` if smaller is better, the default, or `"max"` if larger is; required for a
             name such as `"val/accuracy"`.
-        when: When to look: the trigger of the handler that measures the metric, since the weights
-            of this moment are kept.
+        when: When to look. By default it is whenever a `Validate` has measured the metric; for a
+            metric that something else measures, after each epoch and at the end. The weights of the
+            moment are kept, so give the trigger of what measures it.
         weights: The object whose weights the metric measures, such as `"ema"`; by default the
             model's own.
         object: The name in `engine.objects` of the model that they are put into.
@@ -47,7 +49,7 @@ class RestoreBest:
 
     monitor: str
     mode: Mode | None = None
-    when: EventEnum | Trigger = Events.EPOCH_COMPLETED(last=True)
+    when: EventEnum | Trigger | None = None
     weights: str | None = None
     object: str = "model"
     name: str = "best"
@@ -65,13 +67,37 @@ class RestoreBest:
         refuse_taken(engine.objects, self.name, "RestoreBest", f"{self.name}_by_loss")
         engine.objects[self.name] = twin(model).cpu()
         engine.on(Events.LOADING)(self.take_back)
-        engine.on(self.when)(self.look)
+        if self.when is None:
+            engine.on(ValidationEvents.VALIDATED)(self.look_at_validation)
+        engine.on(self.when or Events.EPOCH_COMPLETED(last=True))(self.look)
         # The last save, which holds the last weights, comes before CLOSED.
         engine.on(Events.CLOSED)(self.restore)
 
+    def look_at_validation(self, state: State[Any, Any]) -> None:
+        """Look at once if the metric was measured by a `Validate` just now."""
+        if self._validation(state) and state.metrics.is_fresh(self.monitor):
+            self.look(state)
+
     def look(self, state: State[Any, Any]) -> None:
-        """Keep the weights if the metric is better than any before."""
-        record, objects = state.recall(self, Record), state.engine.objects
+        """Keep the weights if the metric is better than any before.
+
+        Raises:
+            KeyError: Nothing has produced the metric.
+            LookupError: The metric was measured in an earlier iteration, of other weights.
+        """
+        record, objects, metrics = state.recall(self, Record), state.engine.objects, state.metrics
+        if self.monitor in metrics:
+            if metrics.written(self.monitor) == record.looked_at:
+                return
+            if is_last_look(state) and not metrics.is_fresh(self.monitor):
+                logger.warning(
+                    "RestoreBest: the last value of %s is of an earlier iteration than these "
+                    "weights, so these are not kept; look when it is measured, by the same when=",
+                    self.monitor,
+                )
+                return
+        elif self._awaits_validation(state):
+            return
         value = record.new_value(state, self.monitor)
         if value is not None and is_better(value, record.best, self.mode):
             record.best = value
@@ -99,6 +125,17 @@ class RestoreBest:
         record = state.recall(self, Record)
         if record.is_restored:
             self._exchange(state, record)
+
+    def _validation(self, state: State[Any, Any]) -> str:
+        """The prefix of the `Validate` that measures the metric; empty if there is none."""
+        names = (e.name for e in state.engine.handlers.values() if isinstance(e, Validate))
+        return next((f"{name}/" for name in names if self.monitor.startswith(f"{name}/")), "")
+
+    def _awaits_validation(self, state: State[Any, Any]) -> bool:
+        """True if the `Validate` that measures the metric has not been called so far."""
+        prefix = self._validation(state)
+        is_awaited = not any(str(name).startswith(prefix) for name in state.metrics)
+        return self.when is None and bool(prefix) and is_awaited
 
     def _exchange(self, state: State[Any, Any], record: Record) -> None:
         objects = state.engine.objects

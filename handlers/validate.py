@@ -10,6 +10,13 @@ from ..engine import Engine, EventEnum, Events, Stage, State, Trigger
 from ..engine.data import refuse_samples
 
 
+class ValidationEvents(EventEnum):
+    """What happens to validations."""
+
+    VALIDATED = "validated"
+    """A `Validate` has written its metrics: the weights are still those that it measured."""
+
+
 @dataclass(frozen=True, eq=False)
 class Validate:
     """Evaluate with the engine that is training, and keep the results as metrics.
@@ -73,3 +80,4 @@ class Validate:
         )
         for name, value in result.metrics.items():
             state.metrics[f"{self.name}/{name}"] = value
+        state.fire(ValidationEvents.VALIDATED)

@@ -181,9 +181,8 @@ HARMLESS = {
         "import_module(f'.{name}', package)",
         "import_module(homes[name], package)",
     ],  # of a table in the source
-    "handlers/checkpoint/directory/pt_export.py": [
-        "torch.save"
-    ],  # others ask for .pt; none is ever read
+    "handlers/checkpoint/directory/pt_export.py": ["torch.save"],  # others ask for .pt
+    "handlers/checkpoint/directory/weights_at.py": ["torch.load", "weights_only"],  # =True
 }
 UNPICKLERS = {"pickle", "_pickle", "cPickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}
 RUNNERS = {"eval", "exec", "compile", "__import__", "load_module", "run_path"}

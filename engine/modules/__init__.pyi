@@ -3,6 +3,7 @@ from .evaluation import untouched as untouched
 from .evaluation import using as using
 from .known import all_modules as all_modules
 from .known import modules_of as modules_of
+from .weights import TWIN as TWIN
 from .weights import buffers_in_training as buffers_in_training
 from .weights import exchange as exchange
 from .weights import is_copy as is_copy

@@ -45,7 +45,7 @@ class HandlerMemory:
             raise ValueError(
                 f"what {name} remembered does not fit what it remembers now: {error}. Resume "
                 "with the code that saved it, or let it begin anew: "
-                f"Checkpoint(..., override=[{name!r}])"
+                f"Checkpoint(..., reset=[{name!r}])"
             ) from error
         del self.loaded[name]
         return made

@@ -72,8 +72,8 @@ class LatestMetrics(dict[str, Any]):
             LookupError: It was written in an earlier iteration.
         """
         value = self[name]
-        written = self._iterations.get(name, self.iteration)  # older checkpoints do not say
-        if written != self.iteration:
+        if not self.is_fresh(name):
+            written = self._iterations[name]
             raise LookupError(
                 f"the metric {name!r} was last written in iteration {written}, and this is "
                 f"iteration {self.iteration}; look at it when it is measured, by the same when=, "
@@ -81,6 +81,11 @@ class LatestMetrics(dict[str, Any]):
                 "code of your own"
             )
         return value
+
+    def is_fresh(self, name: str) -> bool:
+        """True if a metric was written in this iteration."""
+        # Older checkpoints do not say in which iteration it was.
+        return name in self and self._iterations.get(name, self.iteration) == self.iteration
 
     def is_new(self, name: str, looked_at: int, *, allow_stale: bool = False) -> bool:
         """True if a metric was written since the write `looked_at`: no value counts twice.

@@ -4,11 +4,13 @@ from ..outputs import Output
 from .device import Transfer, to_device
 from .factory import supervised
 from .split import OUT_OF_MEMORY
+from .step import Supervised
 from .tokens import count_next_tokens, count_tokens
 
 __all__ = [
     "OUT_OF_MEMORY",
     "Output",
+    "Supervised",
     "Transfer",
     "count_next_tokens",
     "count_tokens",

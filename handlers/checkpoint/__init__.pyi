@@ -11,6 +11,7 @@ from .directory import locked as locked
 from .directory import look as look
 from .directory import make_directory as make_directory
 from .directory import sweep as sweep
+from .directory import weights_at as weights_at
 from .export import Export as Export
 from .format import BrokenCheckpoint as BrokenCheckpoint
 from .format import Keep as Keep

@@ -11,10 +11,11 @@ from typing import Any
 from ...engine import Engine, EventEnum, Events, RunningEngine, Stage, State, Trigger, ranks
 from ...engine.update import Update
 from .background import OnFailure
-from .directory import checkpoints, verified_at
+from .directory import checkpoints, set_aside, verified_at
 from .format import Keep, latest
+from .frozen import FrozenWeights, Sums
 from .recorder import CheckpointMemory, Destination, Recorder
-from .resume import resume, settings_of
+from .resume import resume, settings_of, settings_of_steps
 from .snapshot import take, take_part
 
 logger = logging.getLogger("camshaft")
@@ -51,8 +52,17 @@ class Checkpoint:
         override: What may differ from the checkpoint; any other difference is an error that lists
             it. Names of settings, such as `"optimizer.lr"`, `"scheduler.T_max"` or all of
             `"scheduler"`: the script's value counts, and a schedule is replayed to where the run
-            is. Names of objects on one side only, such as `"ema"`. Names of handlers, such as
-            `"EarlyStopping(val/loss)"`, which begin anew, once. It may stay in the script.
+            is. Names of objects or handlers on one side only, such as `"ema"`. Progress goes on:
+            momentum, counts, patience. It may stay in the script.
+        reset: What begins anew, as the script makes it: names of objects, such as `"optimizer"` or
+            `"scheduler"`, and of handlers, such as `"EarlyStopping(val/loss)"`. They begin anew
+            once, at the first resumption, so it may stay in the script.
+        frozen: False to leave out the weights that need no gradient and have not changed in the
+            run, such as those below an adapter. Their checksums are saved, so the script has to
+            make the same ones when it resumes.
+        start_over: True to begin a new run, each time the script is started, where an earlier run
+            left checkpoints. They are moved to `<directory>/earlier.1`, or the next number that is
+            free, and never deleted.
         background: False to write on the thread that trains: the run waits for the disk, and needs
             no memory for a copy.
         retries: How often a write that failed is tried again.
@@ -60,9 +70,10 @@ class Checkpoint:
             when it is closed; `"warn"` to go on, and write the next save as usual.
 
     Raises:
-        TypeError: `keep` is not made of `latest`, `best` and `every`, or `override` is no list.
-        ValueError: `resume="best"` without exactly one `best(...)` in `keep`, or a directory that
-            is the address of an object store.
+        TypeError: `keep` is not made of `latest`, `best` and `every`, or `override` or `reset` is
+            no list.
+        ValueError: `resume="best"` without exactly one `best(...)` in `keep`, `start_over` together
+            with `resume`, or a directory that is the address of an object store.
         FileNotFoundError: `resume` is a path that does not exist.
 
     >>> Checkpoint("runs/digits", resume="best")
@@ -76,12 +87,20 @@ class Checkpoint:
     keep: Keep = latest(2)
     resume: bool | str | Path | None = None
     override: Sequence[str] = ()
+    reset: Sequence[str] = ()
+    frozen: bool = True
+    start_over: bool = False
     background: bool = True
     retries: int = 3
     on_failure: OnFailure = "raise"
 
     def __post_init__(self) -> None:
         self._destination()
+        if self.start_over and self.resume:
+            raise ValueError(
+                f"start_over=True and resume={self.resume!r} contradict each other: the first "
+                "begins a new run whenever the script is started, the second goes on; choose one"
+            )
         if self.resume == "best" and len(self.keep.bests) != 1:
             raise ValueError(f"resume='best' needs one best(...) in keep; it is {self.keep!r}")
         if self._path is not None and not self._path.exists():
@@ -89,10 +108,9 @@ class Checkpoint:
                 f"resume={str(self.resume)!r}: this path does not exist; resume needs to be True, "
                 "'latest', 'best', or the path of one checkpoint"
             )
-        if isinstance(self.override, str) or not all(isinstance(n, str) for n in self.override):
-            raise TypeError(
-                f"override={self.override!r}: needs a list of names, such as ['optimizer.lr']"
-            )
+        for word, names in (("override", self.override), ("reset", self.reset)):
+            if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+                raise TypeError(f"{word}={names!r}: needs a list of names, such as ['optimizer']")
 
     def attach(self, engine: Engine[Any, Any]) -> None:
         """Lock and load before the run, ask for saves by the trigger, and save when asked."""
@@ -125,13 +143,21 @@ class Checkpoint:
                     "cannot hold: it needs state_dict() and load_state_dict()"
                 )
         _refuse_to_forget(state.engine)
-        if state.iteration > 0 or state.control.position is not None:
-            return
+        if state.iteration == 0 and state.control.position is None:
+            self._begin(state)
+        if not self.frozen:
+            self._recorder(state).frozen = FrozenWeights.of(state.engine.objects)
+
+    def _begin(self, state: State[Any, Any]) -> None:
+        """Note the settings; resume a run, or start a new one."""
         limit = {"max_batches": state.control.max_batches}  # no real run resumes a trial run
         control = state.control
-        control.settings = control.settings or settings_of(state.engine.objects) | limit
+        steps = settings_of_steps(state.engine.handlers)
+        control.settings = control.settings or settings_of(state.engine.objects) | steps | limit
         if self.resume:
             self.load(state)
+        elif self.start_over:
+            self.set_aside()
         else:
             self.refuse_to_mix()
 
@@ -146,17 +172,18 @@ class Checkpoint:
             OSError: The save before could not be written.
         """
         recorder = self._recorder(state)
-        if not (reason := recorder.prepare(state, of_all=True)):
+        if not (reasons := recorder.prepare(state, of_all=True)):
             return
         with ranks.on_all_ranks("take part in a checkpoint"):
+            left_out = self._left_out(state)
             part = take_part(state)
         parts = ranks.gathered(part)
         with ranks.on_all_ranks("write a checkpoint"):
             if ranks.rank() == 0:
-                snapshot = take(state.engine.objects, parts, state.engine.lent)
+                snapshot = take(state.engine.objects, parts, state.engine.lent, left_out)
                 memory = state.recall(self, CheckpointMemory)
                 memory.broken = [n for n in memory.broken if (recorder.directory / n).exists()]
-                recorder.record(state, snapshot, reason, broken=memory.broken.copy())
+                recorder.record(state, snapshot, reasons, broken=memory.broken.copy())
 
     def wait(self, state: State[Any, Any]) -> None:
         """Wait until the last save is on the disk, for handlers that read it during the run.
@@ -174,6 +201,12 @@ class Checkpoint:
         """
         self._recorder(state).close(state)
 
+    def set_aside(self) -> None:
+        """Move the checkpoints of an earlier run out of the way of the new one."""
+        with ranks.on_all_ranks("start over"):
+            if ranks.rank() == 0 and (place := set_aside(Path(self.directory))) is not None:
+                logger.warning("starts over: the checkpoints of an earlier run are in %s", place)
+
     def refuse_to_mix(self) -> None:
         """Refuse to start a new run in a directory that holds another run's checkpoints.
 
@@ -183,8 +216,9 @@ class Checkpoint:
         if found := checkpoints(self.directory):
             raise FileExistsError(
                 f"{self.directory} holds checkpoints of an earlier run, such as "
-                f"{found[-1].path.name}; pass resume=True to go on with it, or choose another "
-                "directory for a new run; run(state=...) carries on a state at hand"
+                f"{found[-1].path.name}; pass resume=True to go on with it, start_over=True to "
+                "move them aside, or choose another directory for a new run; run(state=...) "
+                "carries on a state at hand"
             )
 
     def load(self, state: State[Any, Any]) -> None:
@@ -196,10 +230,13 @@ class Checkpoint:
         path, broken = ranks.gathered(choice)[0]
         if path is None:
             return
-        resume(state, path, self.override, state.engine.name_of(self))
+        name = state.engine.name_of(self)
+        resume(state, path, name, override=self.override, reset=self.reset)
         memory = state.recall(self, CheckpointMemory)
-        memory.override = list(self.override)
+        memory.override, memory.reset = list(self.override), list(self.reset)
         memory.broken = sorted({*memory.broken, *broken})
+        if ranks.rank() == 0:
+            self._recorder(state).go_on_from(path)
         logger.info("resumed from %s (epoch %d, iteration %d)", path, state.epoch, state.iteration)
 
     @property
@@ -214,6 +251,11 @@ class Checkpoint:
         found = checkpoints(self.directory)
         saved = found.best_by(self.keep.bests[0]) if self.resume == "best" else found.latest()
         return None if saved is None else saved.path, sorted(found.broken)
+
+    def _left_out(self, state: State[Any, Any]) -> Sums:
+        if (frozen := self._recorder(state).frozen) is None:
+            return {}
+        return frozen.left_out(state.recall(self, CheckpointMemory).weights)
 
     def _destination(self) -> Destination:
         return Destination(

@@ -11,6 +11,7 @@ from ...engine import Engine, EventEnum, Events, Stage, State, Trigger, ranks
 from .background import OnFailure
 from .directory import checkpoints
 from .format import Keep, latest
+from .pretrained import check_pretrained, pretrained
 from .recorder import Destination, Recorder
 from .snapshot import take
 
@@ -29,6 +30,10 @@ class Export:
     Args:
         directory: Where to write the exports: not the directory of a `Checkpoint`.
         object: The name of one of the engine's objects.
+        pretrained: True to write what Hugging Face's `from_pretrained` reads, such as
+            `model.safetensors` and `config.json`, by the object's own `save_pretrained`: for models
+            of transformers and diffusers, and adapters of peft. The run waits until that is done;
+            then the files are written like those of any export.
         when: When to export.
         keep: Which to keep: `latest(2) | best(1, "val/loss") | every(10_000)`.
         background: False to write on the thread that trains.
@@ -48,6 +53,7 @@ class Export:
     object: str = "model"
     when: EventEnum | Trigger = Events.EPOCH_COMPLETED(last=True)
     keep: Keep = latest(1)
+    pretrained: bool = False
     background: bool = True
     retries: int = 3
     on_failure: OnFailure = "raise"
@@ -69,13 +75,15 @@ class Export:
 
         Raises:
             BlockingIOError: Another run writes to it.
-            ValueError: The engine has no such object.
+            ValueError: The engine has no such object, or it has no `save_pretrained`.
         """
         if self.object not in state.engine.objects:
             known = ", ".join(map(repr, state.engine.objects)) or "none"
             raise ValueError(
                 f"Export(object={self.object!r}): needs one of the engine's objects: {known}"
             )
+        if self.pretrained:
+            check_pretrained(self.object, state.engine.objects[self.object])
         self._recorder(state).open()
 
     def warn_of_others(self, state: State[Any, Any]) -> None:
@@ -99,13 +107,17 @@ class Export:
             OSError: The export before could not be written.
         """
         recorder = self._recorder(state)
-        if not (reason := recorder.prepare(state, of_all=False)):
+        if not (reasons := recorder.prepare(state, of_all=False)):
             return
         with ranks.on_all_ranks("export weights"):
             if ranks.rank() == 0:
-                exported = {self.object: state.engine.objects[self.object]}
-                snapshot = take(exported, [], state.engine.lent)
-                recorder.record(state, snapshot, reason, only_claimed=True)
+                own = state.engine.objects[self.object]
+                content = (
+                    pretrained(recorder.directory, self.object, own)
+                    if self.pretrained
+                    else take({self.object: own}, [], state.engine.lent)
+                )
+                recorder.record(state, content, reasons, only_claimed=True)
 
     def wait(self, state: State[Any, Any]) -> None:
         """Wait until the last export is on the disk, for handlers that read it during the run.

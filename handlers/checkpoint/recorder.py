@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,14 +14,17 @@ from ...engine import State, ranks
 from ..common import scalars
 from .background import BackgroundWriter, OnFailure
 from .directory import (
+    Saved,
     drop_unclaimed,
     is_claimed,
     locked,
     make_directory,
+    saved_at,
     sweep,
     write_checkpoint,
 )
-from .format import Keep, Manifest, installed_versions
+from .format import Keep, Manifest, Payload, installed_versions
+from .frozen import FrozenWeights
 from .snapshot import Snapshot
 from .staging import Staging, streamed
 
@@ -75,7 +78,18 @@ class CheckpointMemory:
     warned: bool = False
     """True after the warning that a metric of a claim is missing."""
     override: list[str] = field(default_factory=list)
-    """The override of the last resumption: by it, a handler begins anew only once."""
+    reset: list[str] = field(default_factory=list)
+    """Those of the last resumption: what `reset` names begins anew only once."""
+    weights: dict[str, list[str]] = field(default_factory=dict)
+    """By object, the weights that checkpoints hold, if frozen weights are left out."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """The fields."""
+        return vars(self).copy()
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """The saved fields; older checkpoints have fewer."""
+        vars(self).update(saved)
 
 
 class Recorder:
@@ -90,8 +104,12 @@ class Recorder:
         self.keep = to.keep
         self.directory = Path(to.directory).absolute()  # the script may change its directory
         self.spared = spared and spared.resolve()
+        self.frozen: FrozenWeights | None = None
+        """The frozen weights, if saves leave them out."""
         self._staging = Staging() if to.background else None
         self._writer = BackgroundWriter(to.background, to.retries, to.on_failure)
+        self._newest: Saved | None = None
+        self._why: tuple[int, list[str]] = (0, [])
         self._lock = ExitStack()
         self._is_open = False
 
@@ -106,43 +124,53 @@ class Recorder:
                 sweep(self.directory)
             self._is_open = True
 
-    def prepare(self, state: State[Any, Any], *, of_all: bool) -> str:
+    def go_on_from(self, path: Path) -> None:
+        """Let the next save take the place of this checkpoint, if it is of the same iteration."""
+        path = path.absolute()
+        if path.parent == self.directory and path.resolve() != self.spared:
+            self._newest = saved_at(path)
+
+    def prepare(self, state: State[Any, Any], *, of_all: bool) -> list[str]:
         """Why to save at this commit point; empty if the handler was not asked.
 
         With `of_all`, `state.save("why")` without `by=` also means this handler.
         """
         meant = [self.handler, None] if of_all else [self.handler]
-        asked = (why for why, by in state.control.saves if any(by is each for each in meant))
-        if reason := ", ".join(dict.fromkeys(asked)):
+        asked = [why for why, by in state.control.saves if any(by is each for each in meant)]
+        if asked:
             self.open()
             self._warn_of_missing(state)
-        return reason
+        return asked
 
     def record(
         self,
         state: State[Any, Any],
-        snapshot: Snapshot,
-        reason: str,
+        content: Snapshot | Mapping[str, Payload],
+        reasons: list[str],
         *,
         only_claimed: bool = False,
         broken: Collection[str] = (),
     ) -> None:
-        """Copy a snapshot, write the copy, and drop the checkpoints that no claim keeps.
+        """Write a copy of a snapshot, or files, and drop the checkpoints that no claim keeps.
 
         The run may change when this returns; the next call or `wait` raises an error in writing.
-        With `only_claimed`, nothing is written that no claim would keep. `broken` checkpoints are
+        A save of the iteration of the save before takes its place, with the reasons of both. With
+        `only_claimed`, nothing is written that no claim would keep. `broken` checkpoints are
         ignored.
         """
         directory, keep, spared = self.directory, self.keep, self.spared
-        manifest = _manifest(state, reason, keep)
+        iteration, earlier = self._why
+        reasons = [*dict.fromkeys([*earlier * (iteration == state.iteration), *reasons])]
+        self._why = (state.iteration, reasons)
+        manifest = _manifest(state, ", ".join(reasons), keep)
         self.wait()
-        files = streamed(snapshot) if self._staging is None else self._staging.copy(snapshot)
+        files = self._files(content) if isinstance(content, Snapshot) else content
 
         def save() -> None:
             if only_claimed and not is_claimed(directory, keep, manifest):
                 return
-            saved = write_checkpoint(directory, files, manifest)
-            logger.info("saved %s (%s)", saved.path, reason)
+            self._newest = saved = write_checkpoint(directory, files, manifest, self._newest)
+            logger.info("saved %s (%s)", saved.path, manifest.reason)
             try:
                 drop_unclaimed(directory, keep, broken, spared)
             except OSError as error:  # the save itself has not failed
@@ -153,6 +181,9 @@ class Recorder:
                 state.save(FAILED, by=self.handler)
 
         self._writer.start(save, ask_again)
+
+    def _files(self, snapshot: Snapshot) -> dict[str, Payload]:
+        return streamed(snapshot) if self._staging is None else self._staging.copy(snapshot)
 
     def wait(self) -> None:
         """Wait until the last save is on the disk."""

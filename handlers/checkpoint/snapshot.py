@@ -42,10 +42,12 @@ def take(
     objects: Mapping[str, Any],
     parts: list[tuple[Any, dict[str, Tensor]]],
     lent: Mapping[Module, Mapping[str, Tensor]] | None = None,
+    left_out: Mapping[str, Mapping[str, int]] | None = None,
 ) -> Snapshot:
     """The snapshot of these objects and of every rank's part; it shares their memory.
 
-    A module that holds another module's weights for a while is saved with its own, from `lent`.
+    A module that holds another module's weights for a while is saved with its own, from `lent`. Of
+    the weights `left_out`, by object, the snapshot holds the given checksums alone.
 
     Raises:
         TypeError: A value cannot be saved.
@@ -55,12 +57,17 @@ def take(
         train.tensors.update(tensors)
     files, saved = {TRAIN: train}, {}
     for name, each in objects.items():
+        out = (left_out or {}).get(name, {})
         own = weights(each, lent) if isinstance(each, Module) else each.state_dict()
+        if out:
+            own = {key: own[key] for key in own if key not in out}
         if isinstance(each, Module) and name != TRAIN and PLAIN_NAME.fullmatch(name):
             files[name] = Encoder(name)
             saved[name] = {"file": name, "content": files[name].encode(own)}
         else:
             saved[name] = {"file": TRAIN, "content": train.encode(own, name)}
+        if out:
+            saved[name]["frozen"] = dict(out)
     tree = {"objects": saved, "run": [part for part, _ in parts]}
     if not parts and not train.tensors:  # an export of modules
         del files[TRAIN]

@@ -33,11 +33,16 @@ def weights(
 
 
 def load_weights(module: Module, saved: Mapping[str, Any]) -> None:
-    """Load what `weights` gave, whether or not the module is wrapped now."""
+    """Load what `weights` gave, or a part of it, whether or not the module is wrapped now."""
     holder = _holder(module)
     own = holder.state_dict()
     names = plain_names(holder, own)
-    holder.load_state_dict({name: _put(own[name], saved[names[name]]) for name in own})
+    holder.load_state_dict(
+        {
+            name: _put(own[name], saved[names[name]]) if names[name] in saved else own[name]
+            for name in own
+        }
+    )
 
 
 def _holder(module: Module) -> Module:

@@ -2,6 +2,7 @@ from .comparison import Mode as Mode
 from .comparison import Monitored as Monitored
 from .comparison import check_monitor as check_monitor
 from .comparison import is_better as is_better
+from .comparison import is_last_look as is_last_look
 from .comparison import mode_of as mode_of
 from .media import KINDS as KINDS
 from .media import Embedding as Embedding

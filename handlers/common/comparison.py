@@ -58,6 +58,12 @@ def is_better(value: float, best: float | None, mode: Mode | None, by: float = 0
     return value < best - by if mode == "min" else value > best + by
 
 
+def is_last_look(state: State[Any, Any]) -> bool:
+    """True at the end of a run, when no later measurement can follow."""
+    stopped = state.stop_reason is not None and not state.control.resumable
+    return stopped or state.limit_reached is not None
+
+
 @dataclass
 class Monitored:
     """Which write of a metric a handler has looked at, so that no value counts twice."""
@@ -67,7 +73,11 @@ class Monitored:
     def new_value(
         self, state: State[Any, Any], name: str, *, allow_stale: bool = False
     ) -> float | None:
-        """The metric on rank 0, for all ranks; None if it was not written since the last look."""
+        """The metric on rank 0, for all ranks; None if it was not written since the last look.
+
+        At the end of the run, a value of an earlier iteration will do.
+        """
+        allow_stale = allow_stale or (name in state.metrics and is_last_look(state))
         if not state.metrics.is_new(name, self.looked_at, allow_stale=allow_stale):
             return None
         self.looked_at = state.metrics.written(name)

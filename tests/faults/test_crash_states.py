@@ -13,6 +13,7 @@ from itertools import product
 
 import pytest
 
+from camshaft import Events
 from camshaft.handlers.checkpoint import checkpoints
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
@@ -31,7 +32,7 @@ def look(directory):
     return {"files": files, "folders": folders}
 
 
-def recorded(faults, directory):
+def recorded(faults, directory, **options):
     """What a third save does, with the retention that follows it: operations and what they find."""
 
     def task():
@@ -48,7 +49,8 @@ def recorded(faults, directory):
                         held[inode] = os.open(each, os.O_RDONLY)
             log.append({"name": name, "number": number, "detail": detail, **seen})
 
-        faults.train(directory, until=3, before=lambda: faults.listen(note, directory))
+        before = lambda: faults.listen(note, directory)  # noqa: E731
+        faults.train(directory, until=3, before=before, **options)
         log.append({"name": "end", "number": None, "detail": [], **look(directory)})
         return [
             {**each, "files": [*each["files"].items()], "folders": [*each["folders"].items()]}
@@ -185,6 +187,36 @@ def test_in_every_state_a_good_checkpoint_is_at_least_the_last_durable_one(
             count += 1
     assert newest == {2, 3}
     assert count > 300
+
+
+def test_in_every_state_a_checkpoint_whose_place_another_takes_is_there_until_it_is(
+    faults, tmp_path
+):
+    """After the last iteration of an epoch and after the epoch: two saves, one checkpoint."""
+    directory, place = tmp_path / "recorded", tmp_path / "after"
+    faults.train(directory, until=2)
+    first = look(directory)
+    log = recorded(faults, directory, when=Events.ITERATION_COMPLETED | Events.EPOCH_COMPLETED)
+    disk = Disk(directory.stat().st_ino, dict(first["files"]), dict(first["folders"]))
+    chance, durable, began, epochs = random.Random(0), 2, 0, set()
+    for operation in log:
+        disk.see(operation)
+        if operation["name"] == "os.mkdir":
+            began += 1
+            durable = 3 if began == 2 else 2  # the second save waits for the first
+        if began < 2:
+            continue
+        for state in disk.states(chance):
+            disk.build(state, place)
+            saved = checkpoints(place).latest()
+            assert saved.manifest.iteration >= durable, operation
+            epochs.add(saved.manifest.epoch)
+            shutil.rmtree(place)
+    assert (began, epochs) == (2, {0, 1})
+    assert sorted(each.name for each in directory.glob("iter*")) == [
+        "iteration-0000000002",
+        "iteration-0000000003",
+    ]
 
 
 def newest_in(place):

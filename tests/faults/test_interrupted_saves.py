@@ -11,12 +11,14 @@ import signal
 import stat
 
 import pytest
+import torch
 
+from camshaft import Events
 from camshaft.handlers.checkpoint import checkpoints
-from camshaft.handlers.checkpoint.directory import verify_files
+from camshaft.handlers.checkpoint.directory import strip, verify_files
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-OLDER = "iteration-0000000002"
+OLDER, NEW = "iteration-0000000002", "iteration-0000000003"
 ERRORS = [errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EACCES]
 
 
@@ -65,6 +67,71 @@ def test_killed_at_any_operation_it_resumes_exactly(faults, honest, operations, 
     assert began == {2, 3}
 
 
+TWICE = Events.ITERATION_COMPLETED | Events.EPOCH_COMPLETED
+
+
+def test_killed_while_a_checkpoint_takes_the_place_of_another_it_resumes_from_one_of_them(
+    faults, honest, operations, whole, tmp_path
+):
+    """The third iteration is the last of its epoch: it is saved, and then the epoch is."""
+    found, number = set(), len(operations)  # the first of the two saves is on the disk
+    while True:
+        number += 1
+        run = shutil.copytree(honest, tmp_path / str(number))
+        before = faults.at_operation(number, run, faults.kill)
+        _, status = faults.in_child(
+            lambda r=run, b=before: faults.train(r, until=3, before=b, when=TWICE).began
+        )
+        if status == 0:
+            break
+        assert status == -signal.SIGKILL
+        saved = checkpoints(run).latest()
+        found.add((saved.path.name, saved.manifest.epoch))
+        resumed = faults.train(run, until=5, seed=number, when=TWICE)
+        assert (resumed.began, resumed.outcome) == (3, whole), number
+        assert faults.leftovers(run) == [], number
+    assert found == {(NEW, 0), (f"{NEW}.2", 0), (NEW, 1)}
+
+
+def test_a_failure_while_a_checkpoint_takes_the_place_of_another_leaves_one_of_them(
+    faults, honest, operations, whole, tmp_path
+):
+    epochs = set()
+    for number in range(len(operations) + 1, 2 * len(operations)):
+        run = shutil.copytree(honest, tmp_path / str(number))
+        before = failing(number, errno.EIO, run, faults)
+        failure_of(faults, run, before, when=TWICE)
+        saved = checkpoints(run).latest()
+        assert saved.manifest.iteration == 3
+        epochs.add(saved.manifest.epoch)
+        resumed = faults.train(run, until=5, seed=number, when=TWICE)
+        assert (resumed.began, resumed.outcome) == (3, whole), number
+        assert faults.leftovers(run) == [], number
+    assert epochs == {0, 1}
+
+
+def test_killed_while_it_is_stripped_a_checkpoint_is_whole_or_its_weights(faults, honest, tmp_path):
+    kept = []
+    for number in range(1, 99):
+        run = shutil.copytree(honest, tmp_path / str(number))
+        weight = checkpoints(run)[0].state_dict("model")["0.weight"]
+
+        def task(run=run, before=faults.at_operation(number, run, faults.kill)):
+            before()
+            strip(checkpoints(run)[0])
+
+        _, status = faults.in_child(task)
+        first = checkpoints(run)[0]
+        verify_files(first)
+        assert torch.equal(first.state_dict("model")["0.weight"], weight)
+        kept.append(len(first.manifest.files))
+        if status == 0:
+            break
+        assert status == -signal.SIGKILL
+    assert kept[0] == 3
+    assert kept[-1] == 2
+
+
 def sizes(honest):
     largest = max(path.stat().st_size for path in (honest / OLDER).iterdir())
     return [0, 1, 7, 8, 100, 459, 460, 461, 1000, 5000, largest - 4096, largest - 1]
@@ -93,12 +160,12 @@ def test_killed_in_the_middle_of_a_file_it_resumes_exactly(faults, honest, whole
         assert faults.leftovers(run) == []
 
 
-def failure_of(faults, run, before):
+def failure_of(faults, run, before, **options):
     """What a run in a process of its own ended with, or None: number and text of the error."""
 
     def task():
         try:
-            faults.train(run, until=3, before=before)
+            faults.train(run, until=3, before=before, **options)
         except OSError as error:
             return [error.errno, str(error)]
         return None

@@ -8,7 +8,17 @@ import torch
 from torch import nn
 
 from camshaft import Engine, Events, State
-from camshaft.handlers import EMA, Checkpoint, EarlyStopping, Export, RestoreBest, best, checkpoints
+from camshaft.handlers import (
+    EMA,
+    Checkpoint,
+    EarlyStopping,
+    Export,
+    LRSchedule,
+    RestoreBest,
+    Validate,
+    best,
+    checkpoints,
+)
 
 
 def run(scores, state=None, **arguments):
@@ -67,7 +77,7 @@ def test_a_look_that_finds_an_old_value_is_an_error():
     with pytest.raises(
         LookupError, match=r"'score' was last written in iteration 1, .* same when="
     ):
-        run([1.0, None], patience=2)
+        run([1.0, None, 1.0], patience=2)
 
 
 def test_a_value_of_the_middle_of_an_epoch_is_taken_once_if_that_is_allowed():
@@ -79,6 +89,33 @@ def test_a_value_of_the_middle_of_an_epoch_is_taken_once_if_that_is_allowed():
     with pytest.raises(LookupError, match="iteration 3, and this is iteration 5"):
         stopped()
     assert stopped(allow_stale=True).epoch == 2
+
+
+@pytest.mark.parametrize("when", [Events.EPOCH_COMPLETED, Events.EPOCH_COMPLETED(last=True)])
+@pytest.mark.parametrize("limits", [{"max_epochs": 1}, {"max_iterations": 5}, {"max_steps": 5}])
+def test_a_look_at_the_end_of_a_run_takes_the_latest_value_and_counts_it_once(when, limits):
+    def process(state, batch):
+        if state.iteration % 2 == 0:
+            state.metrics["score"] = state.iteration
+        state.fire(Events.STEP_COMPLETED)
+
+    engine = Engine(process, EarlyStopping("score", when=when))
+    state = engine.run(range(5), **limits)
+    assert state.stop_reason == next(iter(limits))
+    patience = state.memory.saved["EarlyStopping(score)"]
+    assert (patience.best, patience.waited) == (4.0, 0)
+    state = engine.run(range(5), state=state, max_epochs=2, max_iterations=10, max_steps=10)
+    assert (patience.best, patience.waited) == (4.0, 1)
+
+
+def test_a_plateau_takes_the_latest_value_at_the_end_of_a_run():
+    optimizer = torch.optim.SGD([torch.zeros(1)], 1.0)
+    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
+    engine = Engine(lambda state, batch: None, objects={"optimizer": optimizer})
+    engine.add(LRSchedule(plateau, monitor="score", when=Events.EPOCH_COMPLETED(last=True)))
+    engine.on(Events.ITERATION_COMPLETED(every=2))(lambda s: s.metrics.update(score=s.iteration))
+    engine.run(range(9), max_iterations=5)
+    assert plateau.best == 4
 
 
 def test_two_looks_in_one_iteration_are_one_and_no_error():
@@ -156,6 +193,67 @@ def test_the_best_weights_are_there_at_a_limit():
     state = engine.run([1, 1], max_epochs=3)
     assert weight.item() == 4
     assert state.stop_reason == "max_epochs"
+
+
+def validated(*handlers, when=Events.ITERATION_COMPLETED(every=2), **limits):
+    """A model whose weight is the number of the iteration, validated by that number."""
+    model = nn.Linear(1, 1, bias=False)
+    nn.init.zeros_(model.weight)
+
+    def process(state, batch):
+        if state.training:
+            model.weight.data += 1
+        else:
+            state.metrics["loss"] = model.weight.item()
+
+    engine = Engine(process, objects={"model": model})
+    engine.add(*handlers, Validate([0], when=when)).run(range(10), **limits)
+    return model.weight.item()
+
+
+@pytest.mark.parametrize("limits", [{"max_iterations": 7}, {"max_iterations": 27}])
+def test_the_best_weights_are_those_that_a_validation_between_epochs_measured(limits, tmp_path):
+    assert validated(RestoreBest("val/loss", "min"), **limits) == 2
+    last = limits["max_iterations"] - 1
+    handlers = (RestoreBest("val/loss", "max"), Checkpoint(tmp_path))
+    assert validated(*handlers, **limits) == last
+    saved = checkpoints(tmp_path)[-1]
+    assert saved.state_dict("model")["weight"].item() == last + 1
+    assert saved.state_dict("best")["weight"].item() == last
+
+
+def test_the_best_weights_are_found_by_a_validation_that_never_meets_the_end_of_an_epoch():
+    when = Events.ITERATION_COMPLETED(every=13)
+    assert validated(RestoreBest("val/loss", "max"), when=when, max_epochs=3) == 26
+
+
+def test_the_best_weights_are_those_before_the_moment_of_the_validation_moves_them():
+    model = nn.Linear(1, 1, bias=False)
+    nn.init.zeros_(model.weight)
+
+    def process(state, batch):
+        state.metrics["loss"] = model.weight.item()
+        if state.training:
+            model.weight.data += 1
+
+    engine = Engine(process, objects={"model": model})
+    engine.on(Events.ITERATION_COMPLETED)(lambda state: model.weight.data.add_(0.5))
+    engine.add(Validate([0], when=Events.ITERATION_COMPLETED), RestoreBest("val/loss", "max"))
+    engine.run(range(3), max_epochs=1)
+    assert model.weight.item() == 4.0
+
+
+def test_a_metric_that_a_validation_does_not_have_is_an_error_after_the_first_epoch():
+    with pytest.raises(KeyError, match="no metric 'val/los' .* there is: 'val/loss'"):
+        validated(RestoreBest("val/los"), max_epochs=2)
+
+
+def test_weights_that_were_not_measured_are_not_kept_at_the_end_of_a_run(caplog):
+    engine, weight = build([1, 2, 3], when=Events.ITERATION_COMPLETED(at=5))
+    engine.run([1, 1], max_iterations=5)
+    assert weight.item() == 5
+    assert "an earlier iteration than these weights" in caplog.text
+    assert "score was never a number; the last weights stay" in caplog.text
 
 
 def test_and_when_early_stopping_or_a_handler_ends_the_run():

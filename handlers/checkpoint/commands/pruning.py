@@ -1,17 +1,23 @@
-"""`camshaft prune`: drops the checkpoints that no claim keeps."""
+"""`camshaft prune`: drops the checkpoints that no claim keeps, or strips them to weights."""
 
 from __future__ import annotations
 
+import logging
 from contextlib import nullcontext
 from pathlib import Path
 
 from ...common import aligned, readable_size, show
-from ..directory import Saved, drop, is_checkpoint, locked, look, verify_files
+from ..directory import Saved, drop, is_checkpoint, locked, look, module_files, verify_files
+from ..directory import strip as strip_to_weights
 from ..format import BrokenCheckpoint, Keep
 
+logger = logging.getLogger("camshaft")
 
-def prune(path: Path, keep: Keep, dry_run: bool) -> int:
+
+def prune(path: Path, keep: Keep, dry_run: bool, strip: bool = False) -> int:
     """Drop the checkpoints that no claim keeps, except the newest good one and broken ones.
+
+    With `strip`, they are not dropped, but stripped to the weights of their modules.
 
     The checkpoints to keep are read in full first, so a checkpoint is never dropped in favour of a
     broken one.
@@ -33,9 +39,12 @@ def prune(path: Path, keep: Keep, dry_run: bool) -> int:
         if not claimed:
             raise ValueError(f"no checkpoint in {path} is good, so none is dropped")
         dropped = [saved for saved in good if saved.manifest.number not in claimed]
+        sizes = {saved.path: _freed(saved, strip) for saved in dropped}
+        dropped = [saved for saved in dropped if sizes[saved.path]]
         if not dry_run:
-            dropped = [saved for saved in dropped if drop(saved)]
-    gone = "would be dropped" if dry_run else "dropped"
+            dropped = [saved for saved in dropped if (_strip if strip else drop)(saved)]
+    done = "stripped to weights" if strip else "dropped"
+    gone = f"would be {done}" if dry_run else done
     rows = [(name, f"broken and left alone: {problem}") for name, problem in broken.items()]
     for saved in good:
         claims = claimed.get(saved.manifest.number)
@@ -43,9 +52,29 @@ def prune(path: Path, keep: Keep, dry_run: bool) -> int:
             rows.append((saved.path.name, _kept(claims)))
         else:
             rows.append((saved.path.name, gone if saved in dropped else "stays"))
-    freed = readable_size(sum(saved.manifest.size for saved in dropped))
+    freed = readable_size(sum(sizes[saved.path] for saved in dropped))
     show([*aligned(rows), f"{len(dropped)} {gone}, {freed}"])
     return 0
+
+
+def _freed(saved: Saved, strip: bool) -> int:
+    """The bytes that are freed; 0 if there is nothing to strip."""
+    if not strip:
+        return saved.manifest.size
+    try:
+        kept = module_files(saved)
+    except BrokenCheckpoint:
+        return 0
+    return saved.manifest.size - sum(saved.manifest.files[n].size for n in kept) if kept else 0
+
+
+def _strip(saved: Saved) -> bool:
+    try:
+        strip_to_weights(saved)
+    except (OSError, BrokenCheckpoint) as error:
+        logger.warning("the checkpoint %s stays as it is: %s", saved.path, error)
+        return False
+    return True
 
 
 def _kept(claims: list[str]) -> str:

@@ -4,11 +4,13 @@ Importing this room imports no torch.
 """
 
 from .catalogue import Checkpoints, checkpoints, verified_at
-from .files import make_directory, regular, sweep
+from .files import make_directory, regular, scratch, sweep
 from .findings import Claims, Finding, NoCheckpointError, is_checkpoint, look
 from .lock import locked
 from .read import Saved, read_checkpoint, saved_at, scan, verify_files
-from .write import LATEST, drop, drop_unclaimed, is_claimed, write_checkpoint
+from .strip import module_files, strip
+from .weights_at import weights_at
+from .write import LATEST, drop, drop_unclaimed, is_claimed, set_aside, write_checkpoint
 
 __all__ = [
     "LATEST",
@@ -25,12 +27,17 @@ __all__ = [
     "locked",
     "look",
     "make_directory",
+    "module_files",
     "read_checkpoint",
     "regular",
     "saved_at",
     "scan",
+    "scratch",
+    "set_aside",
+    "strip",
     "sweep",
     "verified_at",
     "verify_files",
+    "weights_at",
     "write_checkpoint",
 ]

@@ -126,20 +126,35 @@ def make_directory(path: Path) -> None:
 
 
 @contextmanager
-def appearing(place: Path) -> Generator[Path, None, None]:
+def appearing(place: Path, aside: Path | None = None) -> Generator[Path, None, None]:
     """A temporary path beside `place`, which is durably renamed to `place` at the end.
 
-    If an error is raised, the temporary path is removed and `place` is untouched.
+    If an error is raised, the temporary path is removed and `place` is untouched. A directory that
+    is at `place` already is durably renamed to `aside` before.
     """
     temporary = _beside(place, "tmp")
     try:
         yield temporary
         synchronise(temporary)
+        if aside is not None:
+            place.rename(aside)
+            synchronise(place.parent)
         temporary.replace(place)
         synchronise(place.parent)
     except BaseException:
         _remove(temporary)
         raise
+
+
+@contextmanager
+def scratch(directory: Path) -> Generator[Path, None, None]:
+    """A temporary directory inside `directory`; what a killed process leaves is swept away."""
+    temporary = _beside(directory / "iteration-0", "tmp")
+    temporary.mkdir()
+    try:
+        yield temporary
+    finally:
+        _remove(temporary)
 
 
 def vanish(path: Path) -> None:

@@ -160,7 +160,7 @@ def read_checkpoint(saved: Saved) -> tuple[Any, dict[str, Mapping[str, Tensor]]]
         BrokenCheckpoint: A file has the right checksum and a wrong format.
     """
     compare_sizes(saved)
-    tree = _tree(saved)
+    tree = tree_in(saved)
     tensors: dict[str, Mapping[str, Tensor]] = {}
     for name in saved.manifest.files:
         if name.endswith(TENSORS):
@@ -178,7 +178,7 @@ def read_objects(saved: Saved, object: str | None = None) -> dict[str, Any]:
     """
     verify_files(saved, [TREE])
     with reading(saved.path, TREE):
-        objects = dict(_tree(saved)["objects"])
+        objects = dict(tree_in(saved)["objects"])
     if object is not None and object not in objects:
         listed = ", ".join(map(repr, objects)) or "none"
         raise ValueError(f"{saved.path} holds no object {object!r}; its objects are: {listed}")
@@ -190,6 +190,7 @@ def read_objects(saved: Saved, object: str | None = None) -> dict[str, Any]:
         return {n: decode(each["content"], tensors[each["file"]]) for n, each in chosen.items()}
 
 
-def _tree(saved: Saved) -> Any:
+def tree_in(saved: Saved) -> Any:
+    """The tree of plain values of a checkpoint."""
     with reading(saved.path, TREE), regular(saved.path / TREE) as file:
         return tree_of(file.read(LARGEST_TEXT + 1))

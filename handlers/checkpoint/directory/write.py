@@ -28,30 +28,50 @@ logger = logging.getLogger("camshaft")
 LATEST = "LATEST"
 
 
-def write_checkpoint(directory: Path, payloads: Mapping[str, Payload], manifest: Manifest) -> Saved:
+def write_checkpoint(
+    directory: Path,
+    payloads: Mapping[str, Payload],
+    manifest: Manifest,
+    before: Saved | None = None,
+) -> Saved:
     """Write a whole checkpoint or nothing; when this returns, it is on the disk.
+
+    Args:
+        directory: The directory of the checkpoints.
+        payloads: The files.
+        manifest: What the checkpoint says of itself, without its number and its files.
+        before: A checkpoint of the run; if it is of the same iteration, the new one gets its path,
+            and the old one stays under another name until it is dropped.
 
     Raises:
         OSError: Writing failed. Nothing of the checkpoint is left; older ones are as they were.
     """
-    place = _unused_path(directory, manifest.iteration)
+    place, aside = _place(directory, manifest.iteration, before)
     try:
-        number = next_number(directory)
+        manifest = replace(manifest, number=next_number(directory))
         make_directory(directory)
-        need_space(directory, sum(payload.size for payload in payloads.values()))
-        with appearing(place) as temporary:
-            temporary.mkdir()
-            with ThreadPoolExecutor(1, "camshaft-checksums") as helper:
-                files = {
-                    name: write_file(temporary / name, payload, helper)
-                    for name, payload in sorted(payloads.items())
-                }
-            whole = replace(manifest, number=number, files=files)
-            (temporary / MANIFEST).write_text(whole.to_json())
-            synchronise(temporary / MANIFEST)
+        saved = write_at(place, aside, payloads, manifest)
     except OSError as error:
-        raise _failure(place, error) from error
+        raise _failure(place, aside, error) from error
     _note_latest(place)
+    return saved
+
+
+def write_at(
+    place: Path, aside: Path | None, payloads: Mapping[str, Payload], manifest: Manifest
+) -> Saved:
+    """Write a whole checkpoint to a path, durably; what is there is moved to `aside` first."""
+    need_space(place.parent, sum(payload.size for payload in payloads.values()))
+    with appearing(place, aside) as temporary:
+        temporary.mkdir()
+        with ThreadPoolExecutor(1, "camshaft-checksums") as helper:
+            files = {
+                name: write_file(temporary / name, payload, helper)
+                for name, payload in sorted(payloads.items())
+            }
+        whole = replace(manifest, files=files)
+        (temporary / MANIFEST).write_text(whole.to_json())
+        synchronise(temporary / MANIFEST)
     return Saved(place, whole)
 
 
@@ -59,6 +79,22 @@ def is_claimed(directory: Path, keep: Keep, manifest: Manifest) -> bool:
     """True if a claim would keep a checkpoint with this manifest, were it written now."""
     new = replace(manifest, number=next_number(directory))
     return new.number in keep.claimed([*(each.manifest for each in scan(directory)[0]), new])
+
+
+def set_aside(directory: Path) -> Path | None:
+    """Move all checkpoints, broken ones too, to a new directory inside; None if there are none."""
+    found, broken = scan(directory)
+    names = [*(each.path.name for each in reversed(found)), *broken]
+    if not names:
+        return None
+    place = next(p for n in count(1) if not (p := directory / f"earlier.{n}").exists())
+    make_directory(place)
+    for name in [*names, LATEST]:
+        with suppress(FileNotFoundError):  # LATEST is for people, who may have removed it
+            (directory / name).rename(place / name)
+    synchronise(place)
+    synchronise(directory)
+    return place
 
 
 def drop_unclaimed(
@@ -96,11 +132,11 @@ def _note_latest(place: Path) -> None:
         logger.warning("%s is saved, but %s does not say so: %s", place, LATEST, error)
 
 
-def _failure(place: Path, error: OSError) -> OSError:
+def _failure(place: Path, aside: Path | None, error: OSError) -> OSError:
     """The error to raise; a checkpoint whose new name is not yet durable is removed first."""
     free = "unknown"
     with suppress(OSError):
-        if place.exists():
+        if place.exists() and (aside is None or aside.exists()):
             vanish(place)
     with suppress(OSError):
         free = f"{disk_usage(place.parent).free:,}"
@@ -112,7 +148,17 @@ def _failure(place: Path, error: OSError) -> OSError:
     return failure
 
 
-def _unused_path(directory: Path, iteration: int) -> Path:
+def _place(directory: Path, iteration: int, before: Saved | None) -> tuple[Path, Path | None]:
+    """Where to write a checkpoint, and where to move what is there."""
+    unused = unused_path(directory, iteration)
+    if before is None or before.manifest.iteration != iteration or not before.path.exists():
+        return unused, None
+    if foreign_files(before.path, {MANIFEST, *before.manifest.files}):
+        return unused, None
+    return before.path, unused
+
+
+def unused_path(directory: Path, iteration: int) -> Path:
     """A new path: an older checkpoint of the iteration is dropped only after the save."""
     name = f"iteration-{iteration:010d}"
     names = (name if number == 1 else f"{name}.{number}" for number in count(1))

@@ -1,9 +1,10 @@
 """Resuming a run: what differs between a checkpoint and a script, and loading what fits."""
 
-from .compare import Change, changes, memory_mismatches, mismatches, settings_of
+from .compare import Change, changes, memory_mismatches, mismatches
 from .replay import put_settings, replay, schedules_to_replay
 from .resumption import resume
 from .saved_run import SavedRun
+from .settings import settings_of, settings_of_steps
 from .validate import refusing, validate_objects, validate_run
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "resume",
     "schedules_to_replay",
     "settings_of",
+    "settings_of_steps",
     "validate_objects",
     "validate_run",
 ]

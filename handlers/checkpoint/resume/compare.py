@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass
-from numbers import Number
 from typing import Any
 
 from torch import Tensor
@@ -15,20 +13,9 @@ from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from ....engine.modules import HIDDEN
-from ...common import given
+from ..frozen import changed
 from ..weights import weights
-
-PROGRESS = frozenset(
-    {
-        *("last_epoch", "_step_count", "_last_lr", "_is_initial", "_get_lr_called_within_step"),
-        *("T_cur", "T_i", "best", "num_bad_epochs", "cooldown_counter", "epochs", "metric"),
-    }
-)
-"""Keys of a scheduler's state_dict that are progress, not settings."""
-
-BASES = ("base_lrs", "bases", "base_values")
-"""Keys of a scheduler's state_dict that repeat its optimizer's settings."""
+from .settings import ACCUMULATE, LOSS
 
 FROM_SCHEDULES = frozenset(
     {"initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum", "swa_lr"}
@@ -51,31 +38,13 @@ class Change:
     old: Any
     new: Any
 
+    @property
+    def is_told(self) -> bool:
+        """True if the change is no error: a run may go on with another loss function, say."""
+        return self.name.rpartition(".")[2] in (ACCUMULATE, LOSS)
+
     def __str__(self) -> str:
         return f"{self.name}: {self.old!r} in the checkpoint -> {self.new!r} in the script"
-
-
-def settings_of(objects: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of new optimizers and schedulers, by name.
-
-    A scheduler changes `lr` when it is made, so `lr` is the value that it was given: `initial_lr`.
-    Functions, such as those of `LambdaLR`, cannot be compared and are left out.
-    """
-    found: dict[str, Any] = {}
-    for name, each in objects.items():
-        if isinstance(each, Optimizer):
-            own = dict(_of_groups(each.param_groups))
-        elif isinstance(each, LRScheduler):
-            own = dict(_of_schedule(each.state_dict()))
-            if any(
-                each.optimizer is other for other in objects.values()
-            ):  # the optimizer has the rates
-                own = {key: own[key] for key in own if key.rpartition(".")[2] not in BASES}
-        else:
-            continue
-        found[f"{name}.class"] = type(each).__name__
-        found |= {f"{name}.{key}": deepcopy(own[key]) for key in own if _is_plain(own[key])}
-    return found
 
 
 def changes(saved: Mapping[str, Any], own: Mapping[str, Any]) -> list[Change]:
@@ -93,12 +62,17 @@ def is_of(name: str, setting: str) -> bool:
     return setting == name or setting.startswith(f"{name}.")
 
 
-def mismatches(objects: Mapping[str, Any], saved: Mapping[str, Any]) -> list[str]:
-    """One line for each difference that prevents loading."""
+def mismatches(
+    objects: Mapping[str, Any],
+    saved: Mapping[str, Any],
+    frozen: Mapping[str, Mapping[str, int]] | None = None,
+) -> list[str]:
+    """One line for each difference that prevents loading; `frozen` weights were left out."""
     found = list(_names("objects", "the engine", objects, saved))
     for name in objects.keys() & saved.keys():
         if isinstance(objects[name], Module):
-            found += _module_mismatches(name, objects[name], saved[name])
+            out = (frozen or {}).get(name, {})
+            found += _module_mismatches(name, objects[name], saved[name], out)
         elif isinstance(objects[name], Optimizer):
             found += _optimizer_mismatches(name, objects[name], saved[name])
         elif isinstance(objects[name], LRScheduler):
@@ -109,37 +83,6 @@ def mismatches(objects: Mapping[str, Any], saved: Mapping[str, Any]) -> list[str
 def memory_mismatches(unclaimed: Sequence[str], new: Sequence[str]) -> list[str]:
     """The saved memories that belong to no handler, beside the new handlers of the script."""
     return list(_names("handlers", "the script", new, unclaimed)) if unclaimed else []
-
-
-def _of_groups(groups: list[dict[str, Any]]) -> Iterator[tuple[str, Any]]:
-    for number, group in enumerate(groups):
-        prefix = "" if len(groups) == 1 else f"{number}."
-        for key, value in given(group).items():
-            if key == "param_names":  # a wrapped model has longer names
-                yield f"{prefix}{key}", [_short(name) for name in value]
-            elif key != "params":
-                yield f"{prefix}{key}", value
-
-
-def _short(name: str) -> str:
-    return ".".join(part for part in name.split(".") if part not in ("module", *HIDDEN))
-
-
-def _of_schedule(saved: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    for key, value in saved.items():
-        if key == "_schedulers":
-            for number, inner in enumerate(value):
-                yield from ((f"{number}.{name}", item) for name, item in _of_schedule(inner))
-        elif key not in PROGRESS:
-            yield key, value
-
-
-def _is_plain(value: Any) -> bool:
-    if isinstance(value, list | tuple):
-        return all(map(_is_plain, value))
-    if isinstance(value, Mapping):
-        return all(map(_is_plain, [*value, *value.values()]))
-    return value is None or isinstance(value, Number | str | Tensor)
 
 
 def _equal(a: Any, b: Any) -> bool:
@@ -160,9 +103,16 @@ def _names(what: str, place: str, own: Collection[str], saved: Collection[str]) 
             yield f"{what} only in {where}: {', '.join(map(repr, sorted(names)))}"
 
 
-def _module_mismatches(name: str, module: Module, saved: Mapping[str, Any]) -> Iterator[str]:
+def _module_mismatches(
+    name: str, module: Module, saved: Mapping[str, Any], frozen: Mapping[str, int]
+) -> Iterator[str]:
     own = weights(module)
-    yield from _names(f"weights of {name!r}", "the module", own, saved)
+    yield from _names(f"weights of {name!r}", "the module", own, {*saved, *frozen})
+    if others := changed(module, {key: frozen[key] for key in frozen if key in own}):
+        yield (
+            f"{len(others)} frozen weights of {name!r}, such as {others[0]!r}, are not those of "
+            "the run, and the checkpoint does not hold them: make the model of the same ones"
+        )
     for key in own.keys() & saved.keys():
         if is_lazy(own[key]) or key.rpartition(".")[2] == EXTRA_STATE:
             continue

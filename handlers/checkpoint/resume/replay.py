@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -56,14 +56,21 @@ def replay(scheduler: LRScheduler, saved: Mapping[str, Any] | None) -> list[dict
     if saved is not None:
         advance(scheduler, saved)
     fields = fields_of(scheduler)
-    return [
-        {
-            key: deepcopy(value)
-            for key, value in group.items()
-            if key.removeprefix("initial_").partition(".")[0] in fields
-        }
-        for group in scheduler.optimizer.param_groups
-    ]
+    return [_moved(group, fields) for group in scheduler.optimizer.param_groups]
+
+
+def take_rates(
+    optimizer: Optimizer, saved: Sequence[Mapping[str, Any]], kept: Iterable[object]
+) -> None:
+    """Put the saved rates of schedules that go on into an optimizer that begins anew.
+
+    Raises:
+        ValueError: The optimizer has another number of groups.
+    """
+    schedules = [e for e in kept if isinstance(e, LRScheduler) and e.optimizer is optimizer]
+    for fields in map(fields_of, schedules):
+        for group, saved_group in zip(optimizer.param_groups, saved, strict=True):
+            group.update(_moved(saved_group, fields))
 
 
 def put_settings(objects: Mapping[str, Any], changes: Iterable[Change]) -> None:
@@ -80,6 +87,20 @@ def put_settings(objects: Mapping[str, Any], changes: Iterable[Change]) -> None:
                 mine = {key.removeprefix(prefix): own[key] for key in own if key.startswith(prefix)}
                 mine |= {f"initial_{k}": mine[k] for k in mine if f"initial_{k}" in group}
                 group.update(deepcopy(mine))
+
+
+def _moved(group: Mapping[str, Any], fields: Sequence[str]) -> dict[str, Any]:
+    """The values of a group that a schedule of these fields sets."""
+    return {
+        key: deepcopy(value)
+        for key, value in group.items()
+        if key.removeprefix("initial_").partition(".")[0] in fields
+    }
+
+
+def schedules_of(objects: Mapping[str, Any], optimizer: Optimizer) -> list[str]:
+    """The names of the schedules that move an optimizer's values."""
+    return [name for name, each in _schedules(objects).items() if each.optimizer is optimizer]
 
 
 def _schedules(objects: Mapping[str, Any]) -> dict[str, LRScheduler]:

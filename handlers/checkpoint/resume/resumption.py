@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from torch.nn import Module
+from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from ....engine import RunningEngine, State, ranks
+from ....engine import State, ranks
 from ..directory import read_checkpoint, saved_at
 from ..format import reading
 from ..weights import load_weights
-from .compare import Change, changes, is_of, memory_mismatches, mismatches
-from .replay import put_settings, replay, schedules_to_replay
+from .comparison import Comparison
+from .replay import put_settings, replay, take_rates
 from .saved_run import SavedRun
-from .validate import refusing, validate_objects
 
 logger = logging.getLogger("camshaft")
 
 
-def resume(state: State[Any, Any], path: Path, override: Sequence[str], handler: str) -> None:
+def resume(
+    state: State[Any, Any],
+    path: Path,
+    handler: str,
+    *,
+    override: Sequence[str] = (),
+    reset: Sequence[str] = (),
+) -> None:
     """Load a checkpoint into a run, on all ranks; `handler` is the name of the one that loads.
 
     Raises:
@@ -34,14 +39,19 @@ def resume(state: State[Any, Any], path: Path, override: Sequence[str], handler:
     """
     with ranks.on_all_ranks(f"read {path}"), reading(path):
         saved = SavedRun.of(*read_checkpoint(saved_at(path)))
-        earlier = saved.run["memory"].get(handler, {}).get("override", ())
-        resumption = Resumption(saved, state.engine, state.control.settings, override, earlier)
-        own = resumption.names()
-    names = set[str]().union(*ranks.gathered(own))
+        earlier = saved.run["memory"].get(handler, {})
+        comparison = Comparison(
+            saved, state.engine, state.control.settings, override, reset, earlier
+        )
+        own = comparison.names()
+    override_names, reset_names = (
+        set[str]().union(*each) for each in zip(*ranks.gathered(own), strict=True)
+    )
     with ranks.on_all_ranks(f"load {path}"), _naming(path):
-        resumption.check(names)
+        comparison.check(override_names, reset_names)
     with ranks.on_all_ranks(f"load {path}"), _naming(path):
-        resumption.carry_out(state)
+        _report(comparison)
+        load(comparison, state)
 
 
 @contextmanager
@@ -52,157 +62,70 @@ def _naming(path: Path) -> Generator[None, None, None]:
         raise ValueError(f"cannot load {path}: {error}") from error
 
 
-@dataclass(frozen=True)
-class Resumption:
-    """The comparison of a checkpoint with a script, and the loading of what fits.
+def load(comparison: Comparison, state: State[Any, Any]) -> None:
+    """Load what was compared, without what is replayed or begins anew.
 
-    `override` accepts differences by name: a changed setting is then the script's, and an object
-    on one side only is left alone.
+    Raises:
+        ValueError: A changed schedule is shorter than the run so far.
     """
+    objects, saved, anew = comparison.engine.objects, comparison.saved.objects, comparison.anew
+    courses = _courses(comparison)
+    loaded = [name for name in saved if name in objects and name not in {*courses, *anew}]
+    # Modules come last: if another object refuses its state, the model is unchanged.
+    for name in sorted(loaded, key=lambda name: isinstance(objects[name], Module)):
+        if isinstance(objects[name], Module):
+            load_weights(objects[name], saved[name])
+        elif not comparison.is_of_another_class(name):
+            objects[name].load_state_dict(saved[name])
+    for name in anew:
+        if isinstance(objects.get(name), Optimizer) and name in saved:
+            kept = [objects[each] for each in loaded]
+            take_rates(objects[name], saved[name]["param_groups"], kept)
+    put_settings(objects, comparison.changes)
+    for name, course in courses.items():
+        for group, driven in zip(objects[name].optimizer.param_groups, course, strict=True):
+            group.update(driven)
+    run = comparison.saved.run
+    memory = {n: run["memory"][n] for n in run["memory"] if n not in comparison.forgotten}
+    state.load_state_dict({**run, "memory": memory, "settings": comparison.settings})
 
-    saved: SavedRun
-    engine: RunningEngine
-    settings: Mapping[str, Any]
-    """The settings of the script, before anything was loaded."""
-    override: Sequence[str] = ()
-    earlier: Sequence[str] = ()
-    """The override of the last resumption, by which handlers have already begun anew."""
 
-    @cached_property
-    def changes(self) -> list[Change]:
-        """The settings that differ."""
-        return changes(self.saved.run["settings"], self.settings)
-
-    @cached_property
-    def lonely(self) -> list[str]:
-        """The objects on one side only."""
-        return sorted(self.saved.objects.keys() ^ self.engine.objects.keys())
-
-    @cached_property
-    def unclaimed(self) -> list[str]:
-        """The names in the saved memory without an attached handler."""
-        return [name for name in self.saved.run["memory"] if not self.engine.has_name(name)]
-
-    @cached_property
-    def forgotten(self) -> list[str]:
-        """The names in the saved memory that are not loaded."""
-        once = {name for name in self.override if name not in self.earlier}
-        # Another rank's memory may be of handlers that this rank does not have.
-        lost = self.override if self.saved.is_own else self.unclaimed
-        return [
-            name
-            for name in self.saved.run["memory"]
-            if name in once or (name in self.unclaimed and name in lost)
-        ]
-
-    @cached_property
-    def replayed(self) -> list[str]:
-        """The schedules that are not loaded, but stepped anew to where the saved ones were."""
-        accepted = [each.name for each in self.changes if self._accepts(each.name)]
-        accepted += [n for n in self.lonely if n in self.engine.objects and self._accepts(n)]
-        return schedules_to_replay(self.engine.objects, accepted)
-
-    def names(self) -> set[str]:
-        """The names that `override` can accept."""
-        settings = {*self.saved.run["settings"], *self.settings}
-        objects = {*self.saved.objects, *self.engine.objects}
-        handlers = {*self.saved.run["memory"], *self.engine.attached}
-        return settings | objects | handlers | {*self.earlier}
-
-    def check(self, names: Iterable[str]) -> None:
-        """Find all differences; `names` are those of all ranks.
-
-        Raises:
-            ValueError: A difference is not accepted, or `override` has an unknown name.
-        """
-        names = sorted(names)
-        if unknown := [o for o in self.override if not any(is_of(o, name) for name in names)]:
-            raise ValueError(f"override={unknown!r}: unknown names; it can name {', '.join(names)}")
-        with refusing("these objects"):
-            refused = [each for each in self.changes if not self._accepts(each.name)]
-            lines = [*self._mismatches(), *map(str, refused)]
-            if not lines and (odd := validate_objects(*self._compared())):
-                raise ValueError("it holds values that cannot be loaded:\n  " + "\n  ".join(odd))
-        if not lines:
-            return
-        accept = [*self.lonely, *(n for n in self.unclaimed if n not in self.forgotten)]
-        accept = [*accept, *(each.name for each in refused)]
-        new = [name for name in accept if name not in self.override]
-        advice = "Change the script back"
-        if new:
-            names = [*self.override, *new]
-            advice += f", or accept the differences: Checkpoint(..., override={names})"
-        raise ValueError("it does not fit this script:\n  " + "\n  ".join(lines) + f"\n{advice}")
-
-    def carry_out(self, state: State[Any, Any]) -> None:
-        """Load the checkpoint.
-
-        Raises:
-            ValueError: A changed schedule is shorter than the run so far.
-        """
-        objects, saved = self.engine.objects, self.saved.objects
-        self._report()
-        courses = {name: self._replay(name) for name in self.replayed}
-        loaded = [name for name in saved if name in objects and name not in courses]
-        # Modules come last: if another object refuses its state, the model is unchanged.
-        for name in sorted(loaded, key=lambda name: isinstance(objects[name], Module)):
-            if isinstance(objects[name], Module):
-                load_weights(objects[name], saved[name])
-            elif not self._is_of_another_class(name):
-                objects[name].load_state_dict(saved[name])
-        put_settings(objects, self.changes)
-        for name, course in courses.items():
-            for group, driven in zip(objects[name].optimizer.param_groups, course, strict=True):
-                group.update(driven)
-        memory = self.saved.run["memory"]
-        kept = {name: memory[name] for name in memory if name not in self.forgotten}
-        state.load_state_dict({**self.saved.run, "memory": kept, "settings": self.settings})
-
-    def _accepts(self, name: str) -> bool:
-        return any(is_of(each, name) for each in self.override)
-
-    def _compared(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The objects to load, and their saved states."""
-        waived = {*self.replayed, *(n for n in self.lonely if n in self.override)}
-        waived |= {
-            n for n in self.engine.objects if self._is_of_another_class(n)
-        }  # listed as a change
-        own, saved = (
-            {name: each[name] for name in each if name not in waived}
-            for each in (self.engine.objects, self.saved.objects)
-        )
-        return own, saved
-
-    def _mismatches(self) -> list[str]:
-        run = self.saved.run
-        unclaimed = [name for name in self.unclaimed if name not in self.forgotten]
-        new = [name for name in self.engine.attached if name not in run["handlers"]]
-        return [*mismatches(*self._compared()), *memory_mismatches(unclaimed, new)]
-
-    def _is_of_another_class(self, name: str) -> bool:
-        """True for a schedule of another class, which cannot load the saved state."""
-        return isinstance(self.engine.objects[name], LRScheduler) and any(
-            each.name == f"{name}.class" for each in self.changes
-        )
-
-    def _replay(self, name: str) -> list[dict[str, Any]]:
+def _courses(comparison: Comparison) -> dict[str, list[dict[str, Any]]]:
+    """The values that schedules which are not loaded set in each group, by the schedules' names."""
+    objects, saved = comparison.engine.objects, comparison.saved.objects
+    courses = {}
+    for name in comparison.replayed:
         try:
-            return replay(self.engine.objects[name], self.saved.objects.get(name))
+            courses[name] = replay(objects[name], saved.get(name))
         except ValueError as error:
             raise ValueError(f"the changed schedule {name!r} cannot resume: {error}") from error
+    for name in comparison.anew:
+        if isinstance(objects.get(name), LRScheduler):
+            courses[name] = replay(objects[name], None)
+    return courses
 
-    def _report(self) -> None:
-        if ranks.rank() > 0:
-            return
-        accepted = [*map(str, self.changes)]
-        for name in self.lonely:
-            if name in self.engine.objects:
-                accepted.append(f"{name}: not in the checkpoint, stays as the script made it")
-            else:
-                accepted.append(f"{name}: not in the script, left out")
-        accepted += [f"{name}: its saved memory is dropped" for name in self.forgotten]
-        if accepted:
-            logger.warning("override, accepted as the script has it:\n  %s", "\n  ".join(accepted))
-        known = self.saved.run["handlers"]
-        if new := [name for name in self.engine.attached if name not in known]:
-            logger.info("handlers without a memory in the checkpoint: %s", ", ".join(new))
+
+def _report(comparison: Comparison) -> None:
+    if ranks.rank() > 0:
+        return
+    changes, anew = comparison.changes, comparison.anew
+    told = [each for each in changes if each.is_told and not comparison.accepts(each.name)]
+    accepted = [str(each) for each in changes if each not in told]
+    for name in comparison.lonely:
+        if name not in anew and name in comparison.engine.objects:
+            accepted.append(f"{name}: not in the checkpoint, stays as the script made it")
+        elif name not in anew:
+            accepted.append(f"{name}: not in the script, left out")
+    dropped = [name for name in comparison.forgotten if name not in anew]
+    accepted += [f"{name}: its saved memory is dropped" for name in dropped]
+    said = {
+        "the script trains in another way than the saved run": [*map(str, told)],
+        "override, accepted as the script has it": accepted,
+        "reset, begins anew": anew,
+    }
+    for what, lines in said.items():
+        if lines:
+            logger.warning("%s:\n  %s", what, "\n  ".join(lines))
+    known = comparison.saved.run["handlers"]
+    if new := [name for name in comparison.engine.attached if name not in known]:
+        logger.info("handlers without a memory in the checkpoint: %s", ", ".join(new))

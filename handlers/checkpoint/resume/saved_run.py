@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
@@ -24,6 +24,8 @@ class SavedRun:
     run: Mapping[str, Any]
     is_own: bool = True
     """False if `run` is another rank's, because the checkpoint has none of this rank."""
+    frozen: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """By object: the weights that the checkpoint left out, with their checksums."""
 
     @classmethod
     def of(cls, tree: Any, tensors: Mapping[str, Mapping[str, Tensor]]) -> SavedRun:
@@ -43,6 +45,9 @@ class SavedRun:
                 )
             if odd := [name for name, each in objects.items() if not isinstance(each, Mapping)]:
                 raise ValueError(f"has objects without a state: {odd}")
+            frozen = {name: each.get("frozen", {}) for name, each in tree["objects"].items()}
+            if odd := [name for name, each in frozen.items() if not isinstance(each, Mapping)]:
+                raise ValueError(f"has objects without checksums: {odd}")
             runs = [decode(part, tensors[TRAIN]) for part in parts[: ranks.world_size()]]
             for run in runs:
                 validate_run(run)
@@ -56,7 +61,7 @@ class SavedRun:
                 "the random numbers of the first one, so this is not exactly the same run",
                 *(len(parts), count),
             )
-        return cls(objects, runs[own], own == ranks.rank())
+        return cls(objects, runs[own], own == ranks.rank(), frozen)
 
 
 @dataclass(frozen=True)

@@ -335,9 +335,9 @@ def test_a_memory_whose_function_is_gone_is_an_error_that_names_it(tmp_path):
     run(False, ["report()"], max_epochs=2)
 
 
-def test_a_memory_begins_anew_where_override_names_it(tmp_path):
-    def run(override=(), **limits):
-        checkpoint = Checkpoint(tmp_path, resume=True, override=list(override))
+def test_a_memory_begins_anew_where_reset_names_it(tmp_path):
+    def run(reset=(), **limits):
+        checkpoint = Checkpoint(tmp_path, resume=True, reset=list(reset))
         return Engine(add, checkpoint).run([1, 2], **limits)
 
     run(max_epochs=1)

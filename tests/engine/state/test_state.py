@@ -71,7 +71,7 @@ def test_what_a_handler_remembered_with_other_fields_is_an_error_that_names_it()
     with pytest.raises(ValueError, match="^what Counter remembered does not fit") as caught:
         state.recall(counter, Tally)
     assert "'looks'; fields only in Tally: 'calls'" in str(caught.value)
-    assert "Checkpoint(..., override=['Counter'])" in str(caught.value)
+    assert "Checkpoint(..., reset=['Counter'])" in str(caught.value)
     assert (state.memory.saved, state.memory.loaded) == ({}, {"Counter": {"looks": 2}})
 
 

@@ -323,6 +323,83 @@ def test_saves_of_one_commit_point_are_one_checkpoint_with_all_reasons(tmp_path)
     assert numbers(tmp_path / "b") == [0, 3]
 
 
+def listing(directory):
+    """Every path with what changes when it is written anew or renamed."""
+    paths = [path for path in sorted(directory.rglob("*")) if path.name != "LOCK"]
+    return [(str(path), path.stat().st_ino, path.stat().st_mtime_ns) for path in paths]
+
+
+BOTH = Events.EPOCH_COMPLETED(last=True) | Events.STEP_COMPLETED(every=2)
+
+
+@pytest.mark.parametrize("sized", [True, False], ids=["known length", "unknown length"])
+@pytest.mark.parametrize("when", [BOTH, BOTH | Events.COMPLETED], ids=str)
+@pytest.mark.parametrize(
+    "limits",
+    [{"max_epochs": 2}, {"max_iterations": 8}, {"max_steps": 8}, {"max_steps": 6}],
+    ids=str,
+)
+def test_a_place_in_a_run_has_one_checkpoint_and_a_script_that_is_done_writes_nothing(
+    tmp_path, caplog, limits, when, sized
+):
+    def run():
+        engine = Engine(lambda state, batch: state.fire(Events.STEP_COMPLETED))
+        engine.add(Checkpoint(tmp_path, when=when, resume=True, keep=latest(9)))
+        engine.on(Events.EPOCH_COMPLETED)(lambda state: state.metrics.update(score=state.epoch))
+        data = range(4) if sized else type("Stream", (), {"__iter__": lambda s: iter(range(4))})()
+        return engine.run(data, **limits)
+
+    iterations = [2, 4, 6, 8][: 3 if limits == {"max_steps": 6} else 4]
+    assert run().iteration == iterations[-1]
+    assert [each.path.name for each in checkpoints(tmp_path)] == [
+        f"iteration-{iteration:010}" for iteration in iterations
+    ]
+    fourth = checkpoints(tmp_path)[1].manifest
+    assert (fourth.epoch, fourth.metrics) == (1, {"score": 1.0})
+    assert (tmp_path / "LATEST").read_text() == f"iteration-{iterations[-1]:010}\n"
+    before = listing(tmp_path)
+    assert run().iteration == iterations[-1]
+    assert listing(tmp_path) == before
+    assert "nothing to run" in caplog.text
+
+
+def test_a_checkpoint_that_takes_the_place_of_another_has_the_reasons_of_both(tmp_path):
+    engine = Engine(lambda state, batch: None, Checkpoint(tmp_path))
+    engine.on(Events.ITERATION_COMPLETED(at=3))(lambda state: state.save("mine"))
+    engine.on(Events.COMPLETED)(lambda state: state.save("at the end"))
+    engine.run("abc", max_epochs=1)
+    (saved,) = checkpoints(tmp_path)
+    assert saved.manifest.reason == "mine, Events.EPOCH_COMPLETED(last=True), at the end"
+
+
+def test_a_run_interrupted_in_the_last_iteration_of_an_epoch_has_one_checkpoint_of_it(tmp_path):
+    def run(*stop):
+        engine = Engine(lambda state, batch: None, Checkpoint(tmp_path, resume=True))
+        for at in stop:
+            engine.on(Events.ITERATION_COMPLETED(at=at))(lambda state: state.interrupt("signal"))
+        return engine.run("abc", max_epochs=1)
+
+    assert run(3).is_interrupted
+    assert not checkpoints(tmp_path)[0].manifest.epoch
+    assert run().stop_reason == "max_epochs"
+    (saved,) = checkpoints(tmp_path)
+    assert (saved.path.name, saved.manifest.epoch) == ("iteration-0000000003", 1)
+
+
+def test_a_checkpoint_with_a_note_in_it_keeps_its_place(tmp_path):
+    engine = Engine(lambda state, batch: None)
+    handler = Checkpoint(tmp_path, when=BOTH | Events.ITERATION_COMPLETED, background=False)
+    engine.add(handler)
+
+    @engine.on(Events.EPOCH_COMPLETED)
+    def note(state):
+        (tmp_path / "iteration-0000000003/note.txt").write_text("mine")
+
+    engine.run("abc", max_epochs=1)
+    assert (tmp_path / "iteration-0000000003/note.txt").read_text() == "mine"
+    assert checkpoints(tmp_path)[-1].path.name == "iteration-0000000003.2"
+
+
 def test_a_manifest_says_when_why_and_how_well(tmp_path):
     engine = scoring([0.25], Checkpoint(tmp_path))
     engine.run("abc", max_epochs=1)
@@ -378,9 +455,32 @@ def test_where_there_is_none_yet_the_run_starts(tmp_path, resume):
 def test_without_resume_a_new_run_does_not_touch_the_checkpoints_of_another(tmp_path, resume):
     scoring([0.1] * 3, Checkpoint(tmp_path)).run("ab", max_epochs=3)
     before = numbers(tmp_path)
-    with pytest.raises(FileExistsError, match="pass resume=True to go on with it, or choose"):
+    with pytest.raises(FileExistsError, match="pass resume=True to go on with it, start_over=True"):
         scoring([0.1], Checkpoint(tmp_path, resume=resume)).run("ab", max_epochs=1)
     assert numbers(tmp_path) == before == [4, 6]
+
+
+def test_a_run_that_starts_over_moves_the_checkpoints_of_the_earlier_one_aside(tmp_path, caplog):
+    for number in range(3):
+        engine = scoring([number] * 3, Checkpoint(tmp_path, start_over=True))
+        with caplog.at_level(logging.WARNING, "camshaft"):
+            state = engine.run("ab", max_epochs=3)
+        engine.run("ab", max_epochs=3, state=state)  # a state that is carried on is not new
+    assert scores_of(tmp_path) == [2, 2]
+    assert [scores_of(tmp_path / f"earlier.{number}") for number in (1, 2)] == [[0, 0], [1, 1]]
+    assert (tmp_path / "earlier.2/LATEST").read_text() == "iteration-0000000006\n"
+    assert checkpoints(tmp_path / "earlier.1").latest().manifest.epoch == 3
+    assert f"are in {tmp_path / 'earlier.2'}" in caplog.text
+    assert sorted(path.name for path in tmp_path.iterdir())[-3:] == [
+        "earlier.2",
+        "iteration-0000000004",
+        "iteration-0000000006",
+    ]
+
+
+def test_to_start_over_and_to_resume_contradict_each_other(tmp_path):
+    with pytest.raises(ValueError, match="start_over=True and resume='latest' contradict"):
+        Checkpoint(tmp_path, resume="latest", start_over=True)
 
 
 def test_a_state_that_is_carried_on_needs_no_resume(tmp_path):

@@ -395,3 +395,47 @@ def test_a_process_forked_by_the_run_is_as_if_there_was_no_handler(processes):
     out = processes.run(SCRIPT, "ends_its_child", 0.1).stdout
     assert [line for line in out.splitlines() if line.startswith("-")] == ["-15 None"] * 2
     assert out.endswith("done\n")
+
+
+LAST_SAVE = """
+import os, sys, time
+from torch import nn
+from camshaft import Engine, Events, Stage
+from camshaft.handlers import Checkpoint, StopOnSignal
+
+directory, phase = sys.argv[1:]
+fsync, disk = os.fsync, {"delay": 0.0}
+
+def slow(descriptor):
+    time.sleep(disk["delay"])
+    fsync(descriptor)
+
+def hit(state):
+    print("now", flush=True)
+    time.sleep(0.0 if phase == "writing" else 0.1)
+
+os.fsync = slow
+engine = Engine(lambda state, batch: None, StopOnSignal(), objects={"model": nn.Linear(9, 9)})
+engine.add(Checkpoint(directory))
+engine.on(Events.EPOCH_COMPLETED(at=2))(lambda state: disk.update(delay=0.05))
+when = {"saving": Events.SAVING(at=2), "closed": Events.CLOSED}.get(phase, Events.COMPLETED)
+engine.on(when, stage=Stage.REPORT if phase == "saving" else Stage.MEASURE)(hit)
+engine.run(range(3), max_epochs=2)
+"""
+
+
+@pytest.mark.parametrize("phase", ["saving", "completed", "writing", "closed"])
+def test_a_signal_in_the_last_save_or_after_it_waits_until_it_is_on_the_disk(
+    processes, tmp_path, phase
+):
+    with processes.start(LAST_SAVE, tmp_path, phase) as process:
+        assert process.stdout.readline() == "now\n"
+        process.send_signal(SIGTERM)
+        assert process.result().returncode == 143
+    saved = checkpoints(tmp_path).latest()
+    assert (saved.path.name, saved.manifest.epoch) == ("iteration-0000000006", 2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "LATEST",
+        "iteration-0000000003",
+        "iteration-0000000006",
+    ]

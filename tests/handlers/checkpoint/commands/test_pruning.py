@@ -1,8 +1,12 @@
 """`camshaft prune`: what nothing claims goes, and what is good and newest never does."""
 
 import pytest
+import torch
+from torch import nn
 
-from camshaft.handlers.checkpoint.directory import locked
+from camshaft import supervised
+from camshaft.handlers import Checkpoint, checkpoints, latest
+from camshaft.handlers.checkpoint.directory import locked, verify_files
 
 
 def names(directory):
@@ -110,3 +114,50 @@ def test_a_claim_by_a_metric_that_none_has_drops_nothing_and_lists_those_there_a
     assert code == 1
     assert "has the metric 'val/err'; they have: 'loss'" in errors[0]
     assert all(path.exists() for path in paths)
+
+
+def train(directory, **options):
+    torch.manual_seed(0)
+    model = nn.Linear(50, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    engine = supervised(model, optimizer, nn.functional.mse_loss)
+    engine.add(Checkpoint(directory, keep=latest(9), **options))
+    data = [(torch.ones(2, 50), torch.ones(2, 1))]
+    return engine.run(data, max_epochs=3 if not options else 4)
+
+
+def test_what_no_claim_claims_can_be_stripped_to_the_weights(camshaft, tmp_path):
+    train(tmp_path)
+    before = checkpoints(tmp_path)
+    weights = [saved.state_dict("model")["weight"] for saved in before]
+    arguments = ("prune", tmp_path, "--keep", "latest()", "--strip")
+    code, lines, _ = camshaft(*arguments, "--dry-run")
+    assert (code, lines[0]) == (0, "iteration-0000000001  would be stripped to weights")
+    assert [saved.manifest.size for saved in checkpoints(tmp_path)] == [
+        saved.manifest.size for saved in before
+    ]
+    code, lines, errors = camshaft(*arguments)
+    assert (code, errors) == (0, [])
+    assert lines[1] == "iteration-0000000002  stripped to weights"
+    assert lines[-1].startswith("2 stripped to weights, ")
+    after = checkpoints(tmp_path)
+    assert [each.path for each in after] == [each.path for each in before]
+    assert [each.manifest.number for each in after] == [1, 2, 3]
+    assert [each.manifest.reason for each in after] == [each.manifest.reason for each in before]
+    for saved, weight in zip(after, weights, strict=True):
+        verify_files(saved)
+        assert torch.equal(saved.state_dict("model")["weight"], weight)
+    assert {*after[0].manifest.files} == {"model.safetensors", "state.json"}
+    assert camshaft(*arguments)[1][-1] == "0 stripped to weights, 0 B"
+    assert train(tmp_path, resume=True).epoch == 4  # from the newest, which is whole
+    with pytest.raises(ValueError, match="it holds exported weights alone"):
+        train(tmp_path, resume=after[0].path)
+
+
+def test_one_with_files_of_somebody_else_is_not_stripped(camshaft, tmp_path, caplog):
+    train(tmp_path)
+    first = checkpoints(tmp_path)[0]
+    (first.path / "notes.txt").write_text("mine")
+    camshaft("prune", tmp_path, "--keep", "latest()", "--strip")
+    assert "train.safetensors" in checkpoints(tmp_path)[0].manifest.files
+    assert "stays as it is" in caplog.text

@@ -49,15 +49,17 @@ class Script:
     def __init__(self, directory, *handlers, schedule=None, resume=None, override=(), **options):
         torch.manual_seed(0)
         self.model = nn.Linear(3, 1)
-        kind = options.pop("optimizer", SGD)
+        kind, loss = options.pop("optimizer", SGD), options.pop("loss", nn.functional.mse_loss)
+        reset, accumulate = options.pop("reset", ()), options.pop("accumulate", 1)
         self.optimizer = kind(self.model.parameters(), **{"lr": 0.1, **options})
-        self.engine = supervised(self.model, self.optimizer, nn.functional.mse_loss)
+        self.engine = supervised(self.model, self.optimizer, loss, accumulate=accumulate)
         self.rates = []
         if schedule is not None:
             self.scheduler = schedule(self.optimizer)
             self.engine.add(LRSchedule(self.scheduler))
         if directory is not None:
-            handler = Checkpoint(directory, keep=latest(9), resume=resume, override=override)
+            named = {"override": override, "reset": reset}
+            handler = Checkpoint(directory, keep=latest(9), resume=resume, **named)
             self.engine.add(handler)
         self.engine.add(*handlers)
 
@@ -295,7 +297,7 @@ def test_an_object_that_refuses_leaves_the_model_as_it_was(tmp_path):
     assert torch.equal(script.model.weight, weight)
 
 
-def scoring(directory, scores, *monitors, resume=None, override=(), stop_at=None):
+def scoring(directory, scores, *monitors, stop_at=None, **options):
     """An engine with two scores an epoch, one that improves and one that does not."""
     engine = Engine(lambda state, batch: None)
 
@@ -306,7 +308,7 @@ def scoring(directory, scores, *monitors, resume=None, override=(), stop_at=None
             state.stop("pause", resumable=True)
 
     engine.add(*(EarlyStopping(monitor) for monitor in monitors))
-    return engine.add(Checkpoint(directory, resume=resume, override=override))
+    return engine.add(Checkpoint(directory, **options))
 
 
 SCORES = [0.5, *(0.6 for _ in range(20))]
@@ -326,17 +328,141 @@ def test_patience_goes_on_and_a_renamed_handler_is_told_of_with_both_names(tmp_p
     assert "worse has not improved on 0.5 in 3 looks" in str(state.stop_reason)
 
 
-def test_an_override_lets_a_handler_begin_anew_once(tmp_path, caplog):
+def test_a_handler_that_is_reset_begins_anew_once(tmp_path, caplog):
     scoring(tmp_path, SCORES, "worse", stop_at=3).run("ab", max_epochs=9)
-    again = {"resume": True, "override": ["EarlyStopping(worse)"]}
+    again = {"resume": True, "reset": ["EarlyStopping(worse)"]}
     with caplog.at_level(logging.WARNING, "camshaft"):
         scoring(tmp_path, SCORES, "worse", stop_at=5, **again).run("ab", max_epochs=9)
-    assert "EarlyStopping(worse): its saved memory is dropped" in caplog.text
+    assert "reset, begins anew:\n  EarlyStopping(worse)" in caplog.text
     caplog.clear()
     # From its best of 0.6 in the fourth epoch, it has waited once; the line stays in the script.
     state = scoring(tmp_path, SCORES, "worse", **again).run("ab", max_epochs=20)
     assert state.epoch == 7
-    assert "dropped" not in caplog.text
+    assert "anew" not in caplog.text
+
+
+def test_an_override_of_a_handler_that_goes_on_says_that_reset_is_meant(tmp_path):
+    scoring(tmp_path, SCORES, "worse", stop_at=3).run("ab", max_epochs=9)
+    engine = scoring(tmp_path, SCORES, "worse", resume=True, override=["EarlyStopping(worse)"])
+    with pytest.raises(ValueError, match=r"write reset=\['EarlyStopping\(worse\)'\]"):
+        engine.run("ab", max_epochs=9)
+
+
+def test_an_optimizer_that_is_reset_has_no_momentum_and_the_schedule_goes_on(tmp_path, caplog):
+    options = {"schedule": cosine(100), "momentum": 0.9}
+    Script(tmp_path, **options).run(45)
+    script = resumed(tmp_path, reset=["optimizer"], **options)
+    seen = []
+    script.engine.on(Events.STARTED)(lambda state: seen.append(len(script.optimizer.state)))
+    with caplog.at_level(logging.WARNING, "camshaft"):
+        script.run(60)
+    assert seen == [0]
+    assert script.rates == Script(None, **options).run(60).rates[45:]
+    assert "reset, begins anew:\n  optimizer" in caplog.text
+    again = resumed(tmp_path, reset=["optimizer"], **options)  # the line stays
+    again.engine.on(Events.STARTED)(lambda state: seen.append(len(again.optimizer.state)))
+    assert again.run(100).rates == Script(None, **options).run(100).rates[60:]
+    assert seen == [0, 2]
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [cosine(100), lambda o: ExponentialLR(o, 0.9), lambda o: StepLR(o, 3)],
+    ids=["cosine", "exponential", "step"],
+)
+def test_a_schedule_that_is_reset_begins_at_its_beginning_and_the_momentum_goes_on(
+    tmp_path, schedule
+):
+    options = {"schedule": schedule, "momentum": 0.9}
+    Script(tmp_path, **options).run(45)
+    script = resumed(tmp_path, reset=["scheduler"], **options)
+    seen = []
+    script.engine.on(Events.STARTED)(lambda state: seen.append(len(script.optimizer.state)))
+    assert script.run(60).rates == Script(None, **options).run(15).rates
+    assert seen == [2]
+    again = resumed(tmp_path, reset=["scheduler"], **options).run(70)
+    assert again.rates == Script(None, **options).run(25).rates[15:]
+
+
+def test_a_plateau_that_is_reset_has_the_rate_of_the_script(tmp_path):
+    def script(**options):
+        made = Script(tmp_path, **options)
+        made.scheduler = ReduceLROnPlateau(made.optimizer, patience=2)
+        each = Events.ITERATION_COMPLETED
+        made.engine.on(each)(lambda state: state.metrics.update(score=1.0))
+        made.engine.add(LRSchedule(made.scheduler, when=each, monitor="score"))
+        return made
+
+    assert script().run(5).rates[-1] == pytest.approx(0.01)
+    assert script(resume=True, reset=["scheduler"]).run(7).rates == [0.1, 0.1]
+
+
+def test_an_optimizer_of_another_class_or_with_other_groups_can_begin_anew(tmp_path):
+    Script(tmp_path, optimizer=SGD, momentum=0.9).run(3)
+    script = resumed(tmp_path, optimizer=Adam, lr=0.01, reset=["optimizer"]).run(5)
+    assert script.rates == [0.01, 0.01]
+    assert resumed(tmp_path, optimizer=Adam, lr=0.01).run(7).state.step == 7
+
+
+def test_an_optimizer_with_other_groups_needs_its_schedule_to_begin_anew_too(tmp_path):
+    def script(**options):
+        made = Script(None)
+        made.optimizer = made.engine.objects["optimizer"]
+        if options:
+            weight, bias = made.model.parameters()
+            made.optimizer.param_groups[0]["params"] = [weight]
+            made.optimizer.add_param_group({"params": [bias], "lr": 0.2})
+        made.scheduler = StepLR(made.optimizer, 3)
+        made.engine.add(LRSchedule(made.scheduler), Checkpoint(tmp_path, **options))
+        return made
+
+    script().run(5)
+    said = refusal(script(resume=True, reset=["optimizer"]))
+    assert "'optimizer' begins anew with 2 groups, and its schedule 'scheduler' is of 1" in said
+    both = script(resume=True, reset=["optimizer", "scheduler"]).run(6)
+    assert both.rates == [0.1]
+
+
+def test_another_rate_of_an_optimizer_that_begins_anew_under_a_schedule_that_goes_on_is_told(
+    tmp_path,
+):
+    Script(tmp_path, schedule=cosine(100)).run(45)
+    options = {"schedule": cosine(100), "lr": 0.05, "reset": ["optimizer"]}
+    assert "optimizer.lr: 0.1 in the checkpoint -> 0.05" in refusal(resumed(tmp_path, **options))
+    script = resumed(tmp_path, override=["optimizer.lr"], **options).run(50)
+    assert script.rates == Script(None, schedule=cosine(100), lr=0.05).run(50).rates[45:]
+    both = options | {"reset": ["optimizer", "scheduler"]}
+    script = resumed(tmp_path, **both).run(60)
+    assert script.rates == Script(None, schedule=cosine(100), lr=0.05).run(10).rates
+
+
+def test_a_reset_of_a_setting_or_of_nothing_is_an_error_that_says_what_there_is(tmp_path):
+    Script(tmp_path).run(5)
+    said = refusal(resumed(tmp_path, reset=["optimizer.lr"]))
+    assert "reset=['optimizer.lr']: needs names of objects or handlers" in said
+    assert "to accept a changed setting, use override=" in said
+    with pytest.raises(TypeError, match=r"reset='optimizer': needs a list of names"):
+        Checkpoint(tmp_path, reset="optimizer")
+
+
+def test_another_loss_function_and_another_accumulation_are_told_of_and_no_error(tmp_path, caplog):
+    Script(tmp_path).run(5)
+    options = {"loss": nn.functional.l1_loss, "accumulate": 2}
+    with caplog.at_level(logging.WARNING, "camshaft"):
+        resumed(tmp_path, **options).run(7)
+    (record,) = caplog.records
+    assert "the script trains in another way than the saved run" in record.getMessage()
+    said = [line.strip() for line in record.getMessage().split("\n")[1:]]
+    assert said == [
+        "Update.accumulate: 1 in the checkpoint -> 2 in the script",
+        "supervised.loss_fn: 'mse_loss' in the checkpoint -> 'l1_loss' in the script",
+    ]
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, "camshaft"):
+        resumed(tmp_path, **options).run(8)
+        resumed(tmp_path, loss=nn.L1Loss(), accumulate=2, override=["supervised.loss_fn"]).run(9)
+    assert "another way" not in caplog.text
+    assert "supervised.loss_fn: 'l1_loss' in the checkpoint -> 'L1Loss'" in caplog.text
 
 
 def test_a_handler_that_is_gone_can_be_left_out_and_stays_out(tmp_path):
@@ -408,7 +534,7 @@ def test_what_a_handler_remembers_with_other_fields_is_an_error_by_name(tmp_path
     with pytest.raises(ValueError, match="what Diary remembered does not fit") as caught:
         resumed(tmp_path, Diary(lambda state: Looked())).run(10)
     assert "only in the checkpoint: 'losses'; fields only in Looked: 'scores'" in str(caught.value)
-    script = resumed(tmp_path, Diary(lambda state: Looked()), override=["Diary"]).run(10)
+    script = resumed(tmp_path, Diary(lambda state: Looked()), reset=["Diary"]).run(10)
     assert script.state.memory.saved["Diary"] == Looked()
 
 

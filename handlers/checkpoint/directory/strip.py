@@ -1,0 +1,53 @@
+"""Checkpoints stripped to the weights of their modules, for which they were kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..format import MANIFEST, TENSORS, TRAIN, TREE, Payload, text_of
+from .files import CHUNK, foreign_files, regular
+from .read import Saved, tree_in, verify_files
+from .write import drop, unused_path, write_at
+
+
+def module_files(saved: Saved) -> list[str]:
+    """The files of a checkpoint that hold modules; empty if that is all it holds."""
+    files = [name for name in saved.manifest.files if name.endswith(TENSORS)]
+    return [name for name in files if name != f"{TRAIN}{TENSORS}"] if _has_run(saved) else []
+
+
+def strip(saved: Saved) -> Saved:
+    """Replace a checkpoint by the weights of its modules: an export, from which no run resumes.
+
+    The new files are on the disk before the old ones go; the path and the number stay.
+
+    Raises:
+        BrokenCheckpoint: A file is missing or damaged.
+        OSError: Writing failed, or there are files that Camshaft did not write.
+    """
+    verify_files(saved)
+    if foreign := foreign_files(saved.path, {MANIFEST, *saved.manifest.files}):
+        raise OSError(f"{saved.path} holds files that are not Camshaft's: {foreign}")
+    names = module_files(saved)
+    objects = tree_in(saved)["objects"]
+    kept = {name: each for name, each in objects.items() if f"{each['file']}{TENSORS}" in names}
+    files = {name: _copied(saved.path / name) for name in names}
+    files[TREE] = Payload.of(text_of({"objects": kept, "run": []}).encode())
+    aside = unused_path(saved.path.parent, saved.manifest.iteration)
+    stripped = write_at(saved.path, aside, files, saved.manifest)
+    drop(Saved(aside, saved.manifest))
+    return stripped
+
+
+def _has_run(saved: Saved) -> bool:
+    return bool(tree_in(saved)["run"])
+
+
+def _copied(path: Path) -> Payload:
+    def pieces() -> Iterator[memoryview]:
+        with regular(path) as file:
+            while piece := file.read(CHUNK):
+                yield memoryview(piece)
+
+    return Payload(path.stat().st_size, pieces)

@@ -1,0 +1,108 @@
+"""Frozen weights, such as those below an adapter: a checkpoint may hold their checksums alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Module
+from torch.nn.parameter import is_lazy
+
+from ...engine.modules import TWIN, plain_names, unwrap
+from .weights import weights
+
+PIECE = 2**24
+"""Numbers of a weight that are added up at once."""
+INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32}
+
+Sums = dict[str, dict[str, int]]
+"""By object and weight: checksums."""
+
+
+@dataclass(frozen=True)
+class FrozenWeights:
+    """The parameters of a run's modules that need no gradient and have not changed.
+
+    A script makes them again, from where it had them, so a checkpoint may leave them out.
+    """
+
+    objects: Mapping[str, Any]
+    noted: Sums
+    """The parameters as they were before the run started."""
+
+    @classmethod
+    def of(cls, objects: Mapping[str, Any]) -> FrozenWeights:
+        """Note the parameters as they are now."""
+        return cls(objects, {name: checksums(each) for name, each in _modules(objects).items()})
+
+    def left_out(self, saved: dict[str, list[str]]) -> Sums:
+        """The weights that a checkpoint may leave out.
+
+        Args:
+            saved: By object, the weights that a checkpoint of this run has held: they are never
+                left out again. Those of this one are added.
+        """
+        modules = _modules(self.objects)
+        found: Sums = {}
+        for name in sorted(modules, key=lambda name: hasattr(modules[name], TWIN)):
+            own, noted = modules[name], self.noted.get(name, {})
+            frozen = _frozen(own)
+            if hasattr(own, TWIN):  # an average needs no gradients, and is not frozen for that
+                names = weights(own).keys()
+                like = (n for n in found if weights(modules[n]).keys() == names)
+                frozen &= found.get(next(like, ""), {}).keys()
+            frozen -= {*saved.get(name, ())}
+            now = checksums(own, frozen)
+            found[name] = {key: now[key] for key in now if noted.get(key) == now[key]}
+            saved[name] = [key for key in weights(own) if key not in found[name]]
+        return {name: out for name, out in found.items() if out}
+
+
+def checksums(module: Module, names: set[str] | None = None) -> dict[str, int]:
+    """The checksums of a module's parameters, or of those named, by their plain names."""
+    own = {key: each for key, each in _parameters(module).items() if names is None or key in names}
+    sums = [_sum(each) for each in own.values() if not is_lazy(each)]
+    # One wait for the device, rather than one for each weight.
+    together = torch.stack(sums).tolist() if sums else []
+    return dict(zip((key for key, each in own.items() if not is_lazy(each)), together, strict=True))
+
+
+def changed(module: Module, frozen: Mapping[str, int]) -> list[str]:
+    """The names of the weights in a module that are not those of which these are the checksums."""
+    own = checksums(module, {*frozen})
+    return [name for name in frozen if own.get(name) != frozen[name]]
+
+
+def _sum(weight: Tensor) -> Tensor:
+    """The sum of the bits as integers, each times its place."""
+    flat = weight.detach().contiguous().reshape(-1)
+    whole = flat.view(INTEGERS.get(flat.element_size(), torch.int64))
+    total = torch.zeros((), dtype=torch.int64, device=flat.device)
+    for number, piece in enumerate(whole.split(PIECE), 1):
+        places = torch.arange(number, number + len(piece), device=flat.device)
+        total += (piece.long() * places).sum()
+    return total
+
+
+def _modules(objects: Mapping[str, Any]) -> dict[str, Module]:
+    return {name: each for name, each in objects.items() if isinstance(each, Module)}
+
+
+def _parameters(module: Module) -> dict[str, Tensor]:
+    """The parameters by their plain names; those of tied weights under each."""
+    inner = unwrap(module)
+    named = dict(inner.named_parameters(remove_duplicate=False))
+    names = plain_names(inner, named)
+    return {names[name]: parameter for name, parameter in named.items()}
+
+
+def _frozen(module: Module) -> set[str]:
+    own = weights(module)
+    return {
+        name
+        for name, parameter in _parameters(module).items()
+        if name in own and not parameter.requires_grad
+    }

@@ -1,0 +1,43 @@
+"""What Hugging Face's `from_pretrained` reads, written by the model's own `save_pretrained`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from torch.nn import Module
+
+from ...engine.modules import unwrap
+from .directory import scratch
+from .format import TENSORS, TREE, Payload, tensors_in, text_of
+
+
+def check_pretrained(name: str, own: Any) -> None:
+    """Refuse an object that has no `save_pretrained`."""
+    inner = unwrap(own) if isinstance(own, Module) else own
+    if not hasattr(inner, "save_pretrained"):
+        raise ValueError(
+            f"Export(object={name!r}, pretrained=True): the object is a {type(inner).__name__}, "
+            f"which has no save_pretrained(); leave pretrained out to write {name}.safetensors"
+        )
+
+
+def pretrained(directory: Path, name: str, module: Any) -> dict[str, Payload]:
+    """The files that `save_pretrained` writes, and the tree of plain values of an export.
+
+    They are written to a temporary place in `directory`, and are in memory afterwards.
+    """
+    with scratch(directory) as place:
+        model: Any = unwrap(module)
+        model.save_pretrained(place)
+        paths = sorted(path for path in place.iterdir() if path.is_file())
+        files = {path.name: Payload.of(path.read_bytes()) for path in paths}
+        weights = [path for path in paths if path.name.endswith(TENSORS)]
+        objects = {name: _content(weights[0])} if len(weights) == 1 else {}
+    return files | {TREE: Payload.of(text_of({"objects": objects, "run": []}).encode())}
+
+
+def _content(path: Path) -> dict[str, Any]:
+    """What an export's tree says of an object whose tensors are one file."""
+    names = tensors_in(path)
+    return {"file": path.stem, "content": {each: {"!tensor": each} for each in names}}

@@ -1,0 +1,144 @@
+"""Pretrained weights: those whose names and shapes match are loaded, and the rest is reported."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+from torch.nn import Module
+from torch.nn.parameter import is_lazy
+
+from ...engine.modules import HIDDEN, unwrap
+from ..checkpoint import Saved, weights_at
+
+logger = logging.getLogger("camshaft")
+
+SHOWN = 5
+"""Names of a kind in a report."""
+
+
+@dataclass(frozen=True)
+class Matching:
+    """What was loaded of a source, and what was not; print it for a report."""
+
+    source: str
+    loaded: list[str] = field(default_factory=list)
+    untouched: list[str] = field(default_factory=list)
+    """Weights of the model that the source does not have: they stay as they were."""
+    unused: list[str] = field(default_factory=list)
+    """Weights of the source that the model does not have."""
+    reshaped: list[str] = field(default_factory=list)
+    """Weights with other shapes, each with both shapes: they stay as they were."""
+
+    def __str__(self) -> str:
+        count = len(self.loaded) + len(self.untouched) + len(self.reshaped)
+        lines = [f"loaded {len(self.loaded)} of {count} weights from {self.source}"]
+        rest = {
+            "with another shape": self.reshaped,
+            "not in the source": self.untouched,
+            "not in the model": self.unused,
+        }
+        for what, names in rest.items():
+            if names:
+                more = f", ... ({len(names)} in all)" if len(names) > SHOWN else ""
+                lines.append(f"  {what}: {', '.join(names[:SHOWN])}{more}")
+        return "\n".join(lines)
+
+
+def load_matching(
+    model: Module,
+    source: str | Path | Saved | Mapping[str, Any],
+    *,
+    object: str = "model",
+    rename: Callable[[str], str] | None = None,
+) -> Matching:
+    """Load the weights whose names and shapes match into a model; report the rest.
+
+    Call it before the run starts. A run that resumes loads its own checkpoint afterwards, strictly.
+    If something does not match, the report is logged as well.
+
+    Args:
+        model: Where to load them; wrappers such as DistributedDataParallel make no difference.
+        source: A `.safetensors` file; a file of `torch.save`, which is read with
+            `weights_only=True`; a checkpoint, an export, or a directory of them, whose newest is
+            read; a directory with a file `<object>.safetensors`; or a state dict.
+        object: Whose weights, where the source has those of several objects.
+        rename: What to make of a name in the source, such as
+            `lambda name: name.removeprefix("encoder.")`.
+
+    Raises:
+        FileNotFoundError: The path does not exist, or the directory has no weights.
+        ValueError: Nothing matches, or the source has no such object.
+
+    >>> import torch
+    >>> small, large = torch.nn.Linear(2, 1), torch.nn.Sequential(torch.nn.Linear(2, 1))
+    >>> print(load_matching(large, small.state_dict(), rename=lambda name: f"0.{name}"))
+    loaded 2 of 2 weights from a state dict
+    """
+    inner = unwrap(model)
+    own, given = inner.state_dict(), _plain(_weights_in(source, object), rename)
+    fits = [name for name in own if name in given and _fits(own[name], given[name])]
+    shown = "a state dict" if isinstance(source, Mapping) else getattr(source, "path", source)
+    if not fits:
+        raise ValueError(
+            f"nothing in {shown} fits the model: it has {_some(given)}, and the model has "
+            f"{_some(own)}; rename= can change its names"
+        )
+    inner.load_state_dict({name: given[name] for name in fits}, strict=False)
+    tied = {own[name].data_ptr() for name in fits}
+    report = Matching(
+        str(shown),
+        fits,
+        [n for n in own if n not in given and not _is_tied(own[n], tied)],
+        [name for name in given if name not in own],
+        [f"{n} {_shapes(given[n], own[n])}" for n in own if n in given and n not in fits],
+    )
+    if report.untouched or report.unused or report.reshaped:
+        logger.warning("%s", report)
+    return report
+
+
+def _weights_in(source: str | Path | Saved | Mapping[str, Any], object: str) -> Mapping[str, Any]:
+    if isinstance(source, Saved):
+        return dict(source.state_dict(object))
+    content = source if isinstance(source, Mapping) else weights_at(Path(source), object)
+    for name in (object, "state_dict", "model_state_dict"):
+        if isinstance(inner := content.get(name), Mapping):
+            return inner
+    if any(isinstance(value, Tensor) for value in content.values()):
+        return content
+    raise ValueError(f"the source has no {object!r}; it has {_some(content)}: pass object=")
+
+
+def _plain(weights: Mapping[str, Any], rename: Callable[[str], str] | None) -> dict[str, Tensor]:
+    """The tensors by their names without wrappers."""
+    is_wrapped = all(name.startswith("module.") for name in weights)
+    plain: dict[str, Tensor] = {}
+    for name, value in weights.items():
+        if isinstance(value, Tensor):
+            parts = name.removeprefix("module." if is_wrapped else "").split(".")
+            short = ".".join(part for part in parts if part not in HIDDEN)
+            plain[rename(short) if rename else short] = value
+    return plain
+
+
+def _fits(own: Any, given: Tensor) -> bool:
+    return is_lazy(own) or (isinstance(own, Tensor) and own.shape == given.shape)
+
+
+def _is_tied(own: Any, places: set[int]) -> bool:
+    """True for a weight that is the same tensor as a loaded one, which files hold once."""
+    return isinstance(own, Tensor) and not is_lazy(own) and own.data_ptr() in places
+
+
+def _shapes(given: Tensor, own: Any) -> str:
+    return f"{[*given.shape]} -> {[*own.shape]}" if isinstance(own, Tensor) else "no tensor"
+
+
+def _some(names: Mapping[str, Any]) -> str:
+    listed = [*map(repr, names)]
+    return ", ".join(listed[:SHOWN]) + (", ..." if len(listed) > SHOWN else "") or "none"
