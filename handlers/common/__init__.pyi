@@ -13,6 +13,7 @@ from .media import Text as Text
 from .media import content as content
 from .media import grid as grid
 from .media import on_host as on_host
+from .objects import free_name as free_name
 from .objects import module_of as module_of
 from .objects import refuse_taken as refuse_taken
 from .objects import stepping as stepping
@@ -22,6 +23,7 @@ from .schedulers import DRIVEN as DRIVEN
 from .schedulers import advance as advance
 from .schedulers import fields_of as fields_of
 from .schedulers import given as given
+from .schedulers import group_values as group_values
 from .schedulers import read as read
 from .schedulers import steps_of as steps_of
 from .schedulers import write as write

@@ -15,4 +15,5 @@ from .pieces import sqrt as sqrt
 from .pieces import tri_stage as tri_stage
 from .pieces import warmup as warmup
 from .pieces import warmup_stable_decay as warmup_stable_decay
+from .rates import rates as rates
 from .schedule import Schedule as Schedule

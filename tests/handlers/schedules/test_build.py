@@ -202,6 +202,7 @@ def test_each_optimizer_has_a_schedule_of_its_own():
     rows = []
     engine.on(Events.ITERATION_COMPLETED)(lambda state: rows.append(dict(state.metrics)))
     state = engine.run([1.0] * 4, max_epochs=1)
+    assert {"scheduler", "critic_scheduler"} <= {*engine.objects}
     assert [row["lr/critic"] for row in rows] == [1.0, 0.75, 0.5, 0.25]
     assert [row.get("lr") for row in rows] == [None, 1.0, 1.0, 0.5]
     assert (state.step, state.counts[Own.CRITIC_UPDATED]) == (2, 4)
