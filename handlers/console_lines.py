@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 from ..engine import Engine, EventEnum, Events, Stage, State, Trigger
 from .common import scalars
+from .schedules import rates
 
 logger = logging.getLogger("camshaft")
 
@@ -70,6 +71,8 @@ class ConsoleLines:
         """Print a line."""
         pace = state.recall(self, Pace, saved=False)
         new = state.metrics.since(pace.write)
+        if self.metrics:
+            new = rates(state) | new
         chosen = {name: new[name] for name in self.metrics or new if name in new}
         now, pace.write = time.monotonic(), state.metrics.writes
         parts = [_counted("iteration", state.iteration, _iterations(state))]

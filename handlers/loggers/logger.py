@@ -42,9 +42,9 @@ class LogsRows(ABC):
         """Open the log where the run is."""
 
     def attach(self, engine: Engine[Any, Any]) -> None:
-        """Write rows by the trigger."""
+        """Write rows by the trigger, and at the end of the run what is left."""
         engine.on(Events.STARTED, stage=Stage.REPORT)(self.open_log)
-        engine.on(self.when, stage=Stage.REPORT)(self.write)
+        engine.on(Trigger.of(self.when) | Events.COMPLETED, stage=Stage.REPORT)(self.write)
         engine.on(Events.SAVING, stage=Stage.MEASURE)(self.sync)
         engine.on(Events.CLOSED, stage=Stage.ACT)(self.end)
         engine.on(Events.CLOSED, stage=Stage.REPORT)(self.close)
@@ -54,14 +54,14 @@ class LogsRows(ABC):
         bookmark = state.recall(self, Bookmark)
         name = state.engine.name_of(self)
         delivery = (Background if self.background else Direct)(name, self.writer)
-        delivery.begin(bookmark.start(state), bookmark.rows())
+        delivery.begin(bookmark.open(state), bookmark.rows())
         state.recall(self, OpenLog, saved=False).delivery = delivery
 
     def write(self, state: State[Any, Any]) -> None:
         """Write what is new."""
         if delivery := state.recall(self, OpenLog, saved=False).delivery:
             bookmark = state.recall(self, Bookmark)
-            if row := bookmark.next_row(state, delivery.written, self.shown):
+            for row in bookmark.next_rows(state, delivery.written, self.shown):
                 delivery.write(row)
 
     def sync(self, state: State[Any, Any]) -> None:

@@ -57,7 +57,7 @@ class WandB(LogsRows):
             "dir": os.fspath(self.directory),
             "config": dict(self.hparams),
             "id": start.run,
-            "resume": "allow" if start.first else None,
+            "resume": "allow" if start.is_resumed else None,
             "reinit": "create_new",  # beside other runs of this process
         }
         return WandBRun(options | dict(self.options))
