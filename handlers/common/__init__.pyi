@@ -18,7 +18,9 @@ from .objects import module_of as module_of
 from .objects import refuse_taken as refuse_taken
 from .objects import stepping as stepping
 from .reporting import AT_EACH_ROW as AT_EACH_ROW
+from .reporting import is_scalar as is_scalar
 from .reporting import scalars as scalars
+from .reporting import warn_of_unknown as warn_of_unknown
 from .schedulers import DRIVEN as DRIVEN
 from .schedulers import advance as advance
 from .schedulers import fields_of as fields_of

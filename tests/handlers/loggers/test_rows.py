@@ -15,7 +15,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from camshaft import Engine, EventEnum, Events, Stage, supervised
 from camshaft.handlers import LRSchedule
-from camshaft.handlers.loggers import CSV, JSONLines, Logger, TensorBoard
+from camshaft.handlers.loggers import CSV, JSONLines, Logger, TensorBoard, Text
 from camshaft.handlers.loggers.logger import flat_hparams, need
 from camshaft.handlers.schedules import cosine, warmup
 
@@ -404,10 +404,20 @@ def test_a_logger_is_of_rank_0_alone(tmp_path):
     assert Logger(Board).rank == JSONLines(tmp_path / "rows").rank == 0
 
 
-def test_what_no_logger_shows_stays_where_it_is(tmp_path):
-    engine = Engine(lambda state, batch: state.metrics.update(thing=object()))
-    engine.add(Logger(Board, when=EACH))
-    assert engine.run([1], max_epochs=1).memory.saved["Logger(Board)"].number == 0
+def test_what_no_logger_shows_stays_where_it_is_with_one_warning(tmp_path):
+    def train_step(state, batch):
+        state.metrics.update(thing=object(), matrix=torch.eye(2), name="x", loss=torch.tensor(1.0))
+        state.metrics.update(note=Text("shown by others"))
+
+    engine = Engine(train_step, *(Logger(Board, name=name, when=EACH) for name in "ab"))
+    with pytest.warns(UserWarning, match="no logger shows") as caught:
+        state = engine.run([1, 2], max_epochs=1)
+    assert [str(each.message).split(": make")[0] for each in caught] == [
+        "no logger shows state.metrics['thing'], a value of type object",
+        "no logger shows state.metrics['matrix'], a value of type Tensor of shape (2, 2)",
+        "no logger shows state.metrics['name'], a value of type str",
+    ]
+    assert set(state.metrics) == {"thing", "matrix", "name", "loss", "note"}
 
 
 @pytest.mark.parametrize("kind", [JSONLines, CSV])
