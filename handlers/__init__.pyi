@@ -18,6 +18,7 @@ from .fine_tuning import parameter_groups as parameter_groups
 from .grad_norm import GradNorm as GradNorm
 from .journal import Journal as Journal
 from .loggers import CSV as CSV
+from .loggers import History as History
 from .loggers import ImageFiles as ImageFiles
 from .loggers import JSONLines as JSONLines
 from .loggers import Logger as Logger

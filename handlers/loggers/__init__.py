@@ -6,6 +6,7 @@ protocol of a writer, and the media that a metric may be.
 
 from ..common import Embedding, Histogram, Image, PRCurve, Text
 from .csv_file import CSV
+from .history import History
 from .images import ImageFiles, figure
 from .json_lines import JSONLines
 from .logger import Logger
@@ -19,6 +20,7 @@ __all__ = [
     "CSV",
     "Embedding",
     "Histogram",
+    "History",
     "Image",
     "ImageFiles",
     "JSONLines",
