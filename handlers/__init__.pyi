@@ -18,6 +18,9 @@ from .fine_tuning import parameter_groups as parameter_groups
 from .grad_norm import GradNorm as GradNorm
 from .journal import Journal as Journal
 from .loggers import CSV as CSV
+from .loggers import Aim as Aim
+from .loggers import ClearML as ClearML
+from .loggers import Comet as Comet
 from .loggers import History as History
 from .loggers import ImageFiles as ImageFiles
 from .loggers import JSONLines as JSONLines
@@ -25,6 +28,7 @@ from .loggers import Logger as Logger
 from .loggers import MLflow as MLflow
 from .loggers import SwanLab as SwanLab
 from .loggers import TensorBoard as TensorBoard
+from .loggers import Trackio as Trackio
 from .loggers import WandB as WandB
 from .measurements import GarbageCollection as GarbageCollection
 from .measurements import RankLogs as RankLogs

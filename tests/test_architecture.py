@@ -18,10 +18,14 @@ ONE_FILE_KNOWS = {
     "ignite": ["engine/ranks.py"],
     "rich": ["engine/inspection/describe.py"],
     "plotly": ["handlers/report/page.py"],
-    "wandb": [],  # handlers/loggers/weights_and_biases.py imports it by name, as
-    "mlflow": [],  # handlers/loggers/ml_flow.py does
-    "swanlab": [],  # and handlers/loggers/swan_lab.py
-    "matplotlib": [],  # and handlers/loggers/images.py
+    "wandb": [],  # the files of handlers/loggers/trackers import theirs by name
+    "mlflow": [],
+    "swanlab": [],
+    "trackio": [],
+    "clearml": [],
+    "comet_ml": [],
+    "aim": [],
+    "matplotlib": [],  # as does handlers/loggers/images.py
     "tensorboardX": ["handlers/loggers/tensorboard.py"],  # and summaries.py, which imports by name
     "tqdm": ["handlers/progress_bar.py"],
     "psutil": ["handlers/measurements/system_use.py"],

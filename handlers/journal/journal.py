@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ...engine import Engine, Events, Firing, Stage, State
+from ..common import plain
 from .environment import environment
 from .file import JOURNAL, JournalFile
-from .plain import plain
 
 
 @dataclass(frozen=True, eq=False)
