@@ -85,7 +85,7 @@ class Options:
 def test_structured_configs_are_saved_and_what_is_missing_is_said(tmp_path):
     config = OmegaConf.merge(OmegaConf.structured(Options), OmegaConf.from_dotlist(["lr=0.5"]))
     assert Journal(tmp_path, config=config).config == {
-        **{"lr": 0.5, "name": "<MissingMandatoryValue>", "sizes": [8, 8], "inner": None}
+        **{"lr": 0.5, "name": "<MissingMandatoryValue>", "sizes": (8, 8), "inner": None}
     }
     OmegaConf.set_readonly(config, True)
     assert Journal(tmp_path, config=config).config["lr"] == 0.5
