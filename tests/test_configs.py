@@ -16,14 +16,14 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader
 
 from camshaft import Engine, Events, Stage, supervised
-from camshaft.handlers import Checkpoint, Journal, checkpoints
+from camshaft.handlers import Checkpoint, Journal, LRSchedule, checkpoints
 
 CONFIG = """
 lr: 0.1
 width: 4
 model: {_target_: torch.nn.Linear, in_features: "${width}", out_features: 1}
 optimizer: {_target_: torch.optim.SGD, _partial_: true, lr: "${lr}"}
-scheduler: {_target_: torch.optim.lr_scheduler.ConstantLR, _partial_: true}
+scheduler: {_target_: torch.optim.lr_scheduler.StepLR, _partial_: true, step_size: 1, gamma: 0.5}
 engine:
   _target_: camshaft.supervised
   loss_fn: {_target_: torch.nn.MSELoss}
@@ -42,7 +42,9 @@ def build(config):
     model = instantiate(config.model)
     optimizer = instantiate(config.optimizer)(model.parameters())
     engine = instantiate(config.engine, model, optimizer)
-    engine.add(*(instantiate(each) for each in config.handlers))
+    if "scheduler" in config:
+        engine.add(LRSchedule(instantiate(config.scheduler)))
+    engine.add(*instantiate(config.handlers, _convert_="all"))
     return engine.add(Journal(config.directory, config=config))
 
 
@@ -68,10 +70,12 @@ def test_a_composed_config_builds_an_engine_and_is_saved_with_its_overrides(tmp_
 def test_the_saved_config_builds_the_same_run_again(tmp_path):
     config = OmegaConf.merge(OmegaConf.create(CONFIG), {"directory": str(tmp_path / "run")})
     data = [(torch.ones(2, 4), torch.ones(2, 1))] * 4
-    build(config).run(data, max_epochs=1)
+    first = build(config).run(data, max_epochs=1)
+    assert (first.step, first.metrics["lr"]) == (2, 0.05)
     again = OmegaConf.create(journal_of(config.directory)["config"])
     assert again == OmegaConf.create(OmegaConf.to_container(config, resolve=True))
-    assert build(again).run(data, max_epochs=2).iteration == 8
+    second = build(again).run(data, max_epochs=2)
+    assert (second.iteration, second.metrics["lr"]) == (8, 0.0125)
 
 
 @dataclass

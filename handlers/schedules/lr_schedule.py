@@ -13,7 +13,17 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from ...engine import Engine, EventEnum, Events, Stage, State, Trigger
 from ..common import Monitored, advance, group_values, read
-from .build import Given, Make, as_scheduler, build, check, look_ahead, optimizer_of, reset
+from .build import (
+    Given,
+    Make,
+    as_scheduler,
+    build,
+    check,
+    look_ahead,
+    optimizer_of,
+    reset,
+    wants_horizon,
+)
 from .by_updates import ByUpdates
 from .horizon import Horizon
 from .scheduled import Scheduled
@@ -39,12 +49,14 @@ class LRSchedule:
     A schedule that depends on the length of the run is built when the run starts: a schedule of
     pieces, such as `warmup(500).then(cosine(final=0.1))`, or a function of the optimizer and the
     `Horizon` of the run, such as
-    `lambda optimizer, horizon: OneCycleLR(optimizer, 0.1, total_steps=horizon.steps)`.
+    `lambda optimizer, horizon: OneCycleLR(optimizer, 0.1, total_steps=horizon.steps)`. A function
+    of the optimizer alone will do as well, such as `partial(StepLR, step_size=1)`.
 
     Args:
         scheduler: Any torch scheduler; a scheduler like timm's, whose `step_update` is called after
             each update and whose `step` is called after each epoch; a schedule of pieces, or one
-            for each group; or a function that makes one of these. It is saved with the run.
+            for each group; or a function that makes one of these, of the optimizer, or of the
+            optimizer and the horizon. It is saved with the run.
         when: When to step: `STEP_COMPLETED` by default, with a `monitor` `EPOCH_COMPLETED`.
         monitor: The metric that `ReduceLROnPlateau` looks at, such as `"val/loss"`.
         name: Tells several schedules apart: with `name="critic"` the metric is `"lr/critic"`, and
@@ -118,7 +130,7 @@ class LRSchedule:
             scheduler.optimizer._opt_called = True  # type: ignore[attr-defined]
         if self._ready is None:
             horizon = look_ahead(state, scheduler.optimizer, self._trigger)
-            state.recall(self, Noted).horizon = asdict(horizon)
+            state.recall(self, self._memory).horizon = asdict(horizon)
 
     def step(self, state: State[Any, Any]) -> None:
         """Write the rate that was used, then step the scheduler."""
@@ -162,6 +174,11 @@ class LRSchedule:
         default = Events.EPOCH_COMPLETED if by_metric else Events.STEP_COMPLETED
         return Trigger.of(self.when or default)
 
+    @property
+    def _memory(self) -> type[Noted]:
+        """What a schedule remembers that is built when the run starts."""
+        return Noted if self.monitor is None else NotedAndMonitored
+
     def _of(self, state: State[Any, Any]) -> LRScheduler:
         """The scheduler of this run."""
         if self._ready is not None:
@@ -184,7 +201,8 @@ class LRSchedule:
                 "it is built when a run starts; carry the state on with the engine that ran it, or "
                 "resume from a checkpoint"
             )
-        if not (changed := _changes(state.recall(self, Noted).horizon, asdict(horizon))):
+        changed = _changes(state.recall(self, self._memory).horizon, asdict(horizon))
+        if not changed or not wants_horizon(self.scheduler):
             return
         reset(before.optimizer, self.field)
         made = state.engine.objects[self.object] = self._make(before.optimizer, horizon)
@@ -195,7 +213,7 @@ class LRSchedule:
         """The metric; None if it was not written since the last look."""
         if self.monitor is None:
             return None
-        monitored = state.recall(self, Monitored)
+        monitored = state.recall(self, Monitored if self._ready is not None else NotedAndMonitored)
         return monitored.new_value(state, self.monitor, allow_stale=self.allow_stale)
 
 
@@ -204,6 +222,11 @@ class Noted:
     """The horizon that a schedule was built for."""
 
     horizon: dict[str, int | None] = field_of(default_factory=dict)
+
+
+@dataclass
+class NotedAndMonitored(Noted, Monitored):
+    """The same of a schedule that looks at a metric."""
 
 
 def _object(name: str) -> str:

@@ -225,7 +225,10 @@ def test_a_schedule_that_was_not_called_is_told_of():
     with pytest.raises(TypeError, match=r"is made by a call, as in LRSchedule\(cosine\(\)\)"):
         cosine(torch.optim.SGD([torch.nn.Parameter(torch.zeros(()))]))
     with pytest.raises(TypeError, match="for a schedule cannot be called with the optimizer and"):
-        LRSchedule(lambda step: 1.0)
+        LRSchedule(lambda: 1.0)
+    engine, _, _ = build(lambda optimizer: lambda step: 1.0)
+    with pytest.raises(TypeError, match="the function of LRSchedule made 1.0; it needs a torch"):
+        engine.run([1.0], max_epochs=1)
 
 
 def test_a_scheduler_of_an_optimizer_that_the_engine_does_not_know_is_refused():
