@@ -25,7 +25,7 @@ class LatestMetrics(dict[str, Any]):
         self.writes = 0
         self.iteration = 0
         """The iteration that the run is in."""
-        self.clock = (0, 0)
+        self.clock: tuple[int, int] = (0, 0)
         """The steps that the run has performed, and the epoch that it is in."""
         self._written: dict[str, int] = {}
         self._iterations: dict[str, int] = {}

@@ -37,8 +37,8 @@ class ReadOnly(dict[str, Any]):
             "a copy of it: dict(config)"
         )
 
-    __setitem__ = __delitem__ = __ior__ = update = setdefault = _refuse  # type: ignore[assignment]
-    pop = popitem = clear = _refuse  # type: ignore[assignment]
+    __setitem__ = __delitem__ = __ior__ = update = setdefault = _refuse
+    pop = popitem = clear = _refuse
 
     def __reduce__(self) -> Any:
         return dict, (dict(self),)
