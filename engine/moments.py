@@ -260,6 +260,15 @@ def explain(error: BaseException, where: str, state: State[Any, Any]) -> None:
     if state.control.error is not error:
         state.control.error = error
         error.add_note(f"{where}, {_place(state)}")
+        if type(error).__name__ == "OutOfMemoryError":  # torch's; this file does without torch
+            error.add_note(LESS_MEMORY)
+
+
+LESS_MEMORY = (
+    "The same step takes less memory with parts of a batch at a time, supervised(..., "
+    'split="auto") or smaller batches and accumulate=; with checkpoint_activations(model, ...); '
+    'or with precision="bf16". MemorySnapshot(directory) records what is in memory.'
+)
 
 
 def _place(state: State[Any, Any]) -> str:

@@ -16,6 +16,10 @@ from .fine_tuning import describe_groups as describe_groups
 from .fine_tuning import norms_and_biases as norms_and_biases
 from .fine_tuning import parameter_groups as parameter_groups
 from .grad_norm import GradNorm as GradNorm
+from .guards import HangWatchdog as HangWatchdog
+from .guards import MemorySnapshot as MemorySnapshot
+from .guards import NonFiniteGuard as NonFiniteGuard
+from .guards import SpikeGuard as SpikeGuard
 from .journal import Journal as Journal
 from .loggers import CSV as CSV
 from .loggers import Aim as Aim
@@ -35,10 +39,10 @@ from .measurements import RankLogs as RankLogs
 from .measurements import SystemUse as SystemUse
 from .measurements import Throughput as Throughput
 from .measurements import WeightNorms as WeightNorms
+from .measurements import describe_model as describe_model
 from .metrics import Average as Average
 from .metrics import Metrics as Metrics
 from .metrics import Totals as Totals
-from .non_finite_guard import NonFiniteGuard as NonFiniteGuard
 from .preemption import StopAfter as StopAfter
 from .preemption import StopOnSignal as StopOnSignal
 from .profile import Profile as Profile

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..engine import Engine, Events, Stage, State, ranks
-from ..engine.modules import buffers_in_training
-from ..engine.update import gradients_of, non_finite
+from ...engine import Engine, Events, Stage, State, ranks
+from ...engine.modules import buffers_in_training
+from ...engine.update import gradients_of, non_finite
 
 POLICIES = ("raise", "stop", "skip", "retry")
 

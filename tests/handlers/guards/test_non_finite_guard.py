@@ -323,7 +323,7 @@ def test_wrong_arguments_are_refused(arguments, says):
 
 @pytest.mark.parametrize("kind", ["plain", "fused"])
 def test_nan_on_one_rank_ends_both_with_the_number_of_the_step(processes, kind):
-    script = Path(__file__).parents[1] / "distributed" / "nan_on_one_rank.py"
+    script = Path(__file__).parents[2] / "distributed" / "nan_on_one_rank.py"
     for result in processes.run_ranks(2, script, kind, code=1):
         assert "weights are finite: True" in result.stdout
         says = "FloatingPointError: the gradients or the loss of step 3 are not"

@@ -1,0 +1,129 @@
+"""The stacks of all threads, when a run makes no progress."""
+
+from __future__ import annotations
+
+import faulthandler
+import logging
+import sys
+import time
+from dataclasses import dataclass
+from functools import partial
+from os import PathLike
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any, TextIO
+
+from ...engine import Engine, Events, State, ranks
+
+logger = logging.getLogger("camshaft")
+
+
+@dataclass(frozen=True, eq=False)
+class HangWatchdog:
+    """Print the stacks of all threads of this process when no iteration is completed for long.
+
+    Python's faulthandler prints them from a thread of its own in C, so also while a collective or
+    an extension holds the interpreter. Iterations of the run and of the engine's own evaluations
+    count as progress; a save and the first compilation have to be done within `seconds` too. An
+    iteration costs nothing: a thread looks at the clocks ten times within `seconds`.
+
+    A process has one such timer: of runs inside one another, the innermost that has a HangWatchdog
+    uses it.
+
+    Args:
+        seconds: How long no progress may be made.
+        path: The file to write to, one for each rank: `hang.txt` becomes `hang-rank0.txt`; by
+            default stderr.
+        exit: True to end the process with exit code 1 then, so that it can be started again.
+
+    Raises:
+        ValueError: `seconds` is not positive.
+    """
+
+    seconds: float = 600.0
+    path: str | PathLike[str] | None = None
+    exit: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.seconds > 0:
+            raise ValueError(f"HangWatchdog(seconds={self.seconds!r}): needs a number above 0")
+
+    def attach(self, engine: Engine[Any, Any]) -> None:
+        """Watch from the start of a run to its end, its evaluations included."""
+        engine.on(Events.STARTED)(self.begin)
+        engine.on(Events.CLOSED)(self.end)
+        engine.evaluation.on(Events.STARTED)(self.begin_evaluation)
+        engine.evaluation.on(Events.CLOSED)(self.end_evaluation)
+
+    def begin(self, state: State[Any, Any]) -> None:
+        """Start the thread."""
+        state.recall(self, partial(Watch, self, state), saved=False).start()
+
+    def begin_evaluation(self, state: State[Any, Any]) -> None:
+        """Look at the clock of an evaluation inside the run."""
+        if watch := self._watch(state):
+            watch.states.append(state)
+
+    def end_evaluation(self, state: State[Any, Any]) -> None:
+        """Look at the clock of the run around the evaluation again."""
+        if watch := self._watch(state):
+            watch.states.remove(state)
+
+    def end(self, state: State[Any, Any]) -> None:
+        """Stop the thread."""
+        state.recall(self, partial(Watch, self, state), saved=False).stop()
+
+    def _watch(self, state: State[Any, Any]) -> Watch | None:
+        """The watch of the run inside which this evaluation is; None if it is on its own."""
+        outer = state.control.outer
+        if outer is None or outer.engine.handlers is not state.engine.handlers:
+            return None
+        watch: Watch = outer.recall(self, partial(Watch, self, outer), saved=False)
+        return watch
+
+
+class Watch:
+    """The thread that looks at the clocks of one run, and postpones faulthandler's timer."""
+
+    def __init__(self, settings: HangWatchdog, run: State[Any, Any]) -> None:
+        self.states = [run]
+        self._seconds, self._exit = settings.seconds, settings.exit
+        self._file: TextIO = sys.__stderr__ or sys.stderr
+        if settings.path is not None:
+            path = Path(settings.path)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = path.with_stem(f"{path.stem}-rank{ranks.rank()}").open("a")
+        self._ended = Event()
+        self._thread = Thread(target=self._look, name="HangWatchdog", daemon=True)
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Look no longer."""
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        faulthandler.cancel_dump_traceback_later()
+        if self._file not in (sys.__stderr__, sys.stderr):
+            self._file.close()
+
+    def _look(self) -> None:
+        seen: Any = None
+        since = 0.0
+        told = False
+        while True:
+            now = [(id(s), s.iteration, s.epoch) for s in tuple(self.states)]
+            if now != seen:
+                seen, since, told = now, time.monotonic(), False
+                faulthandler.dump_traceback_later(self._seconds, exit=self._exit, file=self._file)
+            elif not told and time.monotonic() - since >= self._seconds:
+                told = True
+                logger.warning(
+                    "HangWatchdog: no iteration was completed for %g seconds, after iteration %d; "
+                    "the stacks of all threads are in %s",
+                    *(self._seconds, self.states[0].iteration, self._file.name),
+                )
+            if self._ended.wait(self._seconds / 10):
+                return

@@ -1,0 +1,59 @@
+"""Stacks of all threads, when a run makes no progress."""
+
+import logging
+import time
+
+import pytest
+
+from camshaft import Engine
+from camshaft.handlers import HangWatchdog, Validate
+
+
+def hang_in_the_third_batch(state, batch):
+    if batch == 3:
+        time.sleep(0.5)
+
+
+def test_the_stacks_show_where_the_run_hangs_once_and_the_run_goes_on(tmp_path, caplog):
+    engine = Engine(hang_in_the_third_batch, HangWatchdog(0.1, path=tmp_path / "hang.txt"))
+    with caplog.at_level(logging.WARNING, "camshaft"):
+        state = engine.run([1, 2, 3, 4], max_epochs=1)
+    assert state.iteration == 4
+    text = (tmp_path / "hang-rank0.txt").read_text()
+    assert text.count("hang_in_the_third_batch") == 1
+    assert text.count("Timeout") == 1
+    assert caplog.text.count("no iteration was completed for 0.1 seconds, after iteration 3") == 1
+
+
+def test_iterations_of_an_evaluation_are_progress(tmp_path):
+    def process(state, batch):
+        time.sleep(0 if state.training else 0.05)
+
+    watchdog = HangWatchdog(0.3, path=tmp_path / "hang.txt")
+    engine = Engine(process, watchdog, Validate(range(12)))
+    engine.run([1], max_epochs=1)
+    assert (tmp_path / "hang-rank0.txt").read_text() == ""
+
+
+def test_a_run_that_hangs_in_c_with_the_interpreter_held_is_ended_and_its_stacks_are_shown(
+    processes,
+):
+    script = """
+        import re
+        from camshaft import Engine
+        from camshaft.handlers import HangWatchdog
+
+        def backtrack(state, batch):
+            re.match("(a+)+b", "a" * 60)  # holds the interpreter for years
+
+        Engine(backtrack, HangWatchdog(0.2, exit=True)).run([1], max_epochs=1)
+    """
+    with processes.start(script) as process:
+        result = process.result()
+    assert result.returncode == 1
+    assert "backtrack" in result.stderr
+
+
+def test_seconds_have_to_be_positive():
+    with pytest.raises(ValueError, match=r"HangWatchdog\(seconds=0\)"):
+        HangWatchdog(0)

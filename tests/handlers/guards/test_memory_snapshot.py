@@ -1,0 +1,53 @@
+"""What an exception says when memory runs out."""
+
+import pytest
+import torch
+
+from camshaft import Engine, supervised
+from camshaft.handlers import MemorySnapshot
+
+
+def run_out(*handlers):
+    model = torch.nn.Linear(512, 512)
+    optimizer = torch.optim.AdamW(model.parameters())
+    engine = supervised(model, optimizer, torch.nn.functional.mse_loss).add(*handlers)
+    batches = [(torch.zeros(8, 512), torch.zeros(8, 512))] * 2
+    steps = []
+
+    def forward(*_):
+        steps.append(1)
+        if len(steps) == 2:
+            raise torch.cuda.OutOfMemoryError("tried to allocate 2 GiB")
+
+    model.register_forward_hook(forward)
+    with pytest.raises(torch.cuda.OutOfMemoryError) as caught:
+        engine.run(batches, max_epochs=1)
+    return "\n".join(caught.value.__notes__)
+
+
+def test_every_run_out_of_memory_says_what_takes_less():
+    assert 'split="auto"' in run_out()
+    with pytest.raises(ZeroDivisionError) as caught:
+        Engine(lambda state, batch: 1 / 0).run([1], max_epochs=1)
+    assert "split" not in "\n".join(caught.value.__notes__)
+
+
+def test_the_note_has_the_batch_and_the_sizes_of_weights_gradients_and_optimizer(tmp_path):
+    note = run_out(MemorySnapshot(tmp_path))
+    assert "(8, 512) torch.float32" in note
+    table = dict(line.rsplit(maxsplit=1) for line in note.splitlines() if line[-3:].isdigit())
+    mebi = (512 * 512 + 512) * 4 / 2**30
+    assert table["model"] == f"{mebi:.3f}"
+    assert table["optimizer"] == f"{2 * mebi:.3f}"
+    assert "gradients of model" in table
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_torchs_snapshot_is_saved_with_the_lines_that_allocated(tmp_path):
+    def process(state, batch):
+        return torch.empty(1 << 60, device="cuda")
+
+    with pytest.raises(torch.cuda.OutOfMemoryError) as caught:
+        Engine(process, MemorySnapshot(tmp_path)).run([1], max_epochs=1)
+    assert "memory_viz" in "\n".join(caught.value.__notes__)
+    assert (tmp_path / "memory-rank0.pickle").stat().st_size > 0

@@ -1,0 +1,180 @@
+"""A guard that skips steps with a loss far above the latest ones, or goes back."""
+
+import logging
+
+import pytest
+import torch
+
+from camshaft import Engine, Events, Update
+from camshaft.handlers import EMA, Checkpoint, LRSchedule, NonFiniteGuard, SpikeGuard
+from camshaft.handlers.schedules import linear
+
+CALM = [1.0, 1.1, 0.9, 1.05, 0.95, 1.0]
+SPIKE = 50.0
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.tensor(1.0))
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, x):
+        self.seen += 1
+        return self.weight * 0.01 + x
+
+
+def build(guard, *handlers, accumulate=1):
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0, momentum=0.5)
+    update = Update(optimizer, accumulate=accumulate)
+    weights = []
+
+    def process(state, x):
+        loss = model(torch.tensor(x))
+        state.metrics["loss"] = loss.detach()
+        update(state, loss)
+
+    engine = Engine(process, update, objects={"model": model, "optimizer": optimizer})
+    engine.add(guard, *handlers)
+    engine.on(Events.ITERATION_COMPLETED)(lambda state: weights.append(model.weight.item()))
+    return engine, model, weights
+
+
+def test_a_spike_makes_no_step_and_the_next_batch_does(caplog):
+    engine, model, weights = build(SpikeGuard(window=5))
+    state = engine.run([*CALM, SPIKE, 1.0], max_epochs=1)
+    expected, calm, _ = build(SpikeGuard(window=5))
+    expected.run([*CALM, 1.0], max_epochs=1)
+    assert torch.equal(model.weight, calm.weight)
+    assert weights[6] == weights[5]
+    assert (state.step, state.counts[Events.STEP_SKIPPED], state.metrics["spikes"]) == (7, 1, 1)
+    assert "the loss of iteration 7 is 50" in caplog.text
+
+
+def test_nan_is_a_spike_from_the_first_step_on_that_is_judged():
+    engine, model, _ = build(SpikeGuard(window=2))
+    state = engine.run([float("nan"), 1.0, 1.0, float("nan"), 1.0], max_epochs=1)
+    assert state.metrics["spikes"] == 2
+    assert model.weight.isfinite()
+
+
+def test_the_first_losses_are_not_judged_and_a_slow_rise_is_no_spike():
+    engine, *_ = build(SpikeGuard(window=4))
+    data = [100.0, 1.0, 1.0, 50.0, 20.0, 22.0, 24.0, 26.0, 28.0]
+    assert engine.run(data, max_epochs=1).step == len(data)
+
+
+def test_a_new_level_ends_in_an_error_that_says_what_to_look_at():
+    engine, *_ = build(SpikeGuard(window=5, limit=2))
+    with pytest.raises(
+        FloatingPointError, match="3 losses in a row are above .* larger deviations"
+    ):
+        engine.run([*CALM, SPIKE, SPIKE, SPIKE, SPIKE], max_epochs=1)
+
+
+def test_with_rewind_weights_and_momentum_go_back_and_clocks_rates_and_data_go_on(caplog):
+    rates = []
+    engine, _, weights = build(
+        SpikeGuard("rewind", window=3, steps=2), LRSchedule(linear(0.0)), EMA(0.5)
+    )
+    momenta, optimizer = [], engine.objects["optimizer"]
+
+    @engine.on(Events.ITERATION_COMPLETED)
+    def note(state):
+        momenta.append(optimizer.state_dict()["state"][0]["momentum_buffer"].clone())
+        rates.append(optimizer.param_groups[0]["lr"])
+
+    with caplog.at_level(logging.WARNING, "camshaft"):
+        state = engine.run([*CALM, 1.0, SPIKE, 1.0, 1.0], max_epochs=1)
+    # Copies were made after steps 4 and 6; iteration 8 goes back to step 4.
+    assert weights[7] == weights[3] != weights[6]
+    assert torch.equal(momenta[7], momenta[3])
+    assert not torch.equal(momenta[6], momenta[3])
+    assert (state.iteration, state.step) == (10, 9)
+    assert rates[8] < rates[6]  # the schedule goes on
+    assert "the weights go back to those of step 4" in caplog.text
+
+
+def test_a_second_spike_after_going_back_goes_to_the_same_copy():
+    engine, _, weights = build(SpikeGuard("rewind", window=3, steps=2))
+    engine.run([*CALM, SPIKE, SPIKE, 1.0], max_epochs=1)
+    assert weights[6] == weights[7] == weights[3]
+
+
+def test_buffers_go_back_too_also_beside_a_guard_that_puts_back_buffers_of_one_step():
+    engine, model, _ = build(SpikeGuard("rewind", window=3, steps=2), NonFiniteGuard("skip"))
+    engine.run([*CALM, SPIKE], max_epochs=1)
+    assert model.seen.item() == 4
+
+
+@pytest.mark.parametrize("policy", ["skip", "rewind"])
+@pytest.mark.parametrize("stop", [3, 6, 8])
+def test_a_resumed_run_judges_and_goes_back_as_the_run_that_was_never_interrupted(
+    policy, stop, tmp_path
+):
+    data = [*CALM, 1.0, SPIKE, 1.0, 0.9, SPIKE, 1.0]
+    whole, expected, _ = build(SpikeGuard(policy, window=3, steps=2))
+    whole.run(data, max_epochs=1)
+
+    def part(interrupt):
+        guard = SpikeGuard(policy, window=3, steps=2)
+        engine, model, _ = build(guard, Checkpoint(tmp_path, resume=True))
+        if interrupt:
+            engine.on(Events.ITERATION_COMPLETED(at=stop))(lambda state: state.interrupt("test"))
+        state = engine.run(data, max_epochs=1)
+        return model, state
+
+    part(True)
+    model, state = part(False)
+    assert state.iteration == len(data)
+    assert torch.equal(model.weight, expected.weight)
+    assert torch.equal(model.seen, expected.seen)
+
+
+def test_what_cannot_work_is_refused_when_it_is_made_or_attached():
+    with pytest.raises(ValueError, match="needs 'skip' or 'rewind'"):
+        SpikeGuard("back")
+    with pytest.raises(ValueError, match=r"SpikeGuard\(window=1\): needs a number above 1"):
+        SpikeGuard(window=1)
+    with pytest.raises(ValueError, match="needs the model and its optimizer"):
+        Engine(lambda state, batch: None, SpikeGuard("rewind"))
+
+
+def test_a_loss_that_is_written_after_the_update_is_an_error_with_the_line_to_move():
+    weight = torch.nn.Parameter(torch.tensor(1.0))
+    update = Update(torch.optim.SGD([weight], lr=0.1))
+
+    def process(state, x):
+        loss = weight * x
+        update(state, loss)
+        state.metrics["loss"] = loss.detach()
+
+    with pytest.raises(LookupError, match="goes above update"):
+        Engine(process, update, SpikeGuard()).run([1.0], max_epochs=1)
+
+
+def test_a_spike_on_one_rank_is_judged_by_the_mean_so_both_skip_or_neither_does(processes):
+    script = """
+        import ignite.distributed as idist
+        import torch
+        from camshaft import Engine, Update
+        from camshaft.handlers import SpikeGuard
+
+        idist.initialize("gloo")
+        weight = torch.nn.Parameter(torch.tensor(1.0))
+        update = Update(torch.optim.SGD([weight], lr=0.1))
+
+        def process(state, x):
+            loss = weight * 0.01 + x
+            state.metrics["loss"] = loss.detach()
+            update(state, loss)
+
+        data = [1.0, 1.1, 0.9, 1.0, 50.0 if idist.get_rank() else 1.0, 1.0]
+        state = Engine(process, SpikeGuard(window=4)).run(data, max_epochs=1)
+        print(state.step, weight.item())
+        idist.finalize()
+    """
+    one, other = (result.stdout for result in processes.run_ranks(2, script))
+    assert one == other
+    assert one.startswith("5 ")
