@@ -5,6 +5,16 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 
+def _refuse(self: ReadOnly, *args: Any, **kwargs: Any) -> NoReturn:
+    raise TypeError(
+        "the configuration of a run is read-only, since it says how the run was begun; change "
+        "a copy of it: dict(config)"
+    )
+
+
+_REFUSE: Any = _refuse  # for all ways of changing a dict, whatever their types
+
+
 class ReadOnly(dict[str, Any]):
     """A dict that cannot be changed, made of such dicts, of tuples and of plain values.
 
@@ -31,14 +41,8 @@ class ReadOnly(dict[str, Any]):
             return tuple(cls.of(each) for each in elements)
         return value
 
-    def _refuse(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise TypeError(
-            "the configuration of a run is read-only, since it says how the run was begun; change "
-            "a copy of it: dict(config)"
-        )
-
-    __setitem__ = __delitem__ = __ior__ = update = setdefault = _refuse
-    pop = popitem = clear = _refuse
+    __setitem__ = __delitem__ = __ior__ = update = setdefault = _REFUSE
+    pop = popitem = clear = _REFUSE
 
     def __reduce__(self) -> Any:
         return dict, (dict(self),)

@@ -1,3 +1,4 @@
+from .constant_rates import rates as rates
 from .horizon import Horizon as Horizon
 from .lr_schedule import LRSchedule as LRSchedule
 from .lr_schedule import ScheduleEvents as ScheduleEvents
@@ -15,5 +16,4 @@ from .pieces import sqrt as sqrt
 from .pieces import tri_stage as tri_stage
 from .pieces import warmup as warmup
 from .pieces import warmup_stable_decay as warmup_stable_decay
-from .rates import rates as rates
 from .schedule import Schedule as Schedule
