@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+import warnings
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from functools import cached_property
 from itertools import count
@@ -11,10 +12,19 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 
 from . import modules, ranks
 from .events import EventEnum, Stage, Trigger
-from .inspection import Description, Trace, describe, record, rehearse, watching
+from .inspection import Description, Part, Trace, record, rehearse, watching
 from .loop import Loop
 from .moments import Moments
-from .signals import Process, Signal, Signals, Subscription, Watch, check_arity, label
+from .signals import (
+    Process,
+    Signal,
+    Signals,
+    Subscription,
+    Watch,
+    check_arity,
+    identity,
+    label,
+)
 from .state import Batch, Output, State, under_way
 
 logger = logging.getLogger("camshaft")
@@ -84,8 +94,12 @@ class Engine(Generic[Batch, Output]):
         """Where each module's own weights are while it holds another one's, by `using`."""
         self._evaluate = evaluate
         self._names: dict[int, str] = {}
+        self._functions: dict[Hashable, tuple[object, str]] = {}
+        """Functions that may remember, and the names of their memories."""
         self._taken: dict[str, bool] = {}
         self._local = False
+        self._know(process, "engine.process")
+        self._know(evaluate, "engine.evaluate")
         self.add(*handlers)
 
     def add(self, *handlers: Handler) -> Self:
@@ -104,7 +118,15 @@ class Engine(Generic[Batch, Output]):
             if id(handler) in self._names:
                 raise ValueError(f"{self._names[id(handler)]} is attached already")
             if getattr(handler, "rank", None) in (None, ranks.rank()):
+                twin = self._twin_of(handler)
                 self._attach(handler)
+                if twin is not None:
+                    warnings.warn(
+                        f"{twin} is attached already, and now another one with the same settings: "
+                        "both will be called. If a notebook's cell was run again, make the engine "
+                        "in that cell too",
+                        stacklevel=2,
+                    )
         return self
 
     def on(
@@ -128,7 +150,8 @@ class Engine(Generic[Batch, Output]):
             owner = self._names.get(id(getattr(function, "__self__", None)))
             name = f"{owner}.{function.__name__}" if owner else label(function)
             name = self._free(name, of_a_handler=owner is not None)
-            subscription = Subscription(function, trigger, stage, name, self._local)
+            self._know(function, f"{name}()")
+            subscription = Subscription(function, trigger, stage, name, self._local, owner or "")
             for event in trigger.events:
                 self.signals[event].connect(subscription)
             return function
@@ -150,17 +173,27 @@ class Engine(Generic[Batch, Output]):
         """True if anything is attached to the event."""
         return event in self.signals and bool(self.signals[event].receivers)
 
-    def name_of(self, handler: object) -> str:
+    def name_of(self, owner: object) -> str:
         """The name of an attached handler: unique, and the same whenever the script runs.
+
+        For a function, which is the process function or one attached by `on`, it is the name of
+        its memory, see `State.recall`.
 
         Raises:
             ValueError: It is not attached to this engine.
         """
-        if isinstance(handler, Subscription):
-            return handler.name
-        if id(handler) not in self._names:
-            raise ValueError(f"{handler!r} is not attached to this engine: engine.add(...) it")
-        return self._names[id(handler)]
+        if isinstance(owner, Subscription):
+            return owner.name
+        if (name := self._names.get(id(owner))) is not None:
+            return name
+        known = self._functions.get(id(owner)) or self._functions.get(identity(owner))
+        if known is not None:
+            return known[1]
+        raise ValueError(
+            f"{owner!r} is not attached to this engine: engine.add(...) it, if it is a handler; a "
+            "function needs to be the engine's process function, or attached by engine.on, and a "
+            "method remembers as that method, such as self.step"
+        )
 
     @property
     def attached(self) -> list[str]:
@@ -169,16 +202,38 @@ class Engine(Generic[Batch, Output]):
 
     def has_name(self, name: str) -> bool:
         """True if something attached is called so: a handler, a function, a handler's method."""
-        return name in self._taken
+        return name in self._taken or any(name == known for _, known in self._functions.values())
 
     @cached_property
     def evaluation(self) -> Engine[Batch, Output]:
         """The engine that `evaluate` runs: the same objects, but handlers of its own."""
-        evaluation = Engine(self._evaluate or self.process)
-        evaluation.objects, evaluation.handlers = self.objects, self.handlers
-        evaluation.lent = self.lent
-        evaluation._names, evaluation._taken = self._names, self._taken
-        return evaluation
+        return self._like(self._evaluate or self.process)
+
+    def bare(self, keep: Callable[[Subscription], bool]) -> Engine[Batch, Output]:
+        """An engine that does the same with a batch, and calls only some of the handlers.
+
+        It has the same process functions, objects and names of handlers, so a trial run with it
+        makes the same steps, and nobody logs or saves them. What is attached later to one of the
+        two engines is not attached to the other.
+
+        >>> from camshaft import Events
+        >>> engine = Engine(lambda state, batch: batch)
+        >>> @engine.on(Events.COMPLETED)
+        ... def report(state):
+        ...     print("completed")
+        >>> engine.bare(lambda subscription: False).run([1], max_epochs=1).output
+        1
+
+        Args:
+            keep: True for the subscriptions, made by `on`, that the new engine has too.
+        """
+        bare = self._like(self.process)
+        bare._evaluate = self._evaluate
+        for event, signal in self.signals.items():
+            for each in signal.receivers.values():
+                if isinstance(each, Subscription) and keep(each):
+                    bare.signals[event].connect(each)
+        return bare
 
     def run(
         self,
@@ -288,13 +343,24 @@ class Engine(Generic[Batch, Output]):
         """
         return modules.using(weights, self.objects, self.lent)
 
-    def describe(self) -> Description:
-        """Every moment: who is called, when, in which order, and where it is written.
+    def describe(self, *, all: bool = False) -> Description:
+        """When your functions and the handlers are called in a run, and in which order.
 
-        Print it, with or without rich, or look at its picture: `engine.describe().svg()`.
+        Print it, with or without rich, or look at its picture: `engine.describe().svg()`; at the
+        end of a notebook's cell, an engine shows it itself.
+
+        Args:
+            all: True to show also the calls by which handlers begin, count, check and end.
         """
         evaluation = vars(self).get("evaluation")  # to look makes no evaluation
-        return describe(self.signals, evaluation.signals if evaluation else Signals())
+        parts = [Part.of(self.process, self.signals, training=True)]
+        if evaluation is not None:
+            parts.append(Part.of(evaluation.process, evaluation.signals, training=False))
+        return Description(tuple(parts), all)
+
+    def _repr_svg_(self) -> str:
+        """What notebooks show: the picture of `describe`."""
+        return self.describe().svg()
 
     def simulate(
         self,
@@ -348,6 +414,20 @@ class Engine(Generic[Batch, Output]):
         """
         return watching(watch, self.signals, self.evaluation.signals)
 
+    def _twin_of(self, handler: Handler) -> str | None:
+        """The name of an attached handler of the same class with the same settings, if any."""
+        own = _settings(handler)
+        same = (name for name, each in self.handlers.items() if type(each) is type(handler))
+        return next((name for name in same if own and _settings(self.handlers[name]) == own), None)
+
+    def _like(self, process: Process[Batch, Output]) -> Engine[Batch, Output]:
+        """An engine of the same objects, handlers and names, which calls none of the handlers."""
+        like = Engine(process)
+        like.objects, like.handlers, like.lent = self.objects, self.handlers, self.lent
+        like._names, like._taken = self._names, self._taken
+        like._functions = self._functions
+        return like
+
     def _attach(self, handler: Handler) -> None:
         """Name a handler after its class and its monitor, name or object, and attach it."""
         given = (getattr(handler, word, None) for word in ("monitor", "name", "object"))
@@ -363,6 +443,11 @@ class Engine(Generic[Batch, Output]):
             raise
         finally:
             self._local = outer
+
+    def _know(self, function: object, name: str) -> None:
+        """Let a function remember under this name; attached again, it keeps its first one."""
+        if function is not None:
+            self._functions.setdefault(identity(function), (function, name))
 
     def _free(self, name: str, *, of_a_handler: bool = False) -> str:
         """The name itself, or with a number that makes it unique."""
@@ -388,6 +473,18 @@ def _limit_batches(state: State[Any, Any], given: int | None) -> int | None:
     inherited = None if outer is None else outer.control.max_batches
     state.control.max_batches = inherited if given is None else given
     return state.control.max_batches
+
+
+def _settings(handler: Handler) -> dict[str, Any]:
+    """The attributes of a handler, to be compared by value where they have one."""
+    return {name: _comparable(value) for name, value in getattr(handler, "__dict__", {}).items()}
+
+
+def _comparable(value: Any) -> Any:
+    try:  # a tensor's hash is its identity, so that two of them are not compared any further
+        return hash(value), value
+    except TypeError:
+        return id(value)
 
 
 def _shorter(*lengths: int | None) -> int | None:

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from . import ranks
+from .outputs import Output, part_of
 
 Number = Tensor | float
 Sums = dict[str, tuple[Number, Number]]
@@ -118,29 +119,35 @@ def mean_over_ranks(sums: Sums) -> dict[str, Number]:
 
 
 def weight_of(output: Any, weight: Weight, who: str) -> Number:
-    """The weight of a batch: as given, by a function of the output, or its number of samples."""
+    """The weight of a batch: as given, by a function of the output, or as the output tells.
+
+    An output tells its weight, as that of `supervised` may, or else its number of samples.
+    """
     if weight is not None:
         return weight(output) if callable(weight) else weight
+    if isinstance(output, Output) and output.weight is not None:
+        return output.weight  # type: ignore[no-any-return]
     if count := samples_of(output):
         return count
     raise TypeError(
         f"{who} got an output that is a {type(output).__name__}, which does not tell how many "
-        "samples it is of; give weight=, a function of the output or a number: "
-        "weight=lambda output: len(output['labels']), or weight=1 if every batch counts the same"
+        "samples it is of: it has no 'prediction' or 'target'; give weight=, a function of the "
+        "output or a number: weight=lambda output: len(output['names']), or weight=1 if every "
+        "batch counts the same"
     )
 
 
 def samples_of(output: Any) -> int:
     """The length of the first tensor in the target, or in the prediction; 0 without a tensor."""
-    return first_length(getattr(output, "target", None)) or first_length(
-        getattr(output, "prediction", None)
-    )
+    return first_length(part_of(output, "target")) or first_length(part_of(output, "prediction"))
 
 
 def first_length(nested: Any) -> int:
     """The length of the first tensor or array in nested containers; 0 without one."""
     if isinstance(nested, Tensor) and nested.ndim:
         return len(nested)
+    if isinstance(nested, Mapping):  # of any kind: torch's trees know only some
+        return next((count for each in nested.values() if (count := first_length(each))), 0)
     return next((len(leaf) for leaf in tree_leaves(nested) if getattr(leaf, "ndim", 0)), 0)
 
 

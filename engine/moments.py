@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -262,12 +263,22 @@ def explain(error: BaseException, where: str, state: State[Any, Any]) -> None:
         error.add_note(f"{where}, {_place(state)}")
         if type(error).__name__ == "OutOfMemoryError":  # torch's; this file does without torch
             error.add_note(LESS_MEMORY)
+        if isinstance(error, AttributeError) and (missing := OF_A_STATE.match(str(error))):
+            error.add_note(OWN_ATTRIBUTE.format(name=missing[1]))
 
 
 LESS_MEMORY = (
     "The same step takes less memory with parts of a batch at a time, supervised(..., "
     'split="auto") or smaller batches and accumulate=; with checkpoint_activations(model, ...); '
     'or with precision="bf16". MemorySnapshot(directory) records what is in memory.'
+)
+OF_A_STATE = re.compile(
+    r"(?:'State' object|a State) has no attribute '(\w+)'(?: and no __dict__.*)?$"
+)
+OWN_ATTRIBUTE = (
+    "A state takes no attributes of your own, since a checkpoint would not hold them. What a "
+    "function keeps from batch to batch is its memory: state.recall(train_step, Memory).{name}, "
+    "where Memory is a dataclass. What is to be logged is a metric: state.metrics[{name!r}]"
 )
 
 

@@ -17,8 +17,16 @@ if TYPE_CHECKING:
 Value = TypeVar("Value")
 
 
+class Alone:
+    """Whether this process acts as the only rank."""
+
+    is_on = False
+
+
 def is_distributed() -> bool:
     """True if a process group is up."""
+    if Alone.is_on:
+        return False
     group = sys.modules.get("torch.distributed")
     return group is not None and group.is_available() and group.is_initialized()
 
@@ -76,6 +84,19 @@ def on_all_ranks(task: str) -> Generator[None, None, None]:
         raised = error
     if any_rank(raised is not None):
         raise raised or RuntimeError(f"another rank could not {task}; its own error says why")
+
+
+@contextmanager
+def alone() -> Generator[None]:
+    """Within a `with` block, act as the only rank: nothing is sent to others or awaited of them.
+
+    For trials whose outcome differs from rank to rank. It holds for the whole process.
+    """
+    before, Alone.is_on = Alone.is_on, True
+    try:
+        yield
+    finally:
+        Alone.is_on = before
 
 
 def _ignite() -> Any:

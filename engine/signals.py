@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Hashable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -32,6 +33,8 @@ class Subscription:
     """Unique in its engine."""
     local: bool = False
     """True if other ranks do not have it, and so cannot agree on anything with it."""
+    handler: str = ""
+    """The name of the handler whose method the function is."""
 
     def __call__(self, state: State[Any, Any]) -> object:
         """Call the function, as a plain receiver of a signal."""
@@ -121,6 +124,24 @@ def label(function: Callable[..., Any]) -> str:
     own = getattr(inner, "name", "") if isinstance(inner, Subscription) else ""
     name = own or getattr(inner, "__qualname__", type(inner).__qualname__)
     return str(name).rpartition("<locals>.")[2]
+
+
+def identity(function: Any) -> Hashable:
+    """What a function, its `functools.partial` and its decorated form share; so do equal methods.
+
+    >>> def step(state, batch, model):
+    ...     pass
+    >>> identity(partial(step, model=None)) == identity(step)
+    True
+    """
+    while (owner := getattr(function, "__self__", None)) is None:
+        if isinstance(function, partial):
+            function = function.func
+        elif hasattr(function, "__wrapped__"):
+            function = function.__wrapped__
+        else:
+            return id(function)
+    return id(owner), getattr(function, "__name__", "")
 
 
 def source(function: Callable[..., Any]) -> str:

@@ -8,7 +8,6 @@ from .checkpoint import every as every
 from .checkpoint import latest as latest
 from .clip_grad import ClipGradNorm as ClipGradNorm
 from .clip_grad import ClipGradValue as ClipGradValue
-from .collect import Collect as Collect
 from .console_lines import ConsoleLines as ConsoleLines
 from .early_stopping import EarlyStopping as EarlyStopping
 from .fine_tuning import Freeze as Freeze
@@ -43,11 +42,19 @@ from .measurements import describe_model as describe_model
 from .metrics import Average as Average
 from .metrics import Metrics as Metrics
 from .metrics import Totals as Totals
+from .outputs import Collect as Collect
+from .outputs import Predictions as Predictions
+from .outputs import predict as predict
 from .preemption import StopAfter as StopAfter
 from .preemption import StopOnSignal as StopOnSignal
 from .profile import Profile as Profile
 from .progress_bar import ProgressBar as ProgressBar
 from .restore_best import RestoreBest as RestoreBest
 from .schedules import LRSchedule as LRSchedule
+from .search import LRCurve as LRCurve
+from .search import OptunaPruning as OptunaPruning
+from .search import RayTune as RayTune
+from .search import find_batch_size as find_batch_size
+from .search import find_lr as find_lr
 from .time_handlers import TimeHandlers as TimeHandlers
 from .validate import Validate as Validate

@@ -15,19 +15,24 @@ from .schedules import rates
 
 logger = logging.getLogger("camshaft")
 
+KERNEL = "ipykernel.zmqshell"
+"""What is loaded in a notebook's process."""
+
 
 @dataclass(frozen=True, eq=False, init=False)
 class ProgressBar:
     """Show the progress of a run: a bar for each epoch, with rate, time left and metrics.
 
-    If the output is not a terminal, plain lines are written, one at the end of each epoch and one
-    after each interval. Metrics are copied from their device only when they are shown, and the end
-    of an epoch shows only those that are new in it. Evaluations inside the run are not shown.
+    A notebook shows tqdm's bar for notebooks if ipywidgets is installed, else its text. If the
+    output is neither a notebook nor a terminal, plain lines are written, one at the end of each
+    epoch and one after each interval. Metrics are copied from their device only when they are
+    shown, and the end of an epoch shows only those that are new in it. Evaluations inside the run
+    are not shown.
 
     Args:
         metrics: The names of the metrics to show; by default all that are numbers.
-        interval: Seconds from one drawing to the next; by default 0.5 on a terminal, else 30.
-        file: The file to draw to; standard error by default.
+        interval: Seconds from one drawing to the next; by default 0.5 for a bar and 30 for lines.
+        file: The file to draw to; by default the notebook's cell, or standard error.
 
     Raises:
         TypeError: One of the metrics is not a name.
@@ -75,8 +80,10 @@ class ProgressBar:
             return
         show = state.recall(self, Show, saved=False)
         file = self.file or sys.stderr
-        if file.isatty():
-            show.display, show.interval, show.due = Bar(state, file), self.interval or 0.5, 0.0
+        in_notebook = self.file is None and KERNEL in sys.modules
+        if in_notebook or file.isatty():
+            show.display = Bar(state, None if in_notebook else file)
+            show.interval, show.due = self.interval or 0.5, 0.0
         else:
             show.display, show.interval = Lines(state, file), self.interval or 30.0
             show.due = min(show.due, time.monotonic() + show.interval)
@@ -159,16 +166,19 @@ class Show:
 
 
 class Bar:
-    """A progress bar of tqdm."""
+    """A progress bar of tqdm: on a terminal, or without a file in a notebook's cell."""
 
-    def __init__(self, state: State[Any, Any], file: TextIO) -> None:
-        from tqdm import tqdm
+    def __init__(self, state: State[Any, Any], file: TextIO | None) -> None:
+        if file is None:
+            from tqdm.auto import tqdm  # a widget if ipywidgets is there
+        else:
+            from tqdm import tqdm
 
         self._bar: Any = tqdm(
             desc=_title(state),
             total=_total(state),
             initial=state.iteration_in_epoch,
-            file=file,
+            file=file or sys.stdout,  # notebooks show standard error as an alarm
             leave=state.parent is None,
             dynamic_ncols=True,
             mininterval=0,

@@ -25,7 +25,9 @@ ONE_FILE_KNOWS = {
     "clearml": [],
     "comet_ml": [],
     "aim": [],
-    "matplotlib": [],  # as does handlers/loggers/images.py
+    "matplotlib": [],  # and handlers/loggers/images.py, handlers/search/lr_curve.py
+    "optuna": [],  # as handlers/search/optuna_pruning.py
+    "ray": [],  # and ray_tune.py do
     "tensorboardX": ["handlers/loggers/tensorboard.py"],  # and summaries.py, which imports by name
     "tqdm": ["handlers/progress_bar.py"],
     "psutil": ["handlers/measurements/system_use.py"],

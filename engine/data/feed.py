@@ -51,6 +51,7 @@ class Feed(Generic[Batch]):
         self._pass: Iterator[Any] = iter(())
         self._doubted = False
         self._is_taken_up = False
+        self._has_opened = False
 
     def take_up(self, state: State[Batch, Any]) -> None:
         """Restore the random generators, if this state continues a run."""
@@ -111,7 +112,8 @@ class Feed(Generic[Batch]):
         now = capture_generators(self.data)
         if state.control.position is None:
             state.control.position = Position(0, state.iteration, now, seed_from(now))
-        elif state.control.position.number:
+        elif state.control.position.number and self._has_opened:
+            # Before, as after the last batch of a virtual epoch, the data is not at the position.
             state.control.position.told = self.source.state()
         state.control.position.left = now
 
@@ -149,6 +151,7 @@ class Feed(Generic[Batch]):
         position = state.control.position = Position(number, state.iteration, rng, seed)
         position.sizes = self.source.sizes()
         position.source = self.data if isinstance(self.data, Iterator) else None
+        self._has_opened = True
         return self.source.open(position, 0)
 
     def _reopen(self, state: State[Batch, Any]) -> Iterator[Batch]:
@@ -161,6 +164,7 @@ class Feed(Generic[Batch]):
         _set_epoch(self.data, position.number)
         self._check_sizes(position, state.epoch)
         batches = self.source.open(position, state.iteration - position.began)
+        self._has_opened = True
         restore_generators(now, self.data)
         return batches
 

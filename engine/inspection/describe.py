@@ -2,62 +2,114 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..events import Stage
-from ..signals import Signals
 from .diagram import draw
-from .handler_rows import HandlerRow, handler_rows
+from .handler_rows import HandlerRow
+from .life import INSIDE, Place, life
+from .part import Part
+
+COLOURS = {Stage.MEASURE: "cyan", Stage.ACT: "yellow", Stage.REPORT: "magenta"}
+OWN = "▸"
+"""Stands before what the user has written."""
+
+
+class Line(NamedTuple):
+    """A line of the table: an event or a box at the left, a handler at the right."""
+
+    left: str
+    stage: Stage | None = None
+    handler: str = ""
+    when: str = ""
+    source: str = ""
+    is_own: bool = False
+    """True for what the user has written."""
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """The columns as text."""
+        stage = "" if self.stage is None else self.stage.name
+        mark = OWN if self.is_own else ""
+        return self.left, mark, stage, self.handler, self.when, self.source
 
 
 @dataclass(frozen=True)
 class Description:
-    """The handlers of an engine and of its evaluation, in the order in which they are called.
+    """The functions and handlers of an engine and of its evaluation, in the order of the calls.
 
     `str()` is a table, `rich.print()` a coloured one, `svg()` and notebooks show a picture.
     """
 
-    rows: tuple[HandlerRow, ...]
+    parts: tuple[Part, ...]
+    all: bool = False
+    """True to show the calls that fold, too, and where all of them are written."""
+
+    @property
+    def rows(self) -> tuple[HandlerRow, ...]:
+        """All handlers, those that fold included."""
+        return tuple(row for part in self.parts for row in part.rows)
+
+    @property
+    def shown(self) -> list[tuple[Part, tuple[HandlerRow, ...]]]:
+        """The kinds of runs to show, and the rows of each."""
+        found = [(part, part.rows if self.all else part.folded) for part in self.parts]
+        return [(part, rows) for part, rows in found if rows or part is self.parts[0]]
+
+    @property
+    def remark(self) -> str:
+        """How many calls are folded, and how to see them; empty if there are none."""
+        count = 0 if self.all else sum(row.is_folded for row in self.rows)
+        calls = "1 more call" if count == 1 else f"{count} more calls"
+        by = "by which handlers begin, count, check and end"
+        return f"{calls}, {by}: describe(all=True)" if count else ""
 
     def svg(self) -> str:
         """A picture of the life of a batch, its handlers beside their moments: an SVG file."""
-        return draw(self.rows)
+        return draw(self.shown, self.remark)
 
     _repr_svg_ = svg
 
     def __str__(self) -> str:
-        """For each event, the stage, name, trigger and source of its handlers."""
-        table = [row.cells for row in self.rows]
-        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        lines: list[str] = []
-        for moment, rows in groupby(self.rows, lambda row: row.moment):
-            lines.append(moment)
-            padded = (map(str.ljust, row.cells, widths) for row in rows)
-            lines += [f"  {'  '.join(cells)}".rstrip() for cells in padded]
-        return "\n".join(lines) or "no handlers"
+        """In the order of a run, the stage, name, conditions and source of each handler."""
+        lines = [line.cells for part, rows in self.shown for line in _lines(part, rows)]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        padded = [" ".join(map(str.ljust, cells, widths)).rstrip() for cells in lines]
+        return "\n".join([*padded, *([self.remark] if self.remark else [])])
 
     def __rich__(self) -> Any:
         from rich import box
         from rich.table import Table
         from rich.text import Text
 
-        table = Table(box=box.SIMPLE_HEAD)
-        for column in ("stage", "handler", "when", "source"):
-            table.add_column(column, style="dim" if column == "source" else "")
-        for moment, rows in groupby(self.rows, lambda row: row.moment):
-            table.add_row("", Text(moment, style="bold"))
-            for row in rows:
-                stage = Text(row.stage.name, style=COLOURS[row.stage])
-                table.add_row(stage, *map(Text, (row.handler, row.when, row.source)))
+        table = Table(box=box.SIMPLE_HEAD, caption=self.remark or None, caption_justify="left")
+        for column in ("event", "", "stage", "handler", "when", "source"):
+            table.add_column(column, style="dim" if column == "source" else "", no_wrap=True)
+        for part, rows in self.shown:
+            for line in _lines(part, rows):
+                left, mark, stage, *others = map(Text, line.cells)
+                stage.stylize("" if line.stage is None else COLOURS[line.stage])
+                row = (left, mark, stage, *others)
+                table.add_row(*row, style="bold" if line.is_own else "")
             table.add_section()
         return table
 
 
-COLOURS = {Stage.MEASURE: "cyan", Stage.ACT: "yellow", Stage.REPORT: "magenta"}
+def _lines(part: Part, rows: Sequence[HandlerRow]) -> Iterator[Line]:
+    yield Line(part.title)
+    for place in life(rows):
+        indent = " " + "│ " * place.level
+        if place.begins and place.level == INSIDE - 1:
+            yield Line(f"{indent}┌ {part.process}", source=part.source, is_own=part.is_own)
+        elif place.event is None:
+            yield Line(f"{indent}{f'┌ {place.name}' if place.begins else '└'}")
+        else:
+            yield from _handlers(place, indent + place.name, indent)
 
 
-def describe(training: Signals, evaluation: Signals) -> Description:
-    """Look up the handlers of runs and of evaluations, in the order of the events and calls."""
-    return Description((*handler_rows(training, True), *handler_rows(evaluation, False)))
+def _handlers(place: Place, left: str, below: str) -> Iterator[Line]:
+    for number, row in enumerate(place.rows):
+        cells = row.stage, row.handler, row.when, row.source, row.is_own
+        yield Line(below if number else left, *cells)

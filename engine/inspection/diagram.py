@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
 from ..events import EventEnum, Events
 from .handler_rows import HandlerRow
+from .life import INSIDE, Place, life
+from .part import Part
 
-OWN = 3
-LEVELS: dict[EventEnum | None, int] = {
-    **dict.fromkeys((Events.EPOCH_STARTED, Events.EPOCH_COMPLETED), 1),
-    **dict.fromkeys((Events.ITERATION_STARTED, Events.ITERATION_COMPLETED, Events.SAVING), 2),
-    **dict.fromkeys((Events.BACKWARD_COMPLETED, Events.GRADIENTS_READY), OWN),
-    **dict.fromkeys((Events.STEP_COMPLETED, Events.STEP_SKIPPED), OWN),
-}
-"""The number of boxes around an event."""
-BOXES = ("each epoch", "each batch", "process(state, batch)")
 REMARKS: dict[EventEnum, str] = {
     Events.STEP_SKIPPED: "instead of a step that is no good",
     Events.SAVING: "if asked for; also after an epoch",
@@ -25,7 +18,6 @@ REMARKS: dict[EventEnum, str] = {
     Events.FAILED: "on an exception",
     Events.CLOSED: "always",
 }
-KINDS = ("", "quiet", "small")
 CHARACTER, LINE, GAP, INSET = 7.5, 24, 22, 14
 """Pixels: the width of a character, the height of a handler, between columns and boxes."""
 STYLE = """
@@ -33,55 +25,47 @@ text { font: 12px ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mo
   fill: #1f2328 }
 .paper { fill: #ffffff; stroke: #d0d7de }
 .box { fill: #0969da0a; stroke: #0969da40 }
+.mine { fill: #bf870018 } .own { font-weight: 700 }
 .event { font-weight: 600 } .quiet, .small { fill: #656d76 } .small { font-size: 11px }
 .wire { stroke: #afb8c1; fill: none } .dot { fill: #0969da } .idle { fill: #c4ccd4 }
 .stage { font-size: 10px; font-weight: 600 }
 .MEASURE { fill: #0a6c74 } .ACT { fill: #9a5b00 } .REPORT { fill: #8250df } .pill { opacity: .13 }
 @media (prefers-color-scheme: dark) {
   text { fill: #e6edf3 } .paper { fill: #0d1117; stroke: #30363d }
-  .box { fill: #58a6ff0d; stroke: #58a6ff4d } .quiet, .small { fill: #8b949e }
+  .mine { fill: #e3b34120 } .box { fill: #58a6ff0d; stroke: #58a6ff4d }
+  .quiet, .small { fill: #8b949e }
   .wire { stroke: #484f58 } .dot { fill: #58a6ff } .idle { fill: #3d444d }
   .MEASURE { fill: #56d4dd } .ACT { fill: #e3b341 } .REPORT { fill: #d2a8ff } .pill { opacity: .2 }
 }"""
 
 
-def draw(rows: Sequence[HandlerRow]) -> str:
-    """Draw these handlers at the moments of a run, and below at those of an evaluation."""
-    training = [row for row in rows if row.training]
-    evaluation = [row for row in rows if not row.training]
-    drawing = Drawing(_columns(rows))
-    drawing.run("run", training, _life(training))
-    if evaluation:
+def draw(parts: Sequence[tuple[Part, Sequence[HandlerRow]]], remark: str) -> str:
+    """Draw the handlers at the moments of each kind of run, and a remark below."""
+    drawing = Drawing(_columns(parts))
+    for number, (part, rows) in enumerate(parts):
+        drawing.y += LINE if number else 0
+        drawing.run(part, life(rows, idle=not number))
+    if remark:
         drawing.y += LINE
-        heard = {row.event for row in evaluation}
-        life = [event for event in _life(evaluation) if event in heard]
-        drawing.run("evaluate", evaluation, life)
+        drawing.text(INSET * 1.3, drawing.y, remark, "small")
     return drawing.file()
 
 
-def _life(rows: Iterable[HandlerRow]) -> list[EventEnum]:
-    """All events in their order; events of one's own come while a batch is processed."""
-    own = dict.fromkeys(row.event for row in rows if row.event not in Events)
-    life: list[EventEnum] = [event for event in Events if event is not Events.SAVING]
-    place = life.index(Events.ITERATION_COMPLETED)
-    return [*life[:place], *own, life[place], Events.SAVING, *life[place + 1 :]]
-
-
-def _name(event: EventEnum) -> tuple[str, float]:
-    """The name of an event, and where it begins: further right for each box around it."""
-    if event in Events:
-        return event.name, INSET * (LEVELS.get(event, 0) + 2)
-    return repr(event), INSET * (OWN + 2)
-
-
-def _columns(rows: Sequence[HandlerRow]) -> list[float]:
+def _columns(parts: Sequence[tuple[Part, Sequence[HandlerRow]]]) -> list[float]:
     """Where the stage, the handler, its trigger and its source begin, and where the last ends."""
-    names = map(_name, [*Events, *(row.event for row in rows)])
-    columns = [max(x + len(name) * CHARACTER for name, x in names) + GAP]
+    rows = [row for _, found in parts for row in found]
+    lefts = [(place.level, place.name) for place in life(rows, idle=True)]
+    lefts += [(INSIDE, part.process) for part, _ in parts]
+    columns = [max(_indent(level) + len(name) * CHARACTER for level, name in lefts) + GAP]
     for column in ("STAGE", "handler", "when", "source"):
         width = max((len(getattr(row, column, "MEASURE")) for row in rows), default=8)
         columns.append(columns[-1] + width * CHARACTER + GAP)
     return columns
+
+
+def _indent(level: int) -> float:
+    """Where the text of a place begins: further right for each box around it."""
+    return INSET * (level + 2)
 
 
 @dataclass
@@ -98,22 +82,26 @@ class Drawing:
         """The width of the picture."""
         return self.columns[-1] + 3 * INSET
 
-    def run(self, title: str, rows: Sequence[HandlerRow], life: Iterable[EventEnum]) -> None:
+    def run(self, part: Part, places: Iterator[Place]) -> None:
         """Draw the moments of one kind of run, box in box."""
-        self.text(INSET * 1.3, self.y + 12, title, "event")
+        self.text(INSET * 1.3, self.y + 12, part.title, "event")
         self.y += LINE
         began: list[float] = []
-        for event in [*life, None]:
-            level = LEVELS.get(event, OWN if event and event not in Events else 0)
-            while len(began) > level:
+        for place in places:
+            if place.event is not None:
+                self.moment(place, place.event)
+            elif not place.begins:
                 self.box(len(began), began.pop())
-            while len(began) < level:
+            else:
                 self.y += 4
-                self.text(INSET * (len(began) + 2), self.y + 14, BOXES[len(began)], "small")
+                is_inner = place.level == INSIDE - 1
+                x, kind = _indent(place.level), "small"
+                if is_inner:
+                    kind = "own" if part.is_own else ""
+                self.text(x, self.y + 14, part.process if is_inner else place.name, kind)
+                self.text(self.columns[3], self.y + 14, part.source if is_inner else "", "small")
                 began.append(self.y)
                 self.y += LINE
-            if event is not None:
-                self.moment(event, [row for row in rows if row.event is event])
 
     def box(self, level: int, began: float) -> None:
         """Draw the box of a level around what was drawn since `began`."""
@@ -122,15 +110,15 @@ class Drawing:
         self.boxes.insert(0, f'<rect class="box" x="{x}" y="{began - 2}" {size}/>')
         self.y += 12
 
-    def moment(self, event: EventEnum, rows: Sequence[HandlerRow]) -> None:
+    def moment(self, place: Place, event: EventEnum) -> None:
         """Draw an event, and the handlers at its right."""
-        (name, x), y, first = _name(event), self.y + 10, self.columns[0]
+        rows, x, y, first = place.rows, _indent(place.level), self.y + 10, self.columns[0]
         if rows:
-            start, end = x + 6 + len(name) * CHARACTER, y + (len(rows) - 1) * LINE
+            start, end = x + 6 + len(place.name) * CHARACTER, y + (len(rows) - 1) * LINE
             self.shapes.append(f'<path class="wire" d="M{start} {y}H{first - 12}V{end}"/>')
         kind = "dot" if rows else "idle"
         self.shapes.append(f'<circle class="{kind}" cx="{x - 11}" cy="{y}" r="3.5"/>')
-        self.text(x, y + 4, name, "event" if rows else "quiet")
+        self.text(x, y + 4, place.name, "event" if rows else "quiet")
         self.text(first, y + 4, "" if rows else REMARKS.get(event, ""), "small")
         for number, row in enumerate(rows):
             self.handler(row, y + number * LINE)
@@ -139,11 +127,15 @@ class Drawing:
     def handler(self, row: HandlerRow, y: float) -> None:
         """Draw a handler: its stage, name, trigger and source."""
         stage, x = row.stage.name, self.columns[0]
+        if row.is_own:
+            size = f'width="{self.columns[-1] - x + INSET}" height="{LINE}" rx="6"'
+            self.boxes.append(f'<rect class="mine" x="{x - 6}" y="{y - LINE / 2}" {size}/>')
         self.shapes.append(f'<path class="wire" d="M{x - 12} {y}h8"/>')
         pill = f'x="{x}" y="{y - 9}" width="64" height="18" rx="9"'
         self.shapes.append(f'<rect class="pill {stage}" {pill}/>')
         self.text(x + 32, y + 3.5, stage, f'stage {stage}" text-anchor="middle')
-        texts = zip(self.columns[1:], (row.handler, row.when, row.source), KINDS, strict=False)
+        kinds = ("own" if row.is_own else "", "quiet", "small")
+        texts = zip(self.columns[1:], (row.handler, row.when, row.source), kinds, strict=False)
         for column, text, kind in texts:
             self.text(column, y + 4, text, kind)
 

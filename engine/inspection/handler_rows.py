@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from ..events import EventEnum, Events, Stage, Trigger
 from ..signals import Signals, Subscription, label, source
+from .folding import Call, calls_that_act, is_of_the_user
 
 
 class HandlerRow(NamedTuple):
@@ -20,6 +21,12 @@ class HandlerRow(NamedTuple):
     source: str
     training: bool = True
     """False in an evaluation."""
+    owner: str = ""
+    """The handler whose method it is."""
+    is_own: bool = True
+    """True for what the user has written, False for what comes with Camshaft."""
+    is_folded: bool = False
+    """True for a call by which a handler of Camshaft begins, counts, checks or ends."""
 
     @property
     def moment(self) -> str:
@@ -42,12 +49,21 @@ class HandlerRow(NamedTuple):
 
 def handler_rows(signals: Signals, training: bool) -> Iterator[HandlerRow]:
     """The handlers of an engine's signals, in the order of the events and of the calls."""
+    calls = list(_calls(signals))
+    acting = calls_that_act(calls)
+    for call in calls:
+        stage, trigger, handler = Stage.ACT, Trigger.of(call.event), ""
+        if isinstance(each := call.receiver, Subscription):
+            stage, trigger, handler = each.stage, each.trigger, each.handler
+        yield HandlerRow(
+            *(call.event, stage, label(each), trigger, source(each), training, handler),
+            is_own=is_of_the_user(each),
+            is_folded=call not in acting,
+        )
+
+
+def _calls(signals: Signals) -> Iterator[Call]:
     own = [event for event in signals if not isinstance(event, Events)]
     for event in [*Events, *own]:
-        if event not in signals:
-            continue
-        for each in signals[event].receivers_for(None):
-            stage, trigger = Stage.ACT, Trigger.of(event)
-            if isinstance(each, Subscription):
-                stage, trigger = each.stage, each.trigger
-            yield HandlerRow(event, stage, label(each), trigger, source(each), training)
+        if event in signals:
+            yield from (Call(event, each) for each in signals[event].receivers_for(None))

@@ -1,4 +1,4 @@
-"""What the handlers of a run remember, and how it is saved and put back."""
+"""What handlers and functions remember of a run, and how it is saved and put back."""
 
 from __future__ import annotations
 
@@ -6,34 +6,48 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
+from .generators import capture_generators, restore_generators
+from .tensors import devices_of, on_devices, refuse_graphs
+
 
 @dataclass(slots=True, eq=False)
 class HandlerMemory:
-    """The memories of a run's handlers, by the handlers' names: see `State.recall`."""
+    """The memories of a run, by the names of handlers and functions: see `State.recall`."""
 
     saved: dict[str, Any] = field(default_factory=dict)
     """Memories that checkpoints hold."""
     unsaved: dict[str, Any] = field(default_factory=dict)
     """Memories that have no place in a checkpoint, such as open files."""
     loaded: dict[str, Any] = field(default_factory=dict)
-    """Loaded memories that no handler has recalled yet."""
+    """Loaded memories that have not been recalled yet."""
+    devices: dict[str, dict[str, str]] = field(default_factory=dict)
+    """The devices of the tensors in loaded memories, by name and by place."""
     collected: dict[str, Any] = field(default_factory=dict)
     """What handlers gathered of a whole epoch, such as predictions, by name; not saved."""
 
-    def make(self, name: str, make: Callable[[], Any], *, saved: bool) -> Any:
-        """Make a memory, from the loaded one if there is one."""
-        made = make()
-        if saved and name in self.loaded:
-            try:
-                load_memory(made, self.loaded[name])
-            except ValueError as error:
-                raise ValueError(
-                    f"what {name} remembered does not fit what it remembers now: {error}. Resume "
-                    "with the code that saved it, or let it begin anew: "
-                    f"Checkpoint(..., override=[{name!r}])"
-                ) from error
-            del self.loaded[name]
+    def make(
+        self, name: str, make: Callable[[], Any], *, saved: bool, objects: Iterable[Any] = ()
+    ) -> Any:
+        """Make a memory, or put a loaded one back; its tensors go where `objects` compute."""
+        is_loaded = saved and name in self.loaded
+        made = self._put_back(name, make, objects) if is_loaded else make()
         (self.saved if saved else self.unsaved)[name] = made
+        return made
+
+    def _put_back(self, name: str, make: Callable[[], Any], objects: Iterable[Any]) -> Any:
+        rng = capture_generators()  # what `make` draws was drawn before the save
+        made = make()
+        restore_generators(rng)
+        content = on_devices(self.loaded[name], self.devices.get(name, {}), objects)
+        try:
+            load_memory(made, content)
+        except ValueError as error:
+            raise ValueError(
+                f"what {name} remembered does not fit what it remembers now: {error}. Resume "
+                "with the code that saved it, or let it begin anew: "
+                f"Checkpoint(..., override=[{name!r}])"
+            ) from error
+        del self.loaded[name]
         return made
 
     def state_dict(self) -> dict[str, Any]:
@@ -42,14 +56,23 @@ class HandlerMemory:
         for name, memory in self.saved.items():
             try:
                 found[name] = dump_memory(memory)
+                refuse_graphs(found[name])
             except TypeError as error:
                 raise TypeError(f"what {name} remembers cannot be saved: {error}") from error
         return found
 
-    def load_state_dict(self, saved: dict[str, Any]) -> None:
-        """Keep saved memories until their handlers recall them."""
+    def devices_of(self, memories: dict[str, Any]) -> dict[str, dict[str, str]]:
+        """Where the tensors of saved memories are, by name and by place."""
+        found = {name: devices_of(memories[name]) for name in memories if name not in self.loaded}
+        return {name: places for name, places in (self.devices | found).items() if places}
+
+    def load_state_dict(
+        self, saved: dict[str, Any], devices: dict[str, dict[str, str]] | None = None
+    ) -> None:
+        """Keep saved memories, and where their tensors were, until they are recalled."""
         self.saved.clear()
         self.loaded = dict(saved)
+        self.devices = {name: dict(places) for name, places in (devices or {}).items()}
 
 
 def dump_memory(memory: Any) -> Any:

@@ -36,8 +36,8 @@ class RunningEngine(Protocol):
         """Where each module's own weights are while it holds another one's."""
         ...
 
-    def name_of(self, handler: object, /) -> str:
-        """The name of an attached handler."""
+    def name_of(self, owner: object, /) -> str:
+        """The name of an attached handler, or that of a function's memory."""
         ...
 
     def has_name(self, name: str, /) -> bool:

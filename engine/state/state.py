@@ -75,7 +75,7 @@ class State(Generic[Batch, Output]):
     step_under_way: StepUnderWay = field(default_factory=StepUnderWay, repr=False)
     """What the updates need of the run."""
     memory: HandlerMemory = field(default_factory=HandlerMemory, repr=False)
-    """What the handlers remember: see `recall`."""
+    """What handlers and functions remember: see `recall`."""
 
     @property
     def engine(self) -> RunningEngine:
@@ -224,27 +224,40 @@ class State(Generic[Batch, Output]):
         if control.moments is not None and count >= (moment := control.moments[event]).due:
             moment.fire(self, count)
 
-    def recall(self, handler: object, make: Callable[[], Memory], *, saved: bool = True) -> Memory:
-        """What `handler` remembers in this run: made on first use, saved with the run.
+    def recall(self, owner: object, make: Callable[[], Memory], *, saved: bool = True) -> Memory:
+        """What `owner` remembers in this run: made on first use, saved with the run.
 
-        A handler is a plain value that several runs may share; what it remembers lives here.
+        Handlers and functions serve several runs, so what they remember lives here. An evaluation
+        is a run of its own: what is recalled there is new.
 
         Args:
-            handler: Who remembers; its name in the engine is the key.
+            owner: Who remembers: a handler, or a function that the engine calls, which is its
+                process function or one attached by `on`. Its name in the engine is the key.
             make: Makes an empty memory: a dataclass or dict of plain values and tensors, or an
                 object with `state_dict` and `load_state_dict`.
             saved: False for what has no place in a checkpoint, such as an open file.
 
         Raises:
-            ValueError: What was saved under this name does not fit into what `make` makes.
+            TypeError: The owner remembers something else already.
+            ValueError: The engine does not know the owner; or what was saved under this name does
+                not fit into what `make` makes.
         """
         engine = self.control.engine
-        name = type(handler).__name__ if engine is None else engine.name_of(handler)
+        if engine is None:
+            name = getattr(owner, "__qualname__", type(owner).__name__)
+        else:
+            name = engine.name_of(owner)
         memories = self.memory.saved if saved else self.memory.unsaved
         if name in memories:
             memory: Memory = memories[name]
+            if isinstance(make, type) and not isinstance(memory, make):
+                raise TypeError(
+                    f"{name} remembers a {type(memory).__name__} in this run already, not a "
+                    f"{make.__name__}: it has one memory, so put both into one dataclass"
+                )
             return memory
-        made: Memory = self.memory.make(name, make, saved=saved)
+        objects = () if engine is None else engine.objects.values()
+        made: Memory = self.memory.make(name, make, saved=saved, objects=objects)
         return made
 
     def carry_on(
@@ -270,16 +283,18 @@ class State(Generic[Batch, Output]):
 
     def state_dict(self) -> dict[str, Any]:
         """What of this run has to be saved besides the engine's objects, as plain values."""
+        memory = self.memory.state_dict()
         return {
             **{name: getattr(self, name) for name in SAVED},
             **self.control.state_dict(),
             "metrics": self.metrics.state_dict(),
             "handlers": self.engine.attached if self.is_running else [],
-            "memory": self.memory.state_dict(),
+            "memory": memory,
+            "devices": self.memory.devices_of(memory),
         }
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
-        """Continue from what `state_dict` gave; memories wait until their handlers recall them."""
+        """Continue from what `state_dict` gave; memories wait until they are recalled."""
         for name in SAVED:
             setattr(self, name, saved[name])
         self.control.load_state_dict(saved)
@@ -287,7 +302,8 @@ class State(Generic[Batch, Output]):
             self.stop_reason = None
         self.metrics.load_state_dict(saved["metrics"])
         self.metrics.iteration, self.metrics.clock = self.iteration, (self.step, self.epoch)
-        self.memory.load_state_dict(saved["memory"])
+        # Checkpoints of before do not say where the tensors of memories were.
+        self.memory.load_state_dict(saved["memory"], saved.get("devices"))
 
 
 under_way: ContextVar[State[Any, Any] | None] = ContextVar("camshaft_run", default=None)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import copy
-from dataclasses import fields, is_dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map
 
-Nested = TypeVar("Nested")
+from .nested import Nested, mapped
 
 
 def to_device(nested: Nested, device: torch.device | str) -> Nested:
@@ -75,19 +72,9 @@ class Transfer:
 
 def _moved(nested: Nested, device: torch.device | str, put: Callable[[Tensor], Tensor]) -> Nested:
     def move(leaf: Any) -> Any:
-        if isinstance(leaf, Tensor):
-            return put(leaf)
-        if _moves_itself(leaf):
-            return leaf.to(device)
-        if is_dataclass(leaf) and not isinstance(leaf, type):
-            twin = copy(leaf)
-            for item in fields(leaf):  # setattr fails on a frozen one
-                value = _moved(getattr(leaf, item.name), device, put)
-                object.__setattr__(twin, item.name, value)
-            return twin
-        return leaf
+        return put(leaf) if isinstance(leaf, Tensor) else leaf.to(device)
 
-    return tree_map(move, nested, is_leaf=_moves_itself)  # type: ignore[no-any-return]
+    return mapped(nested, move, _moves_itself)
 
 
 def _moves_itself(nested: Any) -> bool:

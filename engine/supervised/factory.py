@@ -12,20 +12,24 @@ from torch.nn import Module
 from torch.optim import Optimizer
 
 from ..engine import Engine
+from ..means import Weight
 from ..modules import unwrap
-from ..update import Update, parameters_of
+from ..outputs import Output
+from ..update import Update
+from .batch import own_loss, pair_of, with_labels
+from .check import PRECISIONS, check, check_evaluation, check_update, warn_of_sums
 from .device import Transfer, to_device
-from .split import Output, Split
-from .step import Supervised, as_pair, parallel_of
-
-PRECISIONS = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+from .parallel import parallel_of
+from .split import Split
+from .step import Supervised
 
 
 def supervised(
     model: Module,
-    optimizer: Optimizer | Update,
-    loss_fn: Callable[[Any, Any], Tensor | None],
+    optimizer: Optimizer | Update | None = None,
+    loss_fn: Callable[[Any, Any], Tensor | None] | None = None,
     *,
+    weight: Weight = None,
     accumulate: int = 1,
     precision: str = "fp32",
     device: torch.device | str | Transfer | None = None,
@@ -36,30 +40,42 @@ def supervised(
 
     In training, each batch goes through the model, the loss and an `Update`; in evaluation,
     through the model and the loss alone. `state.metrics["loss"]` is the batch's detached loss;
-    at the end of an evaluation it is the mean over all its samples, on all ranks.
+    at the end of an evaluation it is the mean over all its samples, on all ranks. An evaluation of
+    batches without targets has predictions and no loss.
+
+    A batch is a pair of input and target, or a mapping of named inputs whose `"labels"` are the
+    target. The input goes to the model by name if it is a mapping, `model(**input)`, in order if
+    it is a tuple or a list, `model(*input)`, and as it is otherwise.
 
     Args:
-        model: Called as `model(input)`; moved to `device`. May be wrapped, as by
-            `DistributedDataParallel`; `engine.objects["model"]` is the module inside.
+        model: Moved to `device`. May be wrapped, as by `DistributedDataParallel`;
+            `engine.objects["model"]` is the module inside.
         optimizer: Updates the model. For more settings than `accumulate`, give an `Update`:
-            `Update(optimizer, model=model, accumulate=4, sync="close")`.
-        loss_fn: Called as `loss_fn(prediction, target)`; a mean over the batch, or None to skip
+            `Update(optimizer, model=model, accumulate=4, sync="close")`. None for an engine that
+            only evaluates.
+        loss_fn: Called as `loss_fn(output, target)`; a mean over the batch, or None to skip
             it. A module is moved to `device`; one of your own with weights or buffers is
-            `engine.objects["loss_fn"]`.
+            `engine.objects["loss_fn"]`. Without it the model computes its loss, as those of
+            Hugging Face do: it gets the labels too, and `loss` is in its output.
+        weight: What the loss is a mean over, if not over the samples: a function of the `Output`
+            that counts the targets of a batch, such as `count_tokens`. Then each target of a step
+            and of an evaluation counts once. A loss function with `reduction == "sum"` is a sum
+            over these targets.
         accumulate: Micro-batches of one optimizer step.
         precision: `"fp32"`, or `"bf16"` or `"fp16"` by `torch.autocast`, the latter with a
             gradient scaler: that of the `Update`, or torch's with its defaults. It is
             `engine.objects["scaler"]`.
         device: Where the model computes; where it is already, by default. `Transfer("cuda")`
             copies batches there while the step before is computed.
-        prepare_batch: Makes the pair of input and target of what the data gives; by default that
-            is a pair. Both are moved to the device afterwards, as by `to_device`.
+        prepare_batch: Makes the pair of input and target of what the data gives. Both are moved to
+            the device afterwards, as by `to_device`. None in the place of the target means that
+            there is none.
         split: The most samples of a batch that are at once on the device: a larger batch goes
             through the model in parts, which make one step of the same mean. `"auto"` halves the
             parts whenever memory runs out; ranks then average gradients by `sync="close"`.
 
     Raises:
-        TypeError: `model` is not a module, or `loss_fn` is a class.
+        TypeError: `model` is not a module, `optimizer` is no optimizer, or `loss_fn` is a class.
         ValueError: `precision` is not one of the three, `optimizer` updates another model, or two
             arguments do not go together.
 
@@ -70,7 +86,10 @@ def supervised(
     >>> state.step
     3
     """
-    _check(model, optimizer, loss_fn, precision)
+    check(model, optimizer, loss_fn, precision)
+    is_sum = _reduction(loss_fn) == "sum"
+    if is_sum and weight is None:
+        warn_of_sums()
     transfer = device if isinstance(device, Transfer) else None
     place = device.device if isinstance(device, Transfer) else device
     if place is not None:
@@ -78,9 +97,12 @@ def supervised(
     else:
         place = next((each.device for each in model.parameters()), "cpu")
     place = torch.device(place)
-    if isinstance(optimizer, Update):
+    if optimizer is None:
+        update = None
+        check_evaluation(accumulate)
+    elif isinstance(optimizer, Update):
         update = optimizer
-        _check_update(update, model, accumulate, precision, split)
+        check_update(update, model, accumulate, precision, split)
     else:
         update = Update(
             optimizer,
@@ -89,74 +111,35 @@ def supervised(
             scaler=torch.amp.GradScaler(place.type) if precision == "fp16" else None,
             sync="close" if split == "auto" and parallel_of(model) is not None else "last",
         )
-    objects: dict[str, Any] = {"model": unwrap(model), "optimizer": update.optimizer}
+    objects: dict[str, Any] = {"model": unwrap(model)}
+    if update is not None:
+        objects["optimizer"] = update.optimizer
     if isinstance(loss_fn, Module) and _learns(loss_fn.to(place)):
         objects["loss_fn"] = loss_fn
-    if update.scaler is not None:
+    if update is not None and update.scaler is not None:
         objects["scaler"] = update.scaler
     step = Supervised(
         model=model,
-        loss_fn=loss_fn,
+        loss_fn=own_loss if loss_fn is None else loss_fn,
         update=update,
-        prepare_batch=prepare_batch or as_pair,
+        prepare_batch=prepare_batch or (with_labels if loss_fn is None else pair_of),
+        weight=weight,
+        is_sum=is_sum,
         move=None if place.type == "cpu" else transfer or partial(to_device, device=place),
         autocast=None if precision == "fp32" else torch.autocast(place.type, PRECISIONS[precision]),
         split=None if split is None else Split.of(split, update),
     )
     engine: Engine[Any, Output] = Engine(step.train, evaluate=step.evaluate, objects=objects)
+    if update is None:
+        return engine.add(step)
     engine.rehearsal = lambda state, batch: update.rehearse(state)
     return engine.add(update, step)
 
 
-def _check(model: Module, optimizer: Optimizer | Update, loss_fn: Any, precision: str) -> None:
-    if not isinstance(model, Module):
-        raise TypeError(
-            f"supervised() got a {type(model).__name__} as its model; it needs a Module"
-        )
-    if isinstance(loss_fn, type):
-        raise TypeError(f"loss_fn is the class {loss_fn.__name__}; it needs to be made: write ()")
-    if precision not in PRECISIONS:
-        raise ValueError(f"precision={precision!r}: needs one of {', '.join(PRECISIONS)}")
-    if isinstance(optimizer, Update):
-        optimizer = optimizer.optimizer
-    if not isinstance(optimizer, Optimizer):
-        return  # Update says what it needs
-    own = set(map(id, model.parameters()))
-    if own and own.isdisjoint(map(id, parameters_of(optimizer))):
-        raise ValueError(
-            "the optimizer updates no parameter of this model: make it of model.parameters(), "
-            "after whatever replaces them, such as wrapping"
-        )
-
-
-def _check_update(
-    update: Update, model: Module, accumulate: int, precision: str, split: int | str | None
-) -> None:
-    """Refuse arguments that contradict a ready-made `Update`."""
-    if accumulate != 1:
-        raise ValueError(
-            f"accumulate={accumulate} is a setting of the Update that was given: "
-            f"Update(optimizer, model=model, accumulate={accumulate})"
-        )
-    if precision == "fp16" and update.scaler is None:
-        raise ValueError(
-            "precision='fp16' needs a gradient scaler: "
-            "Update(optimizer, model=model, scaler=torch.amp.GradScaler(device))"
-        )
-    if precision != "fp16" and update.scaler is not None:
-        raise ValueError(f"a scaler is for precision='fp16'; precision is {precision!r}")
-    if parallel_of(model) is None:
-        return
-    if update.model is None:
-        raise ValueError(
-            "the model averages gradients over ranks, and the Update that was given does not know "
-            "it: Update(optimizer, model=model)"
-        )
-    if split == "auto" and not update.averages_at_close:
-        raise ValueError(
-            "split='auto' may cut a batch into more parts on one rank than on another: "
-            "Update(optimizer, model=model, sync='close')"
-        )
+def _reduction(loss_fn: Any) -> str | None:
+    """What a loss says of itself: torch's losses, and a `partial(..., reduction="sum")`."""
+    told = getattr(loss_fn, "keywords", {}).get("reduction")
+    return told or getattr(loss_fn, "reduction", None)
 
 
 def _learns(loss_fn: Module) -> bool:

@@ -7,15 +7,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
 from ..modules import buffers_in_training
+from ..outputs import Output
 from ..state import State, capture_generators, restore_generators
 from ..update import Update
+from .nested import mapped, tensors_in
 
 if TYPE_CHECKING:
     from ..engine import Engine
@@ -24,17 +25,11 @@ logger = logging.getLogger("camshaft")
 OUT_OF_MEMORY = torch.cuda.OutOfMemoryError  # of every device: torch.OutOfMemoryError since 2.5
 
 
-class Output(NamedTuple):
-    """What a supervised engine makes of a batch; its tensors record no gradients."""
-
-    loss: Any
-    """A tensor; None if the loss function gave none for this batch."""
-    prediction: Any
-    target: Any
-
-
 Forward = Callable[[tuple[Any, Any]], tuple[Tensor | None, Output]]
-"""Makes of a pair of input and target the loss, for its backward pass, and the output."""
+"""Makes of a pair of input and target the loss, for its backward pass, and the output.
+
+The loss is the mean that is in the output; or a sum, if the output has a weight.
+"""
 
 
 @dataclass
@@ -53,7 +48,7 @@ class Split:
     """None to halve the parts whenever memory runs out."""
 
     @classmethod
-    def of(cls, most: int | str, update: Update) -> Split:
+    def of(cls, most: int | str, update: Update | None) -> Split:
         """The split into parts of at most so many samples, or of `"auto"`."""
         if most == "auto":
             number = None
@@ -61,7 +56,7 @@ class Split:
             number = most
         else:
             raise ValueError(f"split={most!r}: needs a number of samples, from 1, or 'auto'")
-        if update.needs_closure:
+        if update is not None and update.needs_closure:
             raise ValueError(
                 f"split= does not go with {type(update.optimizer).__name__}, which evaluates a "
                 "batch several times; make the batches smaller and accumulate= more of them"
@@ -72,14 +67,18 @@ class Split:
         """No events; attached only so that `state.recall` has a name for it."""
 
     def take(
-        self, state: State[Any, Any], pair: tuple[Any, Any], forward: Forward, update: Update
+        self,
+        state: State[Any, Any],
+        pair: tuple[Any, Any],
+        forward: Forward,
+        update: Update | None,
     ) -> Output:
         """The output of a whole batch; in training, the gradients of all parts are there."""
         take = partial(_in_parts, state, pair, forward, update)
         if self.most is not None:
             return take(self.most)
         samples, rng = common_length(pair), capture_generators()
-        put_back = _copy(state, update) if state.training else None
+        put_back = _copy(state, update) if state.training and update is not None else None
         largest = (state if state.training else state.parent or state).recall(self, Largest)
         kind = "training" if state.training else "evaluation"
         while True:
@@ -101,37 +100,65 @@ class Split:
 
 
 def _in_parts(
-    state: State[Any, Any], pair: tuple[Any, Any], forward: Forward, update: Update, most: int
+    state: State[Any, Any],
+    pair: tuple[Any, Any],
+    forward: Forward,
+    update: Update | None,
+    most: int,
 ) -> Output:
     outputs: list[Output] = []
     shares: list[float] = []
     for part, share, more in parts(pair, most):
-        with update.micro_batch(state, more=more):
-            loss, output = forward(part)
-            if loss is None:
-                raise ValueError(
-                    "the loss function gave None for a part of a batch; with split= it needs to "
-                    "give a loss for each part"
-                )
-            if state.training:
-                update.backward(state, loss * share)
+        if update is None or not state.training:
+            _, output = forward(part)
+        else:
+            with update.micro_batch(state, more=more):
+                loss, output = forward(part)
+                if loss is None:
+                    raise _no_loss_of_a_part()
+                update.backward(state, loss if output.weight is not None else loss * share)
         outputs.append(output)
         shares.append(share)
-    losses, predictions, targets = zip(*outputs, strict=True)
-    loss = state.metrics["loss"] = torch.as_tensor(_mean(losses, shares))
-    return Output(loss, _joined(predictions, shares), _joined(targets, shares))
+    output = _whole(outputs, shares)
+    if output.loss is not None:
+        state.metrics["loss"] = output.loss
+    return output
+
+
+def _whole(outputs: list[Output], shares: list[float]) -> Output:
+    """The output of a whole batch, from those of its parts and their shares of the samples."""
+    losses, predictions, targets, weights = zip(*outputs, strict=True)
+    weight = loss = None
+    if all(each is not None for each in weights):
+        weight = sum(weights)
+        some = weight + (weight == 0)  # without any target, the loss is 0
+        loss = torch.as_tensor(_mean(losses, [each / some for each in weights]))
+    elif all(each is not None for each in losses):
+        loss = torch.as_tensor(_mean(losses, shares))
+    elif any(each is not None for each in losses):
+        raise _no_loss_of_a_part()
+    return Output(loss, _joined(predictions, shares), _joined(targets, shares), weight)
+
+
+def _no_loss_of_a_part() -> ValueError:
+    return ValueError(
+        "the loss function gave None for a part of a batch; with split= it needs to give a loss "
+        "for each part"
+    )
 
 
 def _joined(trees: tuple[Any, ...], shares: list[float]) -> Any:
-    def join(*leaves: Any) -> Any:
-        if not isinstance(leaves[0], Tensor):
-            return leaves[0]
-        return torch.cat(leaves) if leaves[0].ndim else _mean(leaves, shares)
-
-    return trees[0] if len(trees) == 1 else tree_map(join, *trees)
+    """Join the tensors of structures that are alike; other values are those of the first one."""
+    columns = zip(*map(tensors_in, trees), strict=True)
+    joined = iter([_join(column, shares) for column in columns])
+    return trees[0] if len(trees) == 1 else mapped(trees[0], lambda _: next(joined))
 
 
-def _mean(values: tuple[Any, ...], shares: list[float]) -> Any:
+def _join(column: tuple[Tensor, ...], shares: list[float]) -> Any:
+    return torch.cat(column) if column[0].ndim else _mean(column, shares)
+
+
+def _mean(values: tuple[Any, ...], shares: list[Any]) -> Any:
     return sum(value * share for value, share in zip(values, shares, strict=True))
 
 
@@ -161,7 +188,7 @@ def parts(pair: tuple[Any, Any], most: int) -> Iterator[tuple[tuple[Any, Any], f
     count = -(-samples // most)
     edges = [number * samples // count for number in range(count + 1)]
     for start, end in pairwise(edges):
-        part = tree_map_only(Tensor, partial(_rows, start, end), pair)
+        part = mapped(pair, partial(_rows, start, end))
         yield part, (end - start) / samples, end < samples
 
 
@@ -171,8 +198,7 @@ def _rows(start: int, end: int, tensor: Tensor) -> Tensor:
 
 def common_length(pair: tuple[Any, Any]) -> int:
     """The length of the first dimension of all tensors that have one."""
-    leaves = [leaf for leaf in tree_leaves(pair) if isinstance(leaf, Tensor) and leaf.ndim]
-    lengths = {len(leaf) for leaf in leaves}
+    lengths = {len(tensor) for tensor in tensors_in(pair) if tensor.ndim}
     if len(lengths) != 1:
         raise ValueError(
             f"split= cuts tensors along their first dimension, the samples, and the tensors of "

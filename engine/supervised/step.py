@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -13,20 +12,21 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils._pytree import tree_map_only
 
 from .. import ranks
 from ..events import Events, Stage
-from ..means import Means, mean_over_ranks, samples_of
-from ..modules import uncompiled
+from ..means import Means, Weight, mean_over_ranks, samples_of, weight_of
+from ..outputs import Output, part_of
 from ..state import State
 from ..update import Update
-from .split import Output, Split
+from .batch import arguments, labels_in, lacks_loss, lacks_target, no_loss, own_loss
+from .nested import mapped
+from .parallel import parallel_of, without_sending_buffers
+from .split import Split
+from .tokens import IGNORED
 
 if TYPE_CHECKING:
     from ..engine import Engine
-
-PAIR = (tuple, list)
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,8 +35,14 @@ class Supervised:
 
     model: Module
     loss_fn: Callable[[Any, Any], Tensor | None]
-    update: Update
+    """`own_loss` if the model computes the loss."""
+    update: Update | None
+    """None for an engine that only evaluates."""
     prepare_batch: Callable[[Any], tuple[Any, Any]]
+    weight: Weight = None
+    """The number of targets of a batch; None if its loss is a mean over its samples."""
+    is_sum: bool = False
+    """True if the loss is the sum over these targets, False if it is their mean."""
     move: Callable[[Any], Any] | None = None
     """Brings batches to the device; None for the CPU, where they are already."""
     autocast: torch.autocast | None = None
@@ -45,25 +51,28 @@ class Supervised:
     def train(self, state: State[Any, Output], batch: Any) -> Output:
         """Forward pass, loss and update."""
         update, metrics, pair = self.update, state.metrics, self.prepare_batch(batch)
+        assert update is not None  # else the run has been refused
+        if pair[1] is None and self.loss_fn is not own_loss:
+            raise lacks_target(batch)
         closure = partial(self.loss_again, batch) if update.needs_closure else None
         if self.split is not None:  # a forward and a backward pass for each part
             output = self.split.take(state, pair, partial(self.forward, self.model, {}), update)
-            update.advance(state, output.loss)
+            update.advance(state, output.loss, output.weight)
         elif update.sync is None:
             loss, output = self.forward(self.model, metrics, pair)
-            update(state, loss, closure=closure)
+            update(state, loss, weight=output.weight, closure=closure)
         else:  # the forward pass, too, has to know whether ranks average gradients now or later
             with update.micro_batch(state):
                 loss, output = self.forward(self.model, metrics, pair)
-                update(state, loss, closure=closure)
+                update(state, loss, weight=output.weight, closure=closure)
         return output
 
     def evaluate(self, state: State[Any, Output], batch: Any) -> Output:
-        """Forward pass and loss."""
+        """Forward pass, and the loss if there is a target."""
         model = self.model
         if isinstance(model, DistributedDataParallel):  # its forward would wait for other ranks
             model = model.module
-        with torch.inference_mode(), _without_sending_buffers(model):
+        with torch.inference_mode(), without_sending_buffers(model):
             pair = self.prepare_batch(batch)
             if self.split is not None:
                 forward = partial(self.forward, model, {})
@@ -77,22 +86,52 @@ class Supervised:
         input, target = pair
         if self.move is not None:
             input, target = self.move((input, target))
+        given, named = ((input,), {}) if type(input) is Tensor else arguments(input)
+        loss_fn = self.loss_fn
+        if target is None and loss_fn is own_loss:
+            target = labels_in(input)  # now, so that they are moved once
+        elif target is None:
+            loss_fn = no_loss
         if self.autocast is None:
-            prediction = model(input)
-            loss = self.loss_fn(prediction, target)
+            made = model(*given, **named)
+            loss = loss_fn(made, target)
         else:
             with self.autocast:
-                prediction = model(input)
-                loss = self.loss_fn(prediction, target)
-        detached = None
-        if loss is not None:
-            if not (isinstance(loss, Tensor) and loss.ndim == 0):
-                raise _not_a_scalar(loss)
-            detached = metrics["loss"] = loss.detach()
-        if isinstance(prediction, Tensor):
-            return loss, Output(detached, prediction.detach(), target)
-        prediction = tree_map_only(Tensor, Tensor.detach, prediction)
-        return loss, Output(detached, prediction, target)
+                made = model(*given, **named)
+                loss = loss_fn(made, target)
+        prediction = made.detach() if type(made) is Tensor else _prediction_in(made)
+        if loss is None:
+            if loss_fn is own_loss and torch.is_grad_enabled():  # in training
+                raise lacks_loss(made)
+            return None, Output(None, prediction, target)
+        if not (isinstance(loss, Tensor) and loss.ndim == 0):
+            raise _not_a_scalar(loss)
+        output = Output(loss.detach(), prediction, target)
+        if self.weight is not None:
+            loss, output = self.over_targets(loss, output)
+        metrics["loss"] = output.loss
+        return loss, output
+
+    def over_targets(self, loss: Tensor, output: Output) -> tuple[Tensor, Output]:
+        """The loss as a sum over the batch's targets, and the output with their mean and number.
+
+        Without any target the loss is 0, where a mean would be NaN.
+        """
+        number = weight_of(output, self.weight, "supervised()")
+        wide = torch.promote_types(loss.dtype, torch.float32)
+        if isinstance(number, Tensor):
+            number = number.detach().to(loss.device, wide)
+        else:  # made on the device, which does not wait
+            number = torch.full((), number, device=loss.device, dtype=wide)
+        if number.ndim:
+            raise ValueError(
+                f"weight= gave a tensor of shape {tuple(number.shape)}; it needs one number, how "
+                "many targets the loss of the batch is over"
+            )
+        at_all = number > 0
+        mean = loss / torch.where(at_all, number, 1) if self.is_sum else loss
+        mean = torch.where(at_all, mean, 0)
+        return mean * number, output._replace(loss=mean.detach(), weight=number)
 
     def loss_again(self, batch: Any) -> Tensor:
         """The loss of a batch with the current weights, for an optimizer with a closure."""
@@ -105,10 +144,22 @@ class Supervised:
         """Look at the model's mode when a run starts; average the loss in evaluation."""
         if self.split is not None and self.split.most is None:
             engine.add(self.split)
+        if self.update is None:
+            engine.on(Events.LOADING, stage=Stage.MEASURE)(self.refuse_to_train)
         engine.on(Events.STARTED, stage=Stage.MEASURE)(self.check_mode)
         engine.evaluation.on(Events.STARTED, stage=Stage.MEASURE)(self.share_buffers)
         engine.evaluation.on(Events.ITERATION_COMPLETED, stage=Stage.MEASURE)(self.add_loss)
         engine.evaluation.on(Events.EPOCH_COMPLETED(last=True), stage=Stage.MEASURE)(self.mean_loss)
+        if self.loss_fn is own_loss and self.weight is None:
+            for each in (engine, engine.evaluation):
+                each.on(Events.ITERATION_COMPLETED(at=1), stage=Stage.REPORT)(self.check_weight)
+
+    def refuse_to_train(self, state: State[Any, Any]) -> None:
+        """Say what is missing."""
+        raise ValueError(
+            "supervised() got no optimizer, so this engine only evaluates; to train, give it "
+            "one: supervised(model, optimizer, loss_fn)"
+        )
 
     def check_mode(self, state: State[Any, Any]) -> None:
         """Warn if the model was left in evaluation mode."""
@@ -116,6 +167,19 @@ class Supervised:
             warnings.warn(
                 "the model is in evaluation mode as training starts; call model.train() before, "
                 "unless that is what you want",
+                stacklevel=2,
+            )
+
+    def check_weight(self, state: State[Any, Any]) -> None:
+        """Warn if the loss of the model is over tokens, of which some do not count."""
+        labels = labels_in(state.batch)
+        is_on_host = isinstance(labels, Tensor) and labels.device.type == "cpu"
+        if is_on_host and labels.ndim > 1 and (labels == IGNORED).any():
+            warnings.warn(
+                "some labels are -100, so the model's loss is a mean over the others, and each "
+                "batch counts by its samples; say what to count: supervised(..., "
+                "weight=count_next_tokens) for a model that predicts the next token, "
+                "weight=count_tokens for others; both are in camshaft",
                 stacklevel=2,
             )
 
@@ -127,44 +191,19 @@ class Supervised:
                 ranks.share(parallel.module.buffers())
 
     def add_loss(self, state: State[Any, Output]) -> None:
-        """Add a batch's loss, weighted by its number of samples."""
+        """Add a batch's loss, weighted by its number of targets or samples."""
         if (output := state.output) is not None and output.loss is not None:
-            state.recall(self, Means).add("loss", output.loss, samples_of(output) or 1)
+            weight = samples_of(output) or 1 if output.weight is None else output.weight
+            state.recall(self, Means).add("loss", output.loss, weight)
 
     def mean_loss(self, state: State[Any, Any]) -> None:
-        """Replace the last batch's loss by the mean over all samples, on all ranks."""
+        """Replace the last batch's loss by the mean over all batches, on all ranks."""
         state.metrics.update(mean_over_ranks(state.recall(self, Means).sums))
 
 
-def as_pair(batch: Any) -> tuple[Any, Any]:
-    """The batch itself, if it is a pair of input and target."""
-    if isinstance(batch, PAIR) and len(batch) == 2:
-        return batch  # type: ignore[return-value]  # a list of two will do
-    size = f" of {len(batch)}" if isinstance(batch, PAIR) else ""
-    raise TypeError(
-        f"supervised() got a batch that is a {type(batch).__name__}{size}; it needs a pair of "
-        "input and target. Give prepare_batch=, a function that makes one of a batch"
-    )
-
-
-def parallel_of(model: Module) -> DistributedDataParallel | None:
-    """The `DistributedDataParallel` that a model is, also inside torch.compile; or None."""
-    model = uncompiled(model)
-    return model if isinstance(model, DistributedDataParallel) else None
-
-
-@contextmanager
-def _without_sending_buffers(model: Module) -> Generator[None]:
-    """Let a compiled model on several ranks send no buffers, so that no rank waits for others."""
-    if (parallel := parallel_of(model)) is None:
-        yield
-        return
-    sends: Any = parallel.require_forward_param_sync
-    parallel.require_forward_param_sync = False
-    try:
-        yield
-    finally:
-        parallel.require_forward_param_sync = sends
+def _prediction_in(made: Any) -> Any:
+    """What a model made, or its logits, without graphs."""
+    return mapped(part_of(made, "prediction", made), Tensor.detach)
 
 
 def _not_a_scalar(loss: Any) -> ValueError:

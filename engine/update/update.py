@@ -234,10 +234,12 @@ class Update:
             del state.step_under_way.windows[self]
             raise
 
-    def advance(self, state: State[Any, Any], loss: Tensor) -> None:
+    def advance(
+        self, state: State[Any, Any], loss: Tensor, weight: Tensor | float | None = None
+    ) -> None:
         """Count a micro-batch whose gradients are there; step if its window is complete."""
         window: Window = state.step_under_way.windows[self]
-        window.add(loss)
+        window.add(loss, weight)
         if window.calls >= self.accumulate or state.is_last_batch:
             self.close(state)
 

@@ -1,3 +1,5 @@
+from .alone import resume_alone as resume_alone
+from .alone import save_alone as save_alone
 from .checkpoint import Checkpoint as Checkpoint
 from .directory import Checkpoints as Checkpoints
 from .directory import Claims as Claims
@@ -5,7 +7,10 @@ from .directory import Finding as Finding
 from .directory import NoCheckpointError as NoCheckpointError
 from .directory import Saved as Saved
 from .directory import checkpoints as checkpoints
+from .directory import locked as locked
 from .directory import look as look
+from .directory import make_directory as make_directory
+from .directory import sweep as sweep
 from .export import Export as Export
 from .format import BrokenCheckpoint as BrokenCheckpoint
 from .format import Keep as Keep

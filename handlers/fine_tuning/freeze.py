@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from dataclasses import field as field_of
-from typing import Any
+from typing import Any, ClassVar
 
 from torch.nn import Module, Parameter
 
@@ -51,6 +51,8 @@ class Freeze:
     norms: bool = True
     object: str = "model"
     name: str = field_of(init=False)
+    in_trials: ClassVar[bool] = True
+    """It takes part in `find_lr` and `find_batch_size`."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", group_name(self.pattern))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from ...engine import Engine, Events, Stage, State, ranks
 from .rewind import Rewind, has_optimizer
@@ -51,6 +51,8 @@ class SpikeGuard:
     window: int = 100
     steps: int = 100
     limit: int = 10
+    in_trials: ClassVar[bool] = False
+    """It takes no part in `find_lr`, where the loss is meant to grow."""
 
     def __post_init__(self) -> None:
         if self.policy not in POLICIES:

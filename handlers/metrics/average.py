@@ -40,7 +40,8 @@ class Average:
         over: The number of values in the window.
         decay: The decay of the exponential mean, between 0 and 1.
         weight: The weight of a value: a function of the engine's output, or a number; by default
-            the number of samples in its `target`.
+            the number of targets that `supervised(..., weight=)` counts, or of samples in its
+            `target`, or else in its `prediction`.
         skip_nan: True to leave NaN out; otherwise one NaN makes the mean NaN.
         when: When to write; by default at the end of the epoch, or when loggers write a row.
         name: The name of the mean, instead of the names above.

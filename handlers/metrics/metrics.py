@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ...engine import Engine, Events, Stage, State, Weight, weight_of
+from ...engine import Engine, Events, Stage, State, Weight, part_of, weight_of
 from .running import RunningMetrics
 
 METHODS = ("reset", "update", "compute")
+MISSING = object()
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +32,8 @@ class Metrics:
             anything else with `reset`, `update` and `compute`, and functions. Several results of
             one metric are called `"<name>/<key>"`; a metric given alone names its own results.
         select: Makes the arguments of `update` from the engine's output; by default they are its
-            `prediction` and `target`.
+            `prediction` and `target`, or `logits` and `labels`. Where the target is None, as in
+            an evaluation without targets, nothing is measured.
         weight: The weight of a batch in the mean of a function: a function of the engine's output,
             or a number; by default the number of samples in its `target`.
         skip_nan: True to leave NaN out of the means of functions.
@@ -80,19 +82,24 @@ class Metrics:
         self._recall(state).reset()
 
     def update(self, state: State[Any, Any]) -> None:
-        """Measure one batch, unless its step was skipped."""
+        """Measure one batch, unless its step was skipped or it has no target."""
         if state.is_discarded:
             return
         running, output = self._recall(state), state.output
         inputs = (self.select or _prediction_and_target)(output)
         inputs = inputs if isinstance(inputs, tuple) else (inputs,)
+        if any(each is None for each in inputs) and part_of(output, "target", MISSING) is None:
+            running.has_no_targets = True
+            return
         running.update(inputs)
         if running.functions:
             running.add(inputs, weight_of(output, self.weight, "Metrics"))
 
     def compute(self, state: State[Any, Any]) -> None:
-        """Write the results of the epoch."""
-        state.metrics.update(self._recall(state).results())
+        """Write the results of the epoch, if it had targets."""
+        running = self._recall(state)
+        if not running.has_no_targets:
+            state.metrics.update(running.results())
 
     def _recall(self, state: State[Any, Any]) -> RunningMetrics:
         make = partial(RunningMetrics.of, self._by_name(), skip_nan=self.skip_nan)
@@ -106,11 +113,12 @@ class Metrics:
 
 
 def _prediction_and_target(output: Any) -> tuple[Any, Any]:
-    try:
-        return output.prediction, output.target
-    except AttributeError:
+    prediction, target = part_of(output, "prediction", MISSING), part_of(output, "target", MISSING)
+    no_target = target is None and part_of(output, "loss") is not None  # so there was a target
+    if prediction is MISSING or target is MISSING or no_target:
         raise TypeError(
             f"Metrics got an output that is a {type(output).__name__}, without prediction and "
             "target; give select=, a function that makes the arguments of update() of the output: "
-            "Metrics(..., select=lambda output: (output['logits'], output['labels']))"
-        ) from None
+            "Metrics(..., select=lambda output: (output['scores'], output['classes']))"
+        )
+    return prediction, target

@@ -26,6 +26,8 @@ class RunningMetrics:
     device: Any = None
     takes_one: dict[str, bool] = field(default_factory=dict)
     """True for metrics whose update takes one tuple, as pytorch-ignite's does."""
+    has_no_targets: bool = False
+    """True if a batch of this epoch had no target, so that the results would lack it."""
 
     @classmethod
     def of(cls, given: Mapping[str, Any], *, skip_nan: bool) -> RunningMetrics:
@@ -37,6 +39,7 @@ class RunningMetrics:
 
     def reset(self) -> None:
         """Begin a new epoch."""
+        self.has_no_targets = False
         for each in (*self.metrics.values(), *self.means.values()):
             each.reset()
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
 
-from ...engine import Engine, EventEnum, Events, Stage, State, Trigger, ranks
+from ...engine import Engine, EventEnum, Events, Stage, State, Trigger, first_length, ranks
 from ..common import AT_EACH_ROW
 
 
@@ -21,7 +21,8 @@ class Totals:
     written.
 
     Args:
-        counts: By name, functions of the batch that return a number.
+        counts: By name, functions of the batch that return a number; by default `"samples"`, the
+            length of its first tensor.
         when: When to write; by default when loggers write a row.
 
     Raises:
@@ -32,7 +33,9 @@ class Totals:
     {'total/samples': 6}
     """
 
-    counts: Mapping[str, Callable[[Any], Any]]
+    counts: Mapping[str, Callable[[Any], Any]] = field(
+        default_factory=lambda: {"samples": _samples}
+    )
     when: EventEnum | Trigger = AT_EACH_ROW
 
     def __post_init__(self) -> None:
@@ -69,3 +72,12 @@ class Totals:
             everybody = ranks.gathered(numbers)
         for name in self.counts:
             state.metrics[f"total/{name}"] = sum(each.get(name, 0) for each in everybody)
+
+
+def _samples(batch: Any) -> int:
+    if count := first_length(batch):
+        return count
+    raise TypeError(
+        f"Totals got a batch that is a {type(batch).__name__} without tensors; give it a function "
+        "that counts samples: Totals({'samples': len})"
+    )

@@ -3,10 +3,12 @@
 import gc
 import weakref
 
+import numpy
 import pytest
 import torch
 
 from camshaft import Engine, EventEnum, Events, Stage, State, supervised
+from camshaft.handlers import EarlyStopping
 
 
 class Own(EventEnum):
@@ -123,6 +125,27 @@ def test_handler_objects_attach_themselves_and_add_returns_the_engine():
 def test_what_is_no_handler_is_refused(wrong, says):
     with pytest.raises(TypeError, match=says):
         Engine(idle).add(wrong)
+
+
+def test_another_handler_with_the_same_settings_is_a_warning_with_what_to_do():
+    engine = Engine(idle, EarlyStopping("loss"), EarlyStopping("loss", patience=5))
+    with pytest.warns(UserWarning, match=r"^EarlyStopping\(loss\) is attached already") as caught:
+        engine.add(EarlyStopping("loss"))
+    assert "make the engine in that cell" in str(caught[0].message)
+    assert caught[0].filename == __file__
+    assert len(engine.handlers) == 3
+
+
+def test_settings_that_have_no_value_are_those_of_one_handler_alone():
+    class Weighted:
+        def __init__(self, *weights):
+            self.weights, self.table = weights, {"a": weights}
+
+        def attach(self, engine):
+            pass
+
+    for weights in (torch.ones(2), numpy.ones(2), [1], {"a": 1}):
+        Engine(idle, Weighted(weights), Weighted(weights))
 
 
 def test_the_same_handler_twice_is_refused():

@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch.utils.data import DataLoader
 
+from camshaft import Events
+from camshaft.handlers import Checkpoint
 from camshaft.handlers.checkpoint import checkpoints
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -201,6 +204,69 @@ def test_the_generator_learns_and_every_optimizer_has_its_clock(processes):
     assert 1.5 < distance < 2.5
 
 
+def weights(model):
+    return [each.clone() for each in model.parameters()]
+
+
+def test_a_recurrent_model_resumed_in_mid_epoch_is_the_same_with_its_hidden_state(tmp_path):
+    example = runpy.run_path(str(EXAMPLES / "word_language_model.py"))
+    text = torch.randint(0, 30, (400,), generator=torch.Generator().manual_seed(0))
+    loader = DataLoader(example["Windows"](text, 4, 10), batch_size=None)  # 9 windows
+
+    def run(directory, at=None, override=()):
+        torch.manual_seed(0)
+        model = example["Model"](30, width=8)
+        engine = example["build"](model, torch.device("cpu"))
+        engine.add(Checkpoint(directory, resume=True, override=list(override)))
+        if at is not None:
+            engine.on(Events.ITERATION_COMPLETED(at=at))(lambda state: state.interrupt("asked to"))
+        state = engine.run(loader, max_epochs=2)
+        hidden, cell = state.memory.saved["engine.process"].hidden
+        return [*weights(model), hidden, cell], state
+
+    whole, _ = run(tmp_path / "whole")
+    for at in (4, 9, 13):  # in the middle of both epochs, and after the last window of one
+        _, state = run(tmp_path / f"{at}", at)
+        assert state.iteration == at
+        resumed, _ = run(tmp_path / f"{at}")
+        assert all(map(torch.equal, resumed, whole))
+    run(tmp_path / "forgetful", 4)
+    forgetful, _ = run(tmp_path / "forgetful", override=["engine.process"])
+    assert not all(map(torch.equal, forgetful, whole))  # so the hidden state counts
+
+
+def test_the_language_model_learns_which_words_are_common(processes, tmp_path):
+    short = ("--words", 20_000, "--vocabulary", 500, "--max-epochs", 1, "--length", 20)
+    result = processes.run(EXAMPLES / "word_language_model.py", "--directory", tmp_path, *short)
+    found = re.search(r"^1 epochs: perplexity ([\d.]+) of 501 words$", result.stdout, re.M)
+    assert float(found[1]) < 150
+
+
+def test_the_policy_balances_its_poles(processes, tmp_path):
+    reinforce = (EXAMPLES / "reinforce.py", "--directory", tmp_path, "--solved", 100)
+    result = processes.run(*reinforce)
+    assert re.search(r"^solved after \d+ episodes: 10\d steps an episode$", result.stdout, re.M)
+
+
+def test_a_policy_resumed_in_mid_epoch_plays_the_same_episodes_with_its_baseline(tmp_path):
+    example = runpy.run_path(str(EXAMPLES / "reinforce.py"))
+
+    def run(directory, at=None):
+        torch.manual_seed(0)
+        policy = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
+        engine = example["build"](policy, solved=1000.0).add(Checkpoint(directory, resume=True))
+        if at is not None:
+            engine.on(Events.ITERATION_COMPLETED(at=at))(lambda state: state.interrupt("asked to"))
+        player = example["Player"](policy, 4)
+        memory = engine.run(player, max_epochs=2, epoch_length=5).memory.saved["engine.process"]
+        return [*weights(policy), memory.returns, torch.tensor([memory.length, player.played])]
+
+    whole = run(tmp_path / "whole")
+    for at in (3, 5):
+        assert not torch.equal(run(tmp_path / f"{at}", at)[-1], whole[-1])
+        assert all(map(torch.equal, run(tmp_path / f"{at}"), whole))
+
+
 @pytest.mark.parametrize(
     ("example", "limit"),
     [
@@ -209,6 +275,8 @@ def test_the_generator_learns_and_every_optimizer_has_its_clock(processes):
         ("fine_tuning", "--max-epochs=1"),
         ("gan", "--max-epochs=1"),
         ("preemptible", "--max-epochs=1"),
+        ("reinforce", "--max-epochs=1"),
+        ("word_language_model", "--max-epochs=1"),
     ],
 )
 def test_an_example_can_be_tried_out_on_two_batches(example, limit, tmp_path, monkeypatch, caplog):

@@ -250,6 +250,46 @@ def test_two_runs_at_once_have_a_bar_each():
     assert re.findall(r"% (\d/\d)", file.getvalue()) == ["5/5", "3/3"]
 
 
+@pytest.mark.parametrize("widgets", [True, False])
+def test_in_a_notebook_the_cell_shows_a_bar_with_or_without_widgets(processes, widgets):
+    script = f"""
+        import sys, warnings
+        import ipykernel.zmqshell
+
+        if not {widgets}:
+            sys.modules["ipywidgets"] = sys.modules["IPython.html.widgets"] = None
+            warnings.filterwarnings("ignore", "IProgress not found")
+        from camshaft import Engine
+        from camshaft.handlers import ProgressBar
+
+        def train_step(state, batch):
+            state.metrics["loss"] = 1 / batch
+
+        Engine(train_step, ProgressBar(interval=1e-9)).run([1, 2, 4], max_epochs=2)
+    """
+    result = processes.run(script)
+    assert result.stderr == ""
+    assert "epoch 2/2: " in result.stdout
+    if not widgets:  # else the text is in the widgets: see tests/test_notebook.py
+        assert re.search(r"epoch 2/2: 100%\|.*\| 3/3 \[.*, loss=0.25\]", result.stdout)
+
+
+def test_a_file_that_is_given_gets_lines_in_a_notebook_too(processes):
+    script = """
+        import sys
+        import ipykernel.zmqshell
+        from camshaft import Engine
+        from camshaft.handlers import ProgressBar
+
+        engine = Engine(lambda state, batch: None, ProgressBar(file=sys.stdout))
+        engine.run([1, 2, 4], max_epochs=2)
+    """
+    lines = processes.run(script).stdout.splitlines()
+    assert [line.partition(" [")[0] for line in lines] == [
+        *("epoch 1/2: 100% 3/3", "epoch 2/2: 100% 3/3")
+    ]
+
+
 class Full(io.StringIO):
     """A file on a full disk."""
 

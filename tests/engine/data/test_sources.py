@@ -7,7 +7,7 @@ import torch
 from torch.utils.data import Dataset
 from torchdata.stateful_dataloader import StatefulDataLoader
 
-from camshaft import Engine, Events
+from camshaft import Engine, Events, State
 from camshaft.engine.data.feed import source_of
 from camshaft.engine.data.loader import Loader
 from camshaft.engine.data.sources import Source, Stateful
@@ -88,6 +88,20 @@ def test_data_with_a_place_of_its_own_is_asked_for_it(stop):
 def test_data_with_a_place_of_its_own_can_be_left_again_and_again():
     assert seen_in(Cursor, [2, 3, 5, 11]) == seen_in(Cursor)
     assert seen_in(Cursor, [2, 3, 5], epoch_length=3) == seen_in(Cursor, epoch_length=3)
+
+
+def test_data_is_asked_for_its_place_only_once_it_is_there_again():
+    """A run interrupted after a virtual epoch's last batch saves before it reads on."""
+    seen = []
+    engine = Engine(lambda state, batch: seen.append(batch))
+    engine.on(Events.ITERATION_COMPLETED(at=3))(lambda state: state.interrupt("asked to"))
+    engine.on(Events.EPOCH_COMPLETED)(lambda state: state.save("epoch"))
+    engine.on(Events.SAVING)(lambda state: None)
+    saved = engine.run(Cursor(), max_epochs=3, epoch_length=3).state_dict()
+    state = State(max_epochs=3)
+    state.load_state_dict(saved)
+    engine.run(Cursor(), state=state, epoch_length=3)
+    assert seen == [1, 2, 3, 4, 5, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("workers", [0, 2])

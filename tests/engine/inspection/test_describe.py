@@ -1,6 +1,8 @@
 """What an engine says it would do, as text and as a picture that is read back as XML."""
 
+import re
 import runpy
+from dataclasses import dataclass
 from io import StringIO
 from itertools import pairwise
 from pathlib import Path
@@ -10,7 +12,28 @@ import pytest
 import torch
 
 from camshaft import Engine, EventEnum, Events, Stage, supervised
-from camshaft.handlers import ClipGradNorm, EarlyStopping, Validate
+from camshaft.handlers import (
+    EMA,
+    Average,
+    Checkpoint,
+    ClipGradNorm,
+    EarlyStopping,
+    Freeze,
+    GarbageCollection,
+    GradNorm,
+    Journal,
+    JSONLines,
+    NonFiniteGuard,
+    Profile,
+    ProgressBar,
+    RankLogs,
+    StopOnSignal,
+    SystemUse,
+    Throughput,
+    TimeHandlers,
+    Totals,
+    Validate,
+)
 
 
 class Own(EventEnum):
@@ -21,48 +44,141 @@ def report(state):
     pass
 
 
-def test_describe_lists_every_moment_with_handlers_stages_triggers_and_sources():
-    engine = Engine(lambda state, batch: None)
+def train_step(state, batch):
+    pass
+
+
+def line_of(function):
+    name = function.__code__.co_filename.rpartition("/")[2]
+    return f"{name}:{function.__code__.co_firstlineno}"
+
+
+def test_the_text_shows_who_is_called_when_in_boxes_and_the_users_own_stand_out():
+    engine = Engine(train_step)
     engine.on(Events.EPOCH_COMPLETED(last=True), stage=Stage.REPORT)(report)
     engine.add(Validate([1]), EarlyStopping("val/loss"))
     engine.on(Own.PING(every=2))(report)
-    line = report.__code__.co_firstlineno
-    lines = {
-        name: handler.__code__.co_firstlineno
-        for name, handler in {"v": Validate.evaluate, "e": EarlyStopping.look}.items()
-    }
-    assert str(engine.describe()) == (
-        "Events.EPOCH_COMPLETED\n"
-        "  MEASURE  Validate(val).evaluate        Events.EPOCH_COMPLETED(last=True)  "
-        f"validate.py:{lines['v']}\n"
-        "  ACT      EarlyStopping(val/loss).look  Events.EPOCH_COMPLETED             "
-        f"early_stopping.py:{lines['e']}\n"
-        "  REPORT   report                        Events.EPOCH_COMPLETED(last=True)  "
-        f"test_describe.py:{line}\n"
-        "Events.COMPLETED\n"
-        "  MEASURE  Validate(val).evaluate        Events.EPOCH_COMPLETED(last=True)  "
-        f"validate.py:{lines['v']}\n"
-        "  REPORT   report                        Events.EPOCH_COMPLETED(last=True)  "
-        f"test_describe.py:{line}\n"
-        "Own.PING\n"
-        "  ACT      report.2                      Own.PING(every=2)                  "
-        f"test_describe.py:{line}"
+    own = line_of(report)
+    lines = f"""
+run
+ ┌ each epoch
+ │ ┌ each batch
+ │ │ ┌ train_step      ▸                                           {line_of(train_step)}
+ │ │ │ Own.PING        ▸ ACT     report.2                every=2 {own}
+ │ │ └
+ │ └
+ │ EPOCH_COMPLETED       MEASURE Validate(val)
+ │                       ACT     EarlyStopping(val/loss)
+ │                     ▸ REPORT  report                          {own}
+ └
+ COMPLETED               MEASURE Validate(val)           last
+                       ▸ REPORT  report                  last    {own}
+"""
+    assert re.sub(" +", " ", str(engine.describe())) == re.sub(" +", " ", lines).strip()
+
+
+def test_the_text_in_the_docs_is_that_of_the_script_there():
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    engine = supervised(model, optimizer, torch.nn.functional.mse_loss, accumulate=2)
+    engine.add(ClipGradNorm(1.0), EarlyStopping("val/loss"), Validate([1]))
+    engine.on(Events.STEP_COMPLETED(every=2), stage=Stage.REPORT)(report)
+    page = (DOCS / "order.md").read_text()
+    shown = next(block for block in page.split("```") if block.startswith("\nrun\n"))
+    texts = [shown.strip(), str(engine.describe())]
+    plain = [re.sub(r"\w+\.py:\d+|^\d+| (?= )|\s+$", "", each, flags=re.M) for each in texts]
+    assert plain[0] == plain[1]
+
+
+def test_all_shows_the_calls_that_fold_by_their_methods_and_where_they_are_written(tmp_path):
+    engine = Engine(train_step, Checkpoint(tmp_path))
+    folded, everything = str(engine.describe()), str(engine.describe(all=True))
+    assert [row.handler for row in engine.describe().shown[0][1]] == ["Checkpoint", "Checkpoint"]
+    assert folded.endswith(
+        "\n4 more calls, by which handlers begin, count, check and end: describe(all=True)"
     )
+    calls = (Checkpoint.open, Checkpoint.begin, Checkpoint.save, Checkpoint.close)
+    for each in (*calls, Checkpoint.ask):
+        assert f"Checkpoint.{each.__name__}" not in folded
+        assert re.search(rf"Checkpoint.{each.__name__} .*{line_of(each)}", everything)
+    assert "more call" not in everything
 
 
-def test_an_engine_without_handlers_says_so():
-    assert str(Engine(lambda state, batch: None).describe()) == "no handlers"
+@dataclass(frozen=True)
+class Mine:
+    """A handler of the user's."""
+
+    def attach(self, engine):
+        engine.on(Events.STARTED)(self.begin)
+        engine.on(Events.ITERATION_COMPLETED(every=3))(self.look)
+
+    def begin(self, state):
+        pass
+
+    def look(self, state):
+        pass
+
+
+class Milder(EarlyStopping):
+    """A handler of Camshaft's that the user has changed."""
+
+
+def shown(*handlers, **options):
+    description = Engine(train_step, *handlers).describe(**options)
+    return [(row.event.name, row.handler, row.is_own) for row in description.shown[0][1]]
+
+
+def test_of_handlers_that_the_user_has_written_nothing_is_folded():
+    assert shown(Mine(), Milder("val/loss")) == [
+        ("STARTED", "Mine.begin", True),
+        ("ITERATION_COMPLETED", "Mine.look", True),
+        ("EPOCH_COMPLETED", "Milder(val/loss).look", True),
+    ]
+
+
+def test_a_handler_is_shown_by_its_when_or_in_the_cycle_or_else_where_it_first_is():
+    assert shown(SystemUse(when=Events.STARTED), StopOnSignal(), ProgressBar()) == [
+        ("STARTED", "SystemUse", False),
+        ("STARTED", "StopOnSignal", False),
+        ("ITERATION_COMPLETED", "ProgressBar", False),
+        ("EPOCH_COMPLETED", "ProgressBar", False),
+    ]
+    assert shown(Validate([1], when=Events.STARTED | Events.EPOCH_COMPLETED)) == [
+        ("STARTED", "Validate(val)", False),
+        ("EPOCH_COMPLETED", "Validate(val)", False),
+    ]
+
+
+def test_no_handler_is_lost_by_folding(tmp_path):
+    handlers = [
+        *(ClipGradNorm(1.0), NonFiniteGuard(), Average("loss"), Freeze("a.*"), GradNorm()),
+        *(EMA(0.9), Journal(tmp_path), JSONLines(tmp_path / "rows.jsonl"), Profile(tmp_path)),
+        *(GarbageCollection(), RankLogs(tmp_path), Throughput(), TimeHandlers(), Totals({})),
+    ]
+    engine = Engine(train_step, *handlers, objects={"model": torch.nn.Linear(1, 1)})
+    names = {row.handler for row in engine.describe().shown[0][1]}
+    assert names == set(engine.handlers)
+
+
+def test_an_engine_without_handlers_shows_its_process_function():
+    engine = Engine(train_step)
+    assert str(engine.describe()).splitlines()[3].split() == [
+        *("│", "│", "┌", "train_step", "▸", line_of(train_step))
+    ]
 
 
 def test_the_handlers_of_an_evaluation_are_described_too():
     model = torch.nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     engine = supervised(model, optimizer, torch.nn.functional.mse_loss).add(ClipGradNorm(1.0))
-    assert "ClipGradNorm.clip" in str(engine.describe())
-    assert "Supervised.mean_loss" in str(engine.evaluation.describe())
-    lines = str(engine.describe()).splitlines()
-    begins = lines.index("evaluation, Events.ITERATION_COMPLETED")
-    assert "Supervised.add_loss" in lines[begins + 1]
+    assert "ClipGradNorm" in str(engine.describe())
+    assert "evaluate" not in str(engine.describe())  # all of it folds
+    engine.evaluation.on(Events.COMPLETED)(report)
+    training, evaluation = str(engine.describe(all=True)).split("\nevaluate\n")
+    assert "┌ Supervised.train " in training
+    assert "┌ Supervised.evaluate " in evaluation
+    assert re.search("ITERATION_COMPLETED +MEASURE +Supervised.add_loss", evaluation)
+    assert "report" in str(engine.describe()).split("\nevaluate\n")[1]
 
 
 def test_looking_makes_no_evaluation_and_no_signal():
@@ -98,19 +214,20 @@ def test_each_moment_shows_its_own_part_of_the_trigger(trigger, event, when):
     assert [row.when for row in engine.describe().rows if row.event is event] == [when]
 
 
-def test_rich_prints_the_same_handlers_as_the_text():
+def test_rich_and_the_picture_show_the_same_as_the_text():
     rich = pytest.importorskip("rich.console")
-    engine = Engine(lambda state, batch: None)
+    engine = Engine(train_step, ClipGradNorm(1.0), ProgressBar())
     engine.on(Events.EPOCH_COMPLETED(every=2), stage=Stage.REPORT)(report)
     engine.on(Own.PING)(lambda state: None)
-    console = rich.Console(file=StringIO(), width=100)
-    console.print(engine.describe())
-    words = console.file.getvalue().split()
-    assert words[:4] == ["stage", "handler", "when", "source"]
-    line = report.__code__.co_firstlineno
-    begins = words.index("Events.EPOCH_COMPLETED")
-    expected = ["REPORT", "report", "every=2", f"test_describe.py:{line}", "Own.PING"]
-    assert words[begins + 1 : begins + 6] == expected
+    for description in (engine.describe(), engine.describe(all=True)):
+        console = rich.Console(file=StringIO(), width=150)
+        console.print(description)
+        head, *words = console.file.getvalue().replace("─", "").split("source")[1:]
+        text = str(description)
+        assert (head + "source".join(words)).split() == text.split()
+        drawn = " ".join(texts(description.svg()))
+        missing = {word for word in text.split() if word not in drawn} - set("┌│└▸")
+        assert missing == set()
 
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -125,7 +242,7 @@ def texts(svg):
 
 
 def wired():
-    engine = Engine(lambda state, batch: None)
+    engine = Engine(train_step)
     engine.on(Own.PING(every=2), stage=Stage.REPORT)(report)
     engine.evaluation.on(Events.EPOCH_COMPLETED(last=True))(report)
     return engine
@@ -145,14 +262,23 @@ def test_a_picture_shows_all_moments_in_their_order_and_events_of_ones_own():
 
 def test_a_handler_hangs_at_its_moment_with_stage_trigger_and_source():
     found = texts(wired().describe().svg())
-    line = f"test_describe.py:{report.__code__.co_firstlineno}"
+    line = line_of(report)
     begins = found.index("Own.PING")
     assert found[begins : begins + 5] == ["Own.PING", "REPORT", "report", "every=2", line]
     begins = found.index("evaluate")
     assert found[begins:] == [
-        *("evaluate", "each epoch", "EPOCH_COMPLETED", "ACT", "report.2", line),
+        *("evaluate", "each epoch", "each batch", "train_step", line_of(train_step)),
+        *("EPOCH_COMPLETED", "ACT", "report.2", line),
         *("COMPLETED", "ACT", "report.2", "last", line),
     ]
+
+
+def test_what_the_user_has_written_stands_out_in_the_picture():
+    engine = Engine(train_step, ClipGradNorm(1.0))
+    engine.on(Events.GRADIENTS_READY)(report)
+    root = ElementTree.fromstring(engine.describe().svg())
+    bold = [each.text for each in root.iter(f"{SVG}text") if each.get("class") == "own"]
+    assert bold == ["train_step", "report"]
 
 
 def test_boxes_lie_in_boxes():
@@ -184,6 +310,6 @@ def test_the_picture_in_the_docs_is_that_of_the_example():
     assert without_lines[0] == without_lines[1], "draw it again: make picture"
 
 
-def test_notebooks_show_the_picture():
-    description = wired().describe()
-    assert description._repr_svg_() == description.svg()
+def test_notebooks_show_the_picture_of_a_description_and_of_an_engine():
+    engine = wired()
+    assert engine._repr_svg_() == engine.describe()._repr_svg_() == engine.describe().svg()

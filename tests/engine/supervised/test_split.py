@@ -167,9 +167,9 @@ def test_tensors_inside_tuples_lists_and_dicts_are_cut_and_others_are_given_whol
     seen = []
 
     class Nested(torch.nn.Module):
-        def forward(self, input):
-            seen.append(input)
-            return input["x"] * weight
+        def forward(self, **named):
+            seen.append(named)
+            return named["x"] * weight
 
     weight = torch.nn.Parameter(torch.ones(()))
     optimizer = torch.optim.SGD([weight], lr=0.1)

@@ -258,16 +258,39 @@ def test_a_loss_that_is_none_is_told_of_with_what_it_is(loss_fn, says):
         engine.run(batches(1), max_epochs=1)
 
 
-def test_a_loss_that_was_not_made_is_refused():
-    model = torch.nn.Linear(4, 3)
-    with pytest.raises(TypeError, match="loss_fn is the class CrossEntropyLoss"):
-        supervised(model, torch.optim.SGD(model.parameters()), torch.nn.CrossEntropyLoss)
+class Net(torch.nn.Linear):
+    """A model of one's own."""
 
 
-def test_model_and_optimizer_the_wrong_way_round_are_refused():
-    model = torch.nn.Linear(4, 3)
-    with pytest.raises(TypeError, match="got a SGD as its model"):
-        supervised(torch.optim.SGD(model.parameters()), model, cross_entropy)
+NET = Net(4, 3)
+SGD = torch.optim.SGD(NET.parameters())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((NET, SGD, torch.nn.MSELoss), r"loss_fn is the class MSELoss; .*: nn\.MSELoss\(\)$"),
+        ((Net, SGD, mse_loss), r"model is the class Net; .*: Net\(\.\.\.\)$"),
+        (
+            (NET, torch.optim.SGD, mse_loss),
+            r"optimizer is the class SGD; .*: torch\.optim\.SGD\(model\.parameters\(\), lr=\.",
+        ),
+        ((SGD, NET, mse_loss), "a SGD as its model and a Net as its optimizer; the order is super"),
+        (
+            (NET, mse_loss, SGD),
+            "the function mse_loss as its optimizer and a SGD as its loss_fn; the order is super",
+        ),
+        ((mse_loss, SGD, NET), "got the function mse_loss as its model; it needs a Module"),
+        (
+            (NET, "adam", mse_loss),
+            r"got a str as its optimizer; it needs a torch\.optim\.Optimizer",
+        ),
+        ((NET, SGD, "mse"), "got a str as its loss_fn; it needs a function of the model's output"),
+    ],
+)
+def test_what_is_not_made_or_in_a_wrong_place_is_told_with_what_to_write(arguments, says):
+    with pytest.raises(TypeError, match=says):
+        supervised(*arguments)
 
 
 def test_an_optimizer_of_another_model_is_refused():

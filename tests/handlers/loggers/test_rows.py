@@ -388,12 +388,12 @@ def test_what_opens_nothing_is_refused():
 @pytest.mark.parametrize("kind", [JSONLines, CSV, TensorBoard])
 def test_the_table_of_handlers_says_what_a_logger_does_and_when(kind, tmp_path):
     engine = Engine(lambda state, batch: None, kind(tmp_path / "rows", when=EACH(every=7)))
-    table = " ".join(str(engine.describe()).split())
+    assert f"REPORT {kind.__name__} every=7" in " ".join(str(engine.describe()).split())
+    table = " ".join(str(engine.describe(all=True)).split())
     for line in (
-        f"REPORT {kind.__name__}.open_log",
-        f"REPORT {kind.__name__}.write",
-        "Events.ITERATION_COMPLETED(every=7)",
-        f"MEASURE {kind.__name__}.sync",
+        f"STARTED REPORT {kind.__name__}.open_log",
+        f"ITERATION_COMPLETED REPORT {kind.__name__}.write every=7",
+        f"SAVING MEASURE {kind.__name__}.sync",
         f"REPORT {kind.__name__}.close",
         "logger.py:",
     ):

@@ -2,6 +2,10 @@
 
 import copy
 import math
+from collections import UserDict
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import NamedTuple
 
 import ignite.metrics
 import pytest
@@ -10,7 +14,7 @@ import torchmetrics
 from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 
 from camshaft import Engine, Events, State, supervised
-from camshaft.handlers import Metrics, Validate
+from camshaft.handlers import Average, Collect, Metrics, Totals, Validate
 
 
 def build(*handlers):
@@ -44,6 +48,58 @@ def test_a_metric_is_computed_over_all_samples_of_the_epoch(metric):
     data = batches(5, 3, 8)
     result = engine.evaluate(data).metrics["accuracy"]
     assert float(result) == pytest.approx(accuracy_of(engine, data).item(), abs=1e-7)
+
+
+class Pair(NamedTuple):
+    prediction: torch.Tensor
+    target: torch.Tensor
+
+
+@dataclass
+class Labelled:
+    """The names that Hugging Face's models and data sets use."""
+
+    logits: torch.Tensor
+    labels: torch.Tensor
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda made, target: {"prediction": made, "target": target},
+        lambda made, target: UserDict(logits=made, labels=target),
+        Pair,
+        Labelled,
+        lambda made, target: SimpleNamespace(prediction=made, target=target, other=1),
+    ],
+    ids=["dict", "other mapping", "named tuple", "dataclass", "object"],
+)
+def test_prediction_and_target_are_found_in_an_output_of_any_form(form):
+    def step(state, batch):
+        state.metrics["loss"] = batch[1].float().mean()
+        return form(*batch)
+
+    metrics = {"accuracy": MulticlassAccuracy(3, average="micro"), "mean": lambda p, t: p.mean()}
+    engine = Engine(step, Metrics(metrics), Average("loss"), Totals(), Collect())
+    data = batches(5, 3, 8)
+    data = [(x[:, :3], y) for x, y in data]
+    prediction, target = (torch.cat(parts) for parts in zip(*data, strict=True))
+    found = engine.run(data, max_epochs=1).metrics
+    assert found["accuracy"] == (prediction.argmax(1) == target).float().mean()
+    assert found["mean"].item() == pytest.approx(prediction.mean().item(), abs=1e-7)
+    assert found["loss/epoch"].item() == pytest.approx(target.double().mean().item(), abs=1e-7)
+    assert found["total/samples"] == 16
+    outputs = engine.evaluate(data).collected["outputs"]
+    assert torch.equal(outputs["prediction"], prediction)
+    assert torch.equal(outputs["target"], target)
+
+
+def test_totals_count_the_samples_of_batches_by_name_and_nothing_that_has_no_length():
+    engine = Engine(lambda state, batch: None, Totals())
+    data = [{"ids": torch.ones(4, 2)}, UserDict(ids=torch.ones(3, 2))]
+    assert engine.run(data, max_epochs=1).metrics == {"total/samples": 7}
+    with pytest.raises(TypeError, match="Totals got a batch that is a str without tensors; give"):
+        engine.run(["ab"], max_epochs=1)
 
 
 def test_anything_that_resets_updates_and_computes_is_a_metric():

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.utils._pytree import tree_map_only
 
-from ..engine import Engine, Events, Stage, State, ranks
+from ...engine import Engine, Events, Stage, State, ranks
+from .rows import chain, deal, join, kept, prediction_and_target, rows_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,17 +19,18 @@ class Collect:
     At the end of each evaluation, `state.collected[name]` on every rank has the samples of all
     ranks, in the order of the data, each sample once. Tensors are joined along their first
     dimension, tensors without dimensions to a tensor of one value a batch, and lists to one list.
-    In dicts and tuples each part is joined by itself; named tuples become dicts. Tensors that
+    In dicts and tuples each part is joined by itself; named tuples and
+    dataclasses become dicts. Tensors that
     differ in another dimension become a list of samples. Any other value becomes a list of one
     value a batch.
 
     The collected samples stay in memory, and while they are gathered once for each rank: select
-    little.
+    little, or write to files by `predict`.
 
     Args:
         name: The name of the result in `state.collected`.
         select: Chooses what to collect from the engine's output; by default its prediction and
-            target, or all of it if it has no such attributes.
+            target (or `logits` and `labels`), or all of it if it has no such parts.
         training: True to collect in training too.
         interleaved: True if rank r of n has the samples r, r + n, r + 2n, ..., as by
             `DistributedSampler` and `data[rank::ranks]`; False if each rank has one block.
@@ -63,9 +63,8 @@ class Collect:
 
     def take(self, state: State[Any, Any]) -> None:
         """Keep what is selected of this batch."""
-        selected = (self.select or _prediction_and_target)(state.output)
-        kept = tree_map_only(Tensor, self._keep, _rows(selected))
-        state.recall(self, Collected).parts.append(kept)
+        selected = (self.select or prediction_and_target)(state.output)
+        state.recall(self, Collected).parts.append(kept(rows_of(selected), self.device))
 
     def gather(self, state: State[Any, Any]) -> None:
         """Join what all ranks have kept in `state.collected`."""
@@ -74,12 +73,7 @@ class Collect:
         rows.parts.clear()
         found = [each for each in ranks.gathered(own) if each is not None]
         if found:
-            state.collected[self.name] = _join(found, _deal if self.interleaved else _chain)
-
-    def _keep(self, tensor: Tensor) -> Tensor:
-        """A copy on `device`, which later changes in place do not affect."""
-        kept = tensor.detach().to(self.device)
-        return kept.clone() if kept.data_ptr() == tensor.data_ptr() else kept
+            state.collected[self.name] = join(found, deal if self.interleaved else chain)
 
 
 @dataclass
@@ -90,7 +84,7 @@ class Collected:
 
     def joined(self) -> Any:
         """All batches joined; None if there are none."""
-        return _join(self.parts, _chain) if self.parts else None
+        return join(self.parts, chain) if self.parts else None
 
     def state_dict(self) -> dict[str, Any]:
         """What was kept, joined, so that a checkpoint has few tensors."""
@@ -100,50 +94,3 @@ class Collected:
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Go on from there."""
         self.parts = list(saved["parts"])
-
-
-def _prediction_and_target(output: Any) -> Any:
-    if hasattr(output, "prediction") and hasattr(output, "target"):
-        return {"prediction": output.prediction, "target": output.target}
-    return output
-
-
-def _rows(value: Any) -> Any:
-    """The value of one batch, each part of it a list or a tensor with a first dimension."""
-    if hasattr(value, "_asdict"):
-        value = value._asdict()
-    if isinstance(value, Mapping):
-        return {name: _rows(each) for name, each in value.items()}
-    if isinstance(value, tuple):
-        return tuple(map(_rows, value))
-    if isinstance(value, Tensor):
-        return value if value.ndim else value.reshape(1)
-    return value if isinstance(value, list) else [value]
-
-
-def _join(parts: Sequence[Any], arrange: Callable[[Sequence[Any]], Any]) -> Any:
-    """Join parts of the same structure, each tensor or list by `arrange`."""
-    first = parts[0]
-    if not isinstance(first, dict | tuple):
-        return arrange(parts)
-    names = {tuple(each) if isinstance(each, dict) else len(each) for each in parts}
-    if len(names) > 1:
-        raise ValueError(f"Collect got {names} of different batches; select the same of each")
-    if isinstance(first, dict):
-        return {name: _join([each[name] for each in parts], arrange) for name in first}
-    return tuple(_join(column, arrange) for column in zip(*parts, strict=True))
-
-
-def _chain(parts: Sequence[Any]) -> Any:
-    tensors = all(isinstance(each, Tensor) for each in parts)
-    if tensors and len({each.shape[1:] for each in parts}) == 1:
-        return torch.cat(list(parts))
-    return [row for part in parts for row in part]
-
-
-def _deal(parts: Sequence[Any]) -> Any:
-    """Join the first row of each part, then the second of each, and so on."""
-    count, joined = len(parts), _chain(parts)
-    turns = torch.cat([torch.arange(len(each)) * count + n for n, each in enumerate(parts)])
-    order = turns.argsort()
-    return joined[order] if isinstance(joined, Tensor) else [joined[i] for i in order.tolist()]

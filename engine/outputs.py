@@ -1,0 +1,47 @@
+"""The parts of what a process function returned, by the names that they may have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+NAMES = {
+    "loss": ("loss",),
+    "prediction": ("prediction", "logits"),
+    "target": ("target", "labels"),
+}
+"""By part: what it may be called, as here or as in Hugging Face's models."""
+
+
+class Output(NamedTuple):
+    """What a supervised engine makes of a batch; its tensors record no gradients."""
+
+    loss: Any
+    """A tensor, the mean; None if there is no loss for this batch."""
+    prediction: Any
+    """What the model made, or its `logits`."""
+    target: Any
+    """None if the batch has none."""
+    weight: Any = None
+    """How many targets the loss is a mean over; None if it is over the samples."""
+
+
+def part_of(output: Any, name: str, default: Any = None) -> Any:
+    """The `"loss"`, `"prediction"` or `"target"` of an output, by key or by attribute.
+
+    So mappings, named tuples, dataclasses and any other objects serve alike.
+
+    >>> part_of(Output(0.5, "cat", "dog"), "target")
+    'dog'
+    >>> part_of({"logits": [0.1, 0.9], "labels": 1}, "prediction")
+    [0.1, 0.9]
+    >>> part_of([0.1, 0.9], "prediction", "none")
+    'none'
+    """
+    for each in NAMES[name]:
+        if isinstance(output, Mapping):
+            if each in output:
+                return output[each]
+        elif hasattr(output, each):
+            return getattr(output, each)
+    return default

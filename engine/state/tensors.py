@@ -1,0 +1,84 @@
+"""The tensors in plain values: saved without a graph, and put back on their devices."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+
+def refuse_graphs(value: Any) -> None:
+    """Refuse tensors that a gradient flows through: a checkpoint holds values alone.
+
+    Raises:
+        TypeError: There is one.
+    """
+    for path, tensor in _tensors(value):
+        if tensor.requires_grad:
+            raise TypeError(
+                f"the tensor {path!r} requires a gradient, and a checkpoint holds values without "
+                "their graph; remember what its .detach() gives, and put parameters into the "
+                "engine's objects"
+            )
+
+
+def devices_of(value: Any) -> dict[str, str]:
+    """The devices of the tensors in a value, by their places; those on the CPU are left out."""
+    found = ((path, str(tensor.device)) for path, tensor in _tensors(value))
+    return {path: device for path, device in found if device != "cpu"}
+
+
+def on_devices(value: Any, saved: Mapping[str, str], objects: Iterable[Any]) -> Any:
+    """The value, with the tensors at these places back on their devices.
+
+    That is the saved device where a module among the objects is on it, else, as on another
+    machine, the device of the same kind that a module is on; else the tensor stays on the CPU.
+    """
+    own = {str(device): device for each in objects for device in _devices_of(each)}
+    kinds = {_kind(name): device for name, device in reversed(own.items())}
+    chosen = {
+        path: own.get(device) or kinds.get(_kind(device)) or "cpu" for path, device in saved.items()
+    }
+    return _moved(value, chosen) if chosen else value
+
+
+def _tensors(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """The tensors in dicts, lists and tuples, each with its place, such as `"hidden.0"`."""
+    if _is_tensor(value):
+        yield path, value
+    for key, item in _items(value):
+        yield from _tensors(item, _join(path, key))
+
+
+def _moved(value: Any, devices: Mapping[str, Any], path: str = "") -> Any:
+    if _is_tensor(value) and path in devices:
+        return value.to(devices[path])
+    moved = {key: _moved(item, devices, _join(path, key)) for key, item in _items(value)}
+    if isinstance(value, dict):
+        return type(value)(moved)
+    return type(value)(moved.values()) if isinstance(value, list | tuple) else value
+
+
+def _items(value: Any) -> Iterable[tuple[Any, Any]]:
+    if isinstance(value, dict):
+        return value.items()
+    return enumerate(value) if isinstance(value, list | tuple) else ()
+
+
+def _devices_of(thing: Any) -> list[Any]:
+    """The devices of a module's parameters; of anything else, none."""
+    found: Any = thing.parameters() if callable(getattr(thing, "parameters", None)) else ()
+    return [each.device for each in found]
+
+
+def _kind(device: str) -> str:
+    return device.partition(":")[0]
+
+
+def _is_tensor(value: Any) -> bool:
+    torch: Any = sys.modules.get("torch")  # not loaded: the value is no tensor
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def _join(path: str, key: object) -> str:
+    return f"{path}.{key}" if path else str(key)

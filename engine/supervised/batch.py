@@ -1,0 +1,89 @@
+"""From a batch to the arguments of a model, and from what the model returns to a loss."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from ..outputs import part_of
+
+PAIR = (tuple, list)
+LABELS = "labels"
+"""The name of the target among named inputs, as in Hugging Face's data."""
+
+
+def pair_of(batch: Any) -> tuple[Any, Any]:
+    """Input and target of a batch: a pair, or named inputs with their labels.
+
+    A batch that is neither has an input and no target.
+
+    >>> pair_of({"input_ids": [5, 7], "labels": [7, 5]})
+    ({'input_ids': [5, 7]}, [7, 5])
+    >>> pair_of([1.0])
+    (1.0, None)
+    """
+    if isinstance(batch, PAIR):
+        if len(batch) == 2:
+            return batch  # type: ignore[return-value]  # a list of two will do
+        if len(batch) == 1:
+            return batch[0], None
+        raise TypeError(
+            f"supervised() got a batch that is a {type(batch).__name__} of {len(batch)}; it needs "
+            "a pair of input and target. Give prepare_batch=, a function that makes one of a "
+            "batch: lambda batch: ((batch[0], batch[1]), batch[2]) for a model of two inputs"
+        )
+    if isinstance(batch, Mapping):
+        return {n: each for n, each in batch.items() if n != LABELS}, labels_in(batch)
+    return batch, None
+
+
+def with_labels(batch: Any) -> tuple[Any, Any]:
+    """The same for a model that computes its loss itself: named inputs keep their labels."""
+    return (dict(batch), None) if isinstance(batch, Mapping) else pair_of(batch)
+
+
+def labels_in(batch: Any) -> Any:
+    """The labels among named inputs; None if there are none."""
+    return batch.get(LABELS) if isinstance(batch, Mapping) else None
+
+
+def arguments(input: Any) -> tuple[Any, Mapping[str, Any]]:
+    """The arguments of a model for this input: by name, in order, or the input itself.
+
+    >>> arguments({"image": 1, "text": 2}), arguments([1, 2]), arguments(1)
+    (((), {'image': 1, 'text': 2}), ([1, 2], {}), ((1,), {}))
+    """
+    if isinstance(input, Mapping):
+        return (), input
+    return (input, {}) if type(input) in PAIR else ((input,), {})  # a named tuple is one input
+
+
+def own_loss(output: Any, target: Any) -> Tensor | None:
+    """The loss that the model has computed itself."""
+    return part_of(output, "loss")  # type: ignore[no-any-return]
+
+
+def no_loss(output: Any, target: Any) -> None:
+    """The loss of a batch without a target."""
+
+
+def lacks_target(batch: Any) -> TypeError:
+    """The error for a batch to train on."""
+    held = f" with {', '.join(map(repr, batch))}" if isinstance(batch, Mapping) else ""
+    return TypeError(
+        f"supervised() got a batch to train on that is a {type(batch).__name__}{held}, without a "
+        "target; it needs 'labels' beside named inputs, or a pair of input and target. Give "
+        "prepare_batch=, a function that makes a pair of a batch"
+    )
+
+
+def lacks_loss(output: Any) -> ValueError:
+    """The error for the output of a model that was to compute its loss."""
+    held = f" with {', '.join(map(repr, output))}" if isinstance(output, Mapping) else ""
+    return ValueError(
+        f"supervised() got no loss_fn, so the model computes the loss; it returned a "
+        f"{type(output).__name__}{held}, without a 'loss'. Give loss_fn=; or, if it is a model of "
+        "Hugging Face's, batches with 'labels'"
+    )

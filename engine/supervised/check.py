@@ -1,0 +1,133 @@
+"""The arguments of `supervised`: what is given in a wrong place or form is said at once."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+from torch.nn import Module
+from torch.optim import Optimizer
+
+from ..update import Update, parameters_of
+from .parallel import parallel_of
+
+PRECISIONS = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def check(model: Any, optimizer: Any, loss_fn: Any, precision: str) -> None:
+    """Refuse arguments that are no model, optimizer and loss function, or do not fit.
+
+    Raises:
+        TypeError: One of them is of another kind, or a class that is still to be made.
+        ValueError: The precision is unknown, or the optimizer updates another model.
+    """
+    _check_made(model, optimizer, loss_fn)
+    _check_order(model, optimizer, loss_fn)
+    if not isinstance(model, Module):
+        raise TypeError(f"supervised() got {_kind(model)} as its model; it needs a Module")
+    if not isinstance(optimizer, Optimizer | Update | None):
+        raise TypeError(
+            f"supervised() got {_kind(optimizer)} as its optimizer; it needs a "
+            "torch.optim.Optimizer or an Update"
+        )
+    if loss_fn is not None and not callable(loss_fn):
+        raise TypeError(
+            f"supervised() got {_kind(loss_fn)} as its loss_fn; it needs a function of the "
+            "model's output and the target"
+        )
+    if precision not in PRECISIONS:
+        raise ValueError(f"precision={precision!r}: needs one of {', '.join(PRECISIONS)}")
+    if isinstance(optimizer, Update):
+        optimizer = optimizer.optimizer
+    own = set(map(id, model.parameters()))
+    if optimizer and own and own.isdisjoint(map(id, parameters_of(optimizer))):
+        raise ValueError(
+            "the optimizer updates no parameter of this model: make it of model.parameters(), "
+            "after whatever replaces them, such as wrapping"
+        )
+
+
+def _check_made(model: Any, optimizer: Any, loss_fn: Any) -> None:
+    given = {"model": model, "optimizer": optimizer, "loss_fn": loss_fn}
+    for name, each in given.items():
+        if isinstance(each, type):
+            arguments = {"model": "...", "optimizer": "model.parameters(), lr=..."}.get(name, "")
+            raise TypeError(
+                f"{name} is the class {each.__name__}; supervised() needs an object of this class: "
+                f"{_home(each)}{each.__name__}({arguments})"
+            )
+
+
+def _check_order(model: Any, optimizer: Any, loss_fn: Any) -> None:
+    updates = (Optimizer, Update)
+    if isinstance(model, updates) and isinstance(optimizer, Module):
+        wrong = f"{_kind(model)} as its model and {_kind(optimizer)} as its optimizer"
+    elif isinstance(loss_fn, updates) and not isinstance(optimizer, updates):
+        wrong = f"{_kind(optimizer)} as its optimizer and {_kind(loss_fn)} as its loss_fn"
+    else:
+        return
+    raise TypeError(f"supervised() got {wrong}; the order is supervised(model, optimizer, loss_fn)")
+
+
+def _kind(given: Any) -> str:
+    """What an argument is: a function by its name, anything else by its class."""
+    name = type(given).__name__
+    if callable(given) and hasattr(given, "__qualname__"):
+        return f"the function {given.__name__}"
+    return f"{'an' if name[0] in 'AEIOUaeiou' else 'a'} {name}"
+
+
+def _home(kind: type) -> str:
+    """Where a class of torch's is written, as people import it."""
+    homes = {"torch.nn": "nn.", "torch.optim": "torch.optim."}
+    return next((home for room, home in homes.items() if kind.__module__.startswith(room)), "")
+
+
+def warn_of_sums() -> None:
+    """Warn of a loss that grows with the batch."""
+    warnings.warn(
+        "loss_fn is a sum over the batch, so larger batches take larger steps, and 'val/loss' is a "
+        "mean of sums; say how many targets it is a sum over, weight=lambda output: "
+        "output.target.numel(), or weight=1 if that is what you want",
+        stacklevel=3,
+    )
+
+
+def check_evaluation(accumulate: int) -> None:
+    """Refuse what only training needs."""
+    if accumulate != 1:
+        raise ValueError(
+            f"accumulate={accumulate} is for training, which needs an optimizer: "
+            "supervised(model, optimizer, loss_fn)"
+        )
+
+
+def check_update(
+    update: Update, model: Module, accumulate: int, precision: str, split: int | str | None
+) -> None:
+    """Refuse arguments that contradict a ready-made `Update`."""
+    if accumulate != 1:
+        raise ValueError(
+            f"accumulate={accumulate} is a setting of the Update that was given: "
+            f"Update(optimizer, model=model, accumulate={accumulate})"
+        )
+    if precision == "fp16" and update.scaler is None:
+        raise ValueError(
+            "precision='fp16' needs a gradient scaler: "
+            "Update(optimizer, model=model, scaler=torch.amp.GradScaler(device))"
+        )
+    if precision != "fp16" and update.scaler is not None:
+        raise ValueError(f"a scaler is for precision='fp16'; precision is {precision!r}")
+    if parallel_of(model) is None:
+        return
+    if update.model is None:
+        raise ValueError(
+            "the model averages gradients over ranks, and the Update that was given does not know "
+            "it: Update(optimizer, model=model)"
+        )
+    if split == "auto" and not update.averages_at_close:
+        raise ValueError(
+            "split='auto' may cut a batch into more parts on one rank than on another: "
+            "Update(optimizer, model=model, sync='close')"
+        )

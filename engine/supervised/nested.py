@@ -1,0 +1,57 @@
+"""Tensors inside nested tuples, lists, dicts and dataclasses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from copy import copy
+from dataclasses import fields, is_dataclass
+from typing import Any, TypeVar
+
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+Nested = TypeVar("Nested")
+
+
+def is_tensor(nested: Any) -> bool:
+    """True for a tensor."""
+    return isinstance(nested, Tensor)
+
+
+def mapped(
+    nested: Nested, change: Callable[[Any], Any], is_leaf: Callable[[Any], bool] = is_tensor
+) -> Nested:
+    """The same structure with all tensors changed; other values stay as they are.
+
+    Args:
+        nested: Of any depth; a dataclass is copied, also a frozen one, and a mapping that torch
+            does not know becomes a dict.
+        change: Makes the new tensor of a tensor.
+        is_leaf: What to hand to `change`.
+
+    >>> import torch
+    >>> mapped({"a": [torch.ones(2), "b"]}, len)
+    {'a': [2, 'b']}
+    """
+
+    def visit(leaf: Any) -> Any:
+        if is_leaf(leaf):
+            return change(leaf)
+        if is_dataclass(leaf) and not isinstance(leaf, type):
+            twin = copy(leaf)
+            for item in fields(leaf):  # setattr fails on a frozen one
+                value = mapped(getattr(leaf, item.name), change, is_leaf)
+                object.__setattr__(twin, item.name, value)
+            return twin
+        if isinstance(leaf, Mapping):  # of a kind that torch does not know
+            return {name: mapped(each, change, is_leaf) for name, each in leaf.items()}
+        return leaf
+
+    return tree_map(visit, nested, is_leaf=is_leaf)  # type: ignore[no-any-return]
+
+
+def tensors_in(nested: Any) -> list[Tensor]:
+    """All tensors, in the order in which `mapped` changes them."""
+    found: list[Tensor] = []
+    mapped(nested, found.append)
+    return found

@@ -1,0 +1,101 @@
+"""A pass over data whose outputs go to files, and which carries on where it was left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import torch
+from torch import Tensor
+from torch.nn import Module
+
+from ...engine import Engine, State, ranks
+from ...engine.data import Feed
+from ..checkpoint import locked, make_directory, sweep
+from .predictions import Predictions
+from .shards import Shards
+
+
+def predict(
+    engine: Engine[Any, Any],
+    data: Iterable[Any],
+    directory: str | Path,
+    *,
+    select: Callable[[Any], Any] | None = None,
+    weights: str | Mapping[str, str] | None = None,
+    seed: int | None = None,
+    interleaved: bool = True,
+    megabytes: float = 64,
+    seconds: float = 60,
+) -> Predictions:
+    """Evaluate `data` and write what the engine makes of each sample; return a reader of it.
+
+    Each rank writes shards to the directory as it goes, and holds no more than one of them in
+    memory. A shard is durable before the pass goes on. Call it again after a kill: the pass carries
+    on behind the last shard, with the same random numbers. Where it is complete, it computes
+    nothing. Handlers of evaluations work as in `Engine.evaluate`; take off a `Collect`, which keeps
+    everything.
+
+    Args:
+        engine: Evaluates, as by `Engine.evaluate`.
+        data: The batches, the same at each call.
+        directory: Where the shards are: one directory for each data set and model.
+        select: Chooses what to write from the engine's output, with one row for each sample; by
+            default its prediction and target, or all of it if it has no such parts.
+        weights: The object whose weights to use, such as `"ema"`.
+        seed: The seed of the random numbers that the pass draws.
+        interleaved: True if rank r of n has the samples r, r + n, r + 2n, ..., as by
+            `DistributedSampler`; False if each rank has one block.
+        megabytes: The size of a shard.
+        seconds: After so much time a shard is written though it is smaller.
+
+    Raises:
+        ValueError: The directory holds predictions of other weights, other data or another number
+            of ranks.
+
+    >>> from tempfile import mkdtemp
+    >>> engine = Engine(lambda state, batch: {"double": 2 * batch})
+    >>> found = predict(engine, [torch.tensor([1, 2]), torch.tensor([3])], mkdtemp())
+    >>> len(found), [sample["double"].item() for sample in found]
+    (3, [2, 4, 6])
+    """
+    with engine.using(weights or {}):
+        weights_sum = _checksum(engine.objects)
+    found = Predictions(directory)
+    place = found.part(ranks.rank(), ranks.world_size())
+    with ExitStack() as stack:
+        with ranks.on_all_ranks(f"begin to write predictions to {directory}"):
+            make_directory(place)
+            stack.enter_context(locked(place))
+            sweep(place)
+            shards = Shards(place, select, interleaved, seconds, int(megabytes * 1e6), weights_sum)
+            shards.check(_sizes(data), found.worlds())
+        if not shards.are_complete:
+            for event, function in shards.handlers.items():
+                stack.enter_context(engine.evaluation.signal(event).connected_to(function))
+            engine.evaluate(data, weights=weights, seed=seed, name="predict")
+    ranks.gathered(None)  # all have written theirs
+    return found
+
+
+def _checksum(objects: Mapping[str, Any]) -> str:
+    """A short name of all weights: the sum of each one's bytes, which is exact on any device."""
+    modules = [each for each in objects.values() if isinstance(each, Module)]
+    held = [tensor for module in modules for tensor in module.state_dict().values()]
+    sums = [
+        each.detach().reshape(-1).view(torch.uint8).sum(dtype=torch.int64).cpu()
+        for each in held
+        if isinstance(each, Tensor)
+    ]
+    return f"{crc32(repr([int(each) for each in sums]).encode()):08x}"
+
+
+def _sizes(data: Iterable[Any]) -> dict[str, int]:
+    feed: Feed[Any] = Feed(data, State(training=False), None)
+    try:
+        return feed.source.sizes()
+    finally:
+        feed.close()

@@ -1,0 +1,146 @@
+"""The largest batch that fits into the memory of the device."""
+
+from __future__ import annotations
+
+import gc
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.nn import Module
+from torch.utils.data import DataLoader, Dataset
+
+from ...engine import Engine, ranks
+from ...engine.supervised import OUT_OF_MEMORY
+from ...engine.update import Update
+from .as_before import Undo, as_before
+from .batches import Make, batches_of
+from .one_rank import on_one_rank
+from .trial_engine import trial_engine
+
+logger = logging.getLogger("camshaft")
+
+STEPS = 2
+"""Steps of a trial: the second one needs activations and the optimizer's state at once."""
+SKIPPED = 30
+"""Further windows that a gradient scaler may skip before it has found its scale."""
+
+
+def find_batch_size(
+    engine: Engine[Any, Any],
+    data: Make | Dataset[Any] | DataLoader[Any],
+    *,
+    start: int | None = None,
+    most: int | None = None,
+    multiple_of: int = 1,
+) -> int:
+    """Make real steps with larger and larger batches; return the largest size that fits.
+
+    The size is doubled until memory runs out, then bisected. The steps are the engine's own, with
+    accumulation, precision and the optimizer's state. Handlers that log, save, schedule or
+    evaluate are not called. Afterwards everything is as it was, to the last bit.
+
+    On several ranks each one searches for itself, without gradients from the others, and the
+    smallest of their sizes is the result of all.
+
+    Args:
+        engine: The engine that is going to train. Its modules have to be among its `objects`.
+        data: What batches are made of: a loader, from whose data set the first samples are taken
+            and collated; a data set; or a function of the size that makes a batch. Where samples
+            differ in size, give a function that makes a batch of the largest.
+        start: The size to begin with: the loader's by default, otherwise 2 times `multiple_of`.
+        most: The largest size to try: the number of samples of a data set, by default.
+        multiple_of: The size is a multiple of this.
+
+    Raises:
+        TypeError: `data` is none of the three.
+        ValueError: A size is no number from 1, or the engine cannot make steps on one rank alone.
+        torch.OutOfMemoryError: Not even the smallest size fits.
+    """
+    if engine.has_name("Split"):
+        raise ValueError(
+            "find_batch_size: with split='auto' every batch fits, in parts; give a number or leave "
+            "split= out, to find the largest batch that fits at once"
+        )
+    source = batches_of(data)
+    first, last = _in_units(
+        multiple_of,
+        start=source.size if start is None else start,
+        most=source.samples if most is None else most,
+    )
+    trial = trial_engine(engine)
+    together = ranks.on_all_ranks("try batch sizes")
+    with together, as_before(engine, data) as go_back, on_one_rank(engine):
+
+        def fits(units: int) -> bool:
+            return _fits(trial, source.make, units * multiple_of, go_back)
+
+        found = _search(fits, first, last)
+    least = min(ranks.gathered(found)) * multiple_of
+    if not least:
+        raise OUT_OF_MEMORY(f"not even a batch of {multiple_of} fits into the memory")
+    return least
+
+
+def _search(fits: Callable[[int], bool], first: int, last: int | None) -> int:
+    """The largest number that fits, by doubling and then by bisection; 0 if none does.
+
+    >>> _search(lambda number: number <= 100, 16, None)
+    100
+    >>> _search(lambda number: True, 16, 100)
+    100
+    """
+    good, size = 0, first
+    while fits(size):
+        good = size
+        if size == last:
+            return good
+        size = 2 * size if last is None else min(2 * size, last)
+    bad = size
+    while bad - good > 1:
+        size = (good + bad) // 2
+        good, bad = (size, bad) if fits(size) else (good, size)
+    return good
+
+
+def _fits(trial: Engine[Any, Any], make: Make, size: int, go_back: Undo) -> bool:
+    """True if steps with a batch of this size do not run out of memory."""
+    updates = [each for each in trial.handlers.values() if isinstance(each, Update)]
+    window = max((update.accumulate for update in updates), default=1)
+    windows = STEPS + SKIPPED * any(update.scaler is not None for update in updates)
+    try:
+        trial.run([make(size)] * (window * windows), max_epochs=1, max_steps=STEPS)
+        fits = True
+    except OUT_OF_MEMORY:
+        fits = False
+    if not fits:  # outside of the except clause, because the error keeps the memory in use
+        _free_memory(trial)
+    go_back()
+    logger.info("a batch of %d samples %s", size, "fits" if fits else "does not fit")
+    return fits
+
+
+def _free_memory(trial: Engine[Any, Any]) -> None:
+    """Give the memory that a failed step had back to the device."""
+    modules = (each for each in trial.objects.values() if isinstance(each, Module))
+    for kind in {each.device.type for module in modules for each in module.parameters()}:
+        if (empty := getattr(getattr(torch, kind, None), "empty_cache", None)) is not None:
+            gc.collect()
+            empty()
+
+
+def _in_units(unit: int, **sizes: int | None) -> tuple[int, int | None]:
+    """The size to begin with and the largest one, in multiples of the unit."""
+    for name, size in {"multiple_of": unit, **sizes}.items():
+        if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
+            raise ValueError(f"find_batch_size({name}={size!r}): needs a number of samples, from 1")
+    start, most = sizes["start"], sizes["most"]
+    if most is not None and most < unit:
+        raise ValueError(
+            f"find_batch_size: there are {most} samples at the most, and a batch needs a multiple "
+            f"of {unit}; pass a smaller multiple_of="
+        )
+    last = None if most is None else most // unit
+    first = 2 if start is None else max(1, start // unit)
+    return first if last is None else min(first, last), last

@@ -1,0 +1,70 @@
+"""Ray Tune's trials: metrics and checkpoints reported, and continued after a kill."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from camshaft.handlers import RayTune
+
+SCRIPT = Path(__file__).with_name("tune_trials.py")
+
+
+def test_mistakes_are_told(monkeypatch):
+    with pytest.raises(TypeError, match="needs the Checkpoint handler of the engine"):
+        RayTune("runs/demo")
+    with pytest.raises(TypeError, match="metrics='loss'.*needs a list of names"):
+        RayTune(metrics="loss")
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.setitem(sys.modules, "ray.tune", None)
+    with pytest.raises(ImportError, match=r'pip install "camshaft\[ray\]"'):
+        RayTune()
+
+
+@pytest.fixture(scope="module")
+def swept(processes, tmp_path_factory):
+    """The only start of Ray, which takes many seconds."""
+    directory = tmp_path_factory.mktemp("tune")
+    processes.run(SCRIPT, directory, fresh=True)
+    return directory, json.loads((directory / "results.json").read_text())
+
+
+@pytest.mark.slow
+def test_a_trial_reports_each_epoch_with_the_checkpoint_of_that_moment(swept):
+    _, results = swept
+    assert [row["epoch"] for row in results["whole"]["rows"]] == [1, 2, 3, 4, 5]
+    assert [row["iteration"] for row in results["whole"]["rows"]] == [3, 6, 9, 12, 15]
+    path = Path(results["whole"]["checkpoint"])
+    manifest = json.loads((path / "manifest.json").read_text())
+    assert manifest["epoch"] == 5
+    assert manifest["metrics"]["val/loss"] == results["whole"]["rows"][-1]["val/loss"]
+
+
+@pytest.mark.slow
+def test_a_trial_that_was_killed_goes_on_as_the_same_run(swept):
+    directory, results = swept
+    first, second, end = (directory / "killed.txt").read_text().splitlines()
+    assert first.endswith("in epoch 3")
+    assert second.endswith("in epoch 3")
+    assert first != second  # two processes
+    assert end == "closed in epoch 5: max_epochs"
+    assert results["killed"]["rows"] == results["whole"]["rows"]
+    whole, killed = (Path(results[name]["checkpoint"]) for name in ("whole", "killed"))
+    for name in ("model.safetensors", "train.safetensors"):
+        assert (killed / name).read_bytes() == (whole / name).read_bytes()
+
+
+@pytest.mark.slow
+def test_a_trial_that_tune_stops_is_closed_and_not_completed(swept):
+    directory, results = swept
+    assert [row["epoch"] for row in results["stopped"]["rows"]] == [1, 2]
+    assert results["stopped"]["error"] == ""
+    assert (
+        directory / "stopped.txt"
+    ).read_text() == "closed in epoch 2: Ray Tune ended the trial\n"
+
+
+@pytest.mark.slow
+def test_outside_of_a_trial_the_run_says_so(swept):
+    assert "in no trial of Ray Tune" in swept[1]["outside"]
