@@ -124,6 +124,7 @@ class Loop(Generic[Batch, Output]):
         state.epoch_length = feed.length()
         if not control.in_epoch:
             state.epoch += 1
+            state.metrics.clock = (state.step, state.epoch)
             control.epoch_began, control.in_epoch = state.iteration, True
             self.moments.announce(Events.EPOCH_STARTED, state)
         all_read = self._iterate(feed.epoch(state))

@@ -23,12 +23,17 @@ from .guards import NonFiniteGuard as NonFiniteGuard
 from .guards import SpikeGuard as SpikeGuard
 from .journal import Journal as Journal
 from .loggers import CSV as CSV
+from .loggers import Aim as Aim
+from .loggers import ClearML as ClearML
+from .loggers import Comet as Comet
+from .loggers import History as History
 from .loggers import ImageFiles as ImageFiles
 from .loggers import JSONLines as JSONLines
 from .loggers import Logger as Logger
 from .loggers import MLflow as MLflow
 from .loggers import SwanLab as SwanLab
 from .loggers import TensorBoard as TensorBoard
+from .loggers import Trackio as Trackio
 from .loggers import WandB as WandB
 from .measurements import GarbageCollection as GarbageCollection
 from .measurements import RankLogs as RankLogs

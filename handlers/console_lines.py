@@ -11,7 +11,8 @@ from functools import partial
 from typing import Any, ClassVar
 
 from ..engine import Engine, EventEnum, Events, Stage, State, Trigger
-from .common import scalars
+from .common import scalars, warn_of_unknown
+from .schedules import rates
 
 logger = logging.getLogger("camshaft")
 
@@ -61,6 +62,9 @@ class ConsoleLines:
         """Print by the trigger."""
         engine.on(Events.LOADING, stage=Stage.REPORT)(self.begin)
         engine.on(self.when, stage=Stage.REPORT)(self.print)
+        if self.metrics:
+            engine.on(Events.EPOCH_COMPLETED, stage=Stage.REPORT)(self.suspect)
+            engine.on(Events.COMPLETED, stage=Stage.REPORT)(self.report_missing)
 
     def begin(self, state: State[Any, Any]) -> None:
         """Leave out metrics from before the run was resumed."""
@@ -70,6 +74,8 @@ class ConsoleLines:
         """Print a line."""
         pace = state.recall(self, Pace, saved=False)
         new = state.metrics.since(pace.write)
+        if self.metrics:
+            new = rates(state) | new
         chosen = {name: new[name] for name in self.metrics or new if name in new}
         now, pace.write = time.monotonic(), state.metrics.writes
         parts = [_counted("iteration", state.iteration, _iterations(state))]
@@ -87,6 +93,18 @@ class ConsoleLines:
                 kind = type(error).__name__
                 logger.warning("ConsoleLines lost a line: %s: %s; the run goes on", kind, error)
 
+    def suspect(self, state: State[Any, Any]) -> None:
+        """Warn of a name that looks like a slip of the pen."""
+        self._warn_of_unknown(state, at_end=False)
+
+    def report_missing(self, state: State[Any, Any]) -> None:
+        """Warn of names that no metric had in the whole run."""
+        self._warn_of_unknown(state, at_end=True)
+
+    def _warn_of_unknown(self, state: State[Any, Any], *, at_end: bool) -> None:
+        known, told = rates(state) | state.metrics, state.recall(self, Pace, saved=False).told
+        warn_of_unknown(self.metrics, known, "ConsoleLines", told, at_end=at_end)
+
 
 @dataclass(slots=True)
 class Pace:
@@ -100,6 +118,8 @@ class Pace:
     """Time, iteration and step of the last line."""
     warned: bool = False
     """True after the warning that a line could not be written."""
+    told: set[str] = field(default_factory=set[str])
+    """The names of which a warning has said that no metric has them."""
 
     def parts(self, state: State[Any, Any], now: float) -> list[str]:
         """The rate since the last line and the time left, if they are known."""

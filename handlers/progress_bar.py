@@ -6,11 +6,12 @@ import logging
 import math
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, TextIO
 
 from ..engine import Engine, Events, Stage, State
-from .common import scalars
+from .common import scalars, warn_of_unknown
+from .schedules import rates
 
 logger = logging.getLogger("camshaft")
 
@@ -68,7 +69,9 @@ class ProgressBar:
         engine.on(Events.STARTED | Events.EPOCH_STARTED, stage=Stage.REPORT)(self.open)
         engine.on(Events.ITERATION_COMPLETED, stage=Stage.REPORT)(self.look)
         engine.on(Events.EPOCH_COMPLETED | Events.COMPLETED, stage=Stage.REPORT)(self.finish)
-        engine.on(Events.COMPLETED, stage=Stage.REPORT)(self.report_missing)
+        if self.metrics:
+            engine.on(Events.EPOCH_COMPLETED, stage=Stage.REPORT)(self.suspect)
+            engine.on(Events.COMPLETED, stage=Stage.REPORT)(self.report_missing)
         engine.on(Events.CLOSED, stage=Stage.REPORT)(self.close)
 
     def open(self, state: State[Any, Any]) -> None:
@@ -99,11 +102,13 @@ class ProgressBar:
             self._draw(state, show, since=show.write)
             self.close(state)
 
+    def suspect(self, state: State[Any, Any]) -> None:
+        """Warn of a name that looks like a slip of the pen."""
+        self._warn_of_unknown(state, at_end=False)
+
     def report_missing(self, state: State[Any, Any]) -> None:
-        """Warn of names that no metric has."""
-        if missing := [name for name in self.metrics if name not in state.metrics]:
-            known = ", ".join(map(repr, state.metrics)) or "none"
-            logger.warning("ProgressBar: no metric is called %r; known: %s", missing, known)
+        """Warn of names that no metric had in the whole run."""
+        self._warn_of_unknown(state, at_end=True)
 
     def close(self, state: State[Any, Any]) -> None:
         """End the display, without reading a metric: the device may have failed."""
@@ -112,9 +117,15 @@ class ProgressBar:
             show.display.close(state)
             show.display = None
 
+    def _warn_of_unknown(self, state: State[Any, Any], *, at_end: bool) -> None:
+        known, told = rates(state) | state.metrics, state.recall(self, Show, saved=False).told
+        warn_of_unknown(self.metrics, known, "ProgressBar", told, at_end=at_end)
+
     def _draw(self, state: State[Any, Any], show: Show, since: int) -> None:
         if show.display is not None:
             new = state.metrics.since(since)
+            if self.metrics:
+                new = rates(state) | new
             chosen = {name: new[name] for name in self.metrics or new if name in new}
             numbers = scalars(chosen).items()
             text = ", ".join(f"{name}={value:.4g}" for name, value in numbers)
@@ -150,6 +161,8 @@ class Show:
     """The latest write of a metric as the epoch began."""
     warned: bool = False
     """True after the warning that nothing could be drawn."""
+    told: set[str] = field(default_factory=set[str])
+    """The names of which a warning has said that no metric has them."""
 
 
 class Bar:

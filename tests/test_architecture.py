@@ -18,9 +18,13 @@ ONE_FILE_KNOWS = {
     "ignite": ["engine/ranks/communication.py"],
     "rich": ["engine/inspection/describe.py"],
     "plotly": ["handlers/report/page.py"],
-    "wandb": [],  # handlers/loggers/weights_and_biases.py imports it by name, as
-    "mlflow": [],  # handlers/loggers/ml_flow.py does
-    "swanlab": [],  # and handlers/loggers/swan_lab.py
+    "wandb": [],  # the files of handlers/loggers/trackers import theirs by name
+    "mlflow": [],
+    "swanlab": [],
+    "trackio": [],
+    "clearml": [],
+    "comet_ml": [],
+    "aim": [],
     "matplotlib": [],  # and handlers/loggers/images.py, handlers/search/lr_curve.py
     "optuna": [],  # as handlers/search/optuna_pruning.py
     "ray": [],  # and ray_tune.py do

@@ -16,14 +16,14 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader
 
 from camshaft import Engine, Events, Stage, supervised
-from camshaft.handlers import Checkpoint, Journal, checkpoints
+from camshaft.handlers import Checkpoint, Journal, LRSchedule, WandB, best, checkpoints, latest
 
 CONFIG = """
 lr: 0.1
 width: 4
 model: {_target_: torch.nn.Linear, in_features: "${width}", out_features: 1}
 optimizer: {_target_: torch.optim.SGD, _partial_: true, lr: "${lr}"}
-scheduler: {_target_: torch.optim.lr_scheduler.ConstantLR, _partial_: true}
+scheduler: {_target_: torch.optim.lr_scheduler.StepLR, _partial_: true, step_size: 1, gamma: 0.5}
 engine:
   _target_: camshaft.supervised
   loss_fn: {_target_: torch.nn.MSELoss}
@@ -42,7 +42,9 @@ def build(config):
     model = instantiate(config.model)
     optimizer = instantiate(config.optimizer)(model.parameters())
     engine = instantiate(config.engine, model, optimizer)
-    engine.add(*(instantiate(each) for each in config.handlers))
+    if "scheduler" in config:
+        engine.add(LRSchedule(instantiate(config.scheduler)))
+    engine.add(*instantiate(config.handlers, _convert_="all"))
     return engine.add(Journal(config.directory, config=config))
 
 
@@ -68,10 +70,70 @@ def test_a_composed_config_builds_an_engine_and_is_saved_with_its_overrides(tmp_
 def test_the_saved_config_builds_the_same_run_again(tmp_path):
     config = OmegaConf.merge(OmegaConf.create(CONFIG), {"directory": str(tmp_path / "run")})
     data = [(torch.ones(2, 4), torch.ones(2, 1))] * 4
-    build(config).run(data, max_epochs=1)
+    first = build(config).run(data, max_epochs=1)
+    assert (first.step, first.metrics["lr"]) == (2, 0.05)
     again = OmegaConf.create(journal_of(config.directory)["config"])
     assert again == OmegaConf.create(OmegaConf.to_container(config, resolve=True))
-    assert build(again).run(data, max_epochs=2).iteration == 8
+    second = build(again).run(data, max_epochs=2)
+    assert (second.iteration, second.metrics["lr"]) == (8, 0.0125)
+
+
+PARTS = """
+schedule:
+  _target_: camshaft.handlers.LRSchedule
+  scheduler:
+    _target_: camshaft.handlers.schedules.Schedule.then
+    self: {_target_: camshaft.handlers.schedules.warmup, length: 2}
+    other: {_target_: camshaft.handlers.schedules.cosine, final: 0.1}
+groups:
+  _target_: camshaft.handlers.LRSchedule
+  _convert_: all
+  scheduler: [{_target_: camshaft.handlers.schedules.hold}]
+plateau:
+  _target_: camshaft.handlers.LRSchedule
+  scheduler: {_target_: torch.optim.lr_scheduler.ReduceLROnPlateau, _partial_: true, patience: 1}
+  monitor: loss
+keep:
+  _target_: operator.or_
+  _convert_: all
+  _args_:
+  - {_target_: camshaft.handlers.latest, count: 2}
+  - {_target_: camshaft.handlers.best, count: 1, metric: loss}
+when:
+  _target_: operator.or_
+  _convert_: all
+  _args_:
+  - {_target_: camshaft.Events.EPOCH_COMPLETED}
+  - {_target_: camshaft.Events.ITERATION_COMPLETED, at: [3, 5]}
+"""
+
+
+def test_schedules_claims_and_triggers_are_made_by_a_config(tmp_path):
+    parts = {name: instantiate(each) for name, each in OmegaConf.create(PARTS).items()}
+    assert repr(parts["schedule"].scheduler) == "warmup(2).then(cosine(0.1))"
+    assert parts["keep"] == latest(2) | best(1, "loss")
+    assert parts["when"] == Events.EPOCH_COMPLETED | Events.ITERATION_COMPLETED(at=(3, 5))
+    model = torch.nn.Linear(4, 1)
+    for name in ("schedule", "groups", "plateau"):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        engine = supervised(model, optimizer, torch.nn.MSELoss())
+        override = OmegaConf.create(["optimizer.lr"])
+        directory = tmp_path / name
+        checkpoint = Checkpoint(directory, keep=parts["keep"], when=parts["when"])
+        engine.add(parts[name], checkpoint)
+        assert engine.run([(torch.ones(2, 4), torch.ones(2, 1))] * 4, max_epochs=2).step == 8
+        again = supervised(model, optimizer, torch.nn.MSELoss()).add(
+            instantiate(OmegaConf.create(PARTS)[name]),
+            Checkpoint(directory, resume=True, override=override),
+        )
+        assert again.run([(torch.ones(2, 4), torch.ones(2, 1))] * 4, max_epochs=2).step == 8
+
+
+def test_hyper_parameters_of_a_config_reach_the_logs_as_plain_values(tmp_path):
+    config = OmegaConf.create({"lr": 0.1, "model": {"sizes": [8, 8], "path": "${lr}"}})
+    logger = WandB("tests", tmp_path, hparams=config)
+    assert logger.config == {"lr": 0.1, "model": {"sizes": [8, 8], "path": 0.1}}
+    assert type(logger.config["model"]["sizes"]) is list
 
 
 @dataclass
@@ -85,7 +147,7 @@ class Options:
 def test_structured_configs_are_saved_and_what_is_missing_is_said(tmp_path):
     config = OmegaConf.merge(OmegaConf.structured(Options), OmegaConf.from_dotlist(["lr=0.5"]))
     assert Journal(tmp_path, config=config).config == {
-        **{"lr": 0.5, "name": "<MissingMandatoryValue>", "sizes": [8, 8], "inner": None}
+        **{"lr": 0.5, "name": "<MissingMandatoryValue>", "sizes": (8, 8), "inner": None}
     }
     OmegaConf.set_readonly(config, True)
     assert Journal(tmp_path, config=config).config["lr"] == 0.5

@@ -18,20 +18,24 @@ class LatestMetrics(dict[str, Any]):
     KeyError: "no metric 'accuracy' has been produced so far; there is: 'loss'"
     """
 
-    __slots__ = ("_iterations", "_written", "iteration", "writes")
+    __slots__ = ("_clocks", "_iterations", "_written", "clock", "iteration", "writes")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()
         self.writes = 0
         self.iteration = 0
         """The iteration that the run is in."""
+        self.clock: tuple[int, int] = (0, 0)
+        """The steps that the run has performed, and the epoch that it is in."""
         self._written: dict[str, int] = {}
         self._iterations: dict[str, int] = {}
+        self._clocks: dict[str, tuple[int, int]] = {}
         self.update(*args, **kwargs)
 
     def __setitem__(self, name: str, value: Any) -> None:
         self.writes = self._written[name] = self.writes + 1
         self._iterations[name] = self.iteration
+        self._clocks[name] = self.clock
         dict.__setitem__(self, name, value)  # super() would double what a step's loss costs
 
     def update(self, *args: Any, **kwargs: Any) -> None:
@@ -56,6 +60,16 @@ class LatestMetrics(dict[str, Any]):
             KeyError: There is no such metric; the message lists those there are.
         """
         return self._written[name] if name in self else self[name]
+
+    def clocks(self, name: str) -> tuple[int, int, int]:
+        """The iteration, the steps and the epoch in which a metric was last written.
+
+        >>> LatestMetrics(loss=0.5).clocks("loss")
+        (0, 0, 0)
+        """
+        # Older checkpoints do not say.
+        iteration = self._iterations.get(name, self.iteration)
+        return (iteration, *self._clocks.get(name, self.clock))
 
     def fresh(self, name: str) -> Any:
         """The value of a metric, if it was written in this iteration.
@@ -119,6 +133,7 @@ class LatestMetrics(dict[str, Any]):
             "written": dict(self._written),
             "writes": self.writes,
             "iterations": dict(self._iterations),
+            "clocks": dict(self._clocks),
         }
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
@@ -127,6 +142,8 @@ class LatestMetrics(dict[str, Any]):
         super().update(saved["values"])
         self._written, self.writes = dict(saved["written"]), saved["writes"]
         self._iterations = dict(saved.get("iterations", {}))  # checkpoints of before lack them
+        clocks = saved.get("clocks", {}).items()
+        self._clocks = {name: (steps, epoch) for name, (steps, epoch) in clocks}
 
     def __reduce__(self) -> Any:
         """Copy and pickle the values; in the copy, they were written in this order."""

@@ -214,6 +214,7 @@ class State(Generic[Batch, Output]):
         control = self.control
         if event is STEP_COMPLETED:
             self.step = count = self.step + 1
+            self.metrics.clock = (count, self.epoch)
             if count == self.max_steps:
                 self.stop("max_steps", resumable=True)
         elif event in ENGINE_FIRES:
@@ -300,7 +301,7 @@ class State(Generic[Batch, Output]):
         if self.control.resumable:
             self.stop_reason = None
         self.metrics.load_state_dict(saved["metrics"])
-        self.metrics.iteration = self.iteration
+        self.metrics.iteration, self.metrics.clock = self.iteration, (self.step, self.epoch)
         # Checkpoints of before do not say where the tensors of memories were.
         self.memory.load_state_dict(saved["memory"], saved.get("devices"))
 

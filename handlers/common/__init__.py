@@ -1,4 +1,4 @@
-"""What several handlers need: named objects, comparisons, media, reporting, schedulers, tables."""
+"""What several handlers need: comparisons, media, named objects, plain values and others."""
 
 from ...engine.late import late
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
+from itertools import count
 from typing import Any
 
 from torch.nn import Module
@@ -29,8 +30,18 @@ def refuse_taken(objects: Mapping[str, Any], name: str, kind: str, other: str) -
     if name in objects:
         raise ValueError(
             f"the engine has an object {name!r} already; choose another name: "
-            f"{kind}(..., name={other!r})"
+            f"{kind}(..., name={free_name(objects, other)!r})"
         )
+
+
+def free_name(taken: Container[str], wanted: str) -> str:
+    """The name, or the first free one of those with a number behind it.
+
+    >>> free_name(["critic", "critic_2"], "critic")
+    'critic_3'
+    """
+    numbered = (wanted if number == 1 else f"{wanted}_{number}" for number in count(1))
+    return next(name for name in numbered if name not in taken)
 
 
 def stepping(state: State[Any, Any], only: Optimizer | None, kind: str) -> Optimizer | None:

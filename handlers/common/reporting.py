@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from numbers import Real
 from typing import Any
 
@@ -26,10 +28,11 @@ def scalars(metrics: Mapping[str, Any]) -> dict[str, float]:
     >>> scalars({"loss": torch.tensor(0.5), "lr": 0.1, "confusion": torch.eye(2)})
     {'loss': 0.5, 'lr': 0.1}
     """
-    numbers = {name: _float(value) for name, value in metrics.items() if isinstance(value, Real)}
+    shown = {name: value for name, value in metrics.items() if is_scalar(value)}
+    numbers = {name: _float(value) for name, value in shown.items() if isinstance(value, Real)}
     held: dict[torch.device, dict[str, Tensor]] = {}
-    for name, value in metrics.items():
-        if isinstance(value, Tensor) and value.ndim == 0 and not value.is_complex():
+    for name, value in shown.items():
+        if isinstance(value, Tensor):
             held.setdefault(value.device, {})[name] = value.detach()
     for device, tensors in held.items():
         widest = torch.float32 if device.type == "mps" else torch.float64  # mps has no float64
@@ -37,6 +40,40 @@ def scalars(metrics: Mapping[str, Any]) -> dict[str, float]:
         numbers.update(zip(tensors, stacked.tolist(), strict=True))
     warn_if_not_finite(numbers)
     return {name: numbers[name] for name in metrics if name in numbers}
+
+
+def is_scalar(value: Any) -> bool:
+    """True for one number: Python's, NumPy's, or a tensor without dimensions."""
+    if isinstance(value, Tensor):
+        return value.ndim == 0 and not value.is_complex()
+    return isinstance(value, Real)
+
+
+def warn_of_unknown(
+    names: Iterable[str], metrics: Mapping[str, Any], kind: str, told: set[str], *, at_end: bool
+) -> None:
+    """Warn of names that no metric has, but not of those in `told`, to which they are added.
+
+    Before the end of the run a metric may still come, as of a validation each ten epochs; until
+    then a name counts as unknown if it is much like that of another metric with the same prefix.
+    """
+    for name in names:
+        if name in metrics or name in told:
+            continue
+        beside = [each for each in metrics if _prefix(each) == _prefix(name)]
+        like = get_close_matches(name, metrics if at_end else beside, n=1, cutoff=0.75)
+        if like or at_end:
+            told.add(name)
+            meant = f"; did you mean {like[0]!r}?" if like else ""
+            known = ", ".join(map(repr, metrics)) or "none"
+            warnings.warn(
+                f"{kind}({name!r}): no metric has this name{meant} (there is: {known})",
+                stacklevel=3,
+            )
+
+
+def _prefix(name: str) -> str:
+    return name.rpartition("/")[0]
 
 
 def _float(number: Any) -> float:

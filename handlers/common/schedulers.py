@@ -8,6 +8,7 @@ from copy import deepcopy
 from typing import Any
 
 from torch import Tensor
+from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 DRIVEN = ("lr", "momentum", "betas")
@@ -67,6 +68,17 @@ def read(group: dict[str, Any], field: str) -> Any:
     if place or isinstance(value, bool) or not isinstance(value, int | float | Tensor):
         raise ValueError(f"field={field!r} is {value!r}; needs a field that is a number")
     return value
+
+
+def group_values(optimizer: Optimizer, field: str, metric: str) -> dict[str, Any]:
+    """A field of each parameter group: as `metric`, or by the groups' names or numbers."""
+    groups = optimizer.param_groups
+    if len(groups) == 1:
+        return {metric: read(groups[0], field)}
+    return {
+        f"{metric}/{group.get('name', number)}": read(group, field)
+        for number, group in enumerate(groups)
+    }
 
 
 def write(group: dict[str, Any], field: str, value: Any) -> None:

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ...engine import Engine, Events, Firing, Stage, State
+from ..common import plain
 from .environment import environment
 from .file import JOURNAL, JournalFile
-from .plain import plain
+from .read_only import ReadOnly
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,8 +30,8 @@ class Journal:
         directory: Where the run writes, as for `Checkpoint`; made if there is none.
         config: The arguments of the script: a mapping, a dataclass, an `argparse.Namespace`, or a
             config of OmegaConf. The journal copies it at once, as plain values; handlers find the
-            copy in `journal.config`. Everybody who reads the journal or a report can read it, so
-            leave out secrets.
+            copy, which is read-only, in `journal.config`. Everybody who reads the journal or a
+            report can read it, so leave out secrets.
         interval: Seconds between the signs of life, which tell the pace of a run, and how long a
             run that was killed was alive.
 
@@ -41,7 +42,7 @@ class Journal:
     >>> from tempfile import mkdtemp
     >>> journal = Journal(mkdtemp(), config={"lr": 0.1, "sizes": (8, 8)})
     >>> journal.config
-    {'lr': 0.1, 'sizes': [8, 8]}
+    {'lr': 0.1, 'sizes': (8, 8)}
     >>> engine = Engine(lambda state, batch: None, journal)
     >>> state = engine.run([1, 2], max_epochs=1)
     >>> import json
@@ -64,7 +65,7 @@ class Journal:
                 f"Journal(config={self.config!r}): needs names and values, such as a dict, a "
                 "dataclass or the arguments of argparse"
             )
-        object.__setattr__(self, "config", config)
+        object.__setattr__(self, "config", ReadOnly.of(config))
 
     def attach(self, engine: Engine[Any, Any]) -> None:
         """Write a line at each turn of a run, and a sign of life in between."""

@@ -6,19 +6,22 @@ protocol of a writer, and the media that a metric may be.
 
 from ..common import Embedding, Histogram, Image, PRCurve, Text
 from .csv_file import CSV
+from .history import History
 from .images import ImageFiles, figure
 from .json_lines import JSONLines
 from .logger import Logger
-from .ml_flow import MLflow
 from .rows import Row, Start, Writer
-from .swan_lab import SwanLab
 from .tensorboard import TensorBoard
-from .weights_and_biases import WandB
+from .trackers import Aim, ClearML, Comet, MLflow, SwanLab, Trackio, WandB
 
 __all__ = [
     "CSV",
+    "Aim",
+    "ClearML",
+    "Comet",
     "Embedding",
     "Histogram",
+    "History",
     "Image",
     "ImageFiles",
     "JSONLines",
@@ -30,6 +33,7 @@ __all__ = [
     "SwanLab",
     "TensorBoard",
     "Text",
+    "Trackio",
     "WandB",
     "Writer",
     "figure",

@@ -58,7 +58,7 @@ class RowFile(ABC):
         self.path = Path(path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if self.path.exists():
-            if start.first:
+            if start.is_resumed:
                 replace_lines(self.path, self.lines_before(start.first))
             else:
                 move_aside(self.path, self.kind)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, ClassVar
 
+from torch import Tensor
+
 from ...engine import Engine, EventEnum, Events, Stage, State, Trigger
-from ..common import AT_EACH_ROW, KINDS, Medium
+from ..common import AT_EACH_ROW, KINDS, Medium, is_scalar
 from .delivery import Background, Direct
 from .rows import Bookmark, Start, Writer
 
@@ -19,8 +22,13 @@ ALL: tuple[type[Medium], ...] = tuple(KINDS.values())
 class OpenLog:
     """A run's open log."""
 
-    delivery: Direct | Background | None = None
-    """None before the log is opened and after it is closed."""
+    def __init__(self) -> None:
+        self.delivery: Direct | Background | None = None
+        """None before the log is opened and after it is closed."""
+        self.is_first = False
+        """True for the first logger of an engine, which speaks for all."""
+        self.told = set[str]()
+        """The metrics of which a warning has said that no logger shows them."""
 
 
 class LogsRows(ABC):
@@ -42,9 +50,9 @@ class LogsRows(ABC):
         """Open the log where the run is."""
 
     def attach(self, engine: Engine[Any, Any]) -> None:
-        """Write rows by the trigger."""
+        """Write rows by the trigger, and at the end of the run what is left."""
         engine.on(Events.STARTED, stage=Stage.REPORT)(self.open_log)
-        engine.on(self.when, stage=Stage.REPORT)(self.write)
+        engine.on(Trigger.of(self.when) | Events.COMPLETED, stage=Stage.REPORT)(self.write)
         engine.on(Events.SAVING, stage=Stage.MEASURE)(self.sync)
         engine.on(Events.CLOSED, stage=Stage.ACT)(self.end)
         engine.on(Events.CLOSED, stage=Stage.REPORT)(self.close)
@@ -54,14 +62,19 @@ class LogsRows(ABC):
         bookmark = state.recall(self, Bookmark)
         name = state.engine.name_of(self)
         delivery = (Background if self.background else Direct)(name, self.writer)
-        delivery.begin(bookmark.start(state), bookmark.rows())
-        state.recall(self, OpenLog, saved=False).delivery = delivery
+        delivery.begin(bookmark.open(state), bookmark.rows())
+        log = state.recall(self, OpenLog, saved=False)
+        loggers = (each for each in state.engine.handlers.values() if isinstance(each, LogsRows))
+        log.delivery, log.is_first = delivery, next(loggers) is self
 
     def write(self, state: State[Any, Any]) -> None:
         """Write what is new."""
-        if delivery := state.recall(self, OpenLog, saved=False).delivery:
+        log = state.recall(self, OpenLog, saved=False)
+        if delivery := log.delivery:
             bookmark = state.recall(self, Bookmark)
-            if row := bookmark.next_row(state, delivery.written, self.shown):
+            if log.is_first:
+                warn_of_unshown(state.metrics.since(bookmark.write), log.told)
+            for row in bookmark.next_rows(state, delivery.written, self.shown):
                 delivery.write(row)
 
     def sync(self, state: State[Any, Any]) -> None:
@@ -87,6 +100,21 @@ class LogsRows(ABC):
             bookmark = state.recall(self, Bookmark)
             delivery.again(bookmark.start(state), bookmark.rows())
         return delivery
+
+
+def warn_of_unshown(metrics: Mapping[str, Any], told: set[str]) -> None:
+    """Warn once of each metric that no logger shows: neither a number nor a medium."""
+    for name, value in metrics.items():
+        if name in told or is_scalar(value) or isinstance(value, ALL):
+            continue
+        told.add(name)
+        shape = f" of shape {tuple(value.shape)}" if isinstance(value, Tensor) else ""
+        warnings.warn(
+            f"no logger shows state.metrics[{name!r}], a value of type {type(value).__name__}"
+            f"{shape}: make it one number, or a Text, Image or Histogram, which you import from "
+            "camshaft.handlers.loggers; what is no metric belongs in state.collected",
+            stacklevel=3,
+        )
 
 
 @dataclass(frozen=True, eq=False)

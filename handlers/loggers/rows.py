@@ -8,14 +8,15 @@ from typing import Any, NamedTuple, Protocol
 
 from ...engine import State
 from ..common import Medium, on_host, scalars
+from ..schedules import rates
 
-OURS = ("Events.", "ScheduleEvents.")
+OURS = ("Events.", "ScheduleEvents.", "ValidationEvents.")
 MOST = 1000
 """A logger remembers at most this many rows while it cannot write them."""
 
 
 class Row(NamedTuple):
-    """What was new at one point of a run."""
+    """What was measured in one iteration, or in a part of it."""
 
     number: int
     """Counts a logger's rows from 1; the same after a resume."""
@@ -23,7 +24,8 @@ class Row(NamedTuple):
     step: int
     epoch: int
     custom: dict[str, int]
-    """How often each event of the user's own was fired, such as `"GanEvents.CRITIC_UPDATED"`."""
+    """How often each event of the user's own was fired, such as `"GanEvents.CRITIC_UPDATED"`; empty
+    in a row of an earlier iteration than the one in which it is written."""
     metrics: dict[str, float]
     media: dict[str, Medium]
     """Texts, images and the like, in the host's memory."""
@@ -42,8 +44,9 @@ class Start:
     run: str
     """Names the run: the same text whenever it is resumed."""
     first: int
-    """The writer gets all rows from this iteration on, so it drops those that it has; 0 in a run
-    that begins."""
+    """The writer gets all rows from this iteration on, so it drops those that it has."""
+    is_resumed: bool = False
+    """True if the run goes on, so that the log has rows of it."""
 
 
 class Writer(Protocol):
@@ -71,17 +74,24 @@ class Bookmark:
 
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
     """The name of the run for trackers."""
-    write: int = 0
-    """Where in the order of the metrics' writes the latest row was made."""
+    write: int = -1
+    """Where in the order of the metrics' writes the latest row was made; -1 before the first log
+    is opened."""
     number: int = 0
     """The rows so far."""
     latest: list[dict[str, Any]] = field(default_factory=list)
     """The rows of the latest iteration that has any, and those not written, as plain values."""
 
-    def next_row(
+    def open(self, state: State[Any, Any]) -> Start:
+        """Begin in a new run, or where the run is: what was measured before is not this log's."""
+        if self.write < 0:
+            self.write = state.metrics.writes if state.iteration else 0
+        return self.start(state)
+
+    def next_rows(
         self, state: State[Any, Any], written: int, shown: tuple[type[Medium], ...] = ()
-    ) -> Row | None:
-        """What is new since the last row; None if nothing is.
+    ) -> list[Row]:
+        """What is new since the last row: one row for each iteration in which it was measured.
 
         Args:
             state: The run.
@@ -90,31 +100,48 @@ class Bookmark:
         """
         new = state.metrics.since(self.write)
         self.write = state.metrics.writes
-        metrics = scalars(new)
+        begins = not self.latest or self.latest[-1]["iteration"] != state.iteration
+        constant = rates(state) if new and begins else {}
+        numbers = scalars(constant | new)
         media = {name: on_host(each) for name, each in new.items() if isinstance(each, shown)}
-        if not metrics and not media:
-            return None
-        self.number += 1
-        row = Row(
-            *(self.number, state.iteration, state.step, state.epoch),
-            *(custom_clocks(state), metrics, media),
-        )
+        clocks = {n: state.metrics.clocks(n) for n in new if n in numbers or n in media}
+        rows = list[Row]()
+        for iteration in sorted({clock[0] for clock in clocks.values()}):
+            names = [name for name in clocks if clocks[name][0] == iteration]
+            _, step, epoch = max(clocks[name] for name in names)
+            custom = dict[str, int]()
+            if iteration == state.iteration:
+                names += constant
+                step, epoch, custom = state.step, state.epoch, custom_clocks(state)
+            self.number += 1
+            metrics = {name: numbers[name] for name in names if name in numbers}
+            shown_here = {name: media[name] for name in names if name in media}
+            row = Row(self.number, iteration, step, epoch, custom, metrics, shown_here)
+            self._remember(row, written)
+            rows.append(row)
+        return rows
+
+    def _remember(self, row: Row, written: int) -> None:
+        """Keep a row, and those before it that a resumed log has to get again."""
         pending = [each["iteration"] for each in self.latest if each["number"] > written]
         first = min([*pending, row.iteration])
         # A new list: a checkpoint that is written in the background may still hold the old one.
         same = [each for each in self.latest if each["iteration"] >= first]
         self.latest = [*same[1 - MOST :], row._asdict()]
-        return row
 
     def rows(self) -> list[Row]:
         """The rows to give to a log that is opened."""
         return [Row(**row) for row in self.latest]
 
     def start(self, state: State[Any, Any]) -> Start:
-        """Where a log is opened: it drops its rows from the first remembered iteration on."""
+        """Where a log is opened: it drops its rows from the first one on that it will get."""
         if self.latest:
-            return Start(self.run, int(self.latest[0]["iteration"]))
-        return Start(self.run, state.iteration + 1 if state.iteration else 0)
+            first = int(self.latest[0]["iteration"])
+        else:
+            new = state.metrics.since(self.write)
+            clocks = [state.metrics.clocks(name)[0] for name in new]
+            first = min([*clocks, state.iteration + 1])
+        return Start(self.run, first if state.iteration else 0, state.iteration > 0)
 
 
 def custom_clocks(state: State[Any, Any]) -> dict[str, int]:

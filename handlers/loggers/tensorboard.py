@@ -51,7 +51,7 @@ class TensorBoard(LogsRows):
 
     def writer(self, start: Start) -> EventFile:
         """Open an event file that goes on where the run is."""
-        graph = None if self.graph is None or start.first else graph_of(*self.graph)
+        graph = None if self.graph is None or start.is_resumed else graph_of(*self.graph)
         file = EventFile(os.fspath(self.directory))
         try:
             file.begin(start.first, self.hparams, graph)

@@ -1,3 +1,4 @@
+from .constant_rates import rates as rates
 from .horizon import Horizon as Horizon
 from .lr_schedule import LRSchedule as LRSchedule
 from .lr_schedule import ScheduleEvents as ScheduleEvents

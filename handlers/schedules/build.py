@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from torch.optim import Optimizer
@@ -18,7 +20,8 @@ from .scheduled import Scheduled
 
 Given = LRScheduler | UpdateScheduler | Schedule | Sequence[Schedule]
 """What `LRSchedule` takes, and what a function of optimizer and horizon may return."""
-Make = Callable[[Optimizer, Horizon], Given]
+Make = Callable[[Optimizer, Horizon], Given] | Callable[[Optimizer], Given]
+PLACES = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def as_scheduler(given: object, said: str = "LRSchedule got") -> LRScheduler | None:
@@ -30,12 +33,13 @@ def as_scheduler(given: object, said: str = "LRSchedule got") -> LRScheduler | N
     if pieces_of(given):
         return None
     if callable(given) and not isinstance(given, type):
-        check_arity(given, 2, "a schedule", "the optimizer and the horizon")
+        _check_call(given)
         return None
     raise TypeError(
         f"{said} {given!r}; it needs a torch scheduler, one with step_update() as in timm, "
         "a schedule of pieces such as warmup(500).then(cosine()), or a function that makes one of "
-        "these: lambda optimizer, horizon: OneCycleLR(optimizer, 0.1, horizon.steps)"
+        "these: partial(StepLR, step_size=1), or "
+        "lambda optimizer, horizon: OneCycleLR(optimizer, 0.1, horizon.steps)"
     )
 
 
@@ -53,7 +57,7 @@ def build(
 ) -> LRScheduler:
     """Build a torch scheduler for a run that is as long as `horizon` says."""
     if not pieces_of(given):
-        given = given(optimizer, horizon)
+        given = given(optimizer, horizon) if wants_horizon(given) else given(optimizer)
     if not (schedules := pieces_of(given)):
         made = as_scheduler(given, "the function of LRSchedule made")
         if made is None:
@@ -114,6 +118,49 @@ def reset(optimizer: Optimizer, field: str) -> None:
     for group in optimizer.param_groups:
         if f"initial_{field}" in group:
             write(group, field, group[f"initial_{field}"])
+
+
+def _class_of(make: Any) -> type | None:
+    """The class that a partial makes an object of; None for other functions."""
+    while isinstance(make, partial):
+        make = make.func
+    return make if isinstance(make, type) else None
+
+
+def wants_horizon(make: Any) -> bool:
+    """True for pieces, and for a function of optimizer and horizon, not of the optimizer alone.
+
+    A partial of a scheduler's class never gets the horizon, which would take the place of one of
+    its settings.
+    """
+    if pieces_of(make):
+        return True
+    if _class_of(make) is not None:
+        return False
+    try:
+        parameters = inspect.signature(make).parameters.values()
+    except (TypeError, ValueError):  # some built-ins do not tell
+        return True
+    places = [each for each in parameters if each.kind in PLACES]
+    needed = [each for each in places if each.default is each.empty]
+    return len(needed) != 1 or any(each.name == "horizon" for each in places)
+
+
+def _check_call(make: Callable[..., Any]) -> None:
+    """Refuse what cannot be called as `build` will call it."""
+    if (cls := _class_of(make)) is None:
+        both = wants_horizon(make)
+        needs = "the optimizer and the horizon" if both else "the optimizer"
+        check_arity(make, 1 + both, "a schedule", needs)
+        return
+    try:
+        inspect.signature(make).bind(None)
+    except TypeError as error:
+        raise TypeError(
+            f"LRSchedule calls a partial of {cls.__name__} with the optimizer: {error}; give it "
+            f"its other settings, as in partial({cls.__name__}, name=value), or write a function "
+            f"of optimizer and horizon: lambda optimizer, horizon: {cls.__name__}(optimizer, ...)"
+        ) from None
 
 
 def _units(when: Trigger, horizon: Horizon, schedules: list[Schedule]) -> int:

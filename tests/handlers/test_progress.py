@@ -104,10 +104,35 @@ def test_an_unknown_length_and_a_limit_in_iterations_are_shown_as_what_they_are(
     ]
 
 
-def test_a_name_that_no_metric_has_is_told_at_the_end(caplog):
-    lines((("los",), NEVER), [1], max_epochs=1)
-    assert "'los'" in caplog.text
-    assert "'loss'" in caplog.text
+BOTH = [
+    lambda *names: ProgressBar(*names, file=io.StringIO()),
+    lambda *names: ConsoleLines(*names, write=lambda line: None),
+]
+
+
+@pytest.mark.parametrize("shows", BOTH, ids=["bar", "lines"])
+def test_a_name_that_looks_like_a_slip_of_the_pen_is_told_after_the_first_epoch(shows):
+    epochs = []
+    engine = Engine(inverse, shows("lossss", "loss"))
+    engine.on(Events.EPOCH_COMPLETED, stage=Stage.REPORT)(lambda state: epochs.append(len(caught)))
+    with pytest.warns(UserWarning, match="'lossss'.* did you mean 'loss'") as caught:
+        engine.run([1], max_epochs=3)
+    assert epochs == [1, 1, 1]  # once
+
+
+@pytest.mark.parametrize("shows", BOTH, ids=["bar", "lines"])
+def test_a_name_that_may_still_come_is_unknown_only_at_the_end_of_the_run(shows):
+    def train_step(state, batch):
+        state.metrics["loss"] = 1.0
+        if state.epoch == 3:
+            state.metrics["val/loss"] = 1.0
+
+    engine = Engine(train_step, shows("val/loss"))
+    engine.run([1], max_epochs=3)
+    with pytest.warns(UserWarning, match="no metric has this name.*there is: 'loss'"):
+        engine.run([1], max_epochs=2)
+    engine.on(Events.EPOCH_COMPLETED(at=2))(lambda state: state.interrupt("to be continued"))
+    engine.run([1], max_epochs=3)
 
 
 def test_a_terminal_shows_a_bar_for_each_epoch(terminal):
@@ -372,7 +397,7 @@ def test_metrics_are_chosen_by_name_and_have_units(clock):
     lines, _ = run(
         *(clock, lambda iteration: 1),
         count=2,
-        metrics=["missing", "loss"],
+        metrics=["loss"],
         units={"loss": "nats", "other": "s"},
     )
     assert lines == ["iteration 2/2  epoch 1/1  loss 0.5 nats"]
@@ -415,10 +440,10 @@ def test_a_limit_in_steps_is_shown_and_counts(clock):
     model = torch.nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     engine, lines = supervised(model, optimizer, torch.nn.functional.mse_loss, accumulate=2), []
-    engine.add(ConsoleLines("none", when=EACH(every=4), write=lines.append))
+    engine.add(ConsoleLines(when=EACH(every=4), write=lines.append))
     engine.on(EACH)(lambda state: setattr(clock, "now", clock.now + 1))
     engine.run([(torch.ones(3, 2), torch.zeros(3, 1))] * 8, max_steps=10)
-    assert lines[1] == "iteration 8  epoch 1  step 4/10  1.0 it/s  eta 0:00:12"
+    assert lines[1].startswith("iteration 8  epoch 1  step 4/10  1.0 it/s  eta 0:00:12  loss ")
 
 
 def test_without_a_known_end_there_is_no_time_left():

@@ -1,5 +1,6 @@
 """Frozen layers, and groups of parameters by patterns of names."""
 
+import json
 import re
 
 import pytest
@@ -11,6 +12,7 @@ from camshaft import Engine, Events, supervised
 from camshaft.handlers import (
     Checkpoint,
     Freeze,
+    JSONLines,
     LRSchedule,
     Validate,
     describe_groups,
@@ -263,6 +265,16 @@ def test_rates_are_logged_by_the_names_of_the_groups():
     state = engine.run([(torch.ones(2, 2), torch.ones(2, 1))] * 2, max_epochs=1)
     assert state.metrics["lr/backbone"] == 0.005
     assert state.metrics["lr/default"] == 0.05
+
+
+def test_constant_rates_are_in_each_row_by_the_names_of_the_groups(tmp_path):
+    model = SmallNet()
+    optimizer = torch.optim.SGD(parameter_groups(model, {"backbone.*": {"lr": 0.01}}), 0.1)
+    engine = supervised(model, optimizer, nn.functional.mse_loss)
+    engine.add(JSONLines(tmp_path / "rows.jsonl", when=Events.ITERATION_COMPLETED))
+    engine.run([(torch.ones(2, 2), torch.ones(2, 1))] * 2, max_epochs=1)
+    rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
+    assert [(row["lr/backbone"], row["lr/default"]) for row in rows] == [(0.01, 0.1)] * 2
 
 
 MATRIX = Parameter(torch.zeros(2, 2))

@@ -1,9 +1,11 @@
 """The journal: what happened to a run, over all of its parts, and at no risk to it."""
 
+import copy
 import enum
 import json
 import logging
 import os
+import pickle
 import platform
 import subprocess
 import sys
@@ -19,10 +21,10 @@ from hypothesis import strategies as st
 
 from camshaft import Engine, Events
 from camshaft.handlers import Checkpoint, Journal, StopAfter
+from camshaft.handlers.common import plain
 from camshaft.handlers.journal import is_written, read_journal
 from camshaft.handlers.journal.environment import environment
 from camshaft.handlers.journal.file import JournalFile
-from camshaft.handlers.journal.plain import plain
 
 
 def journal_of(directory):
@@ -145,6 +147,41 @@ def test_the_configuration_is_copied_when_the_handler_is_made(tmp_path):
     assert Journal(tmp_path, config=Namespace(seed=1)).config == {"seed": 1}
     engine = counting().add(journal)
     assert engine.handlers["Journal"].config == {"lr": 0.1}
+
+
+CHANGES = {
+    "set": lambda config: config.__setitem__("lr", 1.0),
+    "delete": lambda config: config.__delitem__("lr"),
+    "update": lambda config: config.update(lr=1.0),
+    "merge": lambda config: config.__ior__({"lr": 1.0}),
+    "default": lambda config: config.setdefault("new", 1.0),
+    "pop": lambda config: config.pop("lr"),
+    "popitem": lambda config: config.popitem(),
+    "clear": lambda config: config.clear(),
+    "inside": lambda config: config["model"].update(width=9),
+    "element": lambda config: config["model"]["sizes"].append(9),
+    "inside of a list": lambda config: config["heads"][0].update(size=9),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_the_configuration_is_read_only_to_its_depth(change, tmp_path):
+    given = {"lr": 0.1, "model": {"sizes": [8, 8]}, "heads": [{"size": 1}]}
+    config = Journal(tmp_path, config=given).config
+    before = repr(config)
+    with pytest.raises((TypeError, AttributeError)):
+        change(config)
+    assert repr(config) == before
+    assert json.loads(json.dumps(config)) == given
+
+
+@pytest.mark.parametrize("copied", [dict, copy.copy, copy.deepcopy, lambda c: c | {}])
+def test_a_copy_of_the_configuration_can_be_changed(copied, tmp_path):
+    config = Journal(tmp_path, config={"lr": 0.1, "model": {"width": 8}}).config
+    mine = copied(config)
+    mine["lr"] = 1.0
+    assert (mine["lr"], config["lr"]) == (1.0, 0.1)
+    assert pickle.loads(pickle.dumps(config)) == config
 
 
 def test_what_is_no_configuration_and_no_interval_is_refused(tmp_path):

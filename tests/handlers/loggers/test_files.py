@@ -117,7 +117,7 @@ def test_a_row_holds_the_clocks_and_the_metrics_and_its_folder_is_made(tmp_path)
     engine.on(EACH)(lambda state: losses.append(state.metrics["loss"].item()))
     engine.run([(torch.ones(3, 2), torch.zeros(3, 1))] * 4, max_epochs=1)
     assert rows(path) == [
-        {"iteration": iteration, "step": step, "epoch": 1, "loss": loss}
+        {"iteration": iteration, "step": step, "epoch": 1, "loss": loss, "lr": 0.1}
         for iteration, step, loss in zip([1, 2, 3, 4], [0, 1, 1, 2], losses, strict=True)
     ]
 
@@ -161,7 +161,7 @@ def test_a_last_line_that_lacks_only_its_end_is_a_row(tmp_path):
     state = engine.run([1, 2, 4], max_epochs=1)
     path.write_text('{"iteration": 1}')
     engine.run([1, 2, 4], state=state, max_epochs=2)
-    assert [row["iteration"] for row in rows(path)] == [1, 2, 4, 6]
+    assert [row["iteration"] for row in rows(path)] == [1, 3, 4, 6]
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_a_row_may_be_written_when_the_run_fails(tmp_path, caplog):
     engine = Engine(inverse, JSONLines(tmp_path / "rows", when=Events.FAILED))
     with pytest.raises(ZeroDivisionError):
         engine.run([1, 2, 0], max_epochs=1)
-    assert [(row["iteration"], row["loss"]) for row in rows(tmp_path / "rows")] == [(3, 0.5)]
+    assert [(row["iteration"], row["loss"]) for row in rows(tmp_path / "rows")] == [(2, 0.5)]
 
 
 def table(path):

@@ -13,9 +13,9 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from camshaft import Engine, Events, Stage, supervised
+from camshaft import Engine, EventEnum, Events, Stage, supervised
 from camshaft.handlers import LRSchedule
-from camshaft.handlers.loggers import CSV, JSONLines, Logger, TensorBoard
+from camshaft.handlers.loggers import CSV, JSONLines, Logger, TensorBoard, Text
 from camshaft.handlers.loggers.logger import flat_hparams, need
 from camshaft.handlers.schedules import cosine, warmup
 
@@ -211,10 +211,116 @@ def test_each_row_holds_what_is_new(tmp_path):
     }
     assert names == {
         *((iteration, "loss") for iteration in (3, 6, 9, 12, 18)),
-        (15, "loss", "rare"),
+        (13, "rare"),
+        (15, "loss"),
         (10, "loss", "val/loss"),
         (20, "loss", "val/loss"),
     }
+
+
+def odd(logger, *, fail_at=None):
+    """An engine that validates where no row is due, and steps each third iteration."""
+
+    def train_step(state, batch):
+        if state.iteration == fail_at:
+            raise RuntimeError("interrupted")
+        state.metrics["loss"] = torch.tensor(1 / state.iteration)
+        if state.iteration % 3 == 0:
+            state.metrics["norm"] = state.iteration / 3
+            state.fire(Events.STEP_COMPLETED)
+
+    engine = Engine(train_step, logger)
+
+    @engine.on(Events.EPOCH_COMPLETED, stage=Stage.MEASURE)
+    def validate(state):
+        state.metrics["val/loss"] = 1 / state.epoch
+
+    return engine
+
+
+def test_each_value_is_in_a_row_of_the_iteration_in_which_it_was_measured(tmp_path):
+    path = tmp_path / "rows"
+    odd(JSONLines(path, when=EACH(every=4))).run(range(5), max_epochs=2, max_iterations=11)
+    clocks = ("iteration", "step", "epoch")
+    assert [[row.pop(each) for each in clocks] + [sorted(row)] for row in lines(path)] == [
+        [3, 0, 1, ["norm"]],
+        [4, 1, 1, ["loss"]],
+        [5, 1, 1, ["val/loss"]],
+        [6, 1, 2, ["norm"]],
+        [8, 2, 2, ["loss"]],
+        [9, 2, 2, ["norm"]],
+        [10, 3, 2, ["loss", "val/loss"]],  # what is left at the end of the run
+    ]
+
+
+def test_the_clocks_of_ones_own_are_in_the_rows_of_their_own_moment(tmp_path):
+    engine = build(JSONLines(tmp_path / "rows", when=EACH(every=3)))
+    engine.on(EACH)(lambda state: state.fire(Own.HAPPENED))
+    engine.run(range(4), max_epochs=2)
+    found = [(row["iteration"], row.get("Own.HAPPENED")) for row in lines(tmp_path / "rows")]
+    assert found == [(3, 3), (4, None), (6, 6), (8, 8)]
+
+
+class Own(EventEnum):
+    HAPPENED = "happened"
+
+
+@pytest.mark.parametrize("save", [1, 2, 3, 4, 5, 6, 7, 9, 10, 12])
+def test_rows_of_earlier_iterations_are_there_once_wherever_a_run_is_saved(kind, save, tmp_path):
+    when = EACH(every=4)
+    odd(kind.logger(tmp_path / "whole", when=when)).run(range(5), max_epochs=3)
+    saved = []
+    first = odd(kind.logger(tmp_path / "parts", when=when), fail_at=14)
+    first.on(EACH(at=save))(lambda state: state.save("test"))
+    first.on(Events.SAVING)(lambda state: saved.append(pickle.dumps(state.state_dict())))
+    with pytest.raises(RuntimeError, match="interrupted"):
+        first.run(range(5), max_epochs=3)
+    second = odd(kind.logger(tmp_path / "parts", when=when))
+    second.on(Events.LOADING)(lambda state: state.load_state_dict(pickle.loads(saved[0])))
+    second.run(range(5), max_epochs=3)
+    if kind.logger is TensorBoard:
+        assert scalars(tmp_path / "parts") == scalars(tmp_path / "whole")
+    else:
+        assert (tmp_path / "parts").read_bytes() == (tmp_path / "whole").read_bytes()
+    assert not list(tmp_path.glob("*.1"))
+
+
+def test_an_interrupted_run_and_its_resumption_have_the_rows_of_one_run(kind, tmp_path):
+    odd(kind.logger(tmp_path / "whole", when=EACH(every=4))).run(range(5), max_epochs=3)
+    engine = odd(kind.logger(tmp_path / "parts", when=EACH(every=4)))
+    engine.on(EACH(at=(6, 10)))(lambda state: state.interrupt("enough"))
+    state = engine.run(range(5), max_epochs=3)
+    state = engine.run(range(5), state=state)
+    engine.run(range(5), state=state)
+    assert kind.read(tmp_path / "parts") == kind.read(tmp_path / "whole")
+
+
+def test_what_was_measured_before_the_first_iteration_is_in_a_row_of_its_own_once(tmp_path):
+    def build(fail_at=None):
+        engine = odd(JSONLines(tmp_path / "rows", when=EACH(every=4)), fail_at=fail_at)
+        start = Events.STARTED(where=lambda state: state.iteration == 0)
+        engine.on(start)(lambda state: state.metrics.update({"val/loss": 9.0}))
+        return engine
+
+    saved = []
+    first = build(fail_at=5)
+    first.on(EACH(at=1))(lambda state: state.save("test"))
+    first.on(Events.SAVING)(lambda state: saved.append(pickle.dumps(state.state_dict())))
+    with pytest.raises(RuntimeError, match="interrupted"):
+        first.run(range(5), max_epochs=1)
+    second = build()
+    second.on(Events.LOADING)(lambda state: state.load_state_dict(pickle.loads(saved[0])))
+    second.run(range(5), max_epochs=1)
+    assert [row["iteration"] for row in lines(tmp_path / "rows")] == [0, 3, 4, 5]
+    assert not (tmp_path / "rows.1").exists()  # the run goes on: its rows are no other run's
+
+
+def test_a_logger_that_joins_a_run_that_goes_on_has_no_rows_of_before(tmp_path):
+    engine = odd(JSONLines(tmp_path / "first"))
+    state = engine.run(range(5), max_epochs=1)
+    engine.add(CSV(tmp_path / "second", when=EACH(every=4)))
+    engine.run(range(5), max_epochs=2, state=state)
+    assert [int(row["iteration"]) for row in table(tmp_path / "second")] == [6, 8, 9, 10]
 
 
 def test_a_thousand_iterations_logged_every_hundred_read_metrics_from_their_device_ten_times(
@@ -298,10 +404,20 @@ def test_a_logger_is_of_rank_0_alone(tmp_path):
     assert Logger(Board).rank == JSONLines(tmp_path / "rows").rank == 0
 
 
-def test_what_no_logger_shows_stays_where_it_is(tmp_path):
-    engine = Engine(lambda state, batch: state.metrics.update(thing=object()))
-    engine.add(Logger(Board, when=EACH))
-    assert engine.run([1], max_epochs=1).memory.saved["Logger(Board)"].number == 0
+def test_what_no_logger_shows_stays_where_it_is_with_one_warning(tmp_path):
+    def train_step(state, batch):
+        state.metrics.update(thing=object(), matrix=torch.eye(2), name="x", loss=torch.tensor(1.0))
+        state.metrics.update(note=Text("shown by others"))
+
+    engine = Engine(train_step, *(Logger(Board, name=name, when=EACH) for name in "ab"))
+    with pytest.warns(UserWarning, match="no logger shows") as caught:
+        state = engine.run([1, 2], max_epochs=1)
+    assert [str(each.message).split(": make")[0] for each in caught] == [
+        "no logger shows state.metrics['thing'], a value of type object",
+        "no logger shows state.metrics['matrix'], a value of type Tensor of shape (2, 2)",
+        "no logger shows state.metrics['name'], a value of type str",
+    ]
+    assert set(state.metrics) == {"thing", "matrix", "name", "loss", "note"}
 
 
 @pytest.mark.parametrize("kind", [JSONLines, CSV])

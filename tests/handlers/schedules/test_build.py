@@ -1,11 +1,13 @@
 """Schedules made when the run starts: of the horizon, saved and carried on like any other."""
 
 import logging
+from functools import partial
 
 import pytest
 import torch
 from torch.optim.lr_scheduler import (
     ChainedScheduler,
+    ConstantLR,
     CosineAnnealingLR,
     ExponentialLR,
     LambdaLR,
@@ -13,6 +15,7 @@ from torch.optim.lr_scheduler import (
     OneCycleLR,
     ReduceLROnPlateau,
     SequentialLR,
+    StepLR,
 )
 
 from camshaft import Engine, EventEnum, Events, Update, supervised
@@ -202,6 +205,7 @@ def test_each_optimizer_has_a_schedule_of_its_own():
     rows = []
     engine.on(Events.ITERATION_COMPLETED)(lambda state: rows.append(dict(state.metrics)))
     state = engine.run([1.0] * 4, max_epochs=1)
+    assert {"scheduler", "critic_scheduler"} <= {*engine.objects}
     assert [row["lr/critic"] for row in rows] == [1.0, 0.75, 0.5, 0.25]
     assert [row.get("lr") for row in rows] == [None, 1.0, 1.0, 0.5]
     assert (state.step, state.counts[Own.CRITIC_UPDATED]) == (2, 4)
@@ -251,3 +255,54 @@ def test_a_save_before_the_decay_can_be_continued_to_another_length(tmp_path):
     _, whole, _ = Script(schedule, accumulate=1).run(max_epochs=4)
     assert used == whole[6:]
     assert used[:6] == [0.1] * 6
+
+
+def rates_of(make, **limits):
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(()))], 1.0)
+    engine = Engine(lambda state, batch: optimizer.step() or state.fire(Events.STEP_COMPLETED))
+    engine.objects["optimizer"] = optimizer
+    engine.add(LRSchedule(make))
+    rates = []
+    engine.on(Events.ITERATION_COMPLETED)(lambda state: rates.append(state.metrics["lr"]))
+    engine.run([1] * 4, **(limits or {"max_epochs": 1}))
+    return rates
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        partial(StepLR, step_size=1, gamma=0.5),
+        partial(partial(StepLR, gamma=0.5), step_size=1),
+        partial(ExponentialLR, gamma=0.5),
+        lambda optimizer: ExponentialLR(optimizer, 0.5),
+        lambda optimizer, gamma=0.5: ExponentialLR(optimizer, gamma),
+        lambda optimizer, horizon: ExponentialLR(optimizer, horizon.epoch_length / 8),
+        lambda optimizer, horizon=None: ExponentialLR(optimizer, horizon.epoch_length / 8),
+        lambda *both: ExponentialLR(both[0], both[1].epoch_length / 8),
+    ],
+    ids=["partial", "nested", "other", "one", "setting", "two", "named", "any"],
+)
+def test_a_function_gets_the_horizon_if_it_asks_for_it(make):
+    assert rates_of(make) == [1.0, 0.5, 0.25, 0.125]
+
+
+def test_the_defaults_of_a_scheduler_are_never_filled_with_the_horizon():
+    assert rates_of(partial(ConstantLR)) == rates_of(
+        lambda optimizer: ConstantLR(optimizer, 1 / 3, 5)
+    )
+
+
+def test_a_partial_that_lacks_a_setting_is_refused_at_once():
+    with pytest.raises(TypeError, match="partial of StepLR .*'step_size'"):
+        LRSchedule(partial(StepLR, gamma=0.5))
+
+
+def test_what_does_not_depend_on_the_length_of_the_run_goes_on_in_a_longer_one(caplog):
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(()))], 1.0)
+    engine = Engine(lambda state, batch: state.metrics.update(score=1.0))
+    engine.objects["optimizer"] = optimizer
+    engine.add(LRSchedule(partial(ReduceLROnPlateau, patience=2), monitor="score"))
+    state = engine.run([1], max_epochs=3)
+    engine.run([1], state=state, max_epochs=5)
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.1)
+    assert not caplog.messages

@@ -108,6 +108,40 @@ def test_the_scheduler_is_saved_with_the_run_and_names_do_not_clash():
         engine.add(LRSchedule(schedule.scheduler))
 
 
+def test_a_schedule_may_have_the_name_of_the_module_that_it_is_for():
+    critic = torch.nn.Linear(1, 1)
+    optimizer = SGD(critic.parameters(), 0.1)
+    objects = {"critic": critic, "critic_optimizer": optimizer}
+    engine = Engine(lambda state, batch: state.fire(Events.STEP_COMPLETED), objects=objects)
+    schedule = StepLR(optimizer, 1, 0.5)
+    engine.add(LRSchedule(schedule, name="critic"))
+    assert engine.objects["critic_scheduler"] is schedule
+    with pytest.warns(UserWarning, match="Detected call of"):  # by torch: no step of its own
+        assert engine.run([1, 2], max_epochs=1).metrics["lr/critic"] == 0.05
+
+
+@pytest.mark.parametrize("name", ["", "critic", "critic_scheduler"])
+def test_the_name_that_is_advised_where_one_is_taken_is_free(name):
+    weight = torch.nn.Parameter(torch.zeros(()))
+    optimizer = SGD([weight], 0.1)
+    taken = dict.fromkeys(["scheduler_2", "critic_2_scheduler"])
+    engine = Engine(lambda state, batch: None, objects={"optimizer": optimizer, **taken})
+    engine.add(LRSchedule(StepLR(optimizer, 1), name=name))
+    with pytest.raises(ValueError, match="another name: ") as caught:
+        engine.add(LRSchedule(StepLR(optimizer, 1), name=name))
+    *_, advised = str(caught.value).split("name='")
+    engine.add(LRSchedule(StepLR(optimizer, 1), name=advised.removesuffix("')")))
+    assert {*engine.objects} > {*taken, "optimizer"}
+
+
+def test_a_scheduler_may_be_among_the_objects_already():
+    optimizer = SGD([torch.nn.Parameter(torch.zeros(()))], 0.1)
+    scheduler = StepLR(optimizer, 1, 0.5)
+    objects = {"optimizer": optimizer, "scheduler": scheduler}
+    engine = Engine(lambda state, batch: None, LRSchedule(scheduler), objects=objects)
+    assert engine.objects["scheduler"] is scheduler
+
+
 @pytest.mark.parametrize("stop_at", range(1, 20))
 def test_the_rates_are_the_same_whether_a_run_is_interrupted_or_not(stop_at):
     def cosine(optimizer):
@@ -191,7 +225,10 @@ def test_a_schedule_that_was_not_called_is_told_of():
     with pytest.raises(TypeError, match=r"is made by a call, as in LRSchedule\(cosine\(\)\)"):
         cosine(torch.optim.SGD([torch.nn.Parameter(torch.zeros(()))]))
     with pytest.raises(TypeError, match="for a schedule cannot be called with the optimizer and"):
-        LRSchedule(lambda step: 1.0)
+        LRSchedule(lambda: 1.0)
+    engine, _, _ = build(lambda optimizer: lambda step: 1.0)
+    with pytest.raises(TypeError, match="the function of LRSchedule made 1.0; it needs a torch"):
+        engine.run([1.0], max_epochs=1)
 
 
 def test_a_scheduler_of_an_optimizer_that_the_engine_does_not_know_is_refused():

@@ -12,11 +12,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from ...engine import EventEnum, Trigger
-from ..common import AT_EACH_ROW, Image, Medium, Text
-from .images import png
-from .logger import LogsRows, flat_hparams, need
-from .rows import Row, Start
+from ....engine import EventEnum, Trigger
+from ...common import AT_EACH_ROW, Image, Medium, Text
+from ..images import png
+from ..logger import LogsRows, flat_hparams, need
+from ..rows import Row, Start
 
 TAG = "camshaft.run"
 """The tag by which a run is found again."""

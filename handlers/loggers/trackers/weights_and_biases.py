@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from ...engine import EventEnum, Trigger
-from ..common import AT_EACH_ROW, Histogram, Image, Medium, Text
-from .images import as_bytes
-from .logger import LogsRows, need
-from .rows import Row, Start
+from ...common import Histogram, Image, Medium, Text
+from ..images import as_bytes
+from ..rows import Row, Start
+from .tracker import LogsToTracker
 
 
 @dataclass(frozen=True, eq=False)
-class WandB(LogsRows):
+class WandB(LogsToTracker):
     """Write what is new since the last row for Weights & Biases.
 
     The run's id is in the checkpoints, so a resumed run continues the same run of W&B, offline
@@ -38,16 +37,10 @@ class WandB(LogsRows):
         ModuleNotFoundError: wandb is not installed.
     """
 
-    project: str
     directory: str | os.PathLike[str] = "."
-    when: EventEnum | Trigger = AT_EACH_ROW
-    hparams: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    background = True
     shown = (Text, Image, Histogram)
-
-    def __post_init__(self) -> None:
-        need("wandb", "WandB", "wandb")
+    library = "wandb"
+    extra = "wandb"
 
     def writer(self, start: Start) -> WandBRun:
         """Begin a run, or continue it."""
@@ -55,9 +48,9 @@ class WandB(LogsRows):
         options = {
             "project": self.project,
             "dir": os.fspath(self.directory),
-            "config": dict(self.hparams),
+            "config": self.config,
             "id": start.run,
-            "resume": "allow" if start.first else None,
+            "resume": "allow" if start.is_resumed else None,
             "reinit": "create_new",  # beside other runs of this process
         }
         return WandBRun(options | dict(self.options))

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from ...engine import EventEnum, Trigger
-from ..common import AT_EACH_ROW, Image, Medium, Text
-from .images import as_bytes
-from .logger import LogsRows, need
-from .rows import Row, Start
+from ...common import Image, Medium, Text
+from ..images import as_bytes
+from ..rows import Row, Start
+from .tracker import LogsToTracker
 
 
 @dataclass(frozen=True, eq=False)
-class SwanLab(LogsRows):
+class SwanLab(LogsToTracker):
     """Write what is new since the last row for SwanLab, over the iterations.
 
     The run's id is in the checkpoints, so a resumed run continues the same run of SwanLab. SwanLab
@@ -37,16 +36,10 @@ class SwanLab(LogsRows):
         ModuleNotFoundError: swanlab is not installed.
     """
 
-    project: str
     directory: str | os.PathLike[str] = "swanlog"
-    when: EventEnum | Trigger = AT_EACH_ROW
-    hparams: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    background = True
     shown = (Text, Image)
-
-    def __post_init__(self) -> None:
-        need("swanlab", "SwanLab", "swanlab")
+    library = "swanlab"
+    extra = "swanlab"
 
     def writer(self, start: Start) -> SwanLabRun:
         """Begin a run, or continue it."""
@@ -54,7 +47,7 @@ class SwanLab(LogsRows):
         options = {
             "project": self.project,
             "log_dir": os.fspath(self.directory),
-            "config": dict(self.hparams),
+            "config": self.config,
             "id": start.run,
             "resume": "allow",
         }

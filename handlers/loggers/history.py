@@ -1,0 +1,101 @@
+"""Rows of metrics in memory, as dicts or as a data frame."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import asdict, dataclass, field
+from importlib import import_module
+from typing import Any, ClassVar
+
+from ...engine import Engine, EventEnum, Events, Stage, State, Trigger
+from ..common import AT_EACH_ROW
+from .logger import need
+from .rows import Bookmark
+
+logger = logging.getLogger("camshaft")
+
+
+@dataclass(frozen=True, eq=False)
+class History:
+    """Keep the rows of a run in memory, to look at them in a notebook or to plot them.
+
+    The rows are those of `JSONLines`: the clocks, and the numbers that are new. They are saved with
+    the run, so a resumed run has the rows of its beginning too. To bound the size of checkpoints,
+    only the last `most` rows are kept.
+
+    Args:
+        when: When to make a row, if there is anything new.
+        most: The largest number of rows.
+
+    Raises:
+        ValueError: `most` is no number of rows.
+
+    >>> def train_step(state, batch):
+    ...     state.metrics["loss"] = 1 / batch
+    >>> history = History(when=Events.ITERATION_COMPLETED)
+    >>> state = Engine(train_step, history).run([1, 2], max_epochs=1)
+    >>> history.rows[-1]
+    {'iteration': 2, 'step': 0, 'epoch': 1, 'loss': 0.5}
+    """
+
+    when: EventEnum | Trigger = AT_EACH_ROW
+    most: int = 10_000
+    rows: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]], init=False, repr=False)
+    """The rows of the run that began or was resumed last; on rank 0 alone."""
+    rank: ClassVar[int] = 0
+
+    def __post_init__(self) -> None:
+        if not self.most > 0:
+            raise ValueError(f"History(most={self.most!r}): needs a number of rows above 0")
+
+    def attach(self, engine: Engine[Any, Any]) -> None:
+        """Make rows by the trigger, and at the end of the run one of what is left."""
+        engine.on(Events.STARTED, stage=Stage.REPORT)(self.open)
+        engine.on(Trigger.of(self.when) | Events.COMPLETED, stage=Stage.REPORT)(self.write)
+
+    def open(self, state: State[Any, Any]) -> None:
+        """Show the rows of this run."""
+        kept = state.recall(self, Kept)
+        kept.bookmark.open(state)
+        object.__setattr__(self, "rows", kept.rows)
+
+    def write(self, state: State[Any, Any]) -> None:
+        """Keep what is new."""
+        kept = state.recall(self, Kept)
+        for row in kept.bookmark.next_rows(state, kept.bookmark.number):
+            kept.rows.append(row.clocks | row.metrics | row.clocks)
+        if len(kept.rows) > self.most:
+            if kept.bookmark.number - len(kept.rows) < 1:
+                logger.warning(
+                    "History keeps the last %d rows and drops those before; History(most=...) "
+                    "keeps more, and JSONLines(path) keeps all",
+                    self.most,
+                )
+            del kept.rows[: -self.most]
+
+    def frame(self) -> Any:
+        """The rows as a data frame of pandas; a metric that a row lacks is NaN there.
+
+        Raises:
+            ModuleNotFoundError: pandas is not installed.
+        """
+        need("pandas", "History.frame()", "pandas")
+        pandas: Any = import_module("pandas")
+        return pandas.DataFrame(self.rows)
+
+
+@dataclass
+class Kept:
+    """The rows of a run."""
+
+    rows: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    bookmark: Bookmark = field(default_factory=Bookmark)
+
+    def state_dict(self) -> dict[str, Any]:
+        """A copy: a checkpoint may be written while more rows come."""
+        return {"rows": list(self.rows), "bookmark": asdict(self.bookmark)}
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        """Go on with the rows of a checkpoint."""
+        self.rows[:] = saved["rows"]
+        self.bookmark = Bookmark(**saved["bookmark"])

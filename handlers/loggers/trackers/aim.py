@@ -1,0 +1,91 @@
+"""Rows for Aim."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from ...common import Histogram, Image, Medium, Text
+from ..images import as_bytes
+from ..rows import Row, Start
+from .tracker import LogsToTracker
+
+
+@dataclass(frozen=True, eq=False)
+class Aim(LogsToTracker):
+    """Write what is new since the last row for Aim, over the iterations.
+
+    A file beside Aim's own names the run of Aim, so that a resumed run continues it; Aim has a
+    value only once for a name and a step. A thread writes, and an error of Aim costs a warning, not
+    the run.
+
+    Needs `pip install "camshaft[aim]"`.
+
+    Args:
+        project: The experiment in Aim.
+        directory: Where Aim's folder `.aim` is; made if there is none.
+        when: When to write a row, if there is anything new.
+        hparams: Hyper-parameters, also nested.
+        options: More arguments of `aim.Run`: `{"log_system_params": True, ...}`.
+
+    Raises:
+        ModuleNotFoundError: aim is not installed.
+    """
+
+    directory: str | os.PathLike[str] = "."
+    shown = (Text, Image, Histogram)
+    library = "aim"
+    extra = "aim"
+
+    def writer(self, start: Start) -> AimRun:
+        """Begin a run, or continue it."""
+        aim: Any = import_module("aim")
+        os.makedirs(self.directory, exist_ok=True)
+        repository = aim.Repo.from_path(os.fspath(self.directory), init=True)
+        known = Path(self.directory, ".aim", f"camshaft-{start.run}")
+        options = {
+            "run_hash": known.read_text() if known.exists() else None,
+            "repo": repository,
+            "experiment": self.project,
+            "force_resume": True,  # a process that was killed leaves its locks
+            "system_tracking_interval": None,
+            "capture_terminal_logs": False,  # it would replace the streams that the run writes to
+        }
+        run = aim.Run(**(options | dict(self.options)))
+        known.write_text(run.hash)
+        run["hparams"] = self.config
+        return AimRun(aim, run)
+
+
+class AimRun:
+    """One run of Aim."""
+
+    def __init__(self, aim: Any, run: Any) -> None:
+        self._aim, self._run = aim, run
+
+    def write(self, row: Row) -> None:
+        """Track a row at its iteration."""
+        clocks = {name: count for name, count in row.clocks.items() if name != "iteration"}
+        media = {name: self._shown(each) for name, each in row.media.items()}
+        for name, value in (row.metrics | clocks | media).items():
+            self._run.track(value, name=name, step=row.iteration, epoch=row.epoch)
+
+    def sync(self) -> None:
+        """Do nothing: Aim has a row when `write` is over."""
+
+    def close(self) -> None:
+        """End the run; it may be continued later."""
+        self._run.close()
+
+    def _shown(self, medium: Medium) -> Any:
+        if isinstance(medium, Image):
+            return self._aim.Image(as_bytes(medium).numpy(), caption=medium.caption)
+        if isinstance(medium, Histogram):
+            edges = medium.edges.tolist()
+            ends = (edges[0], edges[-1])
+            return self._aim.Distribution(hist=medium.counts.tolist(), bin_range=ends)
+        assert isinstance(medium, Text)
+        return self._aim.Text(medium.text)

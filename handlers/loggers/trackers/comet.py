@@ -1,0 +1,86 @@
+"""Rows for Comet."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from ...common import Image, Text
+from ..images import as_bytes
+from ..rows import Row, Start
+from .tracker import LogsToTracker
+
+
+@dataclass(frozen=True, eq=False)
+class Comet(LogsToTracker):
+    """Write what is new since the last row for Comet, over the iterations.
+
+    The key of the experiment is in the checkpoints, so a resumed run continues the same experiment
+    of Comet, which keeps rows that come twice: they are the same. A thread writes, and an error of
+    Comet costs a warning, not the run.
+
+    Needs `pip install "camshaft[comet]"`.
+
+    Args:
+        project: The project in Comet.
+        directory: Where the archives of an offline run go; made if there is none.
+        when: When to write a row, if there is anything new.
+        hparams: Hyper-parameters, also nested.
+        options: More arguments of `comet_ml.start`: `{"online": False, "workspace": ...}`.
+
+    Raises:
+        ModuleNotFoundError: comet-ml is not installed.
+    """
+
+    directory: str | os.PathLike[str] = "."
+    shown = (Text, Image)
+    library = "comet_ml"
+    extra = "comet"
+
+    def writer(self, start: Start) -> CometRun:
+        """Begin an experiment, or continue it."""
+        os.makedirs(self.directory, exist_ok=True)
+        comet: Any = import_module("comet_ml")
+        config = comet.ExperimentConfig(
+            offline_directory=os.fspath(self.directory),
+            auto_metric_logging=False,  # what other loggers write would be there twice
+            auto_param_logging=False,
+            auto_output_logging=False,  # it would replace the streams while the run writes to them
+            display_summary_level=0,
+        )
+        options = {
+            "project_name": self.project,
+            "experiment_key": start.run,
+            "mode": "get_or_create" if start.is_resumed else "create",
+            "experiment_config": config,
+        }
+        experiment = comet.start(**(options | dict(self.options)))
+        experiment.log_parameters(self.config, nested_support=True)
+        return CometRun(experiment)
+
+
+class CometRun:
+    """One experiment of Comet."""
+
+    def __init__(self, experiment: Any) -> None:
+        self._experiment = experiment
+
+    def write(self, row: Row) -> None:
+        """Log a row at its iteration."""
+        clocks = {name: count for name, count in row.clocks.items() if name != "iteration"}
+        self._experiment.log_metrics(row.metrics | clocks, step=row.iteration, epoch=row.epoch)
+        for name, medium in row.media.items():
+            if isinstance(medium, Image):
+                pixels = as_bytes(medium).numpy()
+                self._experiment.log_image(pixels, name, step=row.iteration)
+            elif isinstance(medium, Text):
+                self._experiment.log_text(medium.text, step=row.iteration, metadata={"name": name})
+
+    def sync(self) -> None:
+        """Do nothing: Comet writes in threads of its own."""
+
+    def close(self) -> None:
+        """End the experiment once Comet has all rows; it may be continued later."""
+        self._experiment.end()

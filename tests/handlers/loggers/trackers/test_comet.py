@@ -1,0 +1,71 @@
+"""Comet without a network: its archives, read back."""
+
+import json
+import zipfile
+from functools import partial
+
+import pytest
+import torch
+
+from camshaft import Engine, Events
+from camshaft.handlers.loggers import Comet, Image, Text
+
+pytest.importorskip("comet_ml", reason='needs pip install "camshaft[comet]"')
+pytestmark = pytest.mark.filterwarnings("ignore")  # of its own making
+EACH = Events.ITERATION_COMPLETED
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch):
+    """A busy machine may take longer than a run would wait."""
+    monkeypatch.setattr("camshaft.handlers.loggers.delivery.PATIENCE", 100)
+
+
+def read(directory):
+    """The keys, the values by names and steps, the parameters and the files of all archives."""
+    keys, values, parameters, files = [], [], {}, []
+    for path in sorted(directory.glob("*.zip"), key=lambda path: path.stat().st_mtime):
+        with zipfile.ZipFile(path) as archive:
+            keys.append(json.loads(archive.read("experiment.json"))["offline_id"])
+            for line in archive.read("messages.json").splitlines():
+                content = json.loads(line)["payload"]
+                if metric := content.get("metric"):
+                    values.append((metric["metricName"], metric["step"], metric["metricValue"]))
+                elif parameter := content.get("param"):
+                    parameters[parameter["paramName"]] = parameter["paramValue"]
+                elif more := content.get("additional_params"):
+                    files.append((more.get("figName") or more.get("type"), more["step"]))
+    return keys, values, parameters, files
+
+
+def build(directory, fail_at=None, **arguments):
+    def train_step(state, batch):
+        if state.iteration == fail_at:
+            raise RuntimeError("interrupted")
+        state.metrics["loss"] = torch.tensor(1 / state.iteration)
+        if state.iteration == 2:
+            state.metrics["note"] = Text("words")
+            state.metrics["seen"] = Image(torch.rand(3, 4, 5), "noise")
+
+    options = {"online": False}
+    return Engine(train_step, Comet("tests", directory, when=EACH, options=options, **arguments))
+
+
+def test_a_resumed_run_is_the_same_experiment_with_no_row_missing(tmp_path, fail_and_resume):
+    fail_and_resume(partial(build, tmp_path, hparams={"lr": 0.1, "model": {"width": 8}}))
+    keys, values, parameters, files = read(tmp_path)
+    assert (len(keys), len(set(keys))) == (2, 1)
+    found = {}
+    for name, step, value in values:  # what comes twice, in two archives, is the same
+        if name == "loss":
+            assert found.setdefault(step, value) == value
+    assert found == {number: pytest.approx(1 / number) for number in range(1, 9)}
+    assert (parameters["lr"], parameters["model|width"]) == (0.1, 8)
+    assert {("seen", 2), ("text-sample", 2)} <= {*files}
+
+
+def test_a_wrong_option_costs_a_warning_and_not_the_run(tmp_path, caplog):
+    engine = Engine(lambda state, batch: None)
+    engine.add(Comet("tests", tmp_path, options={"online": False, "no_such_option": 1}))
+    assert engine.run(range(3), max_epochs=1).iteration == 3
+    assert "Comet could not be opened" in caplog.text
