@@ -65,8 +65,8 @@ def warn_if_it_drifts(name: str, module: Any) -> None:
     if norms:
         warn(
             f"{name} has no trainable parameter and is in training mode, so that each batch which "
-            f"goes through it changes its running statistics ({_some(norms)}): call .eval() on it "
-            "before the run"
+            f"goes through it changes its running statistics ({_some(norms)}). If it is a teacher "
+            "that stays as it is, call .eval() on it before the run"
         )
 
 

@@ -213,11 +213,11 @@ def test_a_recurrent_model_resumed_in_mid_epoch_is_the_same_with_its_hidden_stat
     text = torch.randint(0, 30, (400,), generator=torch.Generator().manual_seed(0))
     loader = DataLoader(example["Windows"](text, 4, 10), batch_size=None)  # 9 windows
 
-    def run(directory, at=None, override=()):
+    def run(directory, at=None, reset=()):
         torch.manual_seed(0)
         model = example["Model"](30, width=8)
         engine = example["build"](model, torch.device("cpu"))
-        engine.add(Checkpoint(directory, resume=True, override=list(override)))
+        engine.add(Checkpoint(directory, resume=True, reset=list(reset)))
         if at is not None:
             engine.on(Events.ITERATION_COMPLETED(at=at))(lambda state: state.interrupt("asked to"))
         state = engine.run(loader, max_epochs=2)
@@ -231,7 +231,7 @@ def test_a_recurrent_model_resumed_in_mid_epoch_is_the_same_with_its_hidden_stat
         resumed, _ = run(tmp_path / f"{at}")
         assert all(map(torch.equal, resumed, whole))
     run(tmp_path / "forgetful", 4)
-    forgetful, _ = run(tmp_path / "forgetful", override=["engine.process"])
+    forgetful, _ = run(tmp_path / "forgetful", reset=["engine.process"])
     assert not all(map(torch.equal, forgetful, whole))  # so the hidden state counts
 
 

@@ -111,7 +111,7 @@ def test_a_frozen_teacher_in_training_mode_is_told_of():
     objects = {"model": model, "optimizer": sgd(model), "teacher": teacher}
     text = run(objects)
     assert text.startswith("objects['teacher'] has no trainable parameter and is in training mode")
-    assert "changes its running statistics (1, 2): call .eval() on it" in text
+    assert "changes its running statistics (1, 2). If it is a teacher" in text
     teacher.eval()
     assert run(objects) == ""
 

@@ -94,7 +94,7 @@ def test_a_copy_of_the_model_that_moves_without_gradients_is_saved(tmp_path):
     def script(directory):
         engine = build(directory)
         model = engine.objects["model"]
-        slow = engine.objects["slow"] = copy.deepcopy(model).requires_grad_(False)
+        slow = engine.objects["slow"] = copy.deepcopy(model).requires_grad_(False).eval()
 
         @engine.on(Events.STEP_COMPLETED)
         def follow(state):

@@ -74,7 +74,8 @@ def test_a_metric_of_the_users_own_that_is_called_lr_stays_his(tmp_path):
 
 
 def test_a_rate_makes_no_row_and_is_once_in_an_iteration(tmp_path):
-    objects = {"optimizer": sgd(0.1)}
+    model = torch.nn.Linear(1, 1)
+    objects = {"model": model, "optimizer": SGD(model.parameters(), 0.1)}
     assert rows_of(tmp_path / "none", objects, measure=False) == []
     rows = rows_of(tmp_path, objects, Validate([1], name="val"), when=EACH | Events.EPOCH_COMPLETED)
     found = [(row["iteration"], "lr" in row, "val/loss" in row) for row in rows]
