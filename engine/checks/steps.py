@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Iterable
 from typing import Any
 
 from ..events import EventEnum, Events
 from ..signals import Signals, label
 from ..state import State, under_way
+from . import optimizer_hook
 
 logger = logging.getLogger("camshaft")
 
@@ -58,10 +58,9 @@ class StepCheck:
         self._first = 0
         """The iteration of the first optimizer step that no update made; 0 before it."""
         self._is_pending = self._is_looking = True
-        self._hook: Any = None
-        optimizers = sys.modules.get("torch.optim.optimizer")  # None steps where torch is absent
-        if optimizers is not None and self._waiting((*GRADIENTS, STEP)):
-            self._hook = optimizers.register_optimizer_step_post_hook(self._look)
+        optimizer_hook.begin()
+        if self._waiting((*GRADIENTS, STEP)):
+            optimizer_hook.add(self._look)
 
     def check(self) -> None:
         """Check an epoch that began in this run, unless one was checked.
@@ -71,18 +70,17 @@ class StepCheck:
         """
         if self._is_pending and self._state.epoch > self._epoch:
             self._is_pending = False
-            self.close()
+            optimizer_hook.remove(self._look)
             self._raise_if_unannounced()
             self._warn_if_idle()
 
     def close(self) -> None:
-        """Look at optimizers no longer; not to be called while one of them steps."""
-        if self._hook is not None:
-            self._hook.remove()
-            self._hook = None
+        """Look at optimizers no longer: the run is over."""
+        optimizer_hook.remove(self._look)
+        optimizer_hook.end()
 
-    def _look(self, *_: object) -> None:
-        """Called by torch after each step of any optimizer of the process."""
+    def _look(self) -> None:
+        """Called after each step of any optimizer of the process."""
         state = self._state
         if not self._is_looking or under_way.get() is not state:
             return
