@@ -8,7 +8,7 @@ from threading import Lock, get_ident
 from typing import Any
 
 _lock = Lock()
-_looks: list[Callable[[], None]] = []
+_looks: list[Callable[[Any], None]] = []
 _running: list[int] = []
 """The threads of the runs that train, once for each run."""
 _hooks: list[Any] = []
@@ -28,8 +28,8 @@ def end() -> None:
         _tidy()
 
 
-def add(look: Callable[[], None]) -> None:
-    """Call `look` after each step of any optimizer of the process, in the thread that steps."""
+def add(look: Callable[[Any], None]) -> None:
+    """Call `look` with any optimizer of the process after each of its steps, in its thread."""
     optimizers: Any = sys.modules.get("torch.optim.optimizer")
     if optimizers is None:  # nothing steps where torch is absent
         return
@@ -39,7 +39,7 @@ def add(look: Callable[[], None]) -> None:
             _hooks.append(optimizers.register_optimizer_step_post_hook(_hook))
 
 
-def remove(look: Callable[[], None]) -> None:
+def remove(look: Callable[[Any], None]) -> None:
     """Call it no longer; not to be called while an optimizer of this thread steps."""
     with _lock:
         if look in _looks:
@@ -53,6 +53,6 @@ def _tidy() -> None:
         _hooks.pop().remove()
 
 
-def _hook(*_: object) -> None:
+def _hook(optimizer: Any, *_: object) -> None:
     for look in _looks.copy():
-        look()
+        look(optimizer)

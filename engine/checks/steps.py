@@ -46,12 +46,12 @@ class StepCheck:
     def __init__(self, state: State[Any, Any], signals: Signals) -> None:
         self._state = state
         self._signals = signals
-        self._updates: dict[str, EventEnum] = {
-            name: each.event
-            for name, each in state.engine.handlers.items()
-            if isinstance(getattr(each, "event", None), EventEnum)
-        }
+        updates = {n: each for n, each in state.engine.handlers.items() if _is_update(each)}
+        self._updates: dict[str, EventEnum] = {n: each.event for n, each in updates.items()}
         """The events that the attached updates announce, by the names of the updates."""
+        self._optimizers = {id(each.optimizer) for each in updates.values()}
+        """The optimizers of these updates: where there are some, the steps of others do not count,
+        such as those of a critic that is trained for an epoch before the rest."""
         events = {*GRADIENTS, STEP, SKIPPED, *self._updates.values()}
         self._before = {event: self._count(event) for event in events}
         self._epoch = state.epoch
@@ -79,13 +79,15 @@ class StepCheck:
         optimizer_hook.remove(self._look)
         optimizer_hook.end()
 
-    def _look(self) -> None:
+    def _look(self, optimizer: object) -> None:
         """Called after each step of any optimizer of the process."""
         state = self._state
         if not self._is_looking or under_way.get() is not state:
             return
         if self._has_come(Events.GRADIENTS_READY):  # an update makes the steps
             self._is_looking = False
+            return
+        if self._optimizers and id(optimizer) not in self._optimizers:
             return
         self._first = self._first or state.iteration
         is_overdue = self._first and state.iteration >= self._first + PATIENCE
@@ -179,6 +181,10 @@ def _announced_otherwise(for_steps: list[str], events: Iterable[EventEnum]) -> s
         f"steps as {others}: choose one of these events by when=, or leave event= out of the "
         "Update of the main optimizer"
     )
+
+
+def _is_update(handler: Any) -> bool:
+    return isinstance(getattr(handler, "event", None), EventEnum) and hasattr(handler, "optimizer")
 
 
 def _name(receiver: Any) -> str:

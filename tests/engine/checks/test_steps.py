@@ -279,3 +279,28 @@ def test_a_run_that_begins_and_ends_in_another_thread_leaves_the_hooks_of_a_step
         assert list(optimizers._global_optimizer_post_hooks.values()) == [run_another]
     finally:
         hook.remove()
+
+
+def test_steps_of_others_before_an_attached_update_makes_its_own_are_no_error(model, caplog):
+    critic, update = by_hand(torch.nn.Linear(2, 1)), Update(torch.optim.SGD(model.parameters(), 1))
+
+    def step(state, batch):
+        if state.epoch > 1:
+            update(state, model(batch).mean())
+        else:
+            critic.process(state, batch)
+
+    state = Engine(step, update, ClipGradNorm(1.0)).run(BATCHES, max_epochs=2)
+    assert state.step == len(BATCHES)
+    assert "Update made no step in the first epoch" in caplog.text
+
+
+def test_a_handler_with_an_event_of_its_own_is_no_update(caplog):
+    class Report:
+        event = Events.EPOCH_COMPLETED
+
+        def attach(self, engine):
+            engine.on(self.event)(lambda state: None)
+
+    Engine(lambda state, batch: None, Report()).run([1], max_epochs=1)
+    assert not caplog.records
