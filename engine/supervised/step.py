@@ -87,17 +87,22 @@ class Supervised:
         input, target = pair
         if self.move is not None:
             input, target = self.move((input, target))
+        if type(input) is Tensor:
+            call = partial(model, input)
+        else:
+            given, named = arguments(input)
+            call = partial(model, *given, **named)
         loss_fn = self.loss_fn
         if target is None and loss_fn is own_loss:
             target = labels_in(input)  # now, so that they are moved once
         elif target is None:
             loss_fn = no_loss
         if self.autocast is None:
-            made = _call(model, input)
+            made = call()
             loss = loss_fn(made, target)
         else:
             with self.autocast:
-                made = _call(model, input)
+                made = call()
                 loss = loss_fn(made, target)
         prediction = made.detach() if type(made) is Tensor else _prediction_in(made)
         if loss is None:
@@ -201,13 +206,6 @@ class Supervised:
     def mean_loss(self, state: State[Any, Any]) -> None:
         """Replace the last batch's loss by the mean over all batches, on all ranks."""
         state.metrics.update(mean_over_ranks(state.recall(self, Means).sums))
-
-
-def _call(model: Module, input: Any) -> Any:
-    if type(input) is Tensor:  # first, because it is the usual case
-        return model(input)
-    given, named = arguments(input)
-    return model(*given, **named)
 
 
 def _prediction_in(made: Any) -> Any:
