@@ -1,7 +1,8 @@
 """The engine: runs, events, states, steps, and the data and modules that they work on.
 
-Its own files are the loop and what it needs. Its rooms are `state`, `data`, `modules`, `update`,
-`supervised` and `inspection`. Handlers import from here or from a room, never from a file.
+Its own files are the loop and what it needs. Its rooms are `ranks`, `state`, `data`, `modules`,
+`checks`, `inspection`, `update`, `supervised` and `loaders`. Handlers import from here or from a
+room, never from a file.
 """
 
 from .late import late

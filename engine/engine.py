@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import warnings
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -12,8 +11,8 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 from . import modules, ranks
-from .checks import warn
-from .data import InStep, refuse_samples, shortest
+from .checks import refuse_samples, warn
+from .data import InStep, shortest
 from .events import EventEnum, Stage, Trigger
 from .inspection import Description, Part, Trace, record, rehearse, watching
 from .loop import Loop
@@ -111,6 +110,8 @@ class Engine(Generic[Batch, Output]):
 
         def __getattr__(self, name: str) -> Any:
             """Raise an error with the attribute that was probably meant."""
+            if hasattr(type(self), name):  # a property, which has raised an error of its own
+                return object.__getattribute__(self, name)
             raise unknown("an Engine", name, dir(type(self)), OF_ENGINES)
 
     def add(self, *handlers: Handler) -> Self:
@@ -132,11 +133,10 @@ class Engine(Generic[Batch, Output]):
                 twin = self._twin_of(handler)
                 self._attach(handler)
                 if twin is not None:
-                    warnings.warn(
+                    warn(
                         f"{twin} is attached already, and now another one with the same settings: "
                         "both will be called. If a notebook's cell was run again, make the engine "
-                        "in that cell too",
-                        stacklevel=2,
+                        "in that cell too"
                     )
         return self
 
@@ -274,6 +274,8 @@ class Engine(Generic[Batch, Output]):
         """
         bare = self._like(self.process)
         bare._evaluate = self._evaluate
+        bare.handlers, bare._names = dict(self.handlers), dict(self._names)
+        bare._taken, bare._functions = dict(self._taken), dict(self._functions)
         for event, signal in self.signals.items():
             for each in signal.receivers.values():
                 if isinstance(each, Subscription) and keep(each):

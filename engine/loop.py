@@ -132,7 +132,7 @@ class Loop(Generic[Batch, Output]):
             feed.check(state)
             if not state.iteration_in_epoch:  # what was one epoch too many has not begun
                 state.epoch -= 1
-                control.in_epoch = False
+                control.in_epoch = control.epoch_stopped = False
                 self._end_with_data()
                 return
         state.step_under_way.close(state)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..engine import Engine, EventEnum, Events, Stage, State, Trigger
-from ..engine.data import refuse_samples
+from ..engine.checks import refuse_samples
 
 
 class ValidationEvents(EventEnum):

@@ -1,7 +1,15 @@
-"""What a training run is checked for: steps that nothing announces, weights that do not learn."""
+"""What a run is checked for: samples as batches, steps that nothing announces, idle weights."""
 
 from .parameters import check_evaluation, check_training, warn_if_it_drifts
+from .samples import refuse_samples
 from .steps import StepCheck
 from .warn import warn
 
-__all__ = ["StepCheck", "check_evaluation", "check_training", "warn", "warn_if_it_drifts"]
+__all__ = [
+    "StepCheck",
+    "check_evaluation",
+    "check_training",
+    "refuse_samples",
+    "warn",
+    "warn_if_it_drifts",
+]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Iterable
 from typing import Any
 
 from ..events import EventEnum, Events
 from ..signals import Signals, label
 from ..state import State, under_way
+from . import optimizer_hook
 
 logger = logging.getLogger("camshaft")
 
@@ -46,22 +46,21 @@ class StepCheck:
     def __init__(self, state: State[Any, Any], signals: Signals) -> None:
         self._state = state
         self._signals = signals
-        self._updates: dict[str, EventEnum] = {
-            name: each.event
-            for name, each in state.engine.handlers.items()
-            if isinstance(getattr(each, "event", None), EventEnum)
-        }
+        updates = {n: each for n, each in state.engine.handlers.items() if _is_update(each)}
+        self._updates: dict[str, EventEnum] = {n: each.event for n, each in updates.items()}
         """The events that the attached updates announce, by the names of the updates."""
+        self._optimizers = {id(each.optimizer) for each in updates.values()}
+        """The optimizers of these updates: where there are some, the steps of others do not count,
+        such as those of a critic that is trained for an epoch before the rest."""
         events = {*GRADIENTS, STEP, SKIPPED, *self._updates.values()}
         self._before = {event: self._count(event) for event in events}
         self._epoch = state.epoch
         self._first = 0
         """The iteration of the first optimizer step that no update made; 0 before it."""
         self._is_pending = self._is_looking = True
-        self._hook: Any = None
-        optimizers = sys.modules.get("torch.optim.optimizer")  # None steps where torch is absent
-        if optimizers is not None and self._waiting((*GRADIENTS, STEP)):
-            self._hook = optimizers.register_optimizer_step_post_hook(self._look)
+        optimizer_hook.begin()
+        if self._waiting((*GRADIENTS, STEP)):
+            optimizer_hook.add(self._look)
 
     def check(self) -> None:
         """Check an epoch that began in this run, unless one was checked.
@@ -71,23 +70,24 @@ class StepCheck:
         """
         if self._is_pending and self._state.epoch > self._epoch:
             self._is_pending = False
-            self.close()
+            optimizer_hook.remove(self._look)
             self._raise_if_unannounced()
             self._warn_if_idle()
 
     def close(self) -> None:
-        """Look at optimizers no longer; not to be called while one of them steps."""
-        if self._hook is not None:
-            self._hook.remove()
-            self._hook = None
+        """Look at optimizers no longer: the run is over."""
+        optimizer_hook.remove(self._look)
+        optimizer_hook.end()
 
-    def _look(self, *_: object) -> None:
-        """Called by torch after each step of any optimizer of the process."""
+    def _look(self, optimizer: object) -> None:
+        """Called after each step of any optimizer of the process."""
         state = self._state
         if not self._is_looking or under_way.get() is not state:
             return
         if self._has_come(Events.GRADIENTS_READY):  # an update makes the steps
             self._is_looking = False
+            return
+        if self._optimizers and id(optimizer) not in self._optimizers:
             return
         self._first = self._first or state.iteration
         is_overdue = self._first and state.iteration >= self._first + PATIENCE
@@ -181,6 +181,10 @@ def _announced_otherwise(for_steps: list[str], events: Iterable[EventEnum]) -> s
         f"steps as {others}: choose one of these events by when=, or leave event= out of the "
         "Update of the main optimizer"
     )
+
+
+def _is_update(handler: Any) -> bool:
+    return isinstance(getattr(handler, "event", None), EventEnum) and hasattr(handler, "optimizer")
 
 
 def _name(receiver: Any) -> str:

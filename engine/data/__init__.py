@@ -2,7 +2,7 @@
 
 from .feed import Feed, is_read, length_of_epoch, shortest
 from .in_step import InStep
-from .sources import length_of, refuse_samples
+from .sources import length_of
 
 __all__ = [
     "Feed",
@@ -10,6 +10,5 @@ __all__ = [
     "is_read",
     "length_of",
     "length_of_epoch",
-    "refuse_samples",
     "shortest",
 ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any, Generic
@@ -116,28 +115,6 @@ def length_of(data: object) -> int | None:
         return len(data)  # type: ignore[arg-type]
     except (TypeError, NotImplementedError):
         return None
-
-
-def refuse_samples(data: object) -> None:
-    """Refuse a data set in the place of batches: each of its samples would be taken for a batch.
-
-    A stream may give batches, so it is only a warning there.
-
-    Raises:
-        TypeError: The data is a data set with indices.
-    """
-    utils: Any = sys.modules.get("torch.utils.data")
-    if utils is None or not isinstance(data, utils.Dataset):
-        return
-    kind = type(data).__name__
-    what = (
-        f"the data is a {kind}, so each of its items is taken for a batch. If they are samples, "
-        "write DataLoader(dataset, batch_size=32); if they are batches, "
-        "DataLoader(dataset, batch_size=None)"
-    )
-    if not isinstance(data, utils.IterableDataset):
-        raise TypeError(what)
-    warnings.warn(what, stacklevel=3)
 
 
 def check_length(found: int, consumed: int) -> None:

@@ -18,7 +18,7 @@ class LatestMetrics(dict[str, Any]):
     KeyError: "no metric 'accuracy' has been produced so far; there is: 'loss'"
     """
 
-    __slots__ = ("_clocks", "_iterations", "_written", "clock", "iteration", "writes")
+    __slots__ = ("_written", "clock", "iteration", "writes")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()
@@ -27,15 +27,13 @@ class LatestMetrics(dict[str, Any]):
         """The iteration that the run is in."""
         self.clock: tuple[int, int] = (0, 0)
         """The steps that the run has performed, and the epoch that it is in."""
-        self._written: dict[str, int] = {}
-        self._iterations: dict[str, int] = {}
-        self._clocks: dict[str, tuple[int, int]] = {}
+        self._written: dict[str, tuple[int, int, tuple[int, int]]] = {}
+        """By name, of the latest write: its number, its iteration, its clock."""
         self.update(*args, **kwargs)
 
     def __setitem__(self, name: str, value: Any) -> None:
-        self.writes = self._written[name] = self.writes + 1
-        self._iterations[name] = self.iteration
-        self._clocks[name] = self.clock
+        self.writes = number = self.writes + 1
+        self._written[name] = number, self.iteration, self.clock
         dict.__setitem__(self, name, value)  # super() would double what a step's loss costs
 
     def update(self, *args: Any, **kwargs: Any) -> None:
@@ -59,7 +57,7 @@ class LatestMetrics(dict[str, Any]):
         Raises:
             KeyError: There is no such metric; the message lists those there are.
         """
-        return self._written[name] if name in self else self[name]
+        return self._written[name][0] if name in self else self[name]
 
     def clocks(self, name: str) -> tuple[int, int, int]:
         """The iteration, the steps and the epoch in which a metric was last written.
@@ -67,9 +65,8 @@ class LatestMetrics(dict[str, Any]):
         >>> LatestMetrics(loss=0.5).clocks("loss")
         (0, 0, 0)
         """
-        # Older checkpoints do not say.
-        iteration = self._iterations.get(name, self.iteration)
-        return (iteration, *self._clocks.get(name, self.clock))
+        _, iteration, clock = self._written[name]
+        return (iteration, *clock)
 
     def fresh(self, name: str) -> Any:
         """The value of a metric, if it was written in this iteration.
@@ -87,7 +84,7 @@ class LatestMetrics(dict[str, Any]):
         """
         value = self[name]
         if not self.is_fresh(name):
-            written = self._iterations[name]
+            written = self._written[name][1]
             raise LookupError(
                 f"the metric {name!r} was last written in iteration {written}, and this is "
                 f"iteration {self.iteration}; look at it when it is measured, by the same when=, "
@@ -98,8 +95,7 @@ class LatestMetrics(dict[str, Any]):
 
     def is_fresh(self, name: str) -> bool:
         """True if a metric was written in this iteration."""
-        # Older checkpoints do not say in which iteration it was.
-        return name in self and self._iterations.get(name, self.iteration) == self.iteration
+        return name in self and self._written[name][1] == self.iteration
 
     def is_new(self, name: str, looked_at: int, *, allow_stale: bool = False) -> bool:
         """True if a metric was written since the write `looked_at`: no value counts twice.
@@ -124,26 +120,29 @@ class LatestMetrics(dict[str, Any]):
 
     def since(self, write: int) -> dict[str, Any]:
         """The metrics written since `writes` had this value; loggers find new metrics by it."""
-        return {name: value for name, value in self.items() if self._written[name] > write}
+        return {name: value for name, value in self.items() if self._written[name][0] > write}
 
     def state_dict(self) -> dict[str, Any]:
         """The values, and the order and iterations of their writes."""
         return {
             "values": dict(self),
-            "written": dict(self._written),
+            "written": {name: number for name, (number, _, _) in self._written.items()},
             "writes": self.writes,
-            "iterations": dict(self._iterations),
-            "clocks": dict(self._clocks),
+            "iterations": {name: iteration for name, (_, iteration, _) in self._written.items()},
+            "clocks": {name: clock for name, (_, _, clock) in self._written.items()},
         }
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Go on from saved values."""
         self.clear()
         super().update(saved["values"])
-        self._written, self.writes = dict(saved["written"]), saved["writes"]
-        self._iterations = dict(saved.get("iterations", {}))  # checkpoints of before lack them
-        clocks = saved.get("clocks", {}).items()
-        self._clocks = {name: (steps, epoch) for name, (steps, epoch) in clocks}
+        self.writes = saved["writes"]
+        # Checkpoints of before lack them: then it is where the run was saved.
+        iterations, clocks = saved.get("iterations", {}), saved.get("clocks", {})
+        self._written = {}
+        for name, number in saved["written"].items():
+            steps, epoch = clocks.get(name, self.clock)
+            self._written[name] = number, iterations.get(name, self.iteration), (steps, epoch)
 
     def __reduce__(self) -> Any:
         """Copy and pickle the values; in the copy, they were written in this order."""

@@ -157,6 +157,8 @@ class State(Generic[Batch, Output]):
     def stop(self, reason: str, *, resumable: bool = False) -> None:
         """End the run after the current iteration, or as soon as no accumulation window is open.
 
+        On several ranks it has to be asked for on all of them.
+
         Args:
             reason: What `stop_reason` will say. The first reason stays, but a run that was only
                 interrupted can still be stopped for good.
@@ -300,8 +302,8 @@ class State(Generic[Batch, Output]):
         self.control.load_state_dict(saved)
         if self.control.resumable:
             self.stop_reason = None
-        self.metrics.load_state_dict(saved["metrics"])
         self.metrics.iteration, self.metrics.clock = self.iteration, (self.step, self.epoch)
+        self.metrics.load_state_dict(saved["metrics"])
         # Checkpoints of before do not say where the tensors of memories were.
         self.memory.load_state_dict(saved["memory"], saved.get("devices"))
 

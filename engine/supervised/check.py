@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import torch
 from torch.nn import Module
 from torch.optim import Optimizer
 
+from ..checks import warn
 from ..update import Update, parameters_of
 from .parallel import parallel_of
 
@@ -86,11 +86,10 @@ def _home(kind: type) -> str:
 
 def warn_of_sums() -> None:
     """Warn of a loss that grows with the batch."""
-    warnings.warn(
+    warn(
         "loss_fn is a sum over the batch, so larger batches take larger steps, and 'val/loss' is a "
         "mean of sums; say how many targets it is a sum over, weight=lambda output: "
-        "output.target.numel(), or weight=1 if that is what you want",
-        stacklevel=3,
+        "output.target.numel(), or weight=1 if that is what you want"
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +13,7 @@ from torch.nn import Module
 from torch.nn.parallel import DistributedDataParallel
 
 from .. import ranks
-from ..checks import warn_if_it_drifts
+from ..checks import warn, warn_if_it_drifts
 from ..events import Events, Stage
 from ..means import Means, Weight, mean_over_ranks, samples_of, weight_of
 from ..modules import modules_of
@@ -88,18 +87,22 @@ class Supervised:
         input, target = pair
         if self.move is not None:
             input, target = self.move((input, target))
-        given, named = ((input,), {}) if type(input) is Tensor else arguments(input)
+        if type(input) is Tensor:
+            call = partial(model, input)
+        else:
+            given, named = arguments(input)
+            call = partial(model, *given, **named)
         loss_fn = self.loss_fn
         if target is None and loss_fn is own_loss:
             target = labels_in(input)  # now, so that they are moved once
         elif target is None:
             loss_fn = no_loss
         if self.autocast is None:
-            made = model(*given, **named)
+            made = call()
             loss = loss_fn(made, target)
         else:
             with self.autocast:
-                made = model(*given, **named)
+                made = call()
                 loss = loss_fn(made, target)
         prediction = made.detach() if type(made) is Tensor else _prediction_in(made)
         if loss is None:
@@ -170,10 +173,9 @@ class Supervised:
             if all(each is not other for other in objects):  # those are checked already
                 warn_if_it_drifts("the module in the loss function", each)
         if not self.model.training:
-            warnings.warn(
+            warn(
                 "the model is in evaluation mode as training starts; call model.train() before, "
-                "unless that is what you want",
-                stacklevel=2,
+                "unless that is what you want"
             )
 
     def check_weight(self, state: State[Any, Any]) -> None:
@@ -181,12 +183,11 @@ class Supervised:
         labels = labels_in(state.batch)
         is_on_host = isinstance(labels, Tensor) and labels.device.type == "cpu"
         if is_on_host and labels.ndim > 1 and (labels == IGNORED).any():
-            warnings.warn(
+            warn(
                 "some labels are -100, so the model's loss is a mean over the others, and each "
                 "batch counts by its samples; say what to count: supervised(..., "
                 "weight=count_next_tokens) for a model that predicts the next token, "
-                "weight=count_tokens for others; both are in camshaft",
-                stacklevel=2,
+                "weight=count_tokens for others; both are in camshaft"
             )
 
     def share_buffers(self, state: State[Any, Any]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -13,6 +12,7 @@ from torch.nn import Module
 from torch.optim import Optimizer
 
 from .. import ranks
+from ..checks import warn
 from ..events import EventEnum, Events
 from ..state import State
 from .gradients import check_scale, clear, has_overflowed, multiply, parameters_of
@@ -270,12 +270,11 @@ class Update:
         """Warn once if each backward pass averages gradients because `model` was not given."""
         self._lacks_model = False
         if ranks.is_distributed() and is_wrapped(parameters_of(self.optimizer)):
-            warnings.warn(
+            warn(
                 "this Update was not told of the DistributedDataParallel around its parameters, "
                 f"which averages gradients {self.accumulate} times a step; once is enough: "
                 "Update(optimizer, model=model, ...), with the forward pass and the update in "
-                "`with update.micro_batch(state):`. Where each time is meant, write sync='each'",
-                stacklevel=4,
+                "`with update.micro_batch(state):`. Where each time is meant, write sync='each'"
             )
 
     def _step(

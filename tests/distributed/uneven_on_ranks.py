@@ -159,6 +159,15 @@ def an_iterator_that_ends_on_one_rank_ends_the_run_on_all():
     told()
 
 
+def a_run_whose_last_epoch_found_no_common_batch_can_be_carried_on():
+    engine = Engine(lambda state, batch: None)
+    state = engine.run(iter(batches()), max_epochs=3, epoch_length=3)
+    assert (state.stop_reason, state.epoch, state.iteration) == ("data_ended", 1, 3)
+    engine.run(range(2), state=state)
+    assert (state.stop_reason, state.epoch, state.iteration) == ("max_epochs", 3, 7)
+    told()
+
+
 def equal_numbers_are_compared_once_an_epoch_and_unknown_ones_at_each_batch():
     engine = Engine(lambda state, batch: None)
     for data, options, sent in [
@@ -232,6 +241,7 @@ CHECKS = [
     who_wants_an_error_gets_it_on_every_rank,
     a_rank_without_a_batch_is_an_error_on_every_rank,
     an_iterator_that_ends_on_one_rank_ends_the_run_on_all,
+    a_run_whose_last_epoch_found_no_common_batch_can_be_carried_on,
     equal_numbers_are_compared_once_an_epoch_and_unknown_ones_at_each_batch,
     evaluations_may_have_different_numbers_of_batches,
     torchs_join_lets_a_rank_go_on_alone,

@@ -71,3 +71,13 @@ def test_events_and_states_are_still_copied_and_pickled():
     assert copy.deepcopy(trigger) == trigger
     assert pickle.loads(pickle.dumps(Events.SAVING)) is Events.SAVING
     assert copy.copy(State(epoch=3)).epoch == 3
+
+
+def test_the_error_of_a_property_is_its_own():
+    class Named(Engine):
+        @property
+        def title(self):
+            return self.objects["model"].titel
+
+    with pytest.raises(AttributeError, match="^'str' object has no attribute 'titel'"):
+        _ = Named(lambda state, batch: None, objects={"model": "a name"}).title

@@ -1,6 +1,7 @@
 """Steps that a process function makes and does not announce."""
 
 import re
+import threading
 
 import pytest
 import torch
@@ -257,3 +258,49 @@ def test_optimizers_are_looked_at_in_the_first_epoch_only(model):
         by_hand(model, EMA()).run([BATCHES[0]] * 200, max_epochs=1)
     assert looking == [1, 0, 0]
     assert not hooks
+
+
+def test_a_run_that_begins_and_ends_in_another_thread_leaves_the_hooks_of_a_step_alone(model):
+    from torch.optim import optimizer as optimizers
+
+    def announcing():
+        return by_hand(torch.nn.Linear(2, 1), EMA(), fire=[Events.STEP_COMPLETED])
+
+    def run_another(*_):
+        if threading.current_thread() is threading.main_thread():
+            run = announcing().run
+            other = threading.Thread(target=run, args=(BATCHES,), kwargs={"max_epochs": 1})
+            other.start()
+            other.join()
+
+    hook = optimizers.register_optimizer_step_post_hook(run_another)
+    try:
+        assert announcing().run(BATCHES, max_epochs=2).step == 2 * len(BATCHES)
+        assert list(optimizers._global_optimizer_post_hooks.values()) == [run_another]
+    finally:
+        hook.remove()
+
+
+def test_steps_of_others_before_an_attached_update_makes_its_own_are_no_error(model, caplog):
+    critic, update = by_hand(torch.nn.Linear(2, 1)), Update(torch.optim.SGD(model.parameters(), 1))
+
+    def step(state, batch):
+        if state.epoch > 1:
+            update(state, model(batch).mean())
+        else:
+            critic.process(state, batch)
+
+    state = Engine(step, update, ClipGradNorm(1.0)).run(BATCHES, max_epochs=2)
+    assert state.step == len(BATCHES)
+    assert "Update made no step in the first epoch" in caplog.text
+
+
+def test_a_handler_with_an_event_of_its_own_is_no_update(caplog):
+    class Report:
+        event = Events.EPOCH_COMPLETED
+
+        def attach(self, engine):
+            engine.on(self.event)(lambda state: None)
+
+    Engine(lambda state, batch: None, Report()).run([1], max_epochs=1)
+    assert not caplog.records

@@ -132,8 +132,9 @@ def test_prepare_batch_makes_the_pair():
 def test_a_model_left_in_evaluation_mode_is_warned_of_and_left_so():
     engine, model, _ = build()
     model.eval()
-    with pytest.warns(UserWarning, match="in evaluation mode as training starts"):
+    with pytest.warns(UserWarning, match="in evaluation mode as training starts") as caught:
         engine.run(batches(1), max_epochs=1)
+    assert caught[0].filename == __file__
     assert not model.training
 
 

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.functional import mse_loss
 
 from camshaft import Engine, Events, supervised
-from camshaft.handlers import Freeze, find_lr
+from camshaft.handlers import EarlyStopping, Freeze, find_lr
 
 
 def test_frozen_layers_stay_frozen_and_a_handler_may_stay_out():
@@ -64,3 +64,11 @@ def test_a_function_attached_to_either_engine_is_not_attached_to_the_other():
     engine.run([1], max_epochs=1)
     assert calls == ["bare", "engine"]
     assert len(engine.attached) == 1
+
+
+def test_a_handler_of_a_bare_engine_is_none_of_the_engine():
+    engine, guard = Engine(lambda state, batch: None), EarlyStopping("loss")
+    engine.bare(lambda each: False).add(guard)
+    assert engine.handlers == {}
+    assert engine.attached == []
+    assert engine.add(guard).handlers == {"EarlyStopping(loss)": guard}
