@@ -111,6 +111,7 @@ def test_a_failure_while_a_checkpoint_takes_the_place_of_another_leaves_one_of_t
         saved = checkpoints(run).latest()
         assert saved.manifest.iteration == 3
         epochs.add(saved.manifest.epoch)
+        assert saved.path.name == NEW, number
         resumed = faults.train(run, until=5, seed=number, when=TWICE)
         assert (resumed.began, resumed.outcome) == (3, whole), number
         assert faults.leftovers(run) == [], number

@@ -106,9 +106,10 @@ def test_a_tracker_that_raises_is_named_once_and_gets_the_other_rows(caplog):
     assert "Logger(Board) lost a row: ConnectionError: nobody there" in warning.getMessage()
 
 
-def test_a_tracker_that_cannot_be_opened_is_named_once(caplog):
+@pytest.mark.parametrize("error", [ConnectionError, SystemExit])
+def test_a_tracker_that_cannot_be_opened_is_named_once(caplog, error):
     def nobody(start):
-        raise ConnectionError("nobody there")
+        raise error("nobody there")
 
     assert run(nobody).iteration == 5
     [warning] = caplog.records
