@@ -29,8 +29,9 @@ def prepared(path: Path) -> list[bytes]:
         nodes = ast.walk(ast.parse(source))
     except (SyntaxError, ValueError):  # the library has some on purpose
         return []
-    texts = (ast.get_source_segment(source, n) for n in nodes if isinstance(n, ast.FunctionDef))
-    return [text.encode() for text in texts if text]
+    lines = source.split("\n")
+    functions = (node for node in nodes if isinstance(node, ast.FunctionDef))
+    return ["\n".join(lines[each.lineno - 1 : each.end_lineno]).encode() for each in functions]
 
 
 def prepare(files: Sequence[Path], directory: Path, workers: int | None = None) -> None:

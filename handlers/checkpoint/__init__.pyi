@@ -19,3 +19,4 @@ from .format import best as best
 from .format import every as every
 from .format import keep_of as keep_of
 from .format import latest as latest
+from .frozen import checksum as checksum

@@ -64,10 +64,8 @@ class FrozenWeights:
 def checksums(module: Module, names: set[str] | None = None) -> dict[str, int]:
     """The checksums of a module's parameters, or of those named, by their plain names."""
     own = {key: each for key, each in _parameters(module).items() if names is None or key in names}
-    sums = [_sum(each) for each in own.values() if not is_lazy(each)]
-    # One wait for the device, rather than one for each weight.
-    together = torch.stack(sums).tolist() if sums else []
-    return dict(zip((key for key, each in own.items() if not is_lazy(each)), together, strict=True))
+    sums = {key: checksum(each) for key, each in own.items() if not is_lazy(each)}
+    return {key: int(each) for key, each in sums.items()}  # waits when all devices have work
 
 
 def changed(module: Module, frozen: Mapping[str, int]) -> list[str]:
@@ -76,9 +74,9 @@ def changed(module: Module, frozen: Mapping[str, int]) -> list[str]:
     return [name for name in frozen if own.get(name) != frozen[name]]
 
 
-def _sum(weight: Tensor) -> Tensor:
-    """The sum of the bits as integers, each times its place."""
-    flat = weight.detach().contiguous().reshape(-1)
+def checksum(tensor: Tensor) -> Tensor:
+    """The sum of the bits as integers, each times its place; exact, and on the tensor's device."""
+    flat = tensor.detach().contiguous().reshape(-1)
     whole = flat.view(INTEGERS.get(flat.element_size(), torch.int64))
     total = torch.zeros((), dtype=torch.int64, device=flat.device)
     for number, piece in enumerate(whole.split(PIECE), 1):

@@ -47,7 +47,7 @@ def fields_of(scheduler: LRScheduler) -> tuple[str, ...]:
 
 def given(group: dict[str, Any]) -> dict[str, Any]:
     """The values of a parameter group in the script, before a schedule moved them."""
-    values = dict(group)
+    values = {key: _copied(value) for key, value in group.items()}
     for key, value in group.items():
         if key.startswith("initial_"):
             write(values, key.removeprefix("initial_"), deepcopy(value))
@@ -55,7 +55,10 @@ def given(group: dict[str, Any]) -> dict[str, Any]:
 
 
 def read(group: dict[str, Any], field: str) -> Any:
-    """A field of a parameter group, or an element of it, such as `"betas.0"`."""
+    """A field of a parameter group, or an element of it, such as `"betas.0"`.
+
+    A tensor is copied, since `write` changes it in place.
+    """
     name, _, place = field.partition(".")
     if name not in group:
         known = ", ".join(repr(key) for key in group if key != "params")
@@ -67,7 +70,7 @@ def read(group: dict[str, Any], field: str) -> Any:
         return value[int(place)]
     if place or isinstance(value, bool) or not isinstance(value, int | float | Tensor):
         raise ValueError(f"field={field!r} is {value!r}; needs a field that is a number")
-    return value
+    return _copied(value)
 
 
 def group_values(optimizer: Optimizer, field: str, metric: str) -> dict[str, Any]:
@@ -92,3 +95,7 @@ def write(group: dict[str, Any], field: str, value: Any) -> None:
         group[name].fill_(value)
         return
     group[name] = value
+
+
+def _copied(value: Any) -> Any:
+    return value.clone() if isinstance(value, Tensor) else value

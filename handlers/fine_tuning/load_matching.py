@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import Module
 from torch.nn.parameter import is_lazy
 
-from ...engine.modules import HIDDEN, unwrap
+from ...engine.modules import HIDDEN, plain_names, unwrap
 from ..checkpoint import Saved, weights_at
 
 logger = logging.getLogger("camshaft")
@@ -80,7 +80,10 @@ def load_matching(
     loaded 2 of 2 weights from a state dict
     """
     inner = unwrap(model)
-    own, given = inner.state_dict(), _plain(_weights_in(source, object), rename)
+    state = inner.state_dict()
+    places = {plain: name for name, plain in plain_names(inner, state).items()}
+    own = {plain: state[name] for plain, name in places.items()}
+    given = _plain(_weights_in(source, object), own, rename)
     fits = [name for name in own if name in given and _fits(own[name], given[name])]
     shown = "a state dict" if isinstance(source, Mapping) else getattr(source, "path", source)
     if not fits:
@@ -88,7 +91,7 @@ def load_matching(
             f"nothing in {shown} fits the model: it has {_some(given)}, and the model has "
             f"{_some(own)}; rename= can change its names"
         )
-    inner.load_state_dict({name: given[name] for name in fits}, strict=False)
+    inner.load_state_dict({places[name]: given[name] for name in fits}, strict=False)
     tied = {own[name].data_ptr() for name in fits}
     report = Matching(
         str(shown),
@@ -114,9 +117,11 @@ def _weights_in(source: str | Path | Saved | Mapping[str, Any], object: str) -> 
     raise ValueError(f"the source has no {object!r}; it has {_some(content)}: pass object=")
 
 
-def _plain(weights: Mapping[str, Any], rename: Callable[[str], str] | None) -> dict[str, Tensor]:
-    """The tensors by their names without wrappers."""
-    is_wrapped = all(name.startswith("module.") for name in weights)
+def _plain(
+    weights: Mapping[str, Any], own: Mapping[str, Any], rename: Callable[[str], str] | None
+) -> dict[str, Tensor]:
+    """The tensors by their names without wrappers; a model's own part may be called `module`."""
+    is_wrapped = own.keys().isdisjoint(weights) and all(n.startswith("module.") for n in weights)
     plain: dict[str, Tensor] = {}
     for name, value in weights.items():
         if isinstance(value, Tensor):

@@ -20,9 +20,10 @@ class SpikeGuard:
     """Keep batches whose loss is far above the latest losses out of the weights.
 
     The loss of a step is a spike if it is more than `deviations` standard deviations above the mean
-    of the last `window` losses that were none, or if it is NaN. A deviation counts as at least a
-    hundredth of the mean. Ranks judge the mean of their losses, so they decide together. Each step
-    waits for the value of its loss.
+    of the last `window` losses that were none, or if it is not finite. A deviation counts as at
+    least a hundredth of the mean. Ranks judge the mean of their losses, so they decide together.
+    Where gradients are accumulated, the loss of a step is that of its last batch. Each step waits
+    for the value of its loss.
 
     With `"rewind"`, weights and optimizers also go back by `steps` to `2 * steps` steps, to a copy
     in the host's memory. Clocks, schedules and data go on, so that other batches follow: the remedy
@@ -89,7 +90,7 @@ class SpikeGuard:
         losses = state.recall(self, Losses)
         loss = self._loss(state, losses)
         limit = losses.limit(self.window, self.deviations)
-        if loss <= limit:
+        if math.isfinite(loss) and loss <= limit:
             losses.accept(loss, self.window)
             return
         losses.in_a_row += 1

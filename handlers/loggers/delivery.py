@@ -14,6 +14,8 @@ from .rows import MOST, Row, Start, Writer
 
 logger = logging.getLogger("camshaft")
 
+ANY = (Exception, SystemExit)
+"""What a tracker may raise in its thread; some call `sys.exit`."""
 PATIENCE = 5.0
 """The seconds that a run waits for a logger at its end."""
 LATER = (
@@ -175,17 +177,17 @@ class Background(Delivery):
     def _work(self, start: Start) -> None:
         try:
             writer = self._open(start)
-        except Exception as error:
+        except ANY as error:
             self._warn(f"could not be opened and gets no rows: {type(error).__name__}: {error}")
             return
         while (item := self._queue.get()) != "end":
             try:
                 writer.sync() if item == "sync" else writer.write(item)
-            except Exception as error:
+            except ANY as error:
                 self._warn(f"lost a row: {type(error).__name__}: {error}; the run goes on")
             if item != "sync":
                 self.written = item.number
         try:
             writer.close()
-        except Exception as error:
+        except ANY as error:
             self._warn(f"could not end well: {type(error).__name__}: {error}")

@@ -18,8 +18,8 @@ def describe_model(model: Module, *inputs: Any, depth: int = 2) -> str:
     """A table of a model's parts: type, parameters, how many of these train, and output shapes.
 
     The numbers of a part include the parts inside; a parameter that two parts share counts in both,
-    and once in the sum. With inputs the model is called once, in
-    evaluation mode and without gradients, and is left as it was.
+    and once in the sum. With inputs the model is called once, in evaluation mode and without
+    gradients, and is left as it was.
 
     Args:
         model: The model.

@@ -19,10 +19,9 @@ class Collect:
     At the end of each evaluation, `state.collected[name]` on every rank has the samples of all
     ranks, in the order of the data, each sample once. Tensors are joined along their first
     dimension, tensors without dimensions to a tensor of one value a batch, and lists to one list.
-    In dicts and tuples each part is joined by itself; named tuples and
-    dataclasses become dicts. Tensors that
-    differ in another dimension become a list of samples. Any other value becomes a list of one
-    value a batch.
+    In dicts and tuples each part is joined by itself; named tuples and dataclasses become dicts.
+    Tensors that differ in another dimension become a list of samples. Any other value becomes a
+    list of one value a batch.
 
     The collected samples stay in memory, and while they are gathered once for each rank: select
     little, or write to files by `predict`.

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-import torch
 from torch import Tensor
 from torch.nn import Module
 
 from ...engine import Engine, State, ranks
 from ...engine.data import Feed
-from ..checkpoint import locked, make_directory, sweep
+from ..checkpoint import checksum, locked, make_directory, sweep
 from .predictions import Predictions
 from .shards import Shards
 
@@ -56,6 +55,7 @@ def predict(
         ValueError: The directory holds predictions of other weights, other data or another number
             of ranks.
 
+    >>> import torch
     >>> from tempfile import mkdtemp
     >>> engine = Engine(lambda state, batch: {"double": 2 * batch})
     >>> found = predict(engine, [torch.tensor([1, 2]), torch.tensor([3])], mkdtemp())
@@ -82,14 +82,10 @@ def predict(
 
 
 def _checksum(objects: Mapping[str, Any]) -> str:
-    """A short name of all weights: the sum of each one's bytes, which is exact on any device."""
+    """A short name of all weights, which is the same on any device."""
     modules = [each for each in objects.values() if isinstance(each, Module)]
     held = [tensor for module in modules for tensor in module.state_dict().values()]
-    sums = [
-        each.detach().reshape(-1).view(torch.uint8).sum(dtype=torch.int64).cpu()
-        for each in held
-        if isinstance(each, Tensor)
-    ]
+    sums = [checksum(each) for each in held if isinstance(each, Tensor)]
     return f"{crc32(repr([int(each) for each in sums]).encode()):08x}"
 
 

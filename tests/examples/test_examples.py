@@ -70,6 +70,7 @@ def test_run_again_it_says_that_it_is_done(run, finished):
     assert (directory / "rows.jsonl").read_text() == before
 
 
+@pytest.mark.slow
 def test_stopped_and_run_again_it_carries_on_as_the_same_run(processes, run, tmp_path):
     # The schedule spans the whole run, so the first part is not a shorter run but a killed one.
     whole = run(tmp_path / "whole", "--max-epochs", "4")

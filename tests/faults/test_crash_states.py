@@ -114,7 +114,7 @@ class Disk:
                 found.append(names)
         return found
 
-    def states(self, chance):
+    def states(self, chance, at_once=STATES_AT_ONCE):
         """Trees that may be found after the power comes back; all of them, if they are few."""
         folders = sorted(self.folders.keys() | self.now["folders"].keys())
         files = sorted(self.files.keys() | self.now["files"].keys())
@@ -122,10 +122,10 @@ class Disk:
         count = 1
         for each in choices:
             count *= len(each)
-        if count <= STATES_AT_ONCE:
+        if count <= at_once:
             picked = product(*choices)
         else:
-            picked = [[chance.choice(each) for each in choices] for _ in range(STATES_AT_ONCE)]
+            picked = [[chance.choice(each) for each in choices] for _ in range(at_once)]
             picked += [[each[0] for each in choices], [each[-1] for each in choices]]
             for number, each in enumerate(choices):  # one thing lost, the rest there, or reversed
                 rest = [max(other, key=len) for other in choices]
@@ -206,7 +206,7 @@ def test_in_every_state_a_checkpoint_whose_place_another_takes_is_there_until_it
             durable = 3 if began == 2 else 2  # the second save waits for the first
         if began < 2:
             continue
-        for state in disk.states(chance):
+        for state in disk.states(chance, at_once=8):
             disk.build(state, place)
             saved = checkpoints(place).latest()
             assert saved.manifest.iteration >= durable, operation

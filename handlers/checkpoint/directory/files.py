@@ -129,8 +129,8 @@ def make_directory(path: Path) -> None:
 def appearing(place: Path, aside: Path | None = None) -> Generator[Path, None, None]:
     """A temporary path beside `place`, which is durably renamed to `place` at the end.
 
-    If an error is raised, the temporary path is removed and `place` is untouched. A directory that
-    is at `place` already is durably renamed to `aside` before.
+    A directory that is at `place` already is durably renamed to `aside` before, if that is given.
+    If an error is raised, the temporary path is removed; `aside` is not renamed back.
     """
     temporary = _beside(place, "tmp")
     try:

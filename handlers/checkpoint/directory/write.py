@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -52,7 +52,7 @@ def write_checkpoint(
         make_directory(directory)
         saved = write_at(place, aside, payloads, manifest)
     except OSError as error:
-        raise _failure(place, aside, error) from error
+        raise _failure(place, error) from error
     _note_latest(place)
     return saved
 
@@ -60,9 +60,12 @@ def write_checkpoint(
 def write_at(
     place: Path, aside: Path | None, payloads: Mapping[str, Payload], manifest: Manifest
 ) -> Saved:
-    """Write a whole checkpoint to a path, durably; what is there is moved to `aside` first."""
+    """Write a whole checkpoint to a path, durably; what is there is moved to `aside` first.
+
+    If an error is raised, what was there is there again.
+    """
     need_space(place.parent, sum(payload.size for payload in payloads.values()))
-    with appearing(place, aside) as temporary:
+    with _put_back(place, aside), appearing(place, aside) as temporary:
         temporary.mkdir()
         with ThreadPoolExecutor(1, "camshaft-checksums") as helper:
             files = {
@@ -73,6 +76,20 @@ def write_at(
         (temporary / MANIFEST).write_text(whole.to_json())
         synchronise(temporary / MANIFEST)
     return Saved(place, whole)
+
+
+@contextmanager
+def _put_back(place: Path, aside: Path | None) -> Generator[None, None, None]:
+    """After an error, remove what has a name that is not yet durable, and put back the old one."""
+    try:
+        yield
+    except OSError:
+        with suppress(OSError):
+            if place.exists() and (aside is None or aside.exists()):
+                vanish(place)
+            if aside is not None and aside.exists():
+                aside.rename(place)
+        raise
 
 
 def is_claimed(directory: Path, keep: Keep, manifest: Manifest) -> bool:
@@ -132,12 +149,9 @@ def _note_latest(place: Path) -> None:
         logger.warning("%s is saved, but %s does not say so: %s", place, LATEST, error)
 
 
-def _failure(place: Path, aside: Path | None, error: OSError) -> OSError:
-    """The error to raise; a checkpoint whose new name is not yet durable is removed first."""
+def _failure(place: Path, error: OSError) -> OSError:
+    """The error to raise, with what is free on the disk."""
     free = "unknown"
-    with suppress(OSError):
-        if place.exists() and (aside is None or aside.exists()):
-            vanish(place)
     with suppress(OSError):
         free = f"{disk_usage(place.parent).free:,}"
     failure = OSError(

@@ -50,7 +50,7 @@ def names(directory, object="model"):
     return {*checkpoints(directory)[-1].state_dict(object)}
 
 
-@pytest.mark.parametrize("left_at", [1, 3, 5])
+@pytest.mark.parametrize("left_at", [3, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 5))])
 def test_a_run_without_its_frozen_weights_resumes_exactly(tmp_path, left_at):
     handlers = lambda: (EMA(0.5), RestoreBest("loss", when=Events.ITERATION_COMPLETED))  # noqa: E731
     whole = run(build(tmp_path / "whole", *handlers()))
@@ -76,7 +76,9 @@ def test_a_checkpoint_without_frozen_weights_is_resumed_by_a_script_that_saves_t
     assert names(tmp_path / "parts") == {*Model().state_dict()}
 
 
-@pytest.mark.parametrize("left_at", [2, 4, 5, 8])
+@pytest.mark.parametrize(
+    "left_at", [5, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 4, 8))]
+)
 def test_weights_that_thaw_or_freeze_later_are_saved_from_when_they_have_changed(tmp_path, left_at):
     def script(directory):
         thawed = Freeze("body.*", until=Events.ITERATION_STARTED(at=4))

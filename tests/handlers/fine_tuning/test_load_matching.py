@@ -89,6 +89,18 @@ def test_names_can_be_changed_and_types_are_those_of_the_model(sources):
     assert len(report.unused) == 7
 
 
+def test_a_part_called_module_is_no_wrapper_and_a_wrapped_part_makes_no_difference():
+    def build(wrap):
+        return nn.ModuleDict({"module": nn.Sequential(nn.Linear(2, 2), wrap(nn.Linear(2, 2)))})
+
+    source = build(lambda part: part)
+    for own in (build(lambda part: part), build(nn.DataParallel)):
+        for form in (source, nn.DataParallel(source)):
+            torch.nn.init.zeros_(own["module"][0].weight)
+            assert len(load_matching(own, form.state_dict()).loaded) == 4
+            assert all(map(torch.equal, own.parameters(), source.parameters()))
+
+
 def test_tied_weights_that_a_file_holds_once_are_loaded_and_not_missed():
     own = nn.ModuleDict({"embed": nn.Embedding(4, 3), "head": nn.Linear(3, 4, bias=False)})
     own["head"].weight = own["embed"].weight

@@ -52,9 +52,10 @@ def test_a_spike_makes_no_step_and_the_next_batch_does(caplog):
     assert "the loss of iteration 7 is 50" in caplog.text
 
 
-def test_nan_is_a_spike_from_the_first_step_on_that_is_judged():
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_what_is_not_finite_is_a_spike_from_the_first_step_on(value):
     engine, model, _ = build(SpikeGuard(window=2))
-    state = engine.run([float("nan"), 1.0, 1.0, float("nan"), 1.0], max_epochs=1)
+    state = engine.run([value, 1.0, 1.0, value, 1.0], max_epochs=1)
     assert state.metrics["spikes"] == 2
     assert model.weight.isfinite()
 

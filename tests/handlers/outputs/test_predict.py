@@ -219,6 +219,15 @@ def test_predictions_of_other_weights_or_data_are_not_mixed(tmp_path):
         predict(engine, loader(), tmp_path)
 
 
+def test_the_same_weights_in_other_places_are_other_weights(tmp_path):
+    engine = build()
+    predict(engine, loader(), tmp_path)
+    weight = engine.objects["model"].layer.weight
+    weight.data = weight.data.flip(0)
+    with pytest.raises(ValueError, match="of other weights"):
+        predict(engine, loader(), tmp_path)
+
+
 def test_the_weights_of_an_average_can_predict(tmp_path):
     engine = build().add(EMA(0.5))
     engine.run(loader(), max_epochs=1)

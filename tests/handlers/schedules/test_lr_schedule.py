@@ -331,11 +331,14 @@ def test_a_changed_start_of_a_field_is_told_and_followed_by_its_schedule_alone(t
     assert used == expected[3:]
 
 
-def test_a_tensor_rate_is_moved_in_place():
-    rate = torch.tensor(0.5)
-    engine, optimizer, *_ = script(LRSchedule(linear()))
-    optimizer.param_groups[0]["lr"] = rate
-    engine.run(BATCHES, max_epochs=1)
+def test_a_tensor_rate_is_moved_in_place_to_the_values_of_a_number():
+    logged = []
+    for rate in (0.5, torch.tensor(0.5)):
+        engine, optimizer, _, rows = script(LRSchedule(linear()))
+        optimizer.param_groups[0]["lr"] = rate
+        engine.run(BATCHES, max_epochs=1)
+        logged.append([float(row["lr"]) for row in rows])
+    assert logged == [[0.5, 0.375, 0.25, 0.125]] * 2
     assert optimizer.param_groups[0]["lr"] is rate
     assert rate.item() == 0.0
 

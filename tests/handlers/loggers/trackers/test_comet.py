@@ -10,9 +10,14 @@ import torch
 from camshaft import Engine, Events
 from camshaft.handlers.loggers import Comet, Image, Text
 
-pytest.importorskip("comet_ml", reason='needs pip install "camshaft[comet]"')
 pytestmark = pytest.mark.filterwarnings("ignore")  # of its own making
 EACH = Events.ITERATION_COMPLETED
+
+
+@pytest.fixture(scope="module", autouse=True)
+def library():
+    """Imported when a test is run: to import it takes seconds."""
+    pytest.importorskip("comet_ml", reason='needs pip install "camshaft[comet]"')
 
 
 @pytest.fixture(autouse=True)

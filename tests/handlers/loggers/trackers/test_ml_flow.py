@@ -8,9 +8,14 @@ import torch
 from camshaft import Engine, Events
 from camshaft.handlers.loggers import Image, MLflow, Text
 
-pytest.importorskip("mlflow", reason='needs pip install "camshaft[mlflow]"')
 pytestmark = pytest.mark.filterwarnings("ignore")  # of its own making
 EACH = Events.ITERATION_COMPLETED
+
+
+@pytest.fixture(scope="module", autouse=True)
+def library():
+    """Imported when a test is run: to import it takes seconds."""
+    pytest.importorskip("mlflow", reason='needs pip install "camshaft[mlflow]"')
 
 
 @pytest.fixture(scope="module")
