@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from numbers import Real
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ...engine import Events
+from ...engine.checks import warn
 from .losses import warn_if_not_finite
 
 AT_EACH_ROW = Events.ITERATION_COMPLETED(every=50) | Events.EPOCH_COMPLETED | Events.COMPLETED
@@ -66,10 +66,7 @@ def warn_of_unknown(
             told.add(name)
             meant = f"; did you mean {like[0]!r}?" if like else ""
             known = ", ".join(map(repr, metrics)) or "none"
-            warnings.warn(
-                f"{kind}({name!r}): no metric has this name{meant} (there is: {known})",
-                stacklevel=3,
-            )
+            warn(f"{kind}({name!r}): no metric has this name{meant} (there is: {known})")
 
 
 def _prefix(name: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from ...engine import Engine, EventEnum, Events, Stage, State, Trigger
+from ...engine.checks import warn
 from ..common import AT_EACH_ROW, KINDS, Medium, is_scalar
 from .delivery import Background, Direct
 from .rows import Bookmark, Start, Writer
@@ -109,11 +109,10 @@ def warn_of_unshown(metrics: Mapping[str, Any], told: set[str]) -> None:
             continue
         told.add(name)
         shape = f" of shape {tuple(value.shape)}" if isinstance(value, Tensor) else ""
-        warnings.warn(
+        warn(
             f"no logger shows state.metrics[{name!r}], a value of type {type(value).__name__}"
             f"{shape}: make it one number, or a Text, Image or Histogram, which you import from "
-            "camshaft.handlers.loggers; what is no metric belongs in state.collected",
-            stacklevel=3,
+            "camshaft.handlers.loggers; what is no metric belongs in state.collected"
         )
 
 
