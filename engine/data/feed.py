@@ -189,8 +189,8 @@ class Feed(Generic[Batch]):
     def _reopen(self, state: State[Batch, Any]) -> Iterator[Batch]:
         position = state.control.position
         assert position is not None
-        if position.source is not None and position.source is self.data:
-            return rest_of(position.source)
+        if isinstance(self.data, Iterator) and position.source is self.data:
+            return rest_of(self.data)
         now = capture_generators(self.data)
         restore_generators(position.rng, self.data)
         _set_epoch(self.data, position.number)

@@ -26,7 +26,7 @@ class Position:
     """The batches, samples, ... of this pass, as far as they are known."""
     told: Any = None
     """The data's own `state_dict` when the run was left, if it has one."""
-    source: Any = None
+    source: object = None
     """The data, if it is an iterator: it cannot begin again and is taken where it stands."""
 
     def state_dict(self) -> dict[str, Any]:
