@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Generic
 
-from .checks import StepCheck, check_evaluation, check_training
+from .checks import StepCheck, check_evaluated, check_evaluation, check_training
 from .data import Feed, InStep, length_of, length_of_epoch
 from .events import Events
 from .moments import Moments, explain
@@ -33,6 +33,8 @@ class Loop(Generic[Batch, Output]):
     feed: Feed[Batch] | None = None
     steps: StepCheck | None = None
     """Checks the steps of the first epoch; None in a rehearsal and in an evaluation."""
+    writes: int = 0
+    """The writes of metrics up to the last batch of the epoch."""
     postponed: int = 0
     """Commit points in a row at which a window was open."""
     has_warned: bool = False
@@ -65,6 +67,8 @@ class Loop(Generic[Batch, Output]):
                 self._run_epochs()
                 if not state.is_interrupted:
                     moments.announce(Events.COMPLETED, state)
+                if not state.training:
+                    check_evaluated(state, self.writes)
                 self._commit()
         except BaseException as error:
             explain(error, "in the data", state)
@@ -141,6 +145,7 @@ class Loop(Generic[Batch, Output]):
             control.in_epoch = control.epoch_stopped = False
             if all_read and feed.has_ended(state):
                 self._end_with_data()
+            self.writes = state.metrics.writes
             self.moments.announce(Events.EPOCH_COMPLETED, state)
             self._commit()
 

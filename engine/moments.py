@@ -266,6 +266,9 @@ def explain(error: BaseException, where: str, state: State[Any, Any]) -> None:
             error.add_note(LESS_MEMORY)
         if isinstance(error, AttributeError) and (missing := OF_A_STATE.match(str(error))):
             error.add_note(_advice_on(missing[1]))
+        for said, (in_training, in_evaluation) in OF_A_BACKWARD_PASS.items():
+            if said in str(error) and where.startswith("in the process function"):
+                error.add_note(in_training if state.training else in_evaluation)
 
 
 LESS_MEMORY = (
@@ -273,6 +276,27 @@ LESS_MEMORY = (
     'split="auto") or smaller batches and accumulate=; with checkpoint_activations(model, ...); '
     'or with precision="bf16". MemorySnapshot(directory) records what is in memory.'
 )
+OPTIMIZE_IN_TRAINING = (
+    "An evaluation records no gradients: write `if state.training:` before the backward pass and "
+    "the step, or give the engine a step of its own for that: Engine(..., evaluate=...)"
+)
+OF_A_BACKWARD_PASS = {
+    "does not require grad and does not have a grad_fn": (
+        "The loss depends on no trainable parameter: look for .detach(), .item() or "
+        "torch.no_grad() between the model and the loss, and for a model that is all frozen",
+        OPTIMIZE_IN_TRAINING,
+    ),
+    "Trying to backward through the graph a second time": (
+        "An Update makes the backward pass itself: leave loss.backward() out. What is kept from "
+        "one batch to the next, such as a hidden state, has to be detached",
+        OPTIMIZE_IN_TRAINING,
+    ),
+    "'float' object has no attribute 'backward'": (
+        "A loss has to be a tensor: leave out .item() and float()",
+        OPTIMIZE_IN_TRAINING,
+    ),
+}
+"""What to do about messages of torch: in a training, and in an evaluation."""
 OF_A_STATE = re.compile(r"'State' object has no attribute '(\w+)'(?: and no __dict__.*)?$")
 OWN_ATTRIBUTE = (
     "A state takes no attributes of your own, since a checkpoint would not hold them. What a "

@@ -1,5 +1,6 @@
 """What a run is checked for: samples as batches, steps that nothing announces, idle weights."""
 
+from .evaluated import check_evaluated
 from .parameters import check_evaluation, check_training, warn_if_it_drifts
 from .samples import refuse_samples
 from .steps import StepCheck
@@ -7,6 +8,7 @@ from .warn import warn
 
 __all__ = [
     "StepCheck",
+    "check_evaluated",
     "check_evaluation",
     "check_training",
     "refuse_samples",

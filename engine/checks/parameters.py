@@ -28,6 +28,7 @@ def check_training(objects: Mapping[str, Any], handlers: Mapping[str, Any]) -> N
         for name, found in known.items():
             _check_trained(name, found, held)
         _check_known(optimizers, [each for found in known.values() for each in found])
+    _check_stepped(objects, handlers)
     for name, found in known.items():
         for module in found:
             warn_if_it_drifts(f"objects[{name!r}]", module)
@@ -98,6 +99,21 @@ def _check_known(optimizers: Mapping[str, Any], found: list[Any]) -> None:
                 "checkpoints do not hold them and evaluations leave their module in training mode. "
                 "If a model was replaced, make the optimizer of the new one; else name the module: "
                 'Engine(..., objects={"model": model, "optimizer": optimizer})'
+            )
+
+
+def _check_stepped(objects: Mapping[str, Any], handlers: Mapping[str, Any]) -> None:
+    """Warn of a handler for the gradients of an optimizer that the engine does not know."""
+    updates = {name: each for name, each in handlers.items() if hasattr(each, "accumulate")}
+    stepped = set(map(id, _optimizers(objects, updates).values()))
+    for name, each in handlers.items():
+        optimizer = getattr(each, "optimizer", None)
+        if stepped and hasattr(optimizer, "param_groups") and id(optimizer) not in stepped:
+            warn(
+                f"{name} is for the steps of an optimizer that is neither that of an Update of "
+                "this engine nor among its objects, so that it may wait for nothing: give it the "
+                "optimizer that the Update has, or name this one: "
+                'Engine(..., objects={"optimizer": optimizer})'
             )
 
 

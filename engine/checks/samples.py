@@ -14,8 +14,10 @@ def refuse_samples(data: object) -> None:
     A stream may give batches, so it is only a warning there.
 
     Raises:
-        TypeError: The data is a data set with indices.
+        TypeError: The data is a data set with indices, or nothing to iterate over.
     """
+    if not hasattr(data, "__iter__") and not hasattr(data, "__getitem__"):
+        raise TypeError(f"the data is {data!r}; it has to give batches: a DataLoader, a list")
     utils: Any = sys.modules.get("torch.utils.data")
     if utils is None or not isinstance(data, utils.Dataset):
         return

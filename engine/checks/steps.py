@@ -73,6 +73,7 @@ class StepCheck:
             optimizer_hook.remove(self._look)
             self._raise_if_unannounced()
             self._warn_if_idle()
+            self._warn_if_never_full()
 
     def close(self) -> None:
         """Look at optimizers no longer: the run is over."""
@@ -132,6 +133,19 @@ class StepCheck:
                 "function changes weights, let an Update do it: `update(state, loss)`",
                 _wait(waiting),
             )
+
+    def _warn_if_never_full(self) -> None:
+        """Warn of windows that are longer than an epoch, whose end closes each of them."""
+        batches, is_trial = self._state.epoch_length, self._state.control.pass_limit is not None
+        for name, each in self._state.engine.handlers.items():
+            most = getattr(each, "accumulate", None)
+            if isinstance(most, int) and batches and most > batches and not is_trial:
+                logger.warning(
+                    "%s(accumulate=%d) is more than the %d batches of an epoch, whose end closes "
+                    "each window: an epoch makes one step. For windows over several passes, give "
+                    "run(..., epoch_length=)",
+                    *(name, most, batches),
+                )
 
     def _waiting(self, events: Iterable[EventEnum]) -> list[str]:
         """The names of what waits for one of these events."""

@@ -20,11 +20,9 @@ from ..state import (
     under_way,
 )
 from .in_step import InStep
-from .sources import Source, Stateful
+from .sources import END, Source, Stateful, rest_of
 
 logger = logging.getLogger("camshaft")
-
-END = object()
 
 
 class Feed(Generic[Batch]):
@@ -102,10 +100,13 @@ class Feed(Generic[Batch]):
     def has_ended(self, state: State[Batch, Any]) -> bool:
         """True if no epoch can follow one that has read all: the data is an iterator, used up.
 
-        After an epoch of a given length it is not known yet; the next one finds no batch.
+        After an epoch of a given length it is not known yet, nor of an iterator with an `__iter__`
+        of its own, which may begin again, as loaders of old do; the next epoch finds no batch.
         """
         most = shortest(self.epoch_length, self.most)
-        return self.in_step.reads_once and (most is None or state.iteration_in_epoch < most)
+        if not self.in_step.reads_once or self.in_step.may_begin_again:
+            return False
+        return most is None or state.iteration_in_epoch < most
 
     def check(self, state: State[Batch, Any]) -> None:
         """Refuse a pass that gave no batch, unless it is the end of an iterator."""
@@ -188,8 +189,8 @@ class Feed(Generic[Batch]):
     def _reopen(self, state: State[Batch, Any]) -> Iterator[Batch]:
         position = state.control.position
         assert position is not None
-        if position.source is not None and position.source is self.data:
-            return iter(self.data)
+        if isinstance(self.data, Iterator) and position.source is self.data:
+            return rest_of(self.data)
         now = capture_generators(self.data)
         restore_generators(position.rng, self.data)
         _set_epoch(self.data, position.number)

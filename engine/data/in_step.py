@@ -8,11 +8,11 @@ from typing import Any
 
 from .. import ranks
 from ..state import Batch, State
+from .sources import END, may_begin_again
 
 logger = logging.getLogger("camshaft")
 
 WAYS = ("stop", "error", "ignore")
-END: Any = object()
 
 
 class InStep:
@@ -29,6 +29,8 @@ class InStep:
         self.uneven = uneven
         self.reads_once = False
         """True if the data of one rank is an iterator, which cannot begin again."""
+        self.may_begin_again = False
+        """True if it may all the same, as its class has an `__iter__` of its own."""
         self._asks = False
         self._has_told = False
 
@@ -48,11 +50,14 @@ class InStep:
             ValueError: The numbers differ, and `uneven` is `"error"`.
         """
         self.reads_once = isinstance(data, Iterator)
+        self.may_begin_again = may_begin_again(data)
         if not self.is_on:
             return length
-        found = ranks.gathered((None if self.reads_once else length, self.reads_once))
-        self.reads_once = any(once for _, once in found)
-        lengths = [length for length, _ in found if length is not None]
+        own = (None if self.reads_once else length, self.reads_once, self.may_begin_again)
+        found = ranks.gathered(own)
+        self.reads_once = any(once for _, once, _ in found)
+        self.may_begin_again = all(again for _, once, again in found if once)
+        lengths = [length for length, _, _ in found if length is not None]
         self._asks = len(lengths) < len(found)
         if self._asks:
             return None

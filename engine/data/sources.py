@@ -5,9 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from itertools import islice
+from types import FunctionType
 from typing import Any, Generic
 
 from ..state import Batch, Position
+
+END: Any = object()
 
 
 class Source(Generic[Batch]):
@@ -101,7 +104,24 @@ def iterate(data: Iterable[Batch]) -> Iterator[Batch]:
     if has_persistent_workers(data) and getattr(data, "_iterator", None) is not None:
         torch = sys.modules["torch"]
         torch.empty((), dtype=torch.int64).random_(generator=getattr(data, "generator", None))
-    return iter(data)
+    batches = iter(data)
+    return rest_of(batches) if batches is data else batches
+
+
+def rest_of(batches: Iterator[Batch]) -> Iterator[Batch]:
+    """What an iterator has left; one that `iter` may rewind is kept from being rewound."""
+    return _left(batches) if may_begin_again(batches) else batches
+
+
+def _left(batches: Iterator[Batch]) -> Iterator[Batch]:
+    while (batch := next(batches, END)) is not END:
+        yield batch
+
+
+def may_begin_again(batches: object) -> bool:
+    """True for an iterator of a class with an `__iter__` in Python, which may rewind it."""
+    is_own = isinstance(getattr(type(batches), "__iter__", None), FunctionType)
+    return is_own and isinstance(batches, Iterator)
 
 
 def has_persistent_workers(data: object) -> bool:

@@ -105,6 +105,7 @@ class Update:
                 "neither with a gradient scaler nor with sync='close'"
             )
         self._is_direct = not (self.averages_at_close or self.needs_closure)
+        self._is_checked = False
         self._lacks_model = model is None and accumulate > 1 and sync != "each"
         plain = getattr(optimizer.zero_grad, "__func__", None) is Optimizer.zero_grad
         self._clear = partial(clear, optimizer) if plain else optimizer.zero_grad
@@ -164,6 +165,8 @@ class Update:
             self._step(state)
             return
         window = window or self._open(state)
+        if window.count == 1 and not self._is_checked and self.sync is None:
+            self._check_kept()
         window.add(loss, weight, closure if self.needs_closure else None)
         if loss is not None:
             self.backward(state, loss)
@@ -265,6 +268,20 @@ class Update:
         self._clear()
         window = state.step_under_way.windows[self] = Window(self.scaler)
         return window
+
+    def _check_kept(self) -> None:
+        """Refuse, in the first window, that something clears gradients between micro-batches.
+
+        Raises:
+            RuntimeError: No parameter has a gradient, though a micro-batch came before.
+        """
+        self._is_checked = True
+        if all(each.grad is None for each in parameters_of(self.optimizer)):
+            raise RuntimeError(
+                "the gradients of this accumulation window are gone: something called zero_grad() "
+                "after its first micro-batch. Leave zero_grad() out of the process function; the "
+                "Update clears the gradients after each step"
+            )
 
     def _check_model(self) -> None:
         """Warn once if each backward pass averages gradients because `model` was not given."""

@@ -35,8 +35,10 @@ def as_scheduler(given: object, said: str = "LRSchedule got") -> LRScheduler | N
     if callable(given) and not isinstance(given, type):
         _check_call(given)
         return None
+    # An optimizer's own words about itself take ten lines.
+    what = f"a {type(given).__name__}" if hasattr(given, "param_groups") else repr(given)
     raise TypeError(
-        f"{said} {given!r}; it needs a torch scheduler, one with step_update() as in timm, "
+        f"{said} {what}; it needs a torch scheduler, one with step_update() as in timm, "
         "a schedule of pieces such as warmup(500).then(cosine()), or a function that makes one of "
         "these: partial(StepLR, step_size=1), or "
         "lambda optimizer, horizon: OneCycleLR(optimizer, 0.1, horizon.steps)"

@@ -4,6 +4,7 @@ import logging
 
 import pytest
 import torch
+from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset
 
 from camshaft import Engine, Events, supervised
@@ -50,6 +51,59 @@ def test_a_limit_that_is_reached_with_the_last_batch_is_the_reason(limits, caplo
     state = recording()[0].run(iter("abc"), **limits)
     assert state.stop_reason == next(iter(limits))
     assert not caplog.records
+
+
+class Rewound:
+    """A loader as written of old: its `__iter__` rewinds it and returns itself."""
+
+    def __iter__(self):
+        self.left = list("abc")
+        return self
+
+    def __next__(self):
+        if not self.left:
+            raise StopIteration
+        return self.left.pop(0)
+
+
+def test_an_iterator_that_its_own_iter_rewinds_begins_again(caplog):
+    engine, seen = recording()
+    state = engine.run(Rewound(), max_epochs=3)
+    assert seen == [*epoch(1, "abc"), *epoch(2, "abc"), *epoch(3, "abc"), (Events.COMPLETED, 3)]
+    assert (state.stop_reason, caplog.messages) == ("max_epochs", [])
+
+
+def test_a_run_resumes_in_the_middle_of_an_epoch_of_such_an_iterator(tmp_path):
+    whole, halves = [], []
+    Engine(lambda state, batch: whole.append(batch)).run(Rewound(), max_epochs=3)
+    for limit in (5, 9):
+        engine = Engine(lambda state, batch: halves.append(batch))
+        engine.objects["weights"] = nn.Linear(1, 1)
+        engine.add(Checkpoint(tmp_path, when=Events.ITERATION_COMPLETED(every=5), resume=True))
+        engine.run(Rewound(), max_epochs=3, max_iterations=limit)
+    assert halves == whole
+
+
+def test_one_with_an_iter_of_its_own_that_does_not_rewind_ends_the_run():
+    class Spent(Rewound):
+        left = list("abc")  # noqa: RUF012
+
+        def __iter__(self):
+            return self
+
+    engine, seen = recording()
+    state = engine.run(Spent(), max_epochs=3)
+    assert (state.stop_reason, state.epoch, state.iteration) == ("data_ended", 1, 3)
+    assert seen[-1] == (Events.COMPLETED, 1)
+
+
+@pytest.mark.parametrize("nothing", [None, 3])
+def test_data_that_gives_no_batches_is_told_before_the_run(nothing):
+    engine, seen = recording()
+    for pass_over in (engine.evaluate, lambda data: engine.run(data, max_epochs=1)):
+        with pytest.raises(TypeError, match=f"the data is {nothing}; it has to give batches"):
+            pass_over(nothing)
+    assert seen == []
 
 
 def test_a_virtual_epoch_that_the_data_cuts_short_is_completed_as_it_is():

@@ -215,6 +215,7 @@ def test_the_rate_of_a_run_that_is_carried_on_counts_its_own_iterations(terminal
     assert all(float(rate) <= 50 for rate in re.findall(r"([\d.]+)it/s", shown))
 
 
+@pytest.mark.filterwarnings("ignore:the metric 'loss' of an evaluation")
 def test_evaluations_inside_the_run_are_not_shown():
     file = io.StringIO()
     engine = Engine(inverse, ProgressBar(interval=ALWAYS, file=file))
@@ -223,6 +224,7 @@ def test_evaluations_inside_the_run_are_not_shown():
     assert len(file.getvalue().splitlines()) == 2
 
 
+@pytest.mark.filterwarnings("ignore:the metric 'loss' of an evaluation")
 def test_an_evaluation_can_have_a_bar_of_its_own():
     file = io.StringIO()
     engine = Engine(inverse)

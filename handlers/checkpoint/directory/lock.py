@@ -54,7 +54,12 @@ def locked(directory: Path) -> Generator[None, None, None]:
     key = (status.st_dev, status.st_ino)
     with _guard:
         if key in _held and _held[key]["process"] == owner["process"]:
-            raise _refusal(directory, _held[key], "a run in this very process")
+            refusal = _refusal(directory, _held[key], "a run in this very process")
+            refusal.add_note(
+                "Two handlers of one engine need a directory each. If both are a Checkpoint, one "
+                "is enough: combine their triggers, when=... | ..."
+            )
+            raise refusal
         descriptor = _acquire(directory, owner)
         _held[key] = owner
     try:

@@ -51,6 +51,7 @@ def test_a_resumed_run_has_the_rows_of_the_whole_run(stop_at, tmp_path):
     assert [row["iteration"] for row in whole] == [2, 4, 6, 8, 9]
 
 
+@pytest.mark.filterwarnings("ignore:the metric 'loss' of an evaluation")
 def test_each_run_has_rows_of_its_own_and_evaluations_have_none():
     history = History(when=EACH)
     engine = Engine(train_step, history)

@@ -106,6 +106,7 @@ def test_each_row_can_be_read_as_soon_as_it_is_written_also_when_the_run_fails(k
     assert iterations(kind, tmp_path / "rows") == [1, 2]
 
 
+@pytest.mark.filterwarnings("ignore:the metric 'loss' of an evaluation")
 def test_evaluations_write_no_rows(kind, tmp_path):
     Engine(inverse, kind.logger(tmp_path / "rows")).evaluate([1, 2])
     assert not (tmp_path / "rows").exists()
