@@ -114,9 +114,9 @@ def _check_function(name: str, function: Any, arguments: int) -> None:
         return
     if not _takes(function, arguments):
         raise TypeError(
-            f"Metrics calls the function {name!r} with {arguments} arguments, by default prediction "
-            f"and target, and it is function{signature}: write lambda prediction, target: ..., or "
-            "choose the arguments by select="
+            f"Metrics calls the function {name!r} with {arguments} arguments, by default "
+            f"prediction and target, and it is function{signature}: write "
+            "lambda prediction, target: ..., or choose the arguments by select="
         )
 
 
