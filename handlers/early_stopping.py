@@ -75,7 +75,8 @@ class EarlyStopping:
         if patience.waited >= self.patience:
             best = patience.best
             waited = "was NaN" if best is None else f"has not improved on {best:.6g}"
-            state.stop(f"early stopping: {self.monitor} {waited} in {patience.waited} looks")
+            looks = "look" if patience.waited == 1 else "looks"
+            state.stop(f"early stopping: {self.monitor} {waited} in {patience.waited} {looks}")
 
 
 @dataclass

@@ -46,7 +46,7 @@ def loader(
             `pin_memory`, by default where there is CUDA.
 
     Raises:
-        TypeError: The data set is a stream.
+        TypeError: The data set has no indices or no length, as a stream.
         ValueError: The ranks cannot share the batch, or an option contradicts what is set here.
 
     >>> train_loader = loader([0.0, 1.0, 2.0, 3.0], 2, training=True)
@@ -78,6 +78,11 @@ def _check(dataset: object, batch_size: int, options: dict[str, Any]) -> None:
             f"loader() deals out samples by their indices, and {type(dataset).__name__} is a "
             "stream without indices: write DataLoader(dataset, batch_size), and let its __iter__ "
             "deal samples out by ranks.rank() and torch's get_worker_info()"
+        )
+    if not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")):
+        raise TypeError(
+            f"loader() deals out samples by their indices, and a {type(dataset).__name__} has no "
+            "indices or no length: give a Dataset with __getitem__ and __len__, or a list"
         )
     if not {"shuffle", "sampler", "batch_sampler"}.isdisjoint(options):
         raise ValueError(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor
+from torch.nn import Module
 
+from ..modules import unwrap
 from ..outputs import part_of
 
 PAIR = (tuple, list)
@@ -58,6 +61,21 @@ def arguments(input: Any) -> tuple[Any, Mapping[str, Any]]:
     if isinstance(input, Mapping):
         return (), input
     return (input, {}) if type(input) in PAIR else ((input,), {})  # a named tuple is one input
+
+
+def note_names(error: TypeError, model: Module, named: Mapping[str, Any]) -> None:
+    """Note in an error which of the named inputs the model does not take."""
+    plain = unwrap(model)
+    taken = inspect.signature(plain.forward).parameters
+    has_any = any(each.kind is each.VAR_KEYWORD for each in taken.values())
+    if has_any or not (unknown := [name for name in named if name not in taken]):
+        return
+    error.add_note(
+        f"supervised() gives the model each value of the batch by its name, and "
+        f"{type(plain).__name__}.forward takes {', '.join(taken)}, without "
+        f"{', '.join(map(repr, unknown))}; leave them out by prepare_batch=, a function that makes "
+        "a pair of named inputs and target of a batch"
+    )
 
 
 def own_loss(output: Any, target: Any) -> Tensor | None:

@@ -15,7 +15,7 @@ from .parallel import parallel_of
 PRECISIONS = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-def check(model: Any, optimizer: Any, loss_fn: Any, precision: str) -> None:
+def check(model: Any, optimizer: Any, loss_fn: Any, weight: Any, precision: str) -> None:
     """Refuse arguments that are no model, optimizer and loss function, or do not fit.
 
     Raises:
@@ -35,6 +35,11 @@ def check(model: Any, optimizer: Any, loss_fn: Any, precision: str) -> None:
         raise TypeError(
             f"supervised() got {_kind(loss_fn)} as its loss_fn; it needs a function of the "
             "model's output and the target"
+        )
+    if not (weight is None or callable(weight) or isinstance(weight, int | float)):
+        raise TypeError(
+            f"supervised(weight={weight!r}): needs a function of the output that counts what the "
+            "loss is a mean over, such as camshaft.count_tokens, or a number"
         )
     if precision not in PRECISIONS:
         raise ValueError(f"precision={precision!r}: needs one of {', '.join(PRECISIONS)}")

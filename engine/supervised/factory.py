@@ -86,7 +86,7 @@ def supervised(
     >>> state.step
     3
     """
-    check(model, optimizer, loss_fn, precision)
+    check(model, optimizer, loss_fn, weight, precision)
     is_sum = _reduction(loss_fn) == "sum"
     if is_sum and weight is None:
         warn_of_sums()

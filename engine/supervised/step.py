@@ -20,7 +20,15 @@ from ..modules import modules_of
 from ..outputs import Output, part_of
 from ..state import State
 from ..update import Update
-from .batch import arguments, labels_in, lacks_loss, lacks_target, no_loss, own_loss
+from .batch import (
+    arguments,
+    labels_in,
+    lacks_loss,
+    lacks_target,
+    no_loss,
+    note_names,
+    own_loss,
+)
 from .nested import mapped
 from .parallel import parallel_of, without_sending_buffers
 from .split import Split
@@ -97,13 +105,17 @@ class Supervised:
             target = labels_in(input)  # now, so that they are moved once
         elif target is None:
             loss_fn = no_loss
-        if self.autocast is None:
-            made = call()
-            loss = loss_fn(made, target)
-        else:
-            with self.autocast:
+        try:
+            if self.autocast is None:
                 made = call()
                 loss = loss_fn(made, target)
+            else:
+                with self.autocast:
+                    made = call()
+                    loss = loss_fn(made, target)
+        except TypeError as error:
+            note_names(error, model, call.keywords)
+            raise
         prediction = made.detach() if type(made) is Tensor else _prediction_in(made)
         if loss is None:
             if loss_fn is own_loss and torch.is_grad_enabled():  # in training

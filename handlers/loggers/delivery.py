@@ -169,9 +169,10 @@ class Background(Delivery):
         if self._thread is not None:
             self._thread.join(max(0.0, self._deadline - time.monotonic()))
             if self._thread.is_alive():
+                left = self._given - self.written
                 self._warn(
                     f"was still at work {PATIENCE:g} seconds after the end of the run; "
-                    f"{self._given - self.written} of its rows may be lost"
+                    + (f"{left} of its rows may be lost" if left else "it has taken all rows")
                 )
 
     def _work(self, start: Start) -> None:

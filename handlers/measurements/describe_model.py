@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any
 
@@ -23,7 +23,7 @@ def describe_model(model: Module, *inputs: Any, depth: int = 2) -> str:
 
     Args:
         model: The model.
-        inputs: What the model is called with; without them there are no shapes.
+        inputs: What the model is called with, a mapping by name; without them there are no shapes.
         depth: The number of levels of parts inside parts.
 
     >>> from torch import nn, zeros
@@ -76,5 +76,8 @@ def _shapes(model: Module, parts: list[Module], inputs: tuple[Any, ...]) -> dict
         stack.enter_context(untouched({"model": model}, None))
         for part in parts:
             stack.callback(part.register_forward_hook(note).remove)
-        model(*inputs)
+        if len(inputs) == 1 and isinstance(inputs[0], Mapping):
+            model(**inputs[0])
+        else:
+            model(*inputs)
     return shapes

@@ -62,6 +62,9 @@ class RunningMetrics:
         """Add the functions' values of a batch: numbers, or nested mappings of numbers."""
         with torch.no_grad():
             for name, function in self.functions.items():
+                if name not in self.takes_one:
+                    self.takes_one[name] = False
+                    _check_function(name, function, len(inputs))
                 for key, value in flat(name, function(*inputs)).items():
                     if not key:
                         raise TypeError(
@@ -101,6 +104,20 @@ def _takes(update: Callable[..., Any], arguments: int) -> bool:
     except TypeError:
         return False
     return True
+
+
+def _check_function(name: str, function: Any, arguments: int) -> None:
+    """Refuse a function that does not take as many arguments as the metrics get."""
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # written in C, without one
+        return
+    if not _takes(function, arguments):
+        raise TypeError(
+            f"Metrics calls the function {name!r} with {arguments} arguments, by default "
+            f"prediction and target, and it is function{signature}: write "
+            "lambda prediction, target: ..., or choose the arguments by select="
+        )
 
 
 def _check_no_more(metric: Any) -> None:

@@ -78,10 +78,15 @@ class Predictions:
     def _parts(self) -> list[Checkpoints]:
         """The shards of each rank; all are there."""
         worlds = self.worlds()
+        if not worlds:
+            raise ValueError(
+                f"{self.directory} holds no predictions; give the directory that predict() got, or "
+                "call predict() first"
+            )
         count = next(iter(worlds)) if len(worlds) == 1 else 0
         parts = [checkpoints(self.part(rank, count)) for rank in range(count)]
         lacking = [part.directory.name for part in parts if not _is_whole(part)]
-        if lacking or not parts:
+        if lacking or len(worlds) > 1:
             where = (
                 ", ".join(lacking) or f"the directory, which has parts of {sorted(worlds)} ranks"
             )

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
+from io import StringIO
 from itertools import pairwise
 from typing import Any
 
@@ -93,6 +94,13 @@ class LRCurve:
         axes.set_ylim(least - margin, max(first, least) + margin)
         axes.legend()
         return figure
+
+    def _repr_svg_(self) -> str | None:
+        """The curve in a notebook, where matplotlib is installed."""
+        picture = StringIO()
+        with suppress(ImportError):
+            self.figure().savefig(picture, format="svg")
+        return picture.getvalue() or None
 
     def _judged(self) -> tuple[list[float], list[float]]:
         """Rates and smoothed losses without the first tenth, where few losses make the mean."""

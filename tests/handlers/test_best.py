@@ -56,6 +56,7 @@ def test_a_run_stops_after_so_many_looks_without_improvement(scores, arguments, 
 def test_the_reason_says_what_was_waited_for():
     reason = run([1.0, 2.0, 3.0], patience=2).stop_reason
     assert reason == "early stopping: score has not improved on 1 in 2 looks"
+    assert run([1.0, 2.0], patience=1).stop_reason.endswith("not improved on 1 in 1 look")
     reason = run([math.nan, math.nan], patience=2).stop_reason
     assert reason == "early stopping: score was NaN in 2 looks"
 

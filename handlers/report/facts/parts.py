@@ -101,6 +101,12 @@ def parts_of(
     return found
 
 
+def newest_run(found: list[Part]) -> list[Part]:
+    """The parts of the run that is in the directory now: since the last part that began anew."""
+    starts = [place for place, part in enumerate(found) if part.first["event"] == "started"]
+    return found[starts[-1] :] if starts else found
+
+
 def pace(found: list[Part]) -> tuple[list[int], list[float]]:
     """Iterations, and the iterations per second up to each, over at least a second.
 

@@ -15,7 +15,7 @@ from .clocks import clocks_of
 from .curve import curve_of
 from .histograms import heatmap_of
 from .images import Picture, images_in
-from .parts import Part, number_in, pace, parts_of
+from .parts import Part, newest_run, number_in, pace, parts_of
 from .rows import MetricFiles, Series
 
 PACE = "iterations per second"
@@ -80,12 +80,13 @@ class Run:
     def facts(self) -> RunFacts:
         """What was read."""
         journal = self.directory / JOURNAL
-        found = parts_of(
+        every = parts_of(
             read_journal(journal),
             is_alive=is_written(journal),
             now=time.time(),
             machine=platform.node(),
         )
+        found = newest_run(every)
         self._is_open = any(part.is_open for part in found)
         newest = next((part.first for part in reversed(found) if "config" in part.first), {})
         limits, calls = newest.get("limits"), newest.get("handlers")

@@ -160,3 +160,8 @@ def test_a_run_over_it_resumes_exactly(stop_at, tmp_path):
     first = run(tmp_path / "parts", stop_at)
     torch.rand(7)
     assert first + run(tmp_path / "parts") == whole
+
+
+def test_what_has_no_indices_is_refused_at_once():
+    with pytest.raises(TypeError, match="a generator has no indices or no length"):
+        loader((number for number in range(3)), 2, training=False)

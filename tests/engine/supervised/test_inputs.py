@@ -361,3 +361,20 @@ def test_next_tokens_are_those_after_the_first_of_each_row():
     output = supervised(Tagger().double(), weight=count_next_tokens).evaluate([batch]).output
     assert output.weight == 8 - 2
     assert math.isfinite(output.loss)
+
+
+@pytest.mark.parametrize("backend", [None, "eager"])
+def test_a_named_input_that_the_model_does_not_take_is_named(backend):
+    model = Tagger()
+    model = model if backend is None else torch.compile(model, backend=backend)
+    batch = {"input_ids": torch.zeros(2, 3, dtype=torch.long), "lengths": torch.ones(2)}
+    with pytest.raises(TypeError) as caught:
+        supervised(model).evaluate([batch])
+    notes = "\n".join(caught.value.__notes__)
+    assert "forward takes input_ids, attention_mask, labels, without 'lengths'" in notes
+    assert "prepare_batch=" in notes
+
+
+def test_a_weight_that_is_no_function_and_no_number_is_refused_at_once():
+    with pytest.raises(TypeError, match="weight='tokens'.*count_tokens"):
+        supervised(Tagger(), weight="tokens")

@@ -181,6 +181,7 @@ def test_loggers_that_sleep_for_minutes_do_not_keep_the_process(processes, where
     warnings = result.stderr.splitlines()
     assert sorted(line.split()[0] for line in warnings) == ["Logger(A)", "Logger(B)", "Logger(C)"]
     assert all(" 1 seconds" in line for line in warnings)
+    assert all(("it has taken all rows" in line) == (where == "close") for line in warnings)
 
 
 def iterations(path):

@@ -35,3 +35,8 @@ def test_frozen_and_shared_parameters_and_depth():
 def test_outputs_that_are_no_tensors_show_the_shapes_inside():
     lstm = nn.LSTM(3, 4, batch_first=True)
     assert "((2, 5, 4), ((1, 2, 4), (1, 2, 4)))" in describe_model(lstm, torch.zeros(2, 5, 3))
+
+
+def test_a_batch_of_named_inputs_is_given_by_name():
+    inputs = {"input1": torch.zeros(2, 3, 4), "input2": torch.zeros(2, 3, 5)}
+    assert "(2, 3, 1)" in describe_model(nn.Bilinear(4, 5, 1), inputs)

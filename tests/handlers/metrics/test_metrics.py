@@ -337,3 +337,14 @@ def test_arguments_are_checked_in_the_first_batch_of_a_run_only():
     wrong = [(torch.randn(4, 4), torch.tensor([0, 1, 2, 1]))]
     with pytest.raises(ValueError, match="number of classes"):
         build(Metrics({"accuracy": MulticlassAccuracy(4)})).run(wrong, max_epochs=1)
+
+
+def test_a_function_with_other_arguments_is_told_what_it_gets():
+    engine = build(Metrics({"largest": lambda output: output.prediction.max()}))
+    with pytest.raises(TypeError, match=r"'largest' with 2 arguments.* is function\(output\)"):
+        engine.run(batches(4), max_epochs=1)
+
+
+def test_a_function_written_in_c_without_a_signature_is_a_metric():
+    engine = build(Metrics({"distance": torch.dist}, select=lambda o: (o.prediction, o.prediction)))
+    assert engine.run(batches(4), max_epochs=1).metrics["distance"] == 0

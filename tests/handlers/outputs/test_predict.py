@@ -275,3 +275,9 @@ def test_afterwards_the_engine_writes_no_more_and_data_without_targets_will_do(t
     engine.run(loader(), max_epochs=1)
     assert sorted(tmp_path.rglob("*")) == before
     assert found.load().keys() == {"prediction"}
+
+
+@pytest.mark.parametrize("name", ["", "nothing"])
+def test_a_directory_without_predictions_is_said_to_have_none(tmp_path, name):
+    with pytest.raises(ValueError, match="holds no predictions; give the directory that predict"):
+        len(Predictions(tmp_path / name))

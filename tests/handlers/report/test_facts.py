@@ -143,3 +143,18 @@ def test_a_page_shows_some_images_of_each_name_and_the_newest_first(tmp_path):
         images["b"][-1],
     ]
     assert len(few) == 3
+
+
+def test_a_run_that_starts_over_in_a_directory_is_shown_without_the_run_before(tmp_path):
+    def script(epochs, **arguments):
+        engine = Engine(lambda state, batch: state.metrics.update(loss=batch))
+        engine.add(Checkpoint(tmp_path, **arguments), JSONLines(tmp_path / "rows.jsonl"))
+        engine.add(Journal(tmp_path)).run([3.0, 2.0, 1.0], max_epochs=epochs)
+
+    script(3)
+    script(4, resume=True)
+    script(1, start_over=True)
+    script(2, resume=True)
+    facts = Run(tmp_path, "run").facts()
+    assert [part.first["event"] for part in facts.parts] == ["started", "resumed"]
+    assert max(facts.clocks["iteration"]) == 6

@@ -239,7 +239,7 @@ def test_a_curve_is_made_anew_only_when_its_metric_has_grown(write):
 
 def test_hostile_journals_are_no_error(write):
     run = write({"event": "started", "config": 3, "limits": [], "environment": None, "handlers": 7})
-    line = {"event": "started", "epoch": "x", "part": 2, "limits": {"max_epochs": "y"}}
+    line = {"event": "resumed", "epoch": "x", "part": 2, "limits": {"max_epochs": "y"}}
     write({**line, "config": {"a": float("inf"), "b": [1]}, "handlers": [[1]]})
     (run / "journal.jsonl").write_text((run / "rows.jsonl").read_text())
     facts = Run(run, "x").facts()

@@ -381,3 +381,8 @@ def test_the_curve_is_drawn(tmp_path):
     ]
     figure.savefig(tmp_path / "lr.png")
     assert (tmp_path / "lr.png").stat().st_size > 5000
+
+
+def test_a_notebook_shows_the_curve():
+    curve = LRCurve(rates=[1e-3, 1e-2, 1e-1], losses=[2.0, 1.0, 3.0], diverged=True)
+    assert "</svg>" in curve._repr_svg_()
