@@ -12,7 +12,8 @@ from typing import Generic
 from .checks import StepCheck, check_evaluated, check_evaluation, check_training
 from .data import Feed, InStep, length_of, length_of_epoch
 from .events import Events
-from .moments import Moments, explain
+from .explain import explain
+from .moments import Moments
 from .signals import Process, label
 from .state import Batch, Output, RunningEngine, State, under_way
 

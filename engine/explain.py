@@ -1,0 +1,71 @@
+"""What an exception says beside its own message: where in the run it was raised, what to do."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from .names import OF_STATES, advice
+from .state import State
+
+LESS_MEMORY = (
+    "The same step takes less memory with parts of a batch at a time, supervised(..., "
+    'split="auto") or smaller batches and accumulate=; with checkpoint_activations(model, ...); '
+    'or with precision="bf16". MemorySnapshot(directory) records what is in memory.'
+)
+OPTIMIZE_IN_TRAINING = (
+    "An evaluation records no gradients: write `if state.training:` before the backward pass and "
+    "the step, or give the engine a step of its own for that: Engine(..., evaluate=...)"
+)
+OF_A_BACKWARD_PASS = {
+    "does not require grad and does not have a grad_fn": (
+        "The loss depends on no trainable parameter: look for .detach(), .item() or "
+        "torch.no_grad() between the model and the loss, and for a model that is all frozen",
+        OPTIMIZE_IN_TRAINING,
+    ),
+    "Trying to backward through the graph a second time": (
+        "An Update makes the backward pass itself: leave loss.backward() out. What is kept from "
+        "one batch to the next, such as a hidden state, has to be detached",
+        OPTIMIZE_IN_TRAINING,
+    ),
+    "'float' object has no attribute 'backward'": (
+        "A loss has to be a tensor: leave out .item() and float()",
+        OPTIMIZE_IN_TRAINING,
+    ),
+}
+"""What to do about messages of torch: in a training, and in an evaluation."""
+OF_A_STATE = re.compile(r"'State' object has no attribute '(\w+)'(?: and no __dict__.*)?$")
+OWN_ATTRIBUTE = (
+    "A state takes no attributes of your own, since a checkpoint would not hold them. What a "
+    "function keeps from batch to batch is its memory: state.recall(train_step, Memory).{name}, "
+    "where Memory is a dataclass. What is to be logged is a metric: state.metrics[{name!r}]"
+)
+
+
+def explain(error: BaseException, where: str, state: State[Any, Any]) -> None:
+    """Add a note to an exception: where in the run it was raised; once for each exception."""
+    if state.control.error is not error:
+        state.control.error = error
+        error.add_note(f"{where}, {place(state)}")
+        if type(error).__name__ == "OutOfMemoryError":  # torch's; this file does without torch
+            error.add_note(LESS_MEMORY)
+        if isinstance(error, AttributeError) and (missing := OF_A_STATE.match(str(error))):
+            error.add_note(_advice_on(missing[1]))
+        for said, (in_training, in_evaluation) in OF_A_BACKWARD_PASS.items():
+            if said in str(error) and where.startswith("in the process function"):
+                error.add_note(in_training if state.training else in_evaluation)
+
+
+def _advice_on(name: str) -> str:
+    """What to write in the place of an attribute that a state lacks.
+
+    `State` says nothing itself: a `__getattr__` would slow down every read of an attribute.
+    """
+    own = "" if name in OF_STATES else f". {OWN_ATTRIBUTE.format(name=name)}"
+    return f"a State has no attribute {name!r}{advice(name, dir(State), OF_STATES)}{own}"
+
+
+def place(state: State[Any, Any]) -> str:
+    """The kind of the run, its epoch and its iteration."""
+    kind = "" if state.training else "evaluation, "
+    return f"{kind}epoch {state.epoch}, iteration {state.iteration}"
