@@ -10,11 +10,10 @@ from functools import cached_property
 from itertools import count
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
-from . import modules, ranks
+from . import inspection, modules, ranks
 from .checks import refuse_samples, warn
 from .data import InStep, shortest
 from .events import EventEnum, Stage, Trigger
-from .inspection import Description, Part, Trace, record, rehearse, watching
 from .loop import Loop
 from .moments import Moments
 from .names import OF_ENGINES, unknown
@@ -400,7 +399,7 @@ class Engine(Generic[Batch, Output]):
         """
         return modules.using(weights, self.objects, self.lent)
 
-    def describe(self, *, all: bool = False) -> Description:
+    def describe(self, *, all: bool = False) -> inspection.Description:
         """When your functions and the handlers are called in a run, and in which order.
 
         Print it, with or without rich, or look at its picture: `engine.describe().svg()`; at the
@@ -410,10 +409,10 @@ class Engine(Generic[Batch, Output]):
             all: True to show also the calls by which handlers begin, count, check and end.
         """
         evaluation = vars(self).get("evaluation")  # to look makes no evaluation
-        parts = [Part.of(self.process, self.signals, training=True)]
+        parts = [inspection.Part.of(self.process, self.signals, training=True)]
         if evaluation is not None:
-            parts.append(Part.of(evaluation.process, evaluation.signals, training=False))
-        return Description(tuple(parts), all)
+            parts.append(inspection.Part.of(evaluation.process, evaluation.signals, training=False))
+        return inspection.Description(tuple(parts), all)
 
     def _repr_svg_(self) -> str:
         """What notebooks show: the picture of `describe`."""
@@ -425,7 +424,7 @@ class Engine(Generic[Batch, Output]):
         max_epochs: int,
         epoch_length: int,
         process: Process[Batch, Any] | None = None,
-    ) -> Trace:
+    ) -> inspection.Trace:
         """List what a run would call, without a model: no handler and no process is called.
 
         Conditions on counts are known beforehand and `where=` is taken to be true; `seconds=` is
@@ -437,9 +436,11 @@ class Engine(Generic[Batch, Output]):
             process: Stands in for the process function: fires the events that it would fire.
         """
         process = process or self.rehearsal
-        return rehearse(self, self.signals, process, max_epochs, epoch_length)
+        return inspection.rehearse(self, self.signals, process, max_epochs, epoch_length)
 
-    def record(self, *events: EventEnum, last: int | None = None) -> AbstractContextManager[Trace]:
+    def record(
+        self, *events: EventEnum, last: int | None = None
+    ) -> AbstractContextManager[inspection.Trace]:
         """Within a `with` block, list what runs call: handlers, in their order, with the clocks.
 
         Handlers of evaluations are listed too. Where nothing is recorded it costs nothing.
@@ -461,7 +462,7 @@ class Engine(Generic[Batch, Output]):
             events: Only calls in these; by default in all.
             last: Keep this many calls, the latest; by default all of them.
         """
-        return record(self.signals, self.evaluation.signals, events=events, last=last)
+        return inspection.record(self.signals, self.evaluation.signals, events=events, last=last)
 
     def watching(self, watch: Watch) -> AbstractContextManager[None]:
         """Within a `with` block, call what `watch` makes of each handler in the handler's place.
@@ -469,7 +470,7 @@ class Engine(Generic[Batch, Output]):
         It is made as `watch(event, receiver, function)`, for the handlers of evaluations too:
         this is how profilers see calls. Where nothing watches it costs nothing.
         """
-        return watching(watch, self.signals, self.evaluation.signals)
+        return inspection.watching(watch, self.signals, self.evaluation.signals)
 
     def _twin_of(self, handler: Handler) -> str | None:
         """The name of an attached handler of the same class with the same settings, if any."""

@@ -1,17 +1,5 @@
 """What an engine would call and what it did call: tables, a diagram, traces."""
 
-from .describe import Description
-from .handler_rows import HandlerRow
-from .part import Part
-from .trace import Call, Trace, record, rehearse, watching
+from ..late import late
 
-__all__ = [
-    "Call",
-    "Description",
-    "HandlerRow",
-    "Part",
-    "Trace",
-    "record",
-    "rehearse",
-    "watching",
-]
+__getattr__, __dir__, __all__ = late(__name__)
