@@ -1,0 +1,8 @@
+from .describe import Description as Description
+from .handler_rows import HandlerRow as HandlerRow
+from .part import Part as Part
+from .trace import Call as Call
+from .trace import Trace as Trace
+from .trace import record as record
+from .trace import rehearse as rehearse
+from .trace import watching as watching
