@@ -1,0 +1,105 @@
+"""Runs of a plan: the whole one, and one that is left again and again."""
+
+import random
+import shutil
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from camshaft import Events
+from camshaft.engine.state import capture_generators
+from camshaft.handlers import checkpoints
+
+from .moments import Killed, Moments
+from .outcomes import Outcome, difference, kept
+
+MOST = 12
+"""Attempts at a run that is left again and again."""
+
+
+@dataclass
+class Story:
+    """A run that was started as often as it took, and what it left."""
+
+    outcome: Outcome | None = None
+    again: Outcome | None = None
+    """The same after the script of the finished run was started once more."""
+    kept: dict = field(default_factory=dict)
+    counts: Counter = field(default_factory=Counter)
+    """The moments of the first attempt, by kind."""
+    resumes: int = 0
+    kills: Counter = field(default_factory=Counter)
+    batches: list = field(default_factory=list)
+
+
+def seed_all(seed):
+    torch.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed)
+
+
+def attempt(plan, moments, story):
+    """Start the script: resume what is there; the outcome, or None of a run that was left."""
+    place = moments.place
+    is_new = checkpoints(place).latest() is None
+    seed_all(0 if is_new else 100 + story.resumes)
+    story.resumes += not is_new
+    engine, data, limits = plan.build(place)
+    batches = {}
+
+    def note(state):
+        rng = capture_generators(data).state_dict()
+        batches[state.iteration] = (state.batch, rng, state.epoch, state.epoch_length)
+
+    engine.on(Events.ITERATION_STARTED)(note)
+    story.batches.append(batches)
+    try:
+        with moments.watching(engine):
+            state = engine.run(data, **limits)
+    except Killed:
+        return None
+    if moments.is_left and moments.kill.at != "interrupt":
+        return None  # the thread that writes was killed, and the run ended without noticing
+    return state.is_interrupted, Outcome.of(engine, data, state, place, batches)
+
+
+def tell(plan, root, kills=(), totals=None):
+    """Run a plan to its end, leaving it at each of the kills, and start it once more."""
+    story, place = Story(), root / "run"
+    place.mkdir(parents=True)
+    waiting = list(kills)
+    for _ in range(MOST):
+        kill = waiting.pop(0) if waiting else None
+        moments = Moments(place, root / "left", kill, totals or Counter())
+        found = attempt(plan, moments, story)
+        story.counts = story.counts or moments.counts
+        if moments.is_left:
+            story.kills[f"{kill.at}{' torn' * kill.torn}"] += 1
+        if found is None:
+            shutil.rmtree(place)
+            moments.copy.rename(place)
+        elif not found[0]:
+            break
+    story.outcome = found[1]
+    story.kept = kept(place)
+    seed_all(99)
+    story.again = attempt(plan, Moments(place, root / "left"), story)[1]
+    return story
+
+
+def compare(whole, parts):
+    """The first difference between a whole run and one that was left, or None."""
+    for number, batches in enumerate(parts.batches):
+        for iteration, found in batches.items():
+            told = difference(
+                whole.batches[0].get(iteration), found, f"attempt {number}, iteration {iteration}"
+            )
+            if told is not None:
+                return told
+    return (
+        difference(whole.outcome.parts, parts.outcome.parts, "at the end")
+        or difference(whole.outcome.parts, whole.again.parts, "a whole run that is started again")
+        or difference(whole.outcome.parts, parts.again.parts, "once more")
+    )

@@ -1,0 +1,137 @@
+"""The moments of a run at which it can be left: between handlers, at operations on files, at saves.
+
+What a `kill -9` leaves is the disk alone. So a run is killed in its process by a copy of its
+directory as it is in that moment; the run itself is stopped and forgotten.
+"""
+
+import os
+import shutil
+import stat
+import sys
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from unittest.mock import patch
+
+from camshaft import Events
+
+CHANGES = {"os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate", "os.link", "os.symlink"}
+LISTENING = []
+"""The moments of the run under way: an audit hook stays for the life of its process."""
+
+
+class Killed(BaseException):
+    """Ends a run whose directory has been copied."""
+
+
+@dataclass(frozen=True)
+class Kill:
+    """Where to leave a run: at which kind of moment, after how many thousandths of the whole run's.
+
+    An `interrupt` is none: the run is asked to save and to end. A `torn` kill leaves half of the
+    file that is being written.
+    """
+
+    at: str
+    part: int
+    torn: bool = False
+
+
+@dataclass
+class Moments:
+    """Counts the moments of a run, and leaves it at one of them."""
+
+    place: Path
+    copy: Path
+    kill: Kill | None = None
+    totals: Counter = field(default_factory=Counter)
+    """The moments of the whole run, by kind."""
+    counts: Counter = field(default_factory=Counter)
+    state: object = None
+    is_left: bool = False
+    has_ended: bool = False
+
+    @contextmanager
+    def watching(self, engine):
+        """Within a `with` block, see what this engine calls, and all changes of files."""
+        LISTENING.append(self)
+        patches = [patch.object(os, name, self._synchronised(name)) for name in ("fsync",)]
+        try:
+            with engine.watching(self._watch), patches[0]:
+                yield
+        finally:
+            LISTENING.remove(self)
+
+    def reach(self, kind, torn=None):
+        """Count a moment, and leave the run here if it is the one that was meant."""
+        if self.is_left:
+            return
+        self.counts[kind] += 1
+        if self.kill is None or self.kill.at != kind:
+            return
+        if self.counts[kind] == 1 + self.kill.part * self.totals[kind] // 1000:
+            self.is_left = True
+            if kind == "interrupt":
+                self.state.interrupt("asked to")
+                return
+            copy(self.place, self.copy)
+            if torn is not None and self.kill.torn:
+                os.truncate(self.copy / torn, (self.place / torn).stat().st_size // 2)
+            raise Killed
+
+    def _watch(self, event, receiver, function):
+        def call(state):
+            if self.state is None:
+                self.state = state
+            elif self.is_left and self.kill.at != "interrupt" and not self.has_ended:
+                self.has_ended = True  # it was left by the thread that writes
+                raise Killed
+            if event is Events.SAVING:
+                self.reach("save")
+            self.reach("call")
+            if state.training:
+                self.reach("interrupt")
+            return function(state)
+
+        return call
+
+    def _synchronised(self, name):
+        original = getattr(os, name)
+
+        def call(descriptor):
+            path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
+            is_draft = ".tmp-" in str(path) and stat.S_ISREG(os.fstat(descriptor).st_mode)
+            self.reach("operation", path.relative_to(self.place) if is_draft else None)
+            return original(descriptor)
+
+        return call
+
+
+def copy(place, to):
+    """Copy a directory; a file of the thread that is not waiting may go meanwhile."""
+    listening, LISTENING[:] = LISTENING[:], []
+    try:
+        for _ in range(10):
+            try:
+                shutil.copytree(place, to, copy_function=shutil.copyfile)
+                return
+            except (shutil.Error, FileNotFoundError):
+                shutil.rmtree(to)
+    finally:
+        LISTENING[:] = listening
+
+
+def _hear(event, arguments):
+    if not LISTENING:
+        return
+    if event == "open":
+        flags = arguments[2]
+        if not isinstance(flags, int) or not flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+            return
+    elif event not in CHANGES:
+        return
+    LISTENING[-1].reach("operation")
+
+
+sys.addaudithook(_hear)

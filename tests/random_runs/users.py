@@ -1,0 +1,119 @@
+"""Handlers of a script's own: they draw random numbers, remember, stop, and change the run."""
+
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from .steps import Own
+
+DRAWS = {
+    "torch": lambda: torch.rand(()).item(),
+    "numpy": lambda: float(np.random.random()),
+    "python": random.random,
+}
+
+
+@dataclass
+class Drawn:
+    """What was drawn, and where."""
+
+    numbers: list = field(default_factory=list)
+    calls: list = field(default_factory=list)
+
+
+@dataclass(frozen=True, eq=False)
+class Draw:
+    """Draws random numbers, and remembers them with all clocks."""
+
+    when: object
+    kind: str = "torch"
+
+    def attach(self, engine):
+        engine.on(self.when)(self.draw)
+
+    def draw(self, state):
+        drawn = state.recall(self, Drawn)
+        drawn.numbers.append(DRAWS[self.kind]())
+        drawn.calls.append((state.iteration, state.step, state.epoch, state.iteration_in_epoch))
+
+
+@dataclass(frozen=True, eq=False)
+class Tell:
+    """Counts in a dict, whose keys come and go; writes a metric and fires an event of its own."""
+
+    when: object
+
+    def attach(self, engine):
+        engine.on(self.when)(self.tell)
+
+    def tell(self, state):
+        memory = state.recall(self, dict)
+        memory[f"at {state.iteration}"] = torch.tensor(state.step)
+        for name in [*memory][:-3]:
+            del memory[name]
+        state.metrics["told"] = len(memory) + state.iteration / 10
+        state.fire(Own.PING)
+
+
+@dataclass(frozen=True, eq=False)
+class Tally:
+    """Remembers in a `Counter`."""
+
+    when: object
+
+    def attach(self, engine):
+        engine.on(self.when)(self.count)
+
+    def count(self, state):
+        counter = state.recall(self, Counter)
+        counter[str(state.iteration % 3)] += 1
+        counter.update(all=2)
+
+
+@dataclass(frozen=True, eq=False)
+class Slower:
+    """Changes an optimizer's rate by hand, and a weight."""
+
+    when: object
+
+    def attach(self, engine):
+        engine.on(self.when)(self.slow)
+
+    def slow(self, state):
+        for group in state.engine.objects["optimizer"].param_groups:
+            group["lr"] *= 0.9
+        with torch.no_grad():
+            next(state.engine.objects["model"].parameters()).mul_(0.999)
+
+
+@dataclass(frozen=True, eq=False)
+class Stop:
+    """Ends the run, or with `of="epoch"` the epoch."""
+
+    when: object
+    of: str = "run"
+
+    def attach(self, engine):
+        engine.on(self.when)(self.stop)
+
+    def stop(self, state):
+        if self.of == "run":
+            state.stop("enough")
+        else:
+            state.stop_epoch()
+
+
+@dataclass(frozen=True, eq=False)
+class Save:
+    """Asks for a save outside the schedule of the checkpoints."""
+
+    when: object
+
+    def attach(self, engine):
+        engine.on(self.when)(self.save)
+
+    def save(self, state):
+        state.save("wanted")
