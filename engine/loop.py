@@ -15,7 +15,7 @@ from .events import Events
 from .explain import explain
 from .moments import Moments
 from .signals import Process, label
-from .state import Batch, Output, RunningEngine, State, under_way
+from .state import Batch, Output, RunningEngine, State, capture_generators, under_way
 
 logger = logging.getLogger("camshaft")
 
@@ -62,12 +62,13 @@ class Loop(Generic[Batch, Output]):
             length = length_of_epoch(length_of(self.data), self.epoch_length, most)
             state.epoch_length = self.in_step.agree(self.data, length)
             moments.announce(Events.LOADING, state)
-            if self._is_over():
-                self._say_why()
+            if self._is_done():
+                feed = Feed(self.data, state, self.epoch_length, self.in_step)
+                feed.put_back(state, state.control.completed)
             else:
                 self._run_epochs()
                 if not state.is_interrupted:
-                    moments.announce(Events.COMPLETED, state)
+                    self._complete()
                 if not state.training:
                     check_evaluated(state, self.writes)
                 self._commit()
@@ -91,8 +92,11 @@ class Loop(Generic[Batch, Output]):
             self.moments.announce(Events.STARTED, self.state)
             self._begin_checks()
             feed.take_up(self.state)  # after STARTED, whose handlers may draw random numbers
+            if self.state.control.in_epoch:
+                self._go_on_inside(feed)
             while not self._is_over():
                 self._run_epoch(feed)
+            feed.put_back(self.state)
             if not self.state.is_interrupted:
                 self._check_steps()
         except BaseException:
@@ -106,6 +110,21 @@ class Loop(Generic[Batch, Output]):
             if self.steps is not None:
                 self.steps.close()
         self.feed = None
+
+    def _go_on_inside(self, feed: Feed[Batch]) -> None:
+        """Go on with the epoch in which the run was left; it may only have to be completed."""
+        state = self.state
+        if state.step == state.max_steps:
+            state.stop("max_steps", resumable=True)
+        if state.stop_reason is not None:
+            state.control.has_requests = True  # so that no batch is read
+        self._run_epoch(feed)
+
+    def _complete(self) -> None:
+        """Announce the end, and note the generators for a script that is started once more."""
+        self.moments.announce(Events.COMPLETED, self.state)
+        if self.state.training:
+            self.state.control.completed = capture_generators(self.data)
 
     def _begin_checks(self) -> None:
         if self.moments.rehearsal is not None:
@@ -134,6 +153,7 @@ class Loop(Generic[Batch, Output]):
             self.moments.announce(Events.EPOCH_STARTED, state)
         all_read = self._iterate(feed.epoch(state))
         if all_read:
+            feed.note_end(state)
             feed.check(state)
             if not state.iteration_in_epoch:  # what was one epoch too many has not begun
                 state.epoch -= 1
@@ -237,6 +257,27 @@ class Loop(Generic[Batch, Output]):
         if (limit := self.state.limit_reached) is not None:
             self.state.stop(limit, resumable=True)
         return self.state.stop_reason is not None
+
+    def _is_done(self) -> bool:
+        """True if nothing is left to do, COMPLETED included; a kill may have come before it."""
+        state, control = self.state, self.state.control
+        if state.stop_reason is None and state.limit_reached is None:
+            control.completed = None  # the limits were raised
+            return False
+        if control.in_epoch and control.completed is None and not self._is_beyond():
+            return False
+        self._is_over()
+        self._say_why()
+        return control.position is None or control.completed is not None or self._is_beyond()
+
+    def _is_beyond(self) -> bool:
+        """True if the run has gone on beyond a limit that was lowered since."""
+        state = self.state
+        found = (state.iteration, state.max_iterations), (
+            state.epoch - state.control.in_epoch,
+            state.max_epochs,
+        )
+        return any(limit is not None and count > limit for count, limit in found)
 
     def _say_why(self) -> None:
         state = self.state

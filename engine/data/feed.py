@@ -20,7 +20,7 @@ from ..state import (
     under_way,
 )
 from .in_step import InStep
-from .sources import END, Source, Stateful, rest_of
+from .sources import END, Source, Stateful, may_begin_again, rest_of
 
 logger = logging.getLogger("camshaft")
 
@@ -61,10 +61,23 @@ class Feed(Generic[Batch]):
         self._is_taken_up = True
         position = state.control.position
         if position is not None and position.left is not None:
-            if not state.control.in_epoch:
+            if not state.control.in_epoch or position.used_up:
                 self._settle(position, position.left)
             restore_generators(position.left, self.data)
             position.left = None
+
+    def put_back(self, state: State[Batch, Any], rng: Rng | None = None) -> None:
+        """Leave data that this process has not read, and generators, where the run left them.
+
+        The generators stay as they are, or become those of `rng`.
+        """
+        position = state.control.position
+        rng = rng or capture_generators(self.data)
+        if position is not None and position.number and not self._has_opened:
+            _set_epoch(self.data, position.number)
+            if position.told is not None:
+                self.source.settle(position.told)
+        restore_generators(rng, self.data)
 
     def length(self) -> int | None:
         """The number of batches of an epoch, or None if it is unknown; the same on all ranks."""
@@ -79,8 +92,12 @@ class Feed(Generic[Batch]):
         most = shortest(self.epoch_length, self.most, self._shared)
         if self._repeated is not None:
             batches = self._repeated
+        elif not self._is_open(state):
+            batches = self._begin(state)
         else:
-            batches = self._reopen(state) if self._is_open(state) else self._begin(state)
+            position = state.control.position
+            is_used_up = position is not None and position.used_up
+            batches = iter(()) if is_used_up else self._reopen(state)
         if most is not None:
             batches = islice(batches, most - state.iteration_in_epoch)
         self._pass = batches
@@ -88,6 +105,13 @@ class Feed(Generic[Batch]):
         if state.max_iterations is not None:
             batches = islice(batches, max(0, state.max_iterations - state.iteration))
         return batches
+
+    def note_end(self, state: State[Batch, Any]) -> None:
+        """Note that all was read, since data of its own state is then at its next pass."""
+        most = shortest(self.epoch_length, self.most, self._shared)
+        is_cut = state.iteration_in_epoch == most or state.iteration == state.max_iterations
+        if state.control.position is not None and self._repeated is None and not is_cut:
+            state.control.position.used_up = True
 
     def is_used_up(self) -> bool:
         """True if no batch follows in this epoch.
@@ -175,16 +199,38 @@ class Feed(Generic[Batch]):
                 return  # an iterator that is used up
 
     def _begin(self, state: State[Batch, Any]) -> Iterator[Batch]:
-        number = 1 if state.control.position is None else state.control.position.number + 1
+        earlier = state.control.position
+        number = 1 if earlier is None else earlier.number + 1
         if state.training:  # an evaluation may read the data set of the training around it
             _set_epoch(self.data, number)
         rng = capture_generators(self.data)
-        seed = seed_from(rng) if state.control.position is None else state.control.position.seed
+        seed = seed_from(rng) if earlier is None else earlier.seed
         position = state.control.position = Position(number, state.iteration, rng, seed)
         position.sizes = self.source.sizes()
-        position.source = self.data if isinstance(self.data, Iterator) else None
+        consumed = self._read_on(position, earlier)
         self._has_opened = True
-        return self.source.open(position, 0)
+        batches = self.source.open(position, consumed)
+        if consumed:
+            restore_generators(rng, self.data)
+        return batches
+
+    def _read_on(self, position: Position, earlier: Position | None) -> int:
+        """Of an iterator that an earlier pass has read from, how much to read again.
+
+        In the process that has read from it, the iterator stands where the next pass begins.
+        """
+        position.source = self.data if isinstance(self.data, Iterator) else None
+        if position.source is None or may_begin_again(self.data):
+            return 0
+        position.read_from = position.began
+        if earlier is None or earlier.read_from is None:
+            return 0
+        if earlier.source is None:
+            position.read_from = earlier.read_from
+            return position.began - earlier.read_from
+        if earlier.source is self.data:
+            position.read_from = earlier.read_from
+        return 0
 
     def _reopen(self, state: State[Batch, Any]) -> Iterator[Batch]:
         position = state.control.position
@@ -195,7 +241,9 @@ class Feed(Generic[Batch]):
         restore_generators(position.rng, self.data)
         _set_epoch(self.data, position.number)
         self._check_sizes(position, state.epoch)
-        batches = self.source.open(position, state.iteration - position.began)
+        first = position.began if position.read_from is None else position.read_from
+        batches = self.source.open(position, state.iteration - first)
+        position.source = self.data if isinstance(self.data, Iterator) else None
         self._has_opened = True
         restore_generators(now, self.data)
         return batches

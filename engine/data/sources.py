@@ -81,9 +81,10 @@ class Stateful(Source[Batch]):
         return self.data.state_dict()
 
     def settle(self, state: Any) -> None:
-        """Load the data's state, and make its iterator as the run did, which draws numbers."""
+        """Load the data's state; a loader of torch's kind takes it up in its next iterator."""
         self.data.load_state_dict(state)
-        iter(self.data)
+        if hasattr(self.data, "_get_iterator"):
+            iter(self.data)  # what this draws, a run that was not left has not drawn
 
     def doubts(self) -> list[str]:
         """Random generators of workers, which the data's own state does not hold."""

@@ -26,6 +26,10 @@ class Position:
     """The batches, samples, ... of this pass, as far as they are known."""
     told: Any = None
     """The data's own `state_dict` when the run was left, if it has one."""
+    used_up: bool = False
+    """True if this pass was read to its end, and its epoch is still to be completed."""
+    read_from: int | None = None
+    """The run's iteration before the first batch of an iterator, which all passes read on."""
     source: object = None
     """The data, if it is an iterator: it cannot begin again and is taken where it stands."""
 
@@ -39,6 +43,8 @@ class Position:
             "left": None if self.left is None else self.left.state_dict(),
             "sizes": self.sizes,
             "told": self.told,
+            "used_up": self.used_up,
+            "read_from": self.read_from,
         }
 
     @classmethod

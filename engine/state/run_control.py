@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from ..events import EventEnum
 from .data_position import Position
+from .generators import Rng
 
 SAVED = ("in_epoch", "epoch_began", "epoch_stopped", "resumable")
 
@@ -129,6 +130,8 @@ class RunControl:
     """How often each event that counts its own occurrences was fired."""
     error: BaseException | None = None
     """The exception that ends the run."""
+    completed: Rng | None = None
+    """The random generators after COMPLETED; None before."""
     settings: dict[str, Any] = field(default_factory=dict)
     """The settings of optimizers and schedules in the script that began this run, by name."""
     position: Position | None = None
@@ -157,6 +160,7 @@ class RunControl:
             "counts": self.counts.state_dict(),
             "position": None if self.position is None else self.position.state_dict(),
             "settings": dict(self.settings),
+            "completed": None if self.completed is None else self.completed.state_dict(),
         }
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
@@ -167,3 +171,7 @@ class RunControl:
         self.counts.load_state_dict(saved["counts"])
         self.position = None if saved["position"] is None else Position.of(saved["position"])
         self.settings = dict(saved["settings"])
+        if "completed" in saved:
+            self.completed = None if saved["completed"] is None else Rng(**saved["completed"])
+        elif self.position is not None:  # checkpoints of before do not say: as if it were
+            self.completed = self.position.left

@@ -91,6 +91,8 @@ def tell(plan, root, kills=(), totals=None):
 
 def compare(whole, parts):
     """The first difference between a whole run and one that was left, or None."""
+    if parts.kills["interrupt"]:  # the first reason to stop stays, even if a limit is reached too
+        parts.outcome.parts["state"]["stop_reason"] = whole.outcome.parts["state"]["stop_reason"]
     for number, batches in enumerate(parts.batches):
         for iteration, found in batches.items():
             told = difference(

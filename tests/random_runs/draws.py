@@ -123,7 +123,7 @@ CHECKPOINTS = text(
     background=st.sampled_from([False, False, True]),
 )
 SCHEDULES = st.sampled_from(
-    ["cosine()", "warmup(3).then(cosine(0.1))", "hold(4).then(linear(0.2))", "linear(0.5)"]
+    ["cosine()", "warmup(0.3).then(cosine(0.1))", "hold(0.5).then(linear(0.2))", "inverse_sqrt(3)"]
 )
 HANDLERS = st.one_of(
     text("LRSchedule({pieces})", pieces=SCHEDULES),

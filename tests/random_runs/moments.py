@@ -12,6 +12,7 @@ from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import RLock
 from unittest.mock import patch
 
 from camshaft import Events
@@ -51,6 +52,8 @@ class Moments:
     state: object = None
     is_left: bool = False
     has_ended: bool = False
+    _lock: RLock = field(default_factory=RLock)
+    """While the directory is copied, a thread that writes waits."""
 
     @contextmanager
     def watching(self, engine):
@@ -65,8 +68,11 @@ class Moments:
 
     def reach(self, kind, torn=None):
         """Count a moment, and leave the run here if it is the one that was meant."""
-        if self.is_left:
-            return
+        with self._lock:
+            if not self.is_left:
+                self._reach(kind, torn)
+
+    def _reach(self, kind, torn):
         self.counts[kind] += 1
         if self.kill is None or self.kill.at != kind:
             return

@@ -9,8 +9,10 @@ import torch
 
 from camshaft.engine.state import capture_generators
 
-OF_ONE_PROCESS = {"passed", "run"}
-"""Seconds since a trigger fired; the name by which trackers know a run."""
+STARTS = {f"Events.{name}" for name in ("LOADING", "STARTED", "SAVING", "FAILED", "CLOSED")}
+OF_ONE_PROCESS = {"passed", "run", "Checkpoint"} | STARTS
+"""Seconds since a trigger fired; the name by which trackers know a run; events of a process;
+what a checkpoint remembers of how it resumed."""
 
 
 @dataclass
@@ -28,7 +30,7 @@ class Outcome:
             "state": state.state_dict(),
             "generators": capture_generators(data).state_dict(),
             "histories": [each.rows for each in engine.handlers.values() if hasattr(each, "rows")],
-            "files": {path.name: path.read_bytes() for path in place.glob("rows.*")},
+            "files": {path.name: path.read_bytes() for path in place.glob("rows.*") if path.suffix in {".jsonl", ".csv"}},
         }
         if hasattr(data, "state_dict"):
             parts["data"] = data.state_dict()

@@ -17,6 +17,8 @@ from ....engine.state import Position, Rng, State
 
 FREE_SHAPES = (LBFGS, getattr(torch.optim, "Adafactor", LBFGS))
 """Torch's optimizers with states of other shapes than the parameters."""
+LATER = {"used_up", "read_from"}
+"""What positions of older checkpoints do not have."""
 
 
 def validate_run(run: Any) -> None:
@@ -69,13 +71,19 @@ def _of_run(run: Any) -> Iterator[str]:
     yield from _kinds("settings", {}, run["settings"])
     if any(type(name) is not str for name in (*run["handlers"], *run["settings"], *run["memory"])):
         yield "it has handlers or settings without a name"
+    if state.control.completed is not None:
+        yield from _of_generators(state.control.completed)
     if (position := state.control.position) is not None:
         yield from _of_position(position, run["position"])
 
 
 def _of_position(position: Position, saved: Mapping[str, Any]) -> Iterator[str]:
-    if saved.keys() != position.state_dict().keys():
+    if saved.keys() | LATER != position.state_dict().keys():
         yield f"the position has {sorted(saved)}"
+    if type(position.used_up) is not bool:
+        yield "position.used_up is neither true nor false"
+    if position.read_from is not None:
+        yield from _count("position.read_from", position.read_from)
     yield from _count("position.number", position.number)
     yield from _count("position.began", position.began)
     if type(position.seed) is not int or not -(2**63) <= position.seed < 2**64:
