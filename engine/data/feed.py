@@ -191,12 +191,18 @@ class Feed(Generic[Batch]):
     def _passes(self, state: State[Batch, Any]) -> Iterator[Batch]:
         if state.control.position is not None and state.control.position.number > 0:
             yield from self._reopen(state)
+            if self._has_found_nothing(state):
+                return
         while True:
             yield from self._begin(state)
             self.check(state)
-            position = state.control.position
-            if position is not None and position.began == state.iteration:
-                return  # an iterator that is used up
+            if self._has_found_nothing(state):
+                return
+
+    def _has_found_nothing(self, state: State[Batch, Any]) -> bool:
+        """True after a pass without a batch: the data is an iterator that is used up."""
+        position = state.control.position
+        return position is not None and position.began == state.iteration
 
     def _begin(self, state: State[Batch, Any]) -> Iterator[Batch]:
         earlier = state.control.position
@@ -241,6 +247,8 @@ class Feed(Generic[Batch]):
         restore_generators(position.rng, self.data)
         _set_epoch(self.data, position.number)
         self._check_sizes(position, state.epoch)
+        if position.source is not None:  # another iterator, in this process
+            position.read_from = None
         first = position.began if position.read_from is None else position.read_from
         batches = self.source.open(position, state.iteration - first)
         position.source = self.data if isinstance(self.data, Iterator) else None

@@ -52,12 +52,17 @@ class History:
         """Make rows by the trigger, and at the end of the run one of what is left."""
         engine.on(Events.STARTED, stage=Stage.REPORT)(self.open)
         engine.on(Trigger.of(self.when) | Events.COMPLETED, stage=Stage.REPORT)(self.write)
+        # A run that is over is loaded, and has no STARTED.
+        engine.on(Events.CLOSED, stage=Stage.REPORT)(self.show)
 
     def open(self, state: State[Any, Any]) -> None:
         """Show the rows of this run."""
-        kept = state.recall(self, Kept)
-        kept.bookmark.open(state)
-        object.__setattr__(self, "rows", kept.rows)
+        state.recall(self, Kept).bookmark.open(state)
+        self.show(state)
+
+    def show(self, state: State[Any, Any]) -> None:
+        """Let `rows` be those of this run."""
+        object.__setattr__(self, "rows", state.recall(self, Kept).rows)
 
     def write(self, state: State[Any, Any]) -> None:
         """Keep what is new."""

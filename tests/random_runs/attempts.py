@@ -1,7 +1,6 @@
 """Runs of a plan: the whole one, and one that is left again and again."""
 
 import random
-import shutil
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -78,7 +77,7 @@ def tell(plan, root, kills=(), totals=None):
         if moments.is_left:
             story.kills[f"{kill.at}{' torn' * kill.torn}"] += 1
         if found is None:
-            shutil.rmtree(place)
+            place.rename(root / str(len(story.batches)))
             moments.copy.rename(place)
         elif not found[0]:
             break

@@ -51,7 +51,7 @@ class Moments:
     counts: Counter = field(default_factory=Counter)
     state: object = None
     is_left: bool = False
-    has_ended: bool = False
+    is_closing: bool = False
     _lock: RLock = field(default_factory=RLock)
     """While the directory is copied, a thread that writes waits."""
 
@@ -84,15 +84,19 @@ class Moments:
             copy(self.place, self.copy)
             if torn is not None and self.kill.torn:
                 os.truncate(self.copy / torn, (self.place / torn).stat().st_size // 2)
+            self._stop()
+
+    def _stop(self):
+        """Stop a run that was left; one that is closing its files and threads ends by itself."""
+        if not self.is_closing:
             raise Killed
 
     def _watch(self, event, receiver, function):
         def call(state):
-            if self.state is None:
-                self.state = state
-            elif self.is_left and self.kill.at != "interrupt" and not self.has_ended:
-                self.has_ended = True  # it was left by the thread that writes
-                raise Killed
+            self.state = self.state or state
+            self.is_closing = self.is_closing or event in {Events.FAILED, Events.CLOSED}
+            if self.is_left and self.kill.at != "interrupt":
+                self._stop()  # it was left by the thread that writes
             if event is Events.SAVING:
                 self.reach("save")
             self.reach("call")

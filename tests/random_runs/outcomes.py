@@ -9,6 +9,8 @@ import torch
 
 from camshaft.engine.state import capture_generators
 
+from .sources import Cursor
+
 STARTS = {f"Events.{name}" for name in ("LOADING", "STARTED", "SAVING", "FAILED", "CLOSED")}
 OF_ONE_PROCESS = {"passed", "run", "Checkpoint"} | STARTS
 """Seconds since a trigger fired; the name by which trackers know a run; events of a process;
@@ -32,7 +34,7 @@ class Outcome:
             "histories": [each.rows for each in engine.handlers.values() if hasattr(each, "rows")],
             "files": {path.name: path.read_bytes() for path in place.glob("rows.*") if path.suffix in {".jsonl", ".csv"}},
         }
-        if hasattr(data, "state_dict"):
+        if isinstance(data, Cursor):  # torchdata's loader draws numbers to tell its state
             parts["data"] = data.state_dict()
         return cls(parts, batches)
 

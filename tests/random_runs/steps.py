@@ -90,12 +90,12 @@ def two(first=1, second=1, every=1, kind="SGD"):
     def step(state, batch):
         inputs, targets = batch
         outputs = model(inputs)
+        loss = mse_loss(outputs, targets) + 0.1 * critic(inputs).mean().detach()
+        state.metrics["loss"] = loss.detach()
         if state.training and state.iteration % every == 0:
             judged = mse_loss(critic(inputs), outputs.detach())
             state.metrics["critic"] = judged.detach()
             criticise(state, judged)
-        loss = mse_loss(outputs, targets) + 0.1 * critic(inputs).mean().detach()
-        state.metrics["loss"] = loss.detach()
         if state.training:
             update(state, loss)
         return {"loss": loss.detach()}
