@@ -30,8 +30,9 @@ class Killed(BaseException):
 class Kill:
     """Where to leave a run: at which kind of moment, after how many thousandths of the whole run's.
 
-    An `interrupt` is none: the run is asked to save and to end. A `torn` kill leaves half of the
-    file that is being written.
+    That is a `call` of a handler, one in an event such as `SAVING`, or an `operation` on files; a
+    `torn` one leaves half of the file that is being written. An `interrupt` is no kill: before a
+    handler the run is asked to save and to end.
     """
 
     at: str
@@ -97,9 +98,8 @@ class Moments:
             self.is_closing = self.is_closing or event in {Events.FAILED, Events.CLOSED}
             if self.is_left and self.kill.at != "interrupt":
                 self._stop()  # it was left by the thread that writes
-            if event is Events.SAVING:
-                self.reach("save")
             self.reach("call")
+            self.reach(event.name)
             if state.training:
                 self.reach("interrupt")
             return function(state)
