@@ -71,6 +71,7 @@ DATA = st.one_of(
     text("Fresh({n})", n=LISTS),
     text("Cursor({n})", n=LISTS),
     text("Cursor({n})", n=LISTS),
+    text("Cursor({n})", n=LISTS),
     text("StatefulDataLoader(Pairs({n}), {size}, shuffle={flag})", n=COUNTS, size=SIZES, flag=FLAGS),
     text("Rewinding({n})", n=LISTS),
     text("iter(batches({n}))", n=LISTS),
@@ -111,8 +112,8 @@ ANYWHERE = triggers(
     *CLOCKS, "ITERATION_STARTED", "EPOCH_STARTED", "COMPLETED", "BACKWARD_COMPLETED"
 )
 SAVES = st.one_of(
-    triggers("ITERATION_COMPLETED", "EPOCH_COMPLETED"),
     triggers(),
+    st.builds("ITERATION_COMPLETED(every={}) | EPOCH_COMPLETED".format, st.integers(1, 3)),
     st.builds("ITERATION_COMPLETED(every={}) | EPOCH_COMPLETED".format, st.integers(3, 9)),
     st.just("EPOCH_COMPLETED(last=True)"),
 )
@@ -179,7 +180,7 @@ def limits(draw):
     found.append(
         draw(
             st.one_of(
-                st.builds("max_epochs={}".format, st.integers(1, 3)),
+                st.builds("max_epochs={}".format, st.integers(1, 4)),
                 st.builds("max_iterations={}".format, st.integers(1, 20)),
                 st.builds("max_steps={}, max_iterations=25".format, st.integers(1, 9)),
             )
@@ -205,6 +206,7 @@ def plans(draw):
 KILLS = st.lists(
     st.one_of(
         st.builds(Kill, st.sampled_from(["call", "SAVING", "interrupt"]), st.integers(0, 999)),
+        st.builds(Kill, st.sampled_from(["EPOCH_COMPLETED", "COMPLETED"]), st.integers(0, 999)),
         st.builds(Kill, st.just("operation"), st.integers(0, 999), FLAGS),
     ),
     min_size=1,

@@ -82,10 +82,13 @@ class Moments:
             if kind == "interrupt":
                 self.state.interrupt("asked to")
                 return
-            copy(self.place, self.copy)
-            if torn is not None and self.kill.torn:
-                os.truncate(self.copy / torn, (self.place / torn).stat().st_size // 2)
+            self._leave(torn if self.kill.torn else None)
             self._stop()
+
+    def _leave(self, torn):
+        copy(self.place, self.copy)
+        if torn is not None:
+            os.truncate(self.copy / torn, (self.place / torn).stat().st_size // 2)
 
     def _stop(self):
         """Stop a run that was left; one that is closing its files and threads ends by itself."""
