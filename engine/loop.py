@@ -259,23 +259,25 @@ class Loop(Generic[Batch, Output]):
         return self.state.stop_reason is not None
 
     def _is_done(self) -> bool:
-        """True if nothing is left to do, COMPLETED included; a kill may have come before it."""
+        """True if nothing is left to do; a run may still have to complete, after a kill."""
         state, control = self.state, self.state.control
         if state.stop_reason is None and state.limit_reached is None:
             control.completed = None  # the limits were raised
             return False
-        if control.in_epoch and control.completed is None and not self._is_beyond():
-            return False
-        self._is_over()
         self._say_why()
-        return control.position is None or control.completed is not None or self._is_beyond()
+        if control.position is None or control.completed is not None or self._is_beyond():
+            return self._is_over()
+        return False
 
     def _is_beyond(self) -> bool:
         """True if the run has gone on beyond a limit that was lowered since."""
         state = self.state
-        found = (state.iteration, state.max_iterations), (
-            state.epoch - state.control.in_epoch,
-            state.max_epochs,
+        found = (
+            (state.iteration, state.max_iterations),
+            (
+                state.epoch - state.control.in_epoch,
+                state.max_epochs,
+            ),
         )
         return any(limit is not None and count > limit for count, limit in found)
 
@@ -283,7 +285,7 @@ class Loop(Generic[Batch, Output]):
         state = self.state
         logger.warning(
             "nothing to run: the run is over (%s) after %d epochs, %d iterations and %d steps; %s",
-            *(state.stop_reason, state.epoch, state.iteration, state.step),
+            *(state.stop_reason or state.limit_reached, state.epoch, state.iteration, state.step),
             "give a higher limit to carry on"
             if state.control.resumable
             else "to train, start one in another directory",

@@ -14,14 +14,15 @@ COUNTS = st.integers(4, 23)
 
 def text(template, **parts):
     """Text with drawn parts."""
-    return st.builds(lambda **found: template.format(**found), **parts)
+    return st.builds(template.format, **parts)
 
 
 SIZES = st.integers(1, 3)
+KINDS = st.sampled_from(["torch", "numpy", "python"])
 FLAGS = st.booleans()
 DATASETS = st.one_of(
     text("Pairs({n}, noisy={noisy})", n=COUNTS, noisy=FLAGS),
-    text("OwnNoise({n}, '{kind}')", n=COUNTS, kind=st.sampled_from(["torch", "numpy", "python"])),
+    text("OwnNoise({n}, '{kind}')", n=COUNTS, kind=KINDS),
 )
 SAMPLERS = st.sampled_from(
     [
@@ -37,7 +38,11 @@ SAMPLERS = st.sampled_from(
     ]
 )
 BATCH_SAMPLERS = st.sampled_from(
-    ["RandomBatches({n})", "BatchSampler(Shuffled({n}), 2, False)", "BatchSampler(ByEpoch({n}), 2, True)"]
+    [
+        "RandomBatches({n})",
+        "BatchSampler(Shuffled({n}), 2, False)",
+        "BatchSampler(ByEpoch({n}), 2, True)",
+    ]
 )
 
 
@@ -72,7 +77,9 @@ DATA = st.one_of(
     text("Cursor({n})", n=LISTS),
     text("Cursor({n})", n=LISTS),
     text("Cursor({n})", n=LISTS),
-    text("StatefulDataLoader(Pairs({n}), {size}, shuffle={flag})", n=COUNTS, size=SIZES, flag=FLAGS),
+    text(
+        "StatefulDataLoader(Pairs({n}), {size}, shuffle={flag})", n=COUNTS, size=SIZES, flag=FLAGS
+    ),
     text("Rewinding({n})", n=LISTS),
     text("iter(batches({n}))", n=LISTS),
     text("(each for each in batches({n}))", n=LISTS),
@@ -118,7 +125,14 @@ SAVES = st.one_of(
     st.just("EPOCH_COMPLETED(last=True)"),
 )
 KEEPS = st.sampled_from(
-    ["latest(2)", "latest(1)", "latest(3)", "best(1, 'loss')", "latest(1) | best(2, 'loss')", "every(4)"]
+    [
+        "latest(2)",
+        "latest(1)",
+        "latest(3)",
+        "best(1, 'loss')",
+        "latest(1) | best(2, 'loss')",
+        "every(4)",
+    ]
 )
 CHECKPOINTS = text(
     "Checkpoint(place, {when}, {keep}, resume=True, background={background})",
@@ -145,7 +159,10 @@ HANDLERS = st.one_of(
     text("ClipGradNorm({n})", n=st.sampled_from([0.01, 1.0])),
     st.just("GradNorm()"),
     st.just("NonFiniteGuard('skip')"),
-    text("SpikeGuard('{how}', deviations=0.5, window=3, steps=3)", how=st.sampled_from(["skip", "rewind"])),
+    text(
+        "SpikeGuard('{how}', deviations=0.5, window=3, steps=3)",
+        how=st.sampled_from(["skip", "rewind"]),
+    ),
     text(
         "Validate({data}, name='{name}', when={when})",
         data=st.sampled_from(
@@ -159,8 +176,8 @@ HANDLERS = st.one_of(
         when=triggers("ITERATION_COMPLETED", "EPOCH_COMPLETED"),
     ),
     st.just("Average('loss', weight=1)"),
-    text("Draw({when}, '{kind}')", when=ANYWHERE, kind=st.sampled_from(["torch", "numpy", "python"])),
-    text("Draw({when}, '{kind}')", when=ANYWHERE, kind=st.sampled_from(["torch", "numpy", "python"])),
+    text("Draw({when}, '{kind}')", when=ANYWHERE, kind=KINDS),
+    text("Draw({when}, '{kind}')", when=ANYWHERE, kind=KINDS),
     text("Tell({when})", when=ANYWHERE),
     text("Tally({when})", when=ANYWHERE),
     text("Slower({when})", when=triggers()),

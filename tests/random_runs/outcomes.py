@@ -32,7 +32,11 @@ class Outcome:
             "state": state.state_dict(),
             "generators": capture_generators(data).state_dict(),
             "histories": [each.rows for each in engine.handlers.values() if hasattr(each, "rows")],
-            "files": {path.name: path.read_bytes() for path in place.glob("rows.*") if path.suffix in {".jsonl", ".csv"}},
+            "files": {
+                path.name: path.read_bytes()
+                for path in place.glob("rows.*")
+                if path.suffix in {".jsonl", ".csv"}
+            },
         }
         if isinstance(data, Cursor):  # torchdata's loader draws numbers to tell its state
             parts["data"] = data.state_dict()
@@ -71,7 +75,7 @@ def _first(items, place):
 def _is_same(one, other):
     if isinstance(one, torch.Tensor):
         same = one.dtype == other.dtype and one.device == other.device
-        return same and torch.equal(one, other) or same and _bits(one) == _bits(other)
+        return same and (torch.equal(one, other) or _bits(one) == _bits(other))
     if isinstance(one, np.ndarray):
         return one.dtype == other.dtype and one.tobytes() == other.tobytes()
     if isinstance(one, float) and math.isnan(one):

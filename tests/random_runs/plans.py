@@ -22,7 +22,10 @@ from . import sources, steps, users
 NAMES = {
     **{event.name: event for event in Events},
     **{name: getattr(handlers, name) for name in dir(handlers) if name[0] != "_"},
-    **{name: getattr(schedules, name) for name in ("cosine", "hold", "inverse_sqrt", "linear", "warmup")},
+    **{
+        name: getattr(schedules, name)
+        for name in ("cosine", "hold", "inverse_sqrt", "linear", "warmup")
+    },
     **{name: getattr(checkpoint, name) for name in ("best", "every", "latest")},
     **{each.__name__: each for each in (BatchSampler, DataLoader, DistributedSampler)},
     **{each.__name__: each for each in (RandomSampler, WeightedRandomSampler)},

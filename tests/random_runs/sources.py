@@ -22,7 +22,9 @@ def noise():
 def batches(count, size=2):
     """A list of batches."""
     first = range(0, count * size, size)
-    return [tuple(map(torch.stack, zip(*map(pair, range(n, n + size)), strict=True))) for n in first]
+    return [
+        tuple(map(torch.stack, zip(*map(pair, range(n, n + size)), strict=True))) for n in first
+    ]
 
 
 def seeded(seed):

@@ -27,9 +27,7 @@ class Features(nn.Module):
 def net(dropout=0.3, norm=False):
     """A small model that draws random numbers, and may have buffers."""
     middle = [nn.BatchNorm1d(3)] if norm else []
-    return nn.Sequential(
-        Features(), nn.Linear(2, 3), *middle, nn.Dropout(dropout), nn.Linear(3, 1)
-    )
+    return nn.Sequential(Features(), nn.Linear(2, 3), *middle, nn.Dropout(dropout), nn.Linear(3, 1))
 
 
 def optimizer_of(model, kind):

@@ -22,7 +22,9 @@ def left(kills, data, *handlers, engine="recurrent(1)", **limits):
 
 @pytest.mark.parametrize("length", [5, 7, 12, 17, 24])
 @pytest.mark.parametrize(
-    "data", ["Cursor(12)", "StatefulDataLoader(Pairs(24), 2, shuffle=True)"], ids=["own", "torchdata"]
+    "data",
+    ["Cursor(12)", "StatefulDataLoader(Pairs(24), 2, shuffle=True)"],
+    ids=["own", "torchdata"],
 )
 def test_data_of_its_own_state_is_where_it_was_between_the_two_saves_of_an_epochs_end(data, length):
     when = f"ITERATION_COMPLETED(every={length}) | EPOCH_COMPLETED"
@@ -42,7 +44,13 @@ def test_data_of_its_own_state_is_where_it_was_between_the_two_saves_of_an_epoch
 def test_a_finished_run_that_is_started_again_leaves_everything_as_it_was(data, limit):
     draws = ("Draw(COMPLETED, 'torch')", "Draw(ITERATION_COMPLETED, 'numpy')")
     left([], data, *draws, AT_THE_END, **{limit: 2})
-    left([], data, *draws, "Checkpoint(place, EPOCH_COMPLETED | COMPLETED, resume=True)", **{limit: 2})
+    left(
+        [],
+        data,
+        *draws,
+        "Checkpoint(place, EPOCH_COMPLETED | COMPLETED, resume=True)",
+        **{limit: 2},
+    )
 
 
 def test_the_history_of_a_finished_run_is_there_when_it_is_started_again():
@@ -56,7 +64,10 @@ def test_the_history_of_a_finished_run_is_there_when_it_is_started_again():
 )
 @pytest.mark.parametrize("event", ["EPOCH_COMPLETED", "COMPLETED"])
 def test_a_run_killed_after_its_last_batch_still_completes_its_epoch_and_itself(limits, event):
-    handlers = ("Draw(COMPLETED | EPOCH_COMPLETED)", "SWA(when=EPOCH_COMPLETED(every=2, last=True))")
+    handlers = (
+        "Draw(COMPLETED | EPOCH_COMPLETED)",
+        "SWA(when=EPOCH_COMPLETED(every=2, last=True))",
+    )
     left([Kill(event, 999)], SHUFFLED, *handlers, AT_EACH_BATCH, **limits)
 
 
@@ -76,7 +87,9 @@ def test_an_iterator_that_several_passes_read_on_is_read_again_to_its_place(data
 
 def test_a_used_up_iterator_begins_no_other_pass_after_an_interruption():
     handlers = (AT_EACH_EPOCH, "Save(COMPLETED(at=6))")
-    left([Kill("interrupt", 700)], "iter(batches(4))", *handlers, epoch_length=10, max_iterations=25)
+    left(
+        [Kill("interrupt", 700)], "iter(batches(4))", *handlers, epoch_length=10, max_iterations=25
+    )
 
 
 @pytest.mark.parametrize("part", range(100, 700, 100))
@@ -89,4 +102,10 @@ def test_an_epoch_that_was_read_to_its_end_is_not_begun_again_after_an_interrupt
 
 
 def test_data_of_its_own_state_that_draws_as_it_begins_draws_once_between_two_epochs():
-    left([Kill("EPOCH_STARTED", 600)], "Cursor(5)", AT_EACH_EPOCH, "Draw(EPOCH_STARTED)", max_epochs=3)
+    left(
+        [Kill("EPOCH_STARTED", 600)],
+        "Cursor(5)",
+        AT_EACH_EPOCH,
+        "Draw(EPOCH_STARTED)",
+        max_epochs=3,
+    )

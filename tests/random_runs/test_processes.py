@@ -73,7 +73,7 @@ def sample(place, number):
 
 
 def test_random_runs_whose_processes_are_killed_are_the_whole_runs(tmp_path):
-    assert sample(tmp_path, 3) > 1
+    assert sample(tmp_path, 3) > 0
 
 
 @pytest.mark.slow
