@@ -6,7 +6,16 @@ A run directory may come from elsewhere, so what it holds is not trusted. Nothin
 from .budget import DEEPEST, LARGEST_HEADER, LARGEST_TEXT, LONGEST, MOST
 from .durable import appearing, beside, make_directory, remove, synchronise
 from .lock import locked
-from .opening import regular, size_of
+from .opening import (
+    NotRegularError,
+    appending,
+    created,
+    is_removed,
+    path_of,
+    refuse_odd,
+    regular,
+    size_of,
+)
 from .strict_json import text_of, tree_of
 
 __all__ = [
@@ -15,10 +24,16 @@ __all__ = [
     "LARGEST_TEXT",
     "LONGEST",
     "MOST",
+    "NotRegularError",
     "appearing",
+    "appending",
     "beside",
+    "created",
+    "is_removed",
     "locked",
     "make_directory",
+    "path_of",
+    "refuse_odd",
     "regular",
     "remove",
     "size_of",
