@@ -4,15 +4,27 @@ A run directory may come from elsewhere, so what it holds is not trusted. Nothin
 """
 
 from .budget import DEEPEST, LARGEST_HEADER, LARGEST_TEXT, LONGEST, MOST
-from .durable import appearing, beside, make_directory, remove, synchronise
+from .durable import (
+    appearing,
+    beside,
+    make_directory,
+    make_directory_inside,
+    remove,
+    replacing,
+    sweep,
+    synchronise,
+)
+from .folder import Folder, safe_name
 from .lock import locked
 from .opening import (
     NotRegularError,
+    RemovedError,
     appending,
     created,
-    is_removed,
     path_of,
     refuse_odd,
+    refuse_odd_directory,
+    refuse_removed,
     regular,
     size_of,
 )
@@ -24,19 +36,26 @@ __all__ = [
     "LARGEST_TEXT",
     "LONGEST",
     "MOST",
+    "Folder",
     "NotRegularError",
+    "RemovedError",
     "appearing",
     "appending",
     "beside",
     "created",
-    "is_removed",
     "locked",
     "make_directory",
+    "make_directory_inside",
     "path_of",
     "refuse_odd",
+    "refuse_odd_directory",
+    "refuse_removed",
     "regular",
     "remove",
+    "replacing",
+    "safe_name",
     "size_of",
+    "sweep",
     "synchronise",
     "text_of",
     "tree_of",

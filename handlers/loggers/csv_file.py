@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..files import regular
 from .files import LineFile, LogsToFile, RowFile, replace_lines
 from .rows import Row, Start
 
@@ -53,12 +54,12 @@ class Table(RowFile):
     kind = "CSV"
     _columns: tuple[str, ...] = ()
 
-    def write(self, row: Row) -> None:
-        """Write a row as one line, after a new head if it has new columns."""
+    def line_of(self, row: Row) -> str:
+        """A row as one line; if it has new columns, the file gets a new head before."""
         values: Mapping[str, float] = row.clocks | row.metrics | row.clocks
         if new := [name for name in values if name not in self._columns]:
             self._widen(*self._columns, *new)
-        self.file.write(_line([values.get(name, "") for name in self._columns]))
+        return _line([values.get(name, "") for name in self._columns])
 
     def lines_before(self, first: int) -> Iterator[str]:
         """The head, and all rows before iteration `first`."""
@@ -88,6 +89,7 @@ def _line(values: Iterable[Any]) -> str:
 
 def _rows(path: Path) -> list[list[str]]:
     """All whole lines; a kill may have torn the last one."""
-    text = path.read_bytes().decode(errors="replace")
+    with regular(path) as file:
+        text = file.read().decode(errors="replace")
     whole = text[: text.rfind("\n") + 1]
     return list(csv.reader(io.StringIO(whole, newline="")))
