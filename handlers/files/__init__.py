@@ -3,57 +3,45 @@
 A run directory may come from elsewhere, so what it holds is not trusted. Nothing here needs torch.
 """
 
-from .budget import (
-    DEEPEST,
-    LARGEST_HEADER,
-    LARGEST_MANIFEST,
-    LARGEST_TEXT,
-    LONGEST,
-    LONGEST_NAME,
-    MOST,
-    MOST_CHECKPOINTS,
-    MOST_CLAIMS,
-    MOST_FILES,
-    MOST_IMAGES,
-    MOST_METRICS,
-    MOST_PARTS,
-    MOST_RECORDS,
-    MOST_SETTINGS,
-    MOST_SHOWN,
-    fill,
-)
+from . import budget
+from .budget import DEEPEST, LARGEST_HEADER, LARGEST_TEXT, LONGEST, MOST, fill
 from .durable import appearing, beside, make_directory, remove, synchronise
 from .lines import record_of, whole_lines
 from .lock import locked
-from .opening import regular, size_of
+from .opening import (
+    NotRegularError,
+    appending,
+    created,
+    is_removed,
+    path_of,
+    refuse_odd,
+    regular,
+    size_of,
+)
 from .printable import printable, printable_lines
 from .strict_json import text_of, tree_of
 
 __all__ = [
     "DEEPEST",
     "LARGEST_HEADER",
-    "LARGEST_MANIFEST",
     "LARGEST_TEXT",
     "LONGEST",
-    "LONGEST_NAME",
     "MOST",
-    "MOST_CHECKPOINTS",
-    "MOST_CLAIMS",
-    "MOST_FILES",
-    "MOST_IMAGES",
-    "MOST_METRICS",
-    "MOST_PARTS",
-    "MOST_RECORDS",
-    "MOST_SETTINGS",
-    "MOST_SHOWN",
+    "NotRegularError",
     "appearing",
+    "appending",
     "beside",
+    "budget",
+    "created",
     "fill",
+    "is_removed",
     "locked",
     "make_directory",
+    "path_of",
     "printable",
     "printable_lines",
     "record_of",
+    "refuse_odd",
     "regular",
     "remove",
     "size_of",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import safe_open
 
-from ...files import LARGEST_HEADER, regular
+from ...files import LARGEST_HEADER, path_of, regular
 from ..format import DTYPES
 
 if TYPE_CHECKING:
@@ -25,10 +25,6 @@ class TensorFile(Mapping[str, "Tensor"]):
     """
 
     def __init__(self, path: Path) -> None:
-        with regular(path) as file:
-            size = int.from_bytes(file.read(8), "little")
-        if size > LARGEST_HEADER:
-            raise ValueError(f"has a header of {size} bytes; at most {LARGEST_HEADER} are read")
         self._path = path
         self._open()
         self._names = list(self._file.keys())
@@ -51,5 +47,9 @@ class TensorFile(Mapping[str, "Tensor"]):
 
     def _open(self) -> None:
         # The pages of a mapped file count as this process's memory until the file is closed.
-        self._file: Any = safe_open(self._path, "pt")
+        with regular(self._path) as file:
+            size = int.from_bytes(file.read(8), "little")
+            if size > LARGEST_HEADER:
+                raise ValueError(f"has a header of {size} bytes; at most {LARGEST_HEADER} are read")
+            self._file: Any = safe_open(path_of(file, self._path), "pt")
         self._mapped = 0

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from safetensors import SafetensorError, safe_open
 
-from ...files import LARGEST_HEADER
+from ...files import LARGEST_HEADER, path_of, regular
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -102,7 +102,10 @@ def tensors_in(file: Path) -> dict[str, TensorInfo]:
         ValueError: The file is not a `.safetensors` file.
     """
     try:
-        with safe_open(file, framework="numpy") as opened:
+        with (
+            regular(file) as checked,
+            safe_open(path_of(checked, file), framework="numpy") as opened,
+        ):
             slices = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118
             return {n: _info(each.get_dtype(), each.get_shape()) for n, each in slices.items()}
     except SafetensorError as error:
