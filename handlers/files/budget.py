@@ -21,7 +21,7 @@ LONGEST = 4300
 LARGEST_HEADER = 16 * 2**20
 """Bytes of the header that lists the tensors of a file: each takes a hundred or two."""
 LARGEST_MANIFEST = 4 * 2**20
-"""Bytes of a manifest: those of six terabytes take so many, and a directory has one a checkpoint."""
+"""Bytes of a manifest, of which a directory has many; the checksums of 6 TB take so many."""
 LARGEST_LOG = 4 * 2**30
 """Bytes of a journal, or of a file of rows."""
 LONGEST_LINE = 16 * 2**20
@@ -49,8 +49,7 @@ MOST_SHOWN = 1000
 MOST_CLAIMS = 50
 """Claims on the checkpoints of a directory."""
 SECONDS, SECONDS_EACH = 0.2, 20e-6
-"""The processor time to fill a set or a dict, at most, and for each value: a hundred times the usual.
-"""
+"""The processor time to fill a set or a dict, and for each value: a hundredfold."""
 AT_ONCE = 200
 """Values that are put into a set or a dict between two looks at the clock."""
 

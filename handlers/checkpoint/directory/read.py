@@ -12,15 +12,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...files import LARGEST_TEXT, regular, size_of, tree_of
+from ...files import LARGEST_TEXT, budget, regular, size_of, tree_of
 from ..format import (
     MANIFEST,
     TENSORS,
+    TRAIN,
     TREE,
     BrokenCheckpoint,
     Manifest,
     decode,
     reading,
+    references,
 )
 from .files import CHUNK, checksums_of, foreign_files
 from .tensor_file import TensorFile
@@ -89,8 +91,10 @@ def saved_at(path: Path) -> Saved:
         if path.is_symlink():
             raise BrokenCheckpoint("it is a link to a directory; name the directory itself", path)
         with regular(path / MANIFEST) as file:
-            text = file.read(LARGEST_TEXT + 1)
+            text = file.read(budget.LARGEST_MANIFEST + 1)
         try:
+            if len(text) > budget.LARGEST_MANIFEST:
+                raise ValueError(f"it has more than {budget.LARGEST_MANIFEST:,} bytes")
             manifest = Manifest.of_json(text)
         except ValueError as error:
             raise ValueError(f"cannot be used: {error}") from error
@@ -190,6 +194,24 @@ def read_objects(saved: Saved, object: str | None = None) -> dict[str, Any]:
 
 
 def tree_in(saved: Saved) -> Any:
-    """The tree of plain values of a checkpoint."""
-    with reading(saved.path, TREE), regular(saved.path / TREE) as file:
-        return tree_of(file.read(LARGEST_TEXT + 1))
+    """The tree of plain values of a checkpoint.
+
+    Raises:
+        BrokenCheckpoint: The tree is beyond a limit, or no run writes such a tree.
+    """
+    with reading(saved.path, TREE):
+        with regular(saved.path / TREE) as file:
+            tree = tree_of(file.read(LARGEST_TEXT + 1))
+        _refuse_repeated(tree)
+        return tree
+
+
+def _refuse_repeated(tree: Any) -> None:
+    """Refuse a tensor that is named twice: a run names each once, and each name costs a copy."""
+    seen = set[tuple[str, str]]()
+    parts = [(TRAIN, part) for part in tree["run"]]
+    parts += [(each["file"], each["content"]) for each in tree["objects"].values()]
+    for named in ((file, name) for file, part in parts for name in references(part)):
+        if named in seen:
+            raise ValueError(f"names the tensor {named[1]!r} twice")
+        seen.add(named)

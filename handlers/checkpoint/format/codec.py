@@ -6,16 +6,18 @@ import base64
 import math
 import sys
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...common import KINDS, content
+from ...files import fill
 from .tensors import DTYPES
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 SEQUENCES: dict[type, str] = {tuple: "!tuple", set: "!set", frozenset: "!frozenset"}
+TENSOR_TAGS = frozenset({"!tensor", "!ndarray", "!scalar"})
 MAPPINGS: dict[type, str] = {dict: "!dict", OrderedDict: "!ordered", Counter: "!counter"}
 
 
@@ -139,18 +141,46 @@ def decode(encoded: Any, tensors: Mapping[str, Tensor]) -> Any:
     return {key: decode(item, tensors) for key, item in encoded.items()}
 
 
+def references(encoded: Any) -> Iterator[str]:
+    """The names of the tensors in an encoded value.
+
+    >>> list(references({"betas": {"!tuple": [1, {"!tensor": "b"}]}, "mean": {"!tensor": "m"}}))
+    ['m', 'b']
+    """
+    left = [encoded]
+    while left:
+        value = left.pop()
+        if isinstance(value, dict) and len(value) == 1 and not TENSOR_TAGS.isdisjoint(value):
+            yield from value.values()
+        elif isinstance(value, dict | list):
+            inner = value.values() if isinstance(value, dict) else value
+            left += [each for each in inner if isinstance(each, dict | list)]
+
+
 def _join(path: str, key: object) -> str:
     return f"{path}.{key}" if path else str(key)
 
 
 def _sequence(kind: Callable[[Any], Any]) -> Callable[[Any, Mapping[str, Tensor]], Any]:
-    return lambda items, tensors: kind(decode(item, tensors) for item in _list(items))
+    def made(items: Any, tensors: Mapping[str, Tensor]) -> Any:
+        decoded = (decode(item, tensors) for item in _list(items))
+        if kind is tuple:
+            return tuple(decoded)
+        values = set[Any]()
+        fill(values, decoded)
+        return kind(values)
+
+    return made
 
 
 def _mapping(kind: Callable[[Any], Any]) -> Callable[[Any, Mapping[str, Tensor]], Any]:
-    return lambda items, tensors: kind(
-        {decode(key, tensors): decode(item, tensors) for key, item in map(_list, _list(items))}
-    )
+    def made(items: Any, tensors: Mapping[str, Tensor]) -> Any:
+        values = dict[Any, Any]()
+        pairs = map(_list, _list(items))
+        fill(values, ((decode(key, tensors), decode(item, tensors)) for key, item in pairs))
+        return kind(values)
+
+    return made
 
 
 def _medium(given: dict[str, Any], tensors: Mapping[str, Tensor]) -> Any:
