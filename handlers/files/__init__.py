@@ -4,7 +4,7 @@ A run directory may come from elsewhere, so what it holds is not trusted. Nothin
 """
 
 from . import budget
-from .budget import DEEPEST, LARGEST_HEADER, LARGEST_TEXT, LONGEST, MOST, fill
+from .budget import DEEPEST, LARGEST_HEADER, LARGEST_TEXT, LONGEST, MOST, Tables
 from .durable import appearing, beside, make_directory, remove, synchronise
 from .lines import record_of, whole_lines
 from .lock import locked
@@ -28,12 +28,12 @@ __all__ = [
     "LONGEST",
     "MOST",
     "NotRegularError",
+    "Tables",
     "appearing",
     "appending",
     "beside",
     "budget",
     "created",
-    "fill",
     "is_removed",
     "locked",
     "make_directory",

@@ -6,7 +6,7 @@ a checkpoint is broken, and a report names what it leaves out.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from time import thread_time
 from typing import Any
 
@@ -48,30 +48,36 @@ MOST_SHOWN = 1000
 """Images on a page."""
 MOST_CLAIMS = 50
 """Claims on the checkpoints of a directory."""
-SECONDS, SECONDS_EACH = 0.2, 20e-6
-"""The processor time to fill a set or a dict, and for each value: a hundredfold."""
+SECONDS, SECONDS_EACH = 0.5, 2e-6
+"""Processor time to fill the sets and dicts of a text, and for each value: twenty times the usual."""
 AT_ONCE = 200
 """Values that are put into a set or a dict between two looks at the clock."""
 
 
-def fill(
-    made: dict[Any, Any] | set[Any], items: Iterable[tuple[Hashable, Any]] | Iterable[Hashable]
-) -> None:
-    """Put items into a dict or a set, unless their keys were chosen to make that slow.
+class Tables:
+    """Fills the sets and dicts of one text, unless their keys were chosen to make that slow.
 
     Numbers and tuples have hashes that anybody can compute, so a file can hold keys that all go to
-    one place of the table; then each is compared with all before it. The time is this thread's on
-    a processor, so neither a busy machine nor a process that was suspended makes it longer.
-
-    Raises:
-        ValueError: It takes a hundred times as long as usual.
+    one place of a table; then each is compared with all before it. The time is this thread's on a
+    processor, so neither a busy machine nor a process that was suspended makes it longer.
     """
-    listed: list[Any] = list(items)
-    began = thread_time()
-    for done in range(0, len(listed), AT_ONCE):
-        made.update(listed[done : done + AT_ONCE])
-        if thread_time() - began > SECONDS + SECONDS_EACH * done:
-            raise ValueError(
-                f"has {len(listed)} values of which many have one hash, so that a set or a dict of "
-                "them takes very long to make; no run saves such values"
-            )
+
+    def __init__(self) -> None:
+        self._left = SECONDS
+
+    def fill(self, made: dict[Any, Any] | set[Any], items: Iterable[Any]) -> None:
+        """Put values into an empty set, or pairs into an empty dict.
+
+        Raises:
+            ValueError: It takes twenty times as long as usual.
+        """
+        listed = list(items)
+        for done in range(0, len(listed), AT_ONCE):
+            began = thread_time()
+            made.update(listed[done : done + AT_ONCE])
+            self._left -= max(0.0, thread_time() - began - SECONDS_EACH * AT_ONCE)
+            if self._left < 0:
+                raise ValueError(
+                    f"has {len(listed)} keys of which many have one place in a table, so that a "
+                    "set or a dict takes very long to make; no run saves such keys"
+                )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...files import LARGEST_TEXT, budget, regular, size_of, tree_of
+from ...files import LARGEST_TEXT, Tables, budget, regular, size_of, tree_of
 from ..format import (
     MANIFEST,
     TENSORS,
@@ -190,7 +190,11 @@ def read_objects(saved: Saved, object: str | None = None) -> dict[str, Any]:
         files = {each["file"]: f"{each['file']}{TENSORS}" for each in chosen.values()}
         verify_files(saved, files.values())
         tensors = {name: TensorFile(saved.path / file) for name, file in files.items()}
-        return {n: decode(each["content"], tensors[each["file"]]) for n, each in chosen.items()}
+        tables = Tables()
+        return {
+            name: decode(each["content"], tensors[each["file"]], tables)
+            for name, each in chosen.items()
+        }
 
 
 def tree_in(saved: Saved) -> Any:
@@ -209,8 +213,8 @@ def tree_in(saved: Saved) -> Any:
 def _refuse_repeated(tree: Any) -> None:
     """Refuse a tensor that is named twice: a run names each once, and each name costs a copy."""
     seen = set[tuple[str, str]]()
-    parts = [(TRAIN, part) for part in tree["run"]]
-    parts += [(each["file"], each["content"]) for each in tree["objects"].values()]
+    parts = [(TRAIN, part) for part in tree.get("run", ())]
+    parts += [(each["file"], each["content"]) for each in tree.get("objects", {}).values()]
     for named in ((file, name) for file, part in parts for name in references(part)):
         if named in seen:
             raise ValueError(f"names the tensor {named[1]!r} twice")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...common import KINDS, content
-from ...files import fill
+from ...files import Tables
 from .tensors import DTYPES
 
 if TYPE_CHECKING:
@@ -118,27 +118,28 @@ def is_untagged(value: Any) -> bool:
     )
 
 
-def decode(encoded: Any, tensors: Mapping[str, Tensor]) -> Any:
-    """The value that `Encoder.encode` was given.
+def decode(encoded: Any, tensors: Mapping[str, Tensor], tables: Tables | None = None) -> Any:
+    """The value that `Encoder.encode` was given; `tables` is shared by all values of one file.
 
     Raises:
         ValueError: `Encoder` cannot have written this, or a tensor is missing.
     """
+    tables = tables or Tables()
     if isinstance(encoded, list):
-        return [decode(item, tensors) for item in encoded]
+        return [decode(item, tensors, tables) for item in encoded]
     if not isinstance(encoded, dict):
         return encoded
     if len(encoded) == 1:
         ((tag, content),) = encoded.items()
         if tag in DECODERS:
             try:
-                return DECODERS[tag](content, tensors)
+                return DECODERS[tag](content, tensors, tables)
             except (AttributeError, KeyError, TypeError, RuntimeError) as error:
                 said = f"{type(error).__name__}: {error}"
                 raise ValueError(f"has an invalid {tag} ({said})") from error
     if any(key.startswith("!") for key in encoded):
         raise ValueError(f"has unknown tags: {sorted(encoded)}")
-    return {key: decode(item, tensors) for key, item in encoded.items()}
+    return {key: decode(item, tensors, tables) for key, item in encoded.items()}
 
 
 def references(encoded: Any) -> Iterator[str]:
@@ -161,30 +162,33 @@ def _join(path: str, key: object) -> str:
     return f"{path}.{key}" if path else str(key)
 
 
-def _sequence(kind: Callable[[Any], Any]) -> Callable[[Any, Mapping[str, Tensor]], Any]:
-    def made(items: Any, tensors: Mapping[str, Tensor]) -> Any:
-        decoded = (decode(item, tensors) for item in _list(items))
+def _sequence(kind: Callable[[Any], Any]) -> Decoder:
+    def made(items: Any, tensors: Mapping[str, Tensor], tables: Tables) -> Any:
+        decoded = (decode(item, tensors, tables) for item in _list(items))
         if kind is tuple:
             return tuple(decoded)
         values = set[Any]()
-        fill(values, decoded)
+        tables.fill(values, decoded)
         return kind(values)
 
     return made
 
 
-def _mapping(kind: Callable[[Any], Any]) -> Callable[[Any, Mapping[str, Tensor]], Any]:
-    def made(items: Any, tensors: Mapping[str, Tensor]) -> Any:
+def _mapping(kind: Callable[[Any], Any]) -> Decoder:
+    def made(items: Any, tensors: Mapping[str, Tensor], tables: Tables) -> Any:
         values = dict[Any, Any]()
         pairs = map(_list, _list(items))
-        fill(values, ((decode(key, tensors), decode(item, tensors)) for key, item in pairs))
+        tables.fill(
+            values,
+            ((decode(key, tensors, tables), decode(item, tensors, tables)) for key, item in pairs),
+        )
         return kind(values)
 
     return made
 
 
-def _medium(given: dict[str, Any], tensors: Mapping[str, Tensor]) -> Any:
-    held = decode(given, tensors)
+def _medium(given: dict[str, Any], tensors: Mapping[str, Tensor], tables: Tables) -> Any:
+    held = decode(given, tensors, tables)
     return KINDS[held.pop("kind")](**held)
 
 
@@ -194,13 +198,14 @@ def _list(items: Any) -> list[Any]:
     return items
 
 
-DECODERS: dict[str, Callable[[Any, Mapping[str, Tensor]], Any]] = {
-    "!float": lambda text, _: {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}[text],
-    "!bytes": lambda text, _: base64.b64decode(text, validate=True),
-    "!tensor": lambda name, tensors: tensors[name],
-    "!ndarray": lambda name, tensors: tensors[name].numpy(),
+Decoder = Callable[[Any, Mapping[str, "Tensor"], Tables], Any]
+DECODERS: dict[str, Decoder] = {
+    "!float": lambda text, *_: {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}[text],
+    "!bytes": lambda text, *_: base64.b64decode(text, validate=True),
+    "!tensor": lambda name, tensors, _: tensors[name],
+    "!ndarray": lambda name, tensors, _: tensors[name].numpy(),
     "!media": _medium,
-    "!scalar": lambda name, tensors: tensors[name].reshape(()).numpy()[()],
+    "!scalar": lambda name, tensors, _: tensors[name].reshape(()).numpy()[()],
     **{tag: _sequence(kind) for kind, tag in SEQUENCES.items()},
     **{tag: _mapping(kind) for kind, tag in MAPPINGS.items()},
 }
