@@ -49,7 +49,7 @@ MOST_SHOWN = 1000
 MOST_CLAIMS = 50
 """Claims on the checkpoints of a directory."""
 SECONDS, SECONDS_EACH = 0.5, 2e-6
-"""Processor time to fill the sets and dicts of a text, and for each value: twenty times the usual."""
+"""Processor time to fill the sets and dicts of a text, and for each value: 20 times the usual."""
 AT_ONCE = 200
 """Values that are put into a set or a dict between two looks at the clock."""
 

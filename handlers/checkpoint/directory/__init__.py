@@ -5,7 +5,7 @@ Importing this room imports no torch.
 
 from .catalogue import Checkpoints, checkpoints, verified_at
 from .files import scratch, sweep
-from .findings import Claims, Finding, NoCheckpointError, is_checkpoint, look
+from .findings import Claims, Finding, Findings, NoCheckpointError, is_checkpoint, look
 from .read import Saved, read_checkpoint, saved_at, scan, tree_in, verify_files
 from .strip import module_files, strip
 from .weights_at import weights_at
@@ -16,6 +16,7 @@ __all__ = [
     "Checkpoints",
     "Claims",
     "Finding",
+    "Findings",
     "NoCheckpointError",
     "Saved",
     "checkpoints",

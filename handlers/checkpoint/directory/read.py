@@ -6,6 +6,7 @@ Importing this file imports no torch, which takes longer than looking at a direc
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -32,7 +33,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("camshaft")
 
-NAME = re.compile(r"iteration-\d{10,}(\.\d+)?")
+NAME = re.compile(r"iteration-\d{10,}(\.\d+)?", re.ASCII)
+SHOWN = 20
+"""Foreign files that a message names."""
 
 
 @dataclass(frozen=True)
@@ -103,15 +106,20 @@ def saved_at(path: Path) -> Saved:
     return Saved(path, manifest)
 
 
-def scan(directory: Path) -> tuple[list[Saved], dict[str, str]]:
+def names_in(directory: Path) -> list[str]:
+    """The names of the checkpoints in a directory, in their order."""
+    found = os.listdir(directory) if directory.is_dir() else []
+    return sorted(filter(NAME.fullmatch, found))
+
+
+def scan(directory: Path, names: Iterable[str] | None = None) -> tuple[list[Saved], dict[str, str]]:
     """The checkpoints in the order of writing; and the broken ones by name, with the reasons.
 
-    Only manifests are read.
+    Only manifests are read, by default those of all checkpoints in the directory.
     """
     found: list[Saved] = []
     broken: dict[str, str] = {}
-    names = sorted(path.name for path in directory.iterdir()) if directory.is_dir() else []
-    for name in filter(NAME.fullmatch, names):
+    for name in names_in(directory) if names is None else names:
         try:
             found.append(saved_at(directory / name))
         except BrokenCheckpoint as error:
@@ -153,7 +161,9 @@ def verify_files(saved: Saved, files: Iterable[str] | None = None) -> None:
             if checksums_of(saved.path / name) != saved.manifest.files[name]:
                 raise ValueError(f"is damaged: its checksum is not the one in {MANIFEST}")
     if foreign := foreign_files(saved.path, {MANIFEST, *saved.manifest.files}):
-        logger.warning("%s holds files that no checkpoint has: %s", saved.path, foreign)
+        more = f" ... ({len(foreign)} in all)" if len(foreign) > SHOWN else ""
+        told = f"{foreign[:SHOWN]}{more}"
+        logger.warning("%s holds files that no checkpoint has: %s", saved.path, told)
 
 
 def read_checkpoint(saved: Saved) -> tuple[Any, dict[str, Mapping[str, Tensor]]]:
