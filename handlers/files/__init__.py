@@ -3,7 +3,8 @@
 A run directory may come from elsewhere, so what it holds is not trusted. Nothing here needs torch.
 """
 
-from .budget import DEEPEST, LARGEST_HEADER, LARGEST_TEXT, LONGEST, MOST
+from . import budget
+from .budget import DEEPEST, LARGEST_HEADER, LARGEST_TEXT, LONGEST, MOST, Tables
 from .durable import (
     appearing,
     beside,
@@ -15,6 +16,7 @@ from .durable import (
     synchronise,
 )
 from .folder import Folder, safe_name
+from .lines import record_of, whole_lines
 from .lock import locked
 from .opening import (
     NotRegularError,
@@ -28,6 +30,7 @@ from .opening import (
     regular,
     size_of,
 )
+from .printable import printable, printable_lines
 from .strict_json import text_of, tree_of
 
 __all__ = [
@@ -39,14 +42,19 @@ __all__ = [
     "Folder",
     "NotRegularError",
     "RemovedError",
+    "Tables",
     "appearing",
     "appending",
     "beside",
+    "budget",
     "created",
     "locked",
     "make_directory",
     "make_directory_inside",
     "path_of",
+    "printable",
+    "printable_lines",
+    "record_of",
     "refuse_odd",
     "refuse_odd_directory",
     "refuse_removed",
@@ -59,4 +67,5 @@ __all__ = [
     "synchronise",
     "text_of",
     "tree_of",
+    "whole_lines",
 ]

@@ -5,8 +5,8 @@ Importing this room imports no torch.
 
 from .catalogue import Checkpoints, checkpoints, verified_at
 from .files import scratch, sweep
-from .findings import Claims, Finding, NoCheckpointError, is_checkpoint, look
-from .read import Saved, read_checkpoint, saved_at, scan, verify_files
+from .findings import Claims, Finding, Findings, NoCheckpointError, is_checkpoint, look
+from .read import Saved, read_checkpoint, saved_at, scan, tree_in, verify_files
 from .strip import module_files, strip
 from .weights_at import weights_at
 from .write import LATEST, drop, drop_unclaimed, is_claimed, set_aside, write_checkpoint
@@ -16,6 +16,7 @@ __all__ = [
     "Checkpoints",
     "Claims",
     "Finding",
+    "Findings",
     "NoCheckpointError",
     "Saved",
     "checkpoints",
@@ -32,6 +33,7 @@ __all__ = [
     "set_aside",
     "strip",
     "sweep",
+    "tree_in",
     "verified_at",
     "verify_files",
     "weights_at",

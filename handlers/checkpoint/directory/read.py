@@ -6,21 +6,24 @@ Importing this file imports no torch, which takes longer than looking at a direc
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...files import LARGEST_TEXT, regular, size_of, tree_of
+from ...files import LARGEST_TEXT, Tables, budget, regular, size_of, tree_of
 from ..format import (
     MANIFEST,
     TENSORS,
+    TRAIN,
     TREE,
     BrokenCheckpoint,
     Manifest,
     decode,
     reading,
+    references,
 )
 from .files import CHUNK, checksums_of, foreign_files
 from .tensor_file import TensorFile
@@ -30,7 +33,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("camshaft")
 
-NAME = re.compile(r"iteration-\d{10,}(\.\d+)?")
+NAME = re.compile(r"iteration-\d{10,}(\.\d+)?", re.ASCII)
+SHOWN = 20
+"""Foreign files that a message names."""
 
 
 @dataclass(frozen=True)
@@ -89,8 +94,10 @@ def saved_at(path: Path) -> Saved:
         if path.is_symlink():
             raise BrokenCheckpoint("it is a link to a directory; name the directory itself", path)
         with regular(path / MANIFEST) as file:
-            text = file.read(LARGEST_TEXT + 1)
+            text = file.read(budget.LARGEST_MANIFEST + 1)
         try:
+            if len(text) > budget.LARGEST_MANIFEST:
+                raise ValueError(f"it has more than {budget.LARGEST_MANIFEST:,} bytes")
             manifest = Manifest.of_json(text)
         except ValueError as error:
             raise ValueError(f"cannot be used: {error}") from error
@@ -99,15 +106,20 @@ def saved_at(path: Path) -> Saved:
     return Saved(path, manifest)
 
 
-def scan(directory: Path) -> tuple[list[Saved], dict[str, str]]:
+def names_in(directory: Path) -> list[str]:
+    """The names of the checkpoints in a directory, in their order."""
+    found = os.listdir(directory) if directory.is_dir() else []
+    return sorted(filter(NAME.fullmatch, found))
+
+
+def scan(directory: Path, names: Iterable[str] | None = None) -> tuple[list[Saved], dict[str, str]]:
     """The checkpoints in the order of writing; and the broken ones by name, with the reasons.
 
-    Only manifests are read.
+    Only manifests are read, by default those of all checkpoints in the directory.
     """
     found: list[Saved] = []
     broken: dict[str, str] = {}
-    names = sorted(path.name for path in directory.iterdir()) if directory.is_dir() else []
-    for name in filter(NAME.fullmatch, names):
+    for name in names_in(directory) if names is None else names:
         try:
             found.append(saved_at(directory / name))
         except BrokenCheckpoint as error:
@@ -149,7 +161,9 @@ def verify_files(saved: Saved, files: Iterable[str] | None = None) -> None:
             if checksums_of(saved.path / name) != saved.manifest.files[name]:
                 raise ValueError(f"is damaged: its checksum is not the one in {MANIFEST}")
     if foreign := foreign_files(saved.path, {MANIFEST, *saved.manifest.files}):
-        logger.warning("%s holds files that no checkpoint has: %s", saved.path, foreign)
+        more = f" ... ({len(foreign)} in all)" if len(foreign) > SHOWN else ""
+        told = f"{foreign[:SHOWN]}{more}"
+        logger.warning("%s holds files that no checkpoint has: %s", saved.path, told)
 
 
 def read_checkpoint(saved: Saved) -> tuple[Any, dict[str, Mapping[str, Tensor]]]:
@@ -186,10 +200,32 @@ def read_objects(saved: Saved, object: str | None = None) -> dict[str, Any]:
         files = {each["file"]: f"{each['file']}{TENSORS}" for each in chosen.values()}
         verify_files(saved, files.values())
         tensors = {name: TensorFile(saved.path / file) for name, file in files.items()}
-        return {n: decode(each["content"], tensors[each["file"]]) for n, each in chosen.items()}
+        tables = Tables()
+        return {
+            name: decode(each["content"], tensors[each["file"]], tables)
+            for name, each in chosen.items()
+        }
 
 
 def tree_in(saved: Saved) -> Any:
-    """The tree of plain values of a checkpoint."""
-    with reading(saved.path, TREE), regular(saved.path / TREE) as file:
-        return tree_of(file.read(LARGEST_TEXT + 1))
+    """The tree of plain values of a checkpoint.
+
+    Raises:
+        BrokenCheckpoint: The tree is beyond a limit, or no run writes such a tree.
+    """
+    with reading(saved.path, TREE):
+        with regular(saved.path / TREE) as file:
+            tree = tree_of(file.read(LARGEST_TEXT + 1))
+        _refuse_repeated(tree)
+        return tree
+
+
+def _refuse_repeated(tree: Any) -> None:
+    """Refuse a tensor that is named twice: a run names each once, and each name costs a copy."""
+    seen = set[tuple[str, str]]()
+    parts = [(TRAIN, part) for part in tree.get("run", ())]
+    parts += [(each["file"], each["content"]) for each in tree.get("objects", {}).values()]
+    for named in ((file, name) for file, part in parts for name in references(part)):
+        if named in seen:
+            raise ValueError(f"names the tensor {named[1]!r} twice")
+        seen.add(named)

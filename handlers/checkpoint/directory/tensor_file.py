@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import safe_open
 
-from ...files import LARGEST_HEADER, path_of, regular
-from ..format import DTYPES
+from ...files import path_of, regular
+from ..format import DTYPES, refuse_large_header
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -48,8 +48,6 @@ class TensorFile(Mapping[str, "Tensor"]):
     def _open(self) -> None:
         # The pages of a mapped file count as this process's memory until the file is closed.
         with regular(self._path) as file:
-            size = int.from_bytes(file.read(8), "little")
-            if size > LARGEST_HEADER:
-                raise ValueError(f"has a header of {size} bytes; at most {LARGEST_HEADER} are read")
+            refuse_large_header(file, self._path.name)
             self._file: Any = safe_open(path_of(file, self._path), "pt")
         self._mapped = 0

@@ -1,6 +1,6 @@
 """What the files of a checkpoint say: manifest, tensors, values as JSON, claims. Without torch."""
 
-from .codec import Encoder, decode, is_untagged
+from .codec import Encoder, decode, is_untagged, references
 from .errors import BrokenCheckpoint, reading
 from .manifest import (
     MANIFEST,
@@ -13,7 +13,7 @@ from .manifest import (
     installed_versions,
 )
 from .retention import Best, Keep, best, every, keep_of, latest
-from .tensors import DTYPES, Payload, TensorInfo, layout, tensors_in
+from .tensors import DTYPES, Payload, TensorInfo, layout, refuse_large_header, tensors_in
 
 __all__ = [
     "DTYPES",
@@ -39,5 +39,7 @@ __all__ = [
     "latest",
     "layout",
     "reading",
+    "references",
+    "refuse_large_header",
     "tensors_in",
 ]

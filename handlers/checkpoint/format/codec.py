@@ -6,16 +6,18 @@ import base64
 import math
 import sys
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...common import KINDS, content
+from ...files import Tables
 from .tensors import DTYPES
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 SEQUENCES: dict[type, str] = {tuple: "!tuple", set: "!set", frozenset: "!frozenset"}
+TENSOR_TAGS = frozenset({"!tensor", "!ndarray", "!scalar"})
 MAPPINGS: dict[type, str] = {dict: "!dict", OrderedDict: "!ordered", Counter: "!counter"}
 
 
@@ -116,45 +118,77 @@ def is_untagged(value: Any) -> bool:
     )
 
 
-def decode(encoded: Any, tensors: Mapping[str, Tensor]) -> Any:
-    """The value that `Encoder.encode` was given.
+def decode(encoded: Any, tensors: Mapping[str, Tensor], tables: Tables | None = None) -> Any:
+    """The value that `Encoder.encode` was given; `tables` is shared by all values of one file.
 
     Raises:
         ValueError: `Encoder` cannot have written this, or a tensor is missing.
     """
+    tables = tables or Tables()
     if isinstance(encoded, list):
-        return [decode(item, tensors) for item in encoded]
+        return [decode(item, tensors, tables) for item in encoded]
     if not isinstance(encoded, dict):
         return encoded
     if len(encoded) == 1:
         ((tag, content),) = encoded.items()
         if tag in DECODERS:
             try:
-                return DECODERS[tag](content, tensors)
+                return DECODERS[tag](content, tensors, tables)
             except (AttributeError, KeyError, TypeError, RuntimeError) as error:
                 said = f"{type(error).__name__}: {error}"
                 raise ValueError(f"has an invalid {tag} ({said})") from error
     if any(key.startswith("!") for key in encoded):
         raise ValueError(f"has unknown tags: {sorted(encoded)}")
-    return {key: decode(item, tensors) for key, item in encoded.items()}
+    return {key: decode(item, tensors, tables) for key, item in encoded.items()}
+
+
+def references(encoded: Any) -> Iterator[str]:
+    """The names of the tensors in an encoded value.
+
+    >>> list(references({"betas": {"!tuple": [1, {"!tensor": "b"}]}, "mean": {"!tensor": "m"}}))
+    ['m', 'b']
+    """
+    left = [encoded]
+    while left:
+        value = left.pop()
+        if isinstance(value, dict) and len(value) == 1 and not TENSOR_TAGS.isdisjoint(value):
+            yield from value.values()
+        elif isinstance(value, dict | list):
+            inner = value.values() if isinstance(value, dict) else value
+            left += [each for each in inner if isinstance(each, dict | list)]
 
 
 def _join(path: str, key: object) -> str:
     return f"{path}.{key}" if path else str(key)
 
 
-def _sequence(kind: Callable[[Any], Any]) -> Callable[[Any, Mapping[str, Tensor]], Any]:
-    return lambda items, tensors: kind(decode(item, tensors) for item in _list(items))
+def _sequence(kind: Callable[[Any], Any]) -> Decoder:
+    def made(items: Any, tensors: Mapping[str, Tensor], tables: Tables) -> Any:
+        decoded = (decode(item, tensors, tables) for item in _list(items))
+        if kind is tuple:
+            return tuple(decoded)
+        values = set[Any]()
+        tables.fill(values, decoded)
+        return kind(values)
+
+    return made
 
 
-def _mapping(kind: Callable[[Any], Any]) -> Callable[[Any, Mapping[str, Tensor]], Any]:
-    return lambda items, tensors: kind(
-        {decode(key, tensors): decode(item, tensors) for key, item in map(_list, _list(items))}
-    )
+def _mapping(kind: Callable[[Any], Any]) -> Decoder:
+    def made(items: Any, tensors: Mapping[str, Tensor], tables: Tables) -> Any:
+        values = dict[Any, Any]()
+        pairs = map(_list, _list(items))
+        tables.fill(
+            values,
+            ((decode(key, tensors, tables), decode(item, tensors, tables)) for key, item in pairs),
+        )
+        return kind(values)
+
+    return made
 
 
-def _medium(given: dict[str, Any], tensors: Mapping[str, Tensor]) -> Any:
-    held = decode(given, tensors)
+def _medium(given: dict[str, Any], tensors: Mapping[str, Tensor], tables: Tables) -> Any:
+    held = decode(given, tensors, tables)
     return KINDS[held.pop("kind")](**held)
 
 
@@ -164,13 +198,14 @@ def _list(items: Any) -> list[Any]:
     return items
 
 
-DECODERS: dict[str, Callable[[Any, Mapping[str, Tensor]], Any]] = {
-    "!float": lambda text, _: {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}[text],
-    "!bytes": lambda text, _: base64.b64decode(text, validate=True),
-    "!tensor": lambda name, tensors: tensors[name],
-    "!ndarray": lambda name, tensors: tensors[name].numpy(),
+Decoder = Callable[[Any, Mapping[str, "Tensor"], Tables], Any]
+DECODERS: dict[str, Decoder] = {
+    "!float": lambda text, *_: {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}[text],
+    "!bytes": lambda text, *_: base64.b64decode(text, validate=True),
+    "!tensor": lambda name, tensors, _: tensors[name],
+    "!ndarray": lambda name, tensors, _: tensors[name].numpy(),
     "!media": _medium,
-    "!scalar": lambda name, tensors: tensors[name].reshape(()).numpy()[()],
+    "!scalar": lambda name, tensors, _: tensors[name].reshape(()).numpy()[()],
     **{tag: _sequence(kind) for kind, tag in SEQUENCES.items()},
     **{tag: _mapping(kind) for kind, tag in MAPPINGS.items()},
 }

@@ -11,6 +11,7 @@ from operator import or_
 from typing import Any, Literal
 
 from ...common import Mode, mode_of
+from ...files import budget
 from .manifest import Manifest
 
 Clock = Literal["iterations", "steps", "epochs"]
@@ -184,7 +185,10 @@ def keep_of(text: str) -> Keep:
     try:
         if len(text) > LONGEST:
             raise ValueError(f"it has {len(text)} characters")
-        return reduce(or_, map(_claim, _joined(ast.parse(text.strip(), mode="eval").body)))
+        claims = _joined(ast.parse(text.strip(), mode="eval").body)
+        if len(claims) > budget.MOST_CLAIMS:
+            raise ValueError(f"it has {len(claims)} claims")
+        return reduce(or_, map(_claim, claims))
     except (SyntaxError, TypeError, ValueError, RecursionError, MemoryError) as error:
         raise ValueError(
             f"keep={text[:80]!r} is made of something else than latest(...), best(...), every(...) "

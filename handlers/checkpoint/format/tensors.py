@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from safetensors import SafetensorError, safe_open
 
@@ -94,6 +94,20 @@ def layout(tensors: Mapping[str, Tensor]) -> tuple[bytes, dict[str, int]]:
     return header, {name: len(header) + begin for name, begin in begins.items()}
 
 
+def refuse_large_header(file: BinaryIO, name: str) -> None:
+    """Check the size that a `.safetensors` file begins with, before the library reads so much.
+
+    Raises:
+        ValueError: It is larger than `LARGEST_HEADER`.
+    """
+    size = int.from_bytes(file.read(8), "little")
+    if size > LARGEST_HEADER:
+        raise ValueError(
+            f"{name} is not a .safetensors file: it would have a header of {size} bytes, and at "
+            f"most {LARGEST_HEADER} are read"
+        )
+
+
 def tensors_in(file: Path) -> dict[str, TensorInfo]:
     """The tensors of a file, by name; only the header is read.
 
@@ -102,10 +116,10 @@ def tensors_in(file: Path) -> dict[str, TensorInfo]:
         ValueError: The file is not a `.safetensors` file.
     """
     try:
-        with (
-            regular(file) as checked,
-            safe_open(path_of(checked, file), framework="numpy") as opened,
-        ):
+        with regular(file) as checked:
+            refuse_large_header(checked, file.name)
+            opened: Any = safe_open(path_of(checked, file), framework="numpy")
+        with opened:
             slices = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118
             return {n: _info(each.get_dtype(), each.get_shape()) for n, each in slices.items()}
     except SafetensorError as error:
