@@ -15,7 +15,6 @@ from camshaft.handlers import (
     ImageFiles,
     Journal,
     JSONLines,
-    MemorySnapshot,
     Profile,
     RankLogs,
     TensorBoard,
@@ -26,9 +25,9 @@ from camshaft.handlers.checkpoint import commands
 from camshaft.handlers.loggers import Embedding, Image
 from camshaft.handlers.report import report
 
-BATCHES = [1.0, 2.0, 4.0]
+BATCHES = [1.0, 2.0]
 EACH = Events.ITERATION_COMPLETED
-SAVES = {"when": EACH, "keep": latest(9), "retries": 0}
+SAVES = {"keep": latest(9), "retries": 0}
 
 
 def step(state, batch):
@@ -45,15 +44,18 @@ def run(*handlers, epochs=1):
 
 
 def after(command):
-    """A command about a run that is over, as a user of it that ends with the code 0 or 1."""
+    """A command about a run that is over."""
 
     def use(directory, epochs):
-        if not directory.exists():
-            saves = Checkpoint(directory, resume=True, **SAVES)
-            rows, images = JSONLines(directory / "rows.jsonl"), ImageFiles(directory / "images")
-            run(saves, rows, images, Journal(directory), epochs=epochs)
         command(directory)
 
+    use.prepare = lambda directory: run(
+        Checkpoint(directory, **SAVES),
+        JSONLines(directory / "rows.jsonl"),
+        ImageFiles(directory / "images"),
+        Journal(directory),
+        epochs=2,
+    )
     return use
 
 
@@ -70,7 +72,7 @@ def handler(make):
 def predictions(directory, epochs):
     data = [torch.full((2,), each) for each in BATCHES]
     found = predict(Engine(lambda state, batch: {"double": 2 * batch}), data, directory)
-    assert len(list(found)) == 6
+    assert len(list(found)) == 2 * len(BATCHES)
 
 
 WRITERS = {
@@ -80,8 +82,8 @@ WRITERS = {
     "Journal": handler(Journal),
     "JSONLines": handler(lambda d: JSONLines(d / "rows.jsonl", when=EACH)),
     "CSV": handler(lambda d: CSV(d / "rows.csv", when=EACH)),
-    "ImageFiles": handler(lambda d: ImageFiles(d, when=EACH)),
-    "TensorBoard": handler(lambda d: TensorBoard(d, when=EACH)),
+    "ImageFiles": handler(ImageFiles),
+    "TensorBoard": handler(TensorBoard),
     "RankLogs": handler(RankLogs),
     "HangWatchdog": handler(lambda d: HangWatchdog(path=d / "hang.txt")),
     "Profile": handler(Profile),
@@ -94,8 +96,8 @@ WRITERS = {
 }
 LIBRARIES = {"Aim", "ClearML", "Comet", "MLflow", "SwanLab", "Trackio", "WandB"}
 """Trackers open their files themselves."""
-ELSEWHERE = {"MemorySnapshot", "Predictions", "checkpoints", "load_matching"}
-"""Writes on a CUDA device only, or reads what others here write."""
+ELSEWHERE = {"MemorySnapshot", "Predictions", "ProgressBar", "checkpoints", "load_matching"}
+"""Writes on a CUDA device only, writes to a stream, or reads what others here write."""
 
 
 def told_of_a_path():
