@@ -1,7 +1,7 @@
 """What lies in a directory that came from elsewhere, under a name that a run will open.
 
-Each writer runs twice, and the names that come again are found out: these can be prepared. Then each
-of them is a link, a pipe or the like before a run begins, or before it goes on.
+Each writer runs twice, and the names that come again are found out: these can be prepared. Then
+each of them is a link, a pipe or the like before a run begins, or before it goes on.
 """
 
 import os
