@@ -6,7 +6,7 @@ A run directory may come from elsewhere, so what it holds is not trusted. Nothin
 from . import budget
 from .budget import DEEPEST, LARGEST_HEADER, LARGEST_TEXT, LONGEST, MOST, Tables
 from .durable import appearing, beside, make_directory, remove, synchronise
-from .lines import record_of, whole_lines
+from .lines import Thinned, record_of, whole_lines
 from .lock import locked
 from .opening import (
     NotRegularError,
@@ -29,6 +29,7 @@ __all__ = [
     "MOST",
     "NotRegularError",
     "Tables",
+    "Thinned",
     "appearing",
     "appending",
     "beside",
