@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -110,6 +110,7 @@ class Recorder:
         self._newest: Saved | None = None
         self._why: tuple[int, list[str]] = (0, [])
         self._lock = ExitStack()
+        self._is_locked: Callable[[], bool] = lambda: False
         self._is_open = False
 
     def open(self) -> None:
@@ -118,9 +119,7 @@ class Recorder:
             return
         with ranks.on_all_ranks(f"write to {self.directory}"):
             if ranks.rank() == 0:
-                make_directory(self.directory)
-                self._lock.enter_context(locked(self.directory))
-                sweep(self.directory)
+                self._hold()
             self._is_open = True
 
     def go_on_from(self, path: Path) -> None:
@@ -166,6 +165,7 @@ class Recorder:
         files = self._files(content) if isinstance(content, Snapshot) else content
 
         def save() -> None:
+            self._hold_again()
             if only_claimed and not is_claimed(directory, keep, manifest):
                 return
             self._newest = saved = write_checkpoint(directory, files, manifest, self._newest)
@@ -180,6 +180,27 @@ class Recorder:
                 state.save(FAILED, by=self.handler)
 
         self._writer.start(save, ask_again)
+
+    def _hold(self) -> None:
+        make_directory(self.directory)
+        self._is_locked = self._lock.enter_context(locked(self.directory))
+        sweep(self.directory)
+
+    def _hold_again(self) -> None:
+        """Make and lock the directory anew if somebody has removed it, or moved it elsewhere.
+
+        Raises:
+            BlockingIOError: Another run has begun to write there meanwhile.
+        """
+        if self._is_locked():
+            return
+        self._lock.close()
+        self._hold()
+        logger.warning(
+            "%s, or the file LOCK in it, was removed or moved while the run wrote to it; the run "
+            "goes on there, and earlier checkpoints are where they are now, if anywhere",
+            self.directory,
+        )
 
     def _files(self, snapshot: Snapshot) -> dict[str, Payload]:
         return streamed(snapshot) if self._staging is None else self._staging.copy(snapshot)

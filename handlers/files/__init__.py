@@ -5,16 +5,28 @@ A run directory may come from elsewhere, so what it holds is not trusted. Nothin
 
 from . import budget
 from .budget import DEEPEST, LARGEST_HEADER, LARGEST_TEXT, LONGEST, MOST, Tables
-from .durable import appearing, beside, make_directory, remove, synchronise
+from .durable import (
+    appearing,
+    beside,
+    make_directory,
+    make_directory_inside,
+    remove,
+    replacing,
+    sweep,
+    synchronise,
+)
+from .folder import Folder, safe_name
 from .lines import Thinned, record_of, whole_lines
 from .lock import locked
 from .opening import (
     NotRegularError,
+    RemovedError,
     appending,
     created,
-    is_removed,
     path_of,
     refuse_odd,
+    refuse_odd_directory,
+    refuse_removed,
     regular,
     size_of,
 )
@@ -27,7 +39,9 @@ __all__ = [
     "LARGEST_TEXT",
     "LONGEST",
     "MOST",
+    "Folder",
     "NotRegularError",
+    "RemovedError",
     "Tables",
     "Thinned",
     "appearing",
@@ -35,17 +49,22 @@ __all__ = [
     "beside",
     "budget",
     "created",
-    "is_removed",
     "locked",
     "make_directory",
+    "make_directory_inside",
     "path_of",
     "printable",
     "printable_lines",
     "record_of",
     "refuse_odd",
+    "refuse_odd_directory",
+    "refuse_removed",
     "regular",
     "remove",
+    "replacing",
+    "safe_name",
     "size_of",
+    "sweep",
     "synchronise",
     "text_of",
     "tree_of",

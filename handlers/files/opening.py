@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -32,11 +32,20 @@ class NotRegularError(OSError):
     """A link, a directory, a pipe or a device lies where a run has a file."""
 
     def __init__(self, path: Path, status: os.stat_result) -> None:
-        kind = KINDS.get(stat.S_IFMT(status.st_mode), "special file")
+        kind = kind_of(status.st_mode)
         remedy = "remove it, or choose another name"
         if kind == "link":
             remedy = "files of a run are not opened through links, so put the file itself there"
         super().__init__(f"{path} is not a regular file but a {kind}; {remedy}")
+
+
+class RemovedError(FileNotFoundError):
+    """A file was removed while it was open."""
+
+
+def kind_of(mode: int) -> str:
+    """What is at a path, in a word."""
+    return KINDS.get(stat.S_IFMT(mode), "file")
 
 
 @contextmanager
@@ -46,7 +55,7 @@ def regular(path: Path) -> Generator[BinaryIO, None, None]:
     Raises:
         NotRegularError: It is a link, a directory, a pipe or a device.
     """
-    with open(_opened(path, os.O_RDONLY), "rb") as file:
+    with open(opened(path, os.O_RDONLY), "rb") as file:
         yield file
 
 
@@ -69,7 +78,7 @@ def appending(path: Path) -> int:
         NotRegularError: It is a link, a directory, a pipe or a device.
         OSError: The file has a second name, under which it would change too.
     """
-    descriptor = _opened(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+    descriptor = opened(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
     if os.fstat(descriptor).st_nlink > 1:
         os.close(descriptor)
         raise OSError(
@@ -94,13 +103,35 @@ def refuse_odd(path: Path) -> None:
     Raises:
         NotRegularError: A link, a directory, a pipe or a device is there.
     """
-    if os.path.lexists(path):
+    with suppress(FileNotFoundError):
         size_of(path)
 
 
-def is_removed(descriptor: int) -> bool:
-    """True if an open file has no name any more; a file that was moved has one."""
-    return os.fstat(descriptor).st_nlink == 0
+def refuse_odd_directory(path: Path) -> None:
+    """Check that a path is free, or that of a directory itself: for those that no user has named.
+
+    Raises:
+        NotADirectoryError: A link or a file is there.
+    """
+    with suppress(FileNotFoundError):
+        if not stat.S_ISDIR(mode := path.lstat().st_mode):
+            raise NotADirectoryError(
+                f"{path} is not a directory but a {kind_of(mode)}; nothing is written through it, "
+                "so put a directory in its place, or remove it"
+            )
+
+
+def refuse_removed(descriptor: int, path: Path) -> None:
+    """Check that an open file still has a name; a file that was moved has one.
+
+    Raises:
+        RemovedError: Somebody has removed it, or put another file in its place.
+    """
+    if os.fstat(descriptor).st_nlink == 0:
+        raise RemovedError(
+            f"{path} was removed while the run wrote to it: what it held is lost, and what "
+            "follows goes to a new file"
+        )
 
 
 def path_of(file: BinaryIO, path: Path) -> str:
@@ -112,7 +143,12 @@ def path_of(file: BinaryIO, path: Path) -> str:
     return str(shown if shown.exists() else path)
 
 
-def _opened(path: Path, flags: int) -> int:
+def opened(path: Path, flags: int) -> int:
+    """Open a regular file by these flags.
+
+    Raises:
+        NotRegularError: It is a link, a directory, a pipe or a device.
+    """
     refuse_odd(path)  # to open a pipe waits, to open a device may do anything
     descriptor = os.open(path, flags | REGULAR_ONLY, 0o666)
     try:

@@ -18,6 +18,8 @@ try:
 except ImportError:  # without these locks a run that was killed looks alive
     fcntl = None  # type: ignore[assignment]
 
+from ..files import RemovedError, appending, refuse_removed
+
 logger = logging.getLogger("camshaft")
 
 JOURNAL = "journal.jsonl"
@@ -31,12 +33,13 @@ class JournalFile:
     """A file that gets each line by one write, so a kill cannot tear earlier lines.
 
     An error of the file never reaches the run: the first one costs a warning, and later lines are
-    still tried.
+    still tried. A file that somebody has removed is made again, with the first line of this part.
     """
 
     def __init__(self) -> None:
         self._part = os.urandom(4).hex()  # names the process; uses no random generator of the run
         self._descriptor: int | None = None
+        self._first = ""
         self._torn = False
         self._warned = False
 
@@ -49,8 +52,11 @@ class JournalFile:
         """Add a line with the time of day, in seconds since 1970; open the file for the first."""
         line = json.dumps({"time": round(time.time(), 3), "part": self._part, **record}) + "\n"
         try:
+            if self._descriptor is not None:
+                self._open_again_if_removed(path)
             if self._descriptor is None:
                 self._open(path)
+            self._first = self._first or line
             self._append(line)
         except OSError as error:
             if not self._warned:
@@ -66,14 +72,24 @@ class JournalFile:
 
     def _open(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
-        size = os.fstat(self._descriptor).st_size
-        with path.open("rb") as file:
+        self._descriptor = appending(path)
+        with open(self._descriptor, "rb", closefd=False) as file:
+            size = file.seek(0, os.SEEK_END)
             file.seek(max(size - 1, 0))
             self._torn = file.read(1) not in (b"", b"\n")
         if fcntl is not None:
             with suppress(OSError):  # a reader holds the lock at this moment, or there are no locks
                 fcntl.flock(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+
+    def _open_again_if_removed(self, path: Path) -> None:
+        assert self._descriptor is not None
+        try:
+            refuse_removed(self._descriptor, path)
+        except RemovedError as error:
+            logger.warning("Journal: %s", error)
+            self.close()
+            self._open(path)
+            self._append(self._first)
 
     def _append(self, line: str) -> None:
         assert self._descriptor is not None

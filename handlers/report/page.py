@@ -16,6 +16,7 @@ from string import Template
 from typing import Any
 
 from ..common import readable_size, show
+from ..files import replacing
 from .charts import charts
 from .facts import NothingToReportError, Run, RunFacts, runs_in
 from .figures import figures
@@ -39,9 +40,11 @@ def report(paths: list[Path], output: Path) -> int:
             empty = "; ".join(["holds no rows, journal or checkpoints", *facts[-1].notes])
             raise NothingToReportError(f"{path} {empty if path.is_dir() else 'is no directory'}")
     # A name in a file of rows may hold half of a character, which no encoding has.
-    output.write_text(
-        page([run.name for run in facts], content(facts)), encoding="utf-8", errors="replace"
-    )
+    text = page([run.name for run in facts], content(facts)).encode(errors="replace")
+    if not output.parent.is_dir():
+        raise NotADirectoryError(f"{output.parent} is no directory; make it, or choose another -o")
+    with replacing(output) as file:
+        file.write(text)
     notes = (f"{run.name}: {note}" for run in facts for note in run.notes)
     show([f"{output}  {readable_size(output.stat().st_size)}", *notes])
     return 0

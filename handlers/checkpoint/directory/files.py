@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import math
 import os
-import re
 import zlib
 from collections.abc import Collection, Generator
 from concurrent.futures import Executor
@@ -14,11 +13,13 @@ from functools import cache
 from pathlib import Path
 from shutil import disk_usage
 
-from ...files import beside, regular, remove
+from ...files import beside, created, regular, remove
+from ...files import sweep as sweep_beside
 from ..format import Checksums, Payload
 
 CHUNK = 16 * 2**20
-LEFTOVER = re.compile(r"\.(tmp|del)-(iteration-\d+(\.\d+)?|LATEST)-[0-9a-f]{32}")
+OWN = r"iteration-\d+(\.\d+)?|LATEST"
+"""The names of what a run writes to its directory."""
 
 
 class RunningChecksums:
@@ -53,7 +54,7 @@ def write_file(path: Path, payload: Payload, helper: Executor) -> Checksums:
     The helper computes the checksums of the same memory while the file is written.
     """
     sums = RunningChecksums()
-    with path.open("xb") as file:
+    with created(path) as file:
         for piece in payload.pieces():
             for begin in range(0, len(piece), CHUNK):
                 chunk = piece[begin : begin + CHUNK]
@@ -136,6 +137,4 @@ def vanish(path: Path) -> None:
 
 def sweep(directory: Path) -> None:
     """Remove what a killed process had not finished writing or removing."""
-    for path in directory.iterdir():
-        if LEFTOVER.fullmatch(path.name):
-            remove(path)
+    sweep_beside(directory, OWN)

@@ -26,7 +26,7 @@ def weights_at(path: Path, object: str) -> Mapping[str, Any]:
         raise FileNotFoundError(f"{str(path)!r} does not exist; name a file or a checkpoint")
     if not path.is_dir():
         if path.suffix == TENSORS:
-            return dict(TensorFile(path))
+            return dict(TensorFile(path.resolve()))
         import torch
 
         loaded: Mapping[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
@@ -35,5 +35,5 @@ def weights_at(path: Path, object: str) -> Mapping[str, Any]:
     if saved := next(beside, None) or checkpoints(path).latest():
         return dict(saved.state_dict(object))
     if (file := path / f"{object}{TENSORS}").exists():
-        return dict(TensorFile(file))
+        return dict(TensorFile(file.resolve()))  # a link, in the caches of Hugging Face's
     raise FileNotFoundError(f"{path} holds no checkpoint and no {object}{TENSORS}")

@@ -9,11 +9,12 @@ import pytest
 
 from camshaft.handlers.files import (
     NotRegularError,
+    RemovedError,
     appending,
     created,
-    is_removed,
     path_of,
     refuse_odd,
+    refuse_removed,
     regular,
     size_of,
 )
@@ -110,9 +111,10 @@ def test_the_folder_around_a_file_may_be_a_link_of_the_users_own(tmp_path):
 def test_an_open_file_is_removed_once_no_name_is_left_but_not_when_it_is_moved(tmp_path):
     descriptor = appending(tmp_path / "it")
     (tmp_path / "it").rename(tmp_path / "moved")
-    assert not is_removed(descriptor)
+    refuse_removed(descriptor, tmp_path / "it")
     (tmp_path / "moved").unlink()
-    assert is_removed(descriptor)
+    with pytest.raises(RemovedError, match="it was removed while the run wrote to it"):
+        refuse_removed(descriptor, tmp_path / "it")
     os.close(descriptor)
 
 

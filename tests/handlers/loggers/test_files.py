@@ -66,11 +66,11 @@ def test_lines_are_replaced_all_at_once(tmp_path):
     assert os.listdir(tmp_path) == ["lines"]
 
 
-def test_an_empty_file_is_not_moved(tmp_path, caplog):
+def test_an_empty_file_makes_place_without_a_word(tmp_path, caplog):
     path = tmp_path / "lines"
     path.touch()
     move_aside(path, "JSONLines")
-    assert path.exists()
+    assert list(tmp_path.iterdir()) == []
     assert not caplog.records
 
 

@@ -417,7 +417,11 @@ def test_several_files_are_read_and_the_journal_is_none_of_them(write):
     write(row(1, old=3), name="rows.jsonl.1")
     rows = MetricFiles(run)
     rows.look()
-    assert {name: list(each.values) for name, each in rows.series.items()} == {"loss": [1], "other": [2]}
+    found = {name: list(each.values) for name, each in rows.series.items()}
+    assert found == {"loss": [1], "other": [2]}
+        "loss": [1],
+        "other": [2],
+    }
 
 
 def test_a_directory_that_is_not_there_yet_is_empty(tmp_path):
