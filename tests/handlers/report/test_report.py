@@ -419,9 +419,6 @@ def test_several_files_are_read_and_the_journal_is_none_of_them(write):
     rows.look()
     found = {name: list(each.values) for name, each in rows.series.items()}
     assert found == {"loss": [1], "other": [2]}
-        "loss": [1],
-        "other": [2],
-    }
 
 
 def test_a_directory_that_is_not_there_yet_is_empty(tmp_path):
