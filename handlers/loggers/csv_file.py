@@ -33,6 +33,7 @@ class CSV(LogsToFile):
         path: The file; its folder is made if there is none.
         when: When to write a row, if there is anything new.
 
+    >>> from pathlib import Path
     >>> from tempfile import mkdtemp
     >>> from camshaft import Engine, Events
     >>> path = Path(mkdtemp(), "rows.csv")
