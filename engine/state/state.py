@@ -285,7 +285,7 @@ class State(Generic[Batch, Output]):
 
     def state_dict(self) -> dict[str, Any]:
         """What of this run has to be saved besides the engine's objects, as plain values."""
-        memory = self.memory.state_dict()
+        memory = self.memory.state_dict(self.engine.objects if self.is_running else None)
         return {
             **{name: getattr(self, name) for name in SAVED},
             **self.control.state_dict(),

@@ -33,7 +33,7 @@ def take_part(state: State[Any, Any]) -> tuple[Any, dict[str, Tensor]]:
     Raises:
         TypeError: A value cannot be saved.
     """
-    encoder = Encoder()
+    encoder = Encoder(once=True)
     tree = encoder.encode(state.state_dict(), f"run.{ranks.rank()}")
     return tree, {name: tensor.cpu() for name, tensor in encoder.tensors.items()}
 
@@ -52,7 +52,7 @@ def take(
     Raises:
         TypeError: A value cannot be saved.
     """
-    train = Encoder()
+    train = Encoder(once=True)
     for _, tensors in parts:
         train.tensors.update(tensors)
     files, saved = {TRAIN: train}, {}
