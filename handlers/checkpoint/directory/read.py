@@ -79,8 +79,8 @@ class Saved:
         return write_pt(read_objects(self, object), self.manifest, Path(file), object)
 
 
-def saved_at(path: Path) -> Saved:
-    """The checkpoint at `path`; only its manifest is read.
+def saved_at(path: Path, name: str | None = None) -> Saved:
+    """The checkpoint at `path`, or that is to be called `name`; only its manifest is read.
 
     Raises:
         BrokenCheckpoint: The manifest is missing, damaged, or that of another checkpoint.
@@ -94,7 +94,8 @@ def saved_at(path: Path) -> Saved:
             manifest = Manifest.of_json(text)
         except ValueError as error:
             raise ValueError(f"cannot be used: {error}") from error
-        if NAME.fullmatch(path.name) and int(path.name[10:].split(".")[0]) != manifest.iteration:
+        name = path.name if name is None else name
+        if NAME.fullmatch(name) and int(name[10:].split(".")[0]) != manifest.iteration:
             raise ValueError(f"is of iteration {manifest.iteration}: the directory was renamed")
     return Saved(path, manifest)
 
@@ -113,11 +114,6 @@ def scan(directory: Path) -> tuple[list[Saved], dict[str, str]]:
         except BrokenCheckpoint as error:
             broken[name] = error.reason
     return sorted(found, key=lambda each: each.manifest.number), broken
-
-
-def next_number(directory: Path) -> int:
-    """The number of the next checkpoint: one more than the largest."""
-    return 1 + max((each.manifest.number for each in scan(directory)[0]), default=0)
 
 
 def compare_sizes(saved: Saved) -> None:

@@ -19,7 +19,8 @@ from .files import (
     vanish,
     write_file,
 )
-from .read import Saved, next_number, scan
+from .read import Saved, scan
+from .read_back import UnreadableError, next_number, read_back
 
 logger = logging.getLogger("camshaft")
 
@@ -43,6 +44,7 @@ def write_checkpoint(
 
     Raises:
         OSError: Writing failed. Nothing of the checkpoint is left; older ones are as they were.
+        UnreadableError: What was written could not be read again, and is not left either.
     """
     place, aside = _place(directory, manifest.iteration, before)
     try:
@@ -73,6 +75,7 @@ def write_at(
         whole = replace(manifest, files=files)
         (temporary / MANIFEST).write_text(whole.to_json())
         synchronise(temporary / MANIFEST)
+        read_back(temporary, place, whole)
     return Saved(place, whole)
 
 
@@ -152,7 +155,8 @@ def _failure(place: Path, error: OSError) -> OSError:
     free = "unknown"
     with suppress(OSError):
         free = f"{disk_usage(place.parent).free:,}"
-    failure = OSError(
+    kind = UnreadableError if isinstance(error, UnreadableError) else OSError
+    failure = kind(
         f"could not write the checkpoint {place}: {error} (bytes free there: {free}). Nothing of "
         "it is left, and older ones are as they were"
     )

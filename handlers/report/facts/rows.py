@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ....engine.state import as_float
 from ...journal import JOURNAL
 
 CLOCKS = frozenset({"iteration", "step", "epoch", "time"})
@@ -148,7 +149,4 @@ def _number(value: Any) -> float | None:
         return float(value) if value in ("NaN", "Infinity", "-Infinity") else None
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    try:
-        return float(value)
-    except OverflowError:  # an integer of hundreds of digits
-        return None
+    return as_float(value)
