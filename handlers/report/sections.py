@@ -50,7 +50,9 @@ def sections(
         "timeline": is_alone and len(runs[0].parts) > 1,
     }
     found = {
-        "head": head(runs[0], drawn) if is_alone else comparison(runs, drawn),
+        "head": joined(
+            [head(runs[0], drawn) if is_alone else comparison(runs, drawn), *_unread(runs)]
+        ),
         "legend": legend(runs, drawn),
         "charts": _charts(runs, drawn, address),
     } | {
@@ -61,6 +63,15 @@ def sections(
         text = "Waiting for the run to begin. This page goes on by itself."
         return dict.fromkeys(found, Html()) | {"charts": tag("p", text, class_="empty wait")}
     return found
+
+
+def _unread(runs: Sequence[RunFacts]) -> Iterator[Html]:
+    """A note for each file that should hold rows and cannot be read."""
+    for run in runs:
+        for name, reason in run.unread.items():
+            yield tag(
+                "p", breakable(f"{run.name}/{name}"), f" cannot be read: {reason}", class_="reason"
+            )
 
 
 def fold(key: str, title: str, content: Html, *, is_open: bool = True, note: str = "") -> Html:

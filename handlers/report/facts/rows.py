@@ -15,6 +15,8 @@ from ....engine.state import as_float
 from ...journal import JOURNAL
 
 CLOCKS = frozenset({"iteration", "step", "epoch", "time"})
+LARGEST = 2**63
+"""Counts are below it."""
 OWN_CLOCK = re.compile(r"\w+\.[A-Z][A-Z0-9_]*")  # such as GanEvents.CRITIC_UPDATED
 
 
@@ -46,10 +48,20 @@ class MetricFile:
         self.histograms: dict[str, list[Histogram]] = {}
         self.clocks: dict[int, tuple[int, int]] = {}
         """Step and epoch by the iterations of the rows."""
+        self.problem: str | None = None
+        """Why it cannot be read; None if it can."""
         self._inode, self._offset = -1, 0
 
     def look(self) -> bool:
         """Read what is new; False if nothing is."""
+        before, self.problem = self.problem, None
+        try:
+            return self._read() or before is not None
+        except OSError as error:
+            self.problem = error.strerror or str(error)
+            return self.problem != before
+
+    def _read(self) -> bool:
         with suppress(FileNotFoundError), self.path.open("rb") as file:
             status = os.fstat(file.fileno())
             if status.st_ino != self._inode or status.st_size < self._offset:
@@ -71,6 +83,8 @@ class MetricFile:
             row = json.loads(line)
             told = (row["iteration"], row.get("step", 0), row.get("epoch", 0))
             iteration, step, epoch = (int(float(clock)) for clock in told)
+            if not all(0 <= clock < LARGEST for clock in (iteration, step, epoch)):
+                return
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
             return
         self.clocks[iteration] = (step, epoch)
@@ -100,6 +114,11 @@ class MetricFiles:
                 self._files[path] = MetricFile(path)
         looks = [file.look() for file in self._files.values()]
         return any(looks)
+
+    @property
+    def unread(self) -> dict[str, str]:
+        """The names of files that cannot be read, with the reasons."""
+        return {path.name: each.problem for path, each in self._files.items() if each.problem}
 
     @property
     def series(self) -> dict[str, Series]:

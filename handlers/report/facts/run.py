@@ -46,6 +46,8 @@ class RunFacts:
     """By the names of the metrics."""
     images: dict[str, list[Picture]] = field(default_factory=dict[str, list[Picture]])
     """By the names of the metrics."""
+    unread: dict[str, str] = field(default_factory=dict[str, str])
+    """The names of files of rows that cannot be read, with the reasons."""
 
     @property
     def is_begun(self) -> bool:
@@ -107,6 +109,7 @@ class Run:
             clocks=clocks_of(self._rows.clocks, found, number_in(limits, "epoch_length")),
             histograms={name: heatmap_of(each) for name, each in self._rows.histograms.items()},
             images=self._images,
+            unread=self._rows.unread,
         )
 
     def _drawn(self) -> dict[str, Any]:
