@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from .tensors import inside
+
 Found = tuple[str, Any]
 
 
@@ -45,12 +47,12 @@ def _walk(value: Any, place: str) -> Iterator[Found]:
     """The containers, arrays and tensors in a value, each with its place."""
     if isinstance(value, dict):
         for key, item in value.items():
-            yield from _inside(item, f"{place}.{key}")
+            yield from _inside(item, inside(place, key))
             if _is_tensor(key):
-                yield from _inside({key}, f"{place}.{key}")
+                yield from _inside({key}, inside(place, key))
     elif isinstance(value, list | tuple):
         for number, item in enumerate(value):
-            yield from _inside(item, f"{place}.{number}")
+            yield from _inside(item, inside(place, number))
     elif isinstance(value, set | frozenset) and any(map(_is_tensor, value)):
         raise TypeError(
             f"{place} has tensors as elements or keys, and a resume makes new tensors, which "

@@ -62,7 +62,7 @@ def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
     if _is_tensor(value):
         yield path, value
     for key, item in _items(value):
-        yield from _leaves(item, _join(path, key))
+        yield from _leaves(item, inside(path, key))
 
 
 def _with(value: Any, tensors: Iterator[Any]) -> Any:
@@ -97,5 +97,9 @@ def _is_tensor(value: Any) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
-def _join(path: str, key: object) -> str:
-    return f"{path}.{key}" if path else str(key)
+def inside(path: str, key: object) -> str:
+    """The place of what is inside another place, under this key or number."""
+    try:
+        return f"{path}.{key}" if path else str(key)
+    except ValueError:  # Python makes no text of an integer of thousands of digits
+        return f"{path}.<{type(key).__name__}>"

@@ -95,7 +95,7 @@ class Encoder:
     def _refuse_lost(self, keys: Iterable[Any], path: str) -> None:
         for key in keys:
             if not _is_found(key):
-                found = f"a key or an element {key!r:.80}, which equals no copy of itself"
+                found = f"a {type(key).__name__}, as a key or an element, that equals no copy of itself"
                 raise self._refuse(_join(path, "<key>"), found)
 
     def _each(self, values: Any, path: str, depth: int) -> list[Any]:
