@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from ....engine.state import as_float
 from ...files import Thinned, budget, record_of, regular, whole_lines
 from ...journal import JOURNAL
 
@@ -18,8 +19,9 @@ MOST_CLOCKS = 20_000
 """Rows of a file of which the clocks are kept: a page shows some hundred of them."""
 MOST_HISTOGRAMS = 240
 """Histograms of a metric that are kept: a page shows a quarter of them."""
-LARGEST_CLOCK = 2**63
 CLOCKS = frozenset({"iteration", "step", "epoch", "time"})
+LARGEST = 2**63
+"""Counts are below it."""
 OWN_CLOCK = re.compile(r"\w+\.[A-Z][A-Z0-9_]*")  # such as GanEvents.CRITIC_UPDATED
 
 
@@ -186,7 +188,7 @@ def _clocks_of(row: dict[str, Any]) -> tuple[int, int, int] | None:
         iteration, step, epoch = (int(float(clock)) for clock in told)
     except (ValueError, TypeError, KeyError, OverflowError):
         return None
-    is_sound = all(abs(clock) < LARGEST_CLOCK for clock in (iteration, step, epoch))
+    is_sound = all(0 <= clock < LARGEST for clock in (iteration, step, epoch))
     return (iteration, step, epoch) if is_sound else None
 
 
@@ -222,7 +224,4 @@ def _number(value: Any) -> float | None:
         return float(value) if value in ("NaN", "Infinity", "-Infinity") else None
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    try:
-        return float(value)
-    except OverflowError:  # an integer of hundreds of digits
-        return None
+    return as_float(value)
