@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 SEQUENCES: dict[type, str] = {tuple: "!tuple", set: "!set", frozenset: "!frozenset"}
 TENSOR_TAGS = frozenset({"!tensor", "!ndarray", "!scalar"})
 MAPPINGS: dict[type, str] = {dict: "!dict", OrderedDict: "!ordered", Counter: "!counter"}
+COPIES, FEW = 4, 2**26
+"""Bytes that media may copy: so many times those of their tensors, and a few more."""
 BEYOND = 10**LONGEST
 PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 """Two halves of a character, which JSON gives back as the character."""
@@ -194,6 +196,17 @@ class LookedUp(dict[str, "Tensor"]):
         self._tensors = tensors
         self.tables = tables
         """Makes the sets and dicts."""
+        self._copied = 0
+
+    def note_copy(self, size: int) -> None:
+        """Count the bytes that a medium has copied of its tensors.
+
+        Raises:
+            ValueError: Media copy the same tensors many times.
+        """
+        self._copied += size
+        if self._copied > COPIES * sum(each.nbytes for each in self.values()) + FEW:
+            raise ValueError("has many media of the same tensors, and each copies them")
 
     def __missing__(self, name: str) -> Tensor:
         self[name] = tensor = self._tensors[name]
@@ -273,7 +286,9 @@ def _mapping(kind: Callable[[Any], Any]) -> Decoder:
 
 def _medium(given: dict[str, Any], tensors: LookedUp) -> Any:
     held = _decode(given, tensors)
-    return KINDS[held.pop("kind")](**held)
+    medium = KINDS[held.pop("kind")](**held)
+    tensors.note_copy(sum(getattr(each, "nbytes", 0) for each in content(medium).values()))
+    return medium
 
 
 def _list(items: Any) -> list[Any]:
