@@ -16,14 +16,16 @@ from ..files import locked, make_directory
 from .background import BackgroundWriter, OnFailure
 from .directory import (
     Saved,
+    UnreadableError,
     drop_unclaimed,
     is_claimed,
     saved_at,
     sweep,
     write_checkpoint,
 )
-from .format import Keep, Manifest, Payload, installed_versions
+from .format import Keep, Manifest, Payload, installed_versions, keep_of
 from .frozen import FrozenWeights
+from .resume import SavedRun
 from .snapshot import Snapshot
 from .staging import Staging, streamed
 
@@ -62,10 +64,19 @@ class Destination:
                 "have. Write to a local disk or a mounted file system, and copy the finished "
                 "checkpoints: they never change"
             )
+        _check_text(self.keep)
         if Path(self.directory).is_file():
             raise NotADirectoryError(
                 f"directory={str(self.directory)!r} is a file; name a directory for checkpoints"
             )
+
+
+def _check_text(keep: Keep) -> None:
+    """Refuse claims that `camshaft inspect` could not read from a manifest."""
+    try:
+        keep_of(repr(keep))
+    except ValueError as error:
+        raise ValueError(f"{error}; keep= is saved as this text, so use fewer claims") from error
 
 
 @dataclass
@@ -168,6 +179,8 @@ class Recorder:
             self._hold_again()
             if only_claimed and not is_claimed(directory, keep, manifest):
                 return
+            if isinstance(content, Snapshot):
+                refuse_unreadable(content)
             self._newest = saved = write_checkpoint(directory, files, manifest, self._newest)
             logger.info("saved %s (%s)", saved.path, manifest.reason)
             try:
@@ -235,6 +248,21 @@ class Recorder:
                 ", ".join(map(repr, missing)),
                 ", ".join(map(repr, numbers)) or "none",
             )
+
+
+def refuse_unreadable(snapshot: Snapshot) -> None:
+    """Read the values of a snapshot as a resume does; of the numbers of its tensors only a few.
+
+    Raises:
+        UnreadableError: No run could be resumed from it.
+    """
+    if snapshot.tree["run"]:
+        try:
+            SavedRun.of(snapshot.tree, snapshot.tensors)
+        except ValueError as error:
+            raise UnreadableError(
+                f"no run could be resumed from this checkpoint: {error}"
+            ) from error
 
 
 def _manifest(state: State[Any, Any], reason: str, keep: Keep) -> Manifest:

@@ -16,7 +16,7 @@ from .durable import (
     synchronise,
 )
 from .folder import Folder, safe_name
-from .lines import record_of, whole_lines
+from .lines import Thinned, record_of, whole_lines
 from .lock import locked
 from .opening import (
     NotRegularError,
@@ -43,6 +43,7 @@ __all__ = [
     "NotRegularError",
     "RemovedError",
     "Tables",
+    "Thinned",
     "appearing",
     "appending",
     "beside",

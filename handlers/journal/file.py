@@ -7,8 +7,11 @@ import logging
 import os
 import time
 from contextlib import suppress
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
+
+from ..files import Thinned, budget, record_of, regular, whole_lines
 
 try:
     import fcntl
@@ -21,6 +24,9 @@ logger = logging.getLogger("camshaft")
 
 JOURNAL = "journal.jsonl"
 """The name of the file in a run's directory."""
+MOST_SIGNS = 2000
+"""Signs of life of one process that are kept: the pace of a run is drawn from them."""
+NUMBER = itemgetter(0)
 
 
 class JournalFile:
@@ -94,23 +100,62 @@ class JournalFile:
         self._torn = False
 
 
-def read_journal(path: Path) -> list[dict[str, Any]]:
+class Records(list[dict[str, Any]]):
+    """The lines of a journal."""
+
+    problem = ""
+    """Why it could not be read, or not to its end."""
+
+
+def read_journal(path: Path) -> Records:
     """The lines of a journal, without lines that are torn or something else.
+
+    Of many signs of life of one process some are left out; a journal may tell of a year.
 
     >>> read_journal(Path("there/is/no/journal.jsonl"))
     []
     """
-    records = []
-    with (
-        suppress(FileNotFoundError, NotADirectoryError),
-        path.open(encoding="utf-8", errors="replace") as file,
-    ):
-        for line in file:
-            with suppress(ValueError, RecursionError):
-                record = json.loads(line)
-                if isinstance(record, dict) and isinstance(record.get("event"), str):
-                    records.append(record)
+    told: dict[str, Part] = {}
+    count, problem = 0, ""
+    try:
+        with regular(path) as file:
+            for number, line in enumerate(whole_lines(file)):
+                record = record_of(line)
+                if record is None or not isinstance(record.get("event"), str):
+                    continue
+                part = told.setdefault(str(record.get("part")), Part())
+                count += part.add(number, record)
+                if count > budget.MOST_RECORDS:
+                    raise ValueError(f"has more than {budget.MOST_RECORDS} lines of events")
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except ValueError as error:
+        problem = f"{path.name} {error}; shown: what comes before"
+    except OSError as error:
+        problem = f"{path.name} cannot be read: {error.strerror or error}"
+    numbered = sorted((each for part in told.values() for each in part.numbered), key=NUMBER)
+    records = Records(record for _, record in numbered)
+    records.problem = problem
     return records
+
+
+class Part:
+    """The lines of one process, with their numbers in the journal."""
+
+    def __init__(self) -> None:
+        self._events: list[tuple[int, dict[str, Any]]] = []
+        self._signs = Thinned[tuple[int, dict[str, Any]]](MOST_SIGNS)
+
+    def add(self, number: int, record: dict[str, Any]) -> bool:
+        """Add a line; False if it is a sign of life, of which some may be left out."""
+        is_event = record["event"] != "running" or not self._events
+        (self._events.append if is_event else self._signs.add)((number, record))
+        return is_event
+
+    @property
+    def numbered(self) -> list[tuple[int, dict[str, Any]]]:
+        """The lines that are kept."""
+        return [*self._events, *self._signs]
 
 
 def is_written(path: Path) -> bool:
@@ -118,14 +163,11 @@ def is_written(path: Path) -> bool:
     if fcntl is None:
         return True
     try:
-        descriptor = os.open(path, os.O_RDONLY)
+        with regular(path) as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                return True
+            return False
     except OSError:
         return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    else:
-        return False
-    finally:
-        os.close(descriptor)

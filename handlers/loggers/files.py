@@ -6,15 +6,16 @@ import logging
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, BinaryIO, ClassVar
 
 from ...engine import Engine, EventEnum, Trigger
 from ..common import AT_EACH_ROW
-from ..files import appending, refuse_odd, refuse_removed, replacing, sweep
+from ..files import appending, refuse_odd, refuse_removed, regular, replacing, sweep
 from .logger import LogsRows
 from .rows import Row, Start
 
@@ -50,6 +51,10 @@ class LogsToFile(LogsRows):
                     f"{name} writes to {self.path} already; give this logger a file of its own"
                 )
         super().attach(engine)
+
+
+class NoRowError(ValueError):
+    """A line of a log is no row."""
 
 
 class RowFile(ABC):
@@ -98,9 +103,23 @@ class RowFile(ABC):
         """Close the file."""
         self.file.close()
 
-    def no_row(self, number: int) -> ValueError:
+    @contextmanager
+    def reading(self) -> Generator[BinaryIO, None, None]:
+        """Open the file to read its lines; an error names the file, and says what to do."""
+        try:
+            with regular(self.path) as file:
+                yield file
+        except NoRowError:
+            raise
+        except ValueError as error:
+            raise ValueError(
+                f"{self.path} is no {self.kind} log: it {error}. Move the file away, or give the "
+                "log another path"
+            ) from error
+
+    def no_row(self, number: int) -> NoRowError:
         """The error about a line that is no row."""
-        return ValueError(
+        return NoRowError(
             f"line {number} of {self.path} is no row of a {self.kind} log, which would be cut off "
             "here to resume the run; move the file away, or give the log another path"
         )

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..common import Histogram
-from ..files import regular
+from ..files import whole_lines
 from .files import LogsToFile, RowFile
 from .rows import Row, Start
 
@@ -71,8 +71,8 @@ class JSONFile(RowFile):
     def lines_before(self, first: int) -> Iterator[str]:
         """All rows before iteration `first`; a kill may have torn the last line."""
         torn = 0
-        with regular(self.path) as file:
-            for number, data in enumerate(file, 1):
+        with self.reading() as file:
+            for number, data in enumerate(whole_lines(file, with_torn=True), 1):
                 line = data.decode(errors="replace")
                 if (iteration := _iteration(line)) is None:
                     torn = torn or number
@@ -91,5 +91,5 @@ def _iteration(line: str) -> int | None:
     """The iteration of a row; None if the line is torn or not a row at all."""
     try:
         return int(json.loads(line)["iteration"])
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return None

@@ -82,7 +82,7 @@ def _objects(
 ) -> Iterator[tuple[str | int, ...]]:
     left = {file: dict(each) for file, each in tensors.items()}
     for name, each in objects.items():
-        own = [left[each["file"]].pop(tensor) for tensor in references(each["content"])]
+        own = [left[each["file"]].pop(tensor) for tensor in {*references(each["content"])}]
         yield (name, *_sums(own), f"{each['file']}{TENSORS}")
     for file, rest in left.items():
         if rest:

@@ -7,6 +7,7 @@ from .catalogue import Checkpoints, checkpoints, verified_at
 from .files import scratch, sweep
 from .findings import Claims, Finding, Findings, NoCheckpointError, is_checkpoint, look
 from .read import Saved, read_checkpoint, saved_at, scan, tree_in, verify_files
+from .read_back import UnreadableError, next_number
 from .strip import module_files, strip
 from .weights_at import weights_at
 from .write import LATEST, drop, drop_unclaimed, is_claimed, set_aside, write_checkpoint
@@ -19,6 +20,7 @@ __all__ = [
     "Findings",
     "NoCheckpointError",
     "Saved",
+    "UnreadableError",
     "checkpoints",
     "drop",
     "drop_unclaimed",
@@ -26,6 +28,7 @@ __all__ = [
     "is_claimed",
     "look",
     "module_files",
+    "next_number",
     "read_checkpoint",
     "saved_at",
     "scan",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import zlib
 from collections.abc import Collection, Generator
 from concurrent.futures import Executor
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from shutil import disk_usage
 
@@ -39,6 +41,11 @@ class RunningChecksums:
     def result(self) -> Checksums:
         """The checksums of all bytes so far."""
         return Checksums(self.size, list(self._sums))
+
+    def add_zeros(self) -> None:
+        """Go on with one chunk of zeros, at the beginning of a chunk."""
+        self.size += CHUNK
+        self._sums.append(_sum_of_zeros())
 
 
 def write_file(path: Path, payload: Payload, helper: Executor) -> Checksums:
@@ -79,10 +86,30 @@ def need_space(directory: Path, size: int) -> None:
 def checksums_of(path: Path) -> Checksums:
     """The checksums of a file that is read in full."""
     with regular(path) as file:
-        sums = RunningChecksums()
-        while chunk := file.read(CHUNK):
+        sums, descriptor = RunningChecksums(), file.fileno()
+        size = os.fstat(descriptor).st_size
+        while chunk := os.pread(descriptor, CHUNK, sums.size):
             sums.add(memoryview(chunk))
+            if sums.size % CHUNK == 0:
+                data = min(size, _data_from(descriptor, sums.size))
+                while sums.size + CHUNK <= data:
+                    sums.add_zeros()
     return sums.result()
+
+
+def _data_from(descriptor: int, place: int) -> float:
+    """Where a file goes on after a hole; a file may have a few bytes on the disk and many holes."""
+    try:
+        return os.lseek(descriptor, place, os.SEEK_DATA)
+    except AttributeError:  # Windows
+        return place
+    except OSError as error:
+        return math.inf if error.errno == errno.ENXIO else place
+
+
+@cache
+def _sum_of_zeros() -> int:
+    return zlib.crc32(bytes(CHUNK))
 
 
 def foreign_files(directory: Path, known: Collection[str]) -> list[str]:

@@ -84,8 +84,8 @@ class Saved:
         return write_pt(read_objects(self, object), self.manifest, Path(file), object)
 
 
-def saved_at(path: Path) -> Saved:
-    """The checkpoint at `path`; only its manifest is read.
+def saved_at(path: Path, name: str | None = None) -> Saved:
+    """The checkpoint at `path`, or that is to be called `name`; only its manifest is read.
 
     Raises:
         BrokenCheckpoint: The manifest is missing, damaged, or that of another checkpoint.
@@ -101,7 +101,8 @@ def saved_at(path: Path) -> Saved:
             manifest = Manifest.of_json(text)
         except ValueError as error:
             raise ValueError(f"cannot be used: {error}") from error
-        if NAME.fullmatch(path.name) and int(path.name[10:].split(".")[0]) != manifest.iteration:
+        name = path.name if name is None else name
+        if NAME.fullmatch(name) and int(name[10:].split(".")[0]) != manifest.iteration:
             raise ValueError(f"is of iteration {manifest.iteration}: the directory was renamed")
     return Saved(path, manifest)
 
@@ -125,11 +126,6 @@ def scan(directory: Path, names: Iterable[str] | None = None) -> tuple[list[Save
         except BrokenCheckpoint as error:
             broken[name] = error.reason
     return sorted(found, key=lambda each: each.manifest.number), broken
-
-
-def next_number(directory: Path) -> int:
-    """The number of the next checkpoint: one more than the largest."""
-    return 1 + max((each.manifest.number for each in scan(directory)[0]), default=0)
 
 
 def compare_sizes(saved: Saved) -> None:
@@ -221,11 +217,11 @@ def tree_in(saved: Saved) -> Any:
 
 
 def _refuse_repeated(tree: Any) -> None:
-    """Refuse a tensor that is named twice: a run names each once, and each name costs a copy."""
-    seen = set[tuple[str, str]]()
+    """Refuse a tensor of two owners, which no run writes, since each owner makes a copy of it."""
+    owners = dict[tuple[str, str], int]()
     parts = [(TRAIN, part) for part in tree.get("run", ())]
     parts += [(each["file"], each["content"]) for each in tree.get("objects", {}).values()]
-    for named in ((file, name) for file, part in parts for name in references(part)):
-        if named in seen:
-            raise ValueError(f"names the tensor {named[1]!r} twice")
-        seen.add(named)
+    for number, (file, part) in enumerate(parts):
+        for name in references(part):
+            if owners.setdefault((file, name), number) != number:
+                raise ValueError(f"names the tensor {name!r} twice, for two owners")

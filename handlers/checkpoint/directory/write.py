@@ -20,7 +20,8 @@ from .files import (
     vanish,
     write_file,
 )
-from .read import Saved, next_number, scan
+from .read import Saved, scan
+from .read_back import UnreadableError, next_number, read_back
 
 logger = logging.getLogger("camshaft")
 
@@ -44,6 +45,7 @@ def write_checkpoint(
 
     Raises:
         OSError: Writing failed. Nothing of the checkpoint is left; older ones are as they were.
+        UnreadableError: What was written could not be read again, and is not left either.
     """
     place, aside = _place(directory, manifest.iteration, before)
     try:
@@ -75,6 +77,7 @@ def write_at(
         with created(temporary / MANIFEST) as file:
             file.write(whole.to_json().encode())
         synchronise(temporary / MANIFEST)
+        read_back(temporary, place, whole)
     return Saved(place, whole)
 
 
@@ -154,7 +157,8 @@ def _failure(place: Path, error: OSError) -> OSError:
     free = "unknown"
     with suppress(OSError):
         free = f"{disk_usage(place.parent).free:,}"
-    failure = OSError(
+    kind = UnreadableError if isinstance(error, UnreadableError) else OSError
+    failure = kind(
         f"could not write the checkpoint {place}: {error} (bytes free there: {free}). Nothing of "
         "it is left, and older ones are as they were"
     )

@@ -3,6 +3,7 @@
 from .codec import Encoder, decode, is_untagged, references
 from .errors import BrokenCheckpoint, reading
 from .manifest import (
+    LARGEST_COUNT,
     MANIFEST,
     PLAIN_NAME,
     TENSORS,
@@ -17,6 +18,7 @@ from .tensors import DTYPES, Payload, TensorInfo, layout, refuse_large_header, t
 
 __all__ = [
     "DTYPES",
+    "LARGEST_COUNT",
     "MANIFEST",
     "PLAIN_NAME",
     "TENSORS",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields
@@ -11,6 +12,7 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from ....engine.state import as_float
 from ...files import tree_of
 from .codec import Encoder, decode
 
@@ -18,6 +20,8 @@ FORMAT = 1
 """Rises when older checkpoints can no longer be read."""
 
 MANIFEST, TREE, TENSORS = "manifest.json", "state.json", ".safetensors"
+LARGEST_COUNT = 2**63 - 1
+"""The largest number that any field of a manifest takes."""
 TRAIN = "train"
 """The file of all tensors that are not a module's."""
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
@@ -114,7 +118,12 @@ def _refuse_tables(body: Any) -> None:
 
 
 def _is_count(value: object) -> bool:
-    return type(value) is int and 0 <= value < 2**63
+    return type(value) is int and 0 <= value <= LARGEST_COUNT
+
+
+def _is_number(value: object) -> bool:
+    """True for a float, and for an integer that is no larger than floats are."""
+    return type(value) is float or (type(value) is int and math.isfinite(as_float(value)))
 
 
 def _is_checksums(value: object) -> bool:
@@ -138,7 +147,7 @@ KINDS: dict[Any, Callable[[object], bool]] = {
     "str": lambda value: type(value) is str,
     "dict[str, int]": _dict_of(_is_count),
     "dict[str, str]": _dict_of(lambda value: type(value) is str),
-    "dict[str, float]": _dict_of(lambda value: type(value) in (int, float)),
+    "dict[str, float]": _dict_of(_is_number),
     "dict[str, Checksums]": _dict_of(_is_checksums),
 }
 """Whether a value has the type that is annotated."""
@@ -154,7 +163,7 @@ def installed_versions() -> dict[str, str]:
     found = {}
     for name in ("camshaft", "torch", "safetensors"):
         try:
-            found[name] = version(name)
+            found[name] = version(name) or "unknown"  # of damaged metadata it is None
         except PackageNotFoundError:
             found[name] = "unknown"
     return found
