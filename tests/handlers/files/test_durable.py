@@ -51,6 +51,12 @@ def test_directories_are_made_with_their_parents(tmp_path):
     assert (tmp_path / "a/b/c").is_dir()
 
 
+def test_a_link_that_leads_nowhere_is_told_of_with_the_place_it_leads_to(tmp_path):
+    (tmp_path / "runs").symlink_to(tmp_path / "disk")
+    with pytest.raises(NotADirectoryError, match="runs is a link to .*disk, where no directory is"):
+        make_directory(tmp_path / "runs" / "a")
+
+
 def test_a_file_is_replaced_all_at_once_and_a_failure_leaves_the_old_one(tmp_path):
     path = tmp_path / "page.html"
     path.write_text("old")
