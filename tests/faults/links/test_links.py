@@ -9,6 +9,7 @@ import shutil
 import signal
 import sys
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
