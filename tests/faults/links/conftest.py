@@ -94,6 +94,8 @@ WRITERS = {
     "prune --strip": after(lambda d: commands.prune(d, latest(1), dry_run=False, strip=True)),
     "inspect": after(lambda d: commands.inspect(d, as_json=False, verify=True)),
 }
+IMPORT_MUCH = {"Profile", "TensorBoard", "report"}
+"""The libraries of these are imported again by each process that the names are found out in."""
 LIBRARIES = {"Aim", "ClearML", "Comet", "MLflow", "SwanLab", "Trackio", "WandB"}
 """Trackers open their files themselves."""
 ELSEWHERE = {"MemorySnapshot", "Predictions", "ProgressBar", "checkpoints", "load_matching"}
@@ -110,7 +112,9 @@ def told_of_a_path():
 
 def pytest_generate_tests(metafunc):
     if "writer" in metafunc.fixturenames:
-        metafunc.parametrize("writer", WRITERS.values(), ids=WRITERS)
+        marks = {name: pytest.mark.slow for name in IMPORT_MUCH}
+        each = [pytest.param(use, marks=marks.get(name, ())) for name, use in WRITERS.items()]
+        metafunc.parametrize("writer", each, ids=WRITERS)
 
 
 @pytest.fixture
