@@ -15,6 +15,7 @@ from threading import Lock
 from typing import Any
 
 from .opening import opened, refuse_odd
+from .printable import printable
 
 try:
     import fcntl
@@ -128,13 +129,15 @@ def _is_at(path: Path, descriptor: int) -> bool:
 def _owner_in(content: bytes) -> dict[str, Any]:
     try:
         owner = json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return owner if isinstance(owner, dict) else {}
 
 
 def _refusal(directory: Path, owner: dict[str, Any], who: str) -> BlockingIOError:
-    process, host, since = (owner.get(key, "unknown") for key in ("process", "host", "since"))
+    process, host, since = (
+        printable(str(owner.get(key, "unknown"))) for key in ("process", "host", "since")
+    )
     return BlockingIOError(
         f"{who} writes to {directory} (process {process} on {host}, since {since}); wait for its "
         "end, or choose another directory"

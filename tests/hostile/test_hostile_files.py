@@ -107,9 +107,6 @@ def check(hostile, honest, place, draws, number, most=None):
             seen[name] += 1
             if found := hostile.measured(readers(hostile, run)[name]):
                 wrong[f"{name}: {found}"] += 1
-                if len(wrong) == 1 and (keep := os.environ.get("HOSTILE_KEEP")):
-                    shutil.rmtree(keep, ignore_errors=True)
-                    shutil.copytree(run, keep, symlinks=True)
 
     reads()
     return {"seen": seen, "wrong": wrong}

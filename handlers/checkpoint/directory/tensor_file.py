@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from safetensors import safe_open
-
-from ...files import path_of, regular
-from ..format import DTYPES, refuse_large_header
+from ..format import DTYPES, open_tensors
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -47,7 +44,5 @@ class TensorFile(Mapping[str, "Tensor"]):
 
     def _open(self) -> None:
         # The pages of a mapped file count as this process's memory until the file is closed.
-        with regular(self._path) as file:
-            refuse_large_header(file, self._path.name)
-            self._file: Any = safe_open(path_of(file, self._path), "pt")
+        self._file = open_tensors(self._path, "pt")
         self._mapped = 0

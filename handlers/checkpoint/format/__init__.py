@@ -14,7 +14,7 @@ from .manifest import (
     installed_versions,
 )
 from .retention import Best, Keep, best, every, keep_of, latest
-from .tensors import DTYPES, Payload, TensorInfo, layout, refuse_large_header, tensors_in
+from .tensors import DTYPES, Payload, TensorInfo, layout, open_tensors, tensors_in
 
 __all__ = [
     "DTYPES",
@@ -40,8 +40,8 @@ __all__ = [
     "keep_of",
     "latest",
     "layout",
+    "open_tensors",
     "reading",
     "references",
-    "refuse_large_header",
     "tensors_in",
 ]
