@@ -112,7 +112,7 @@ def told_of_a_path():
 
 def pytest_generate_tests(metafunc):
     if "writer" in metafunc.fixturenames:
-        marks = {name: pytest.mark.slow for name in IMPORT_MUCH}
+        marks = dict.fromkeys(IMPORT_MUCH, pytest.mark.slow)
         each = [pytest.param(use, marks=marks.get(name, ())) for name, use in WRITERS.items()]
         metafunc.parametrize("writer", each, ids=WRITERS)
 
