@@ -9,6 +9,7 @@ from pathlib import Path
 
 from .handlers.checkpoint import NoCheckpointError, keep_of
 from .handlers.checkpoint.commands import export, inspect, prune, verify
+from .handlers.files import printable
 from .handlers.report import NothingToReportError, report, watch
 
 CODES = """\
@@ -42,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _complain(error: Exception, code: int) -> int:
-    print("camshaft:", " ".join(str(error).split("\n")), file=sys.stderr)
+    print("camshaft:", printable(" ".join(str(error).split("\n"))), file=sys.stderr)
     return code
 
 

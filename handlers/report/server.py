@@ -15,7 +15,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from .facts import Picture, Run, runs_in
+from ..files import regular
+from .facts import MOST_BYTES, Picture, Run, runs_in
 from .page import library, news, page
 
 ADDRESS = "127.0.0.1"
@@ -89,8 +90,8 @@ class View:
     def image(self, address: str) -> bytes | None:
         """The image that a page has found at this address; None for any other address."""
         if path := self._images.get(address):
-            with suppress(OSError):
-                return path.read_bytes()
+            with suppress(OSError), regular(path) as file:
+                return file.read(MOST_BYTES)
         return None
 
     def _address(self, picture: Picture) -> str:
