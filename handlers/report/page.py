@@ -75,7 +75,7 @@ def page(names: list[str], shown: dict[str, Any], *, is_live: bool = False) -> s
     scripts = {"library": library(), "code": asset("curves.js") + asset("page.js")}
     allowed = " ".join(f"'sha256-{_digest(script)}'" for script in scripts.values())
     policy = [
-        "default-src 'none'",
+        "default-src 'none'; base-uri 'none'; form-action 'none'",
         f"script-src {allowed}",
         "style-src 'unsafe-inline'",  # plotly.js makes its own
         "img-src data: blob: 'self'" if is_live else "img-src data: blob:",
