@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from .facts import PACE
+from .markup import key
 
 TRAINING = ("train", "training")
 EVALUATION = ("val", "valid", "validation", "eval", "evaluation", "test")
@@ -44,7 +45,7 @@ class Chart:
     @property
     def key(self) -> str:
         """Names the chart in the page; no title of a chart equals another key."""
-        return f"curve {self.title}"
+        return f"curve {key(self.title)}"
 
     @property
     def is_smoothed(self) -> bool:
