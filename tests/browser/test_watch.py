@@ -120,6 +120,7 @@ def test_the_token_leaves_the_address_and_the_cookie_is_for_this_server_alone(
     assert page.complaints == []
 
 
+@pytest.mark.slow
 def test_it_is_shown_through_a_forwarded_port_by_a_link_of_another_site_and_lives_on(
     server, open_page, tmp_path
 ):
