@@ -40,7 +40,7 @@ HTML = [piece.replace("~", " ") for piece in MARKUP.split()]
 FORMAT = [
     *("\u202e", "\u202d", "\u2066", "\u2069", "\u200b", "\u200d", "\u00ad", "\ufeff", "\u2028"),
     *("\x00", "\x01", "\x07", "\x08", "\t", "\n", "\r", "\r\n", "\x1b[2J", "\x1b]0;x\x07", "\x7f"),
-    *("\x85", "\xa0", "\u3000", "\ud800", "\udfff", "\ufffe", "\ufdd0", "\U000e0001", "\U0010ffff"),
+    *("\x85", "\xa0", "\u3000", "\udc80", "\udfff", "\ufffe", "\ufdd0", "\U000e0001", "\U0010ffff"),
 ]
 PLAIN = ["loss", "lr", "x", "é", "学", "🙂", "/", "_", ".", " ", "-", "7"]
 
@@ -52,7 +52,7 @@ def hostile(random):
 
 def in_path(random):
     """The same, as it may be a folder or stand before a slash."""
-    return re.sub("[/\0\ud800\udfff]", "", hostile(random))
+    return re.sub("[/\0\udc80\udfff]", "", hostile(random))
 
 
 def harmless(name):
@@ -68,7 +68,7 @@ class Names:
         self.given = []
 
     def one(self, make=hostile):
-        name = f"{make(self._random)}n{len(self.given)}n"  # each is another
+        name = f"{make(self._random)}<b>\u202en{len(self.given)}n"  # each is another
         name = name if self._is_hostile else harmless(name)
         self.given.append(name)
         return name
@@ -124,7 +124,10 @@ def pages(tmp_path, seed, count):
     for kind in ("hostile", "harmless"):
         names = Names(seed, kind == "hostile")
         folder = tmp_path / kind
-        runs = [run_with(names, folder / names.one(in_path), 3 // count) for _ in range(count)]
+        runs = [
+            run_with(names, folder / names.one(in_path), 8 if count == 1 else 1)
+            for _ in range(count)
+        ]
         path = tmp_path / f"{kind}.html"
         assert main(["report", *map(str, runs), "-o", str(path)]) == 0
         made.append((path, names.given))
@@ -164,8 +167,8 @@ class Elements(HTMLParser):
 
 SEEDS = [
     0,
-    *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 20)),
-    *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(20, 500)),
+    *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 5)),
+    *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(5, 500)),
 ]
 
 

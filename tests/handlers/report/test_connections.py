@@ -54,6 +54,29 @@ def test_who_sends_a_byte_now_and_then_gives_way_first_and_others_get_their_answ
         assert ask("/data.json")[0].status == 200
 
 
+def test_a_page_that_is_being_read_is_read_to_its_end_however_slowly(
+    server, ask, connect, monkeypatch
+):
+    monkeypatch.setattr("camshaft.handlers.report.server.answer.Answer.timeout", 0.4)
+    server.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    host = f"127.0.0.1:{server.server_port}"
+    with socket.socket() as slow:
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)  # so few bytes are under way
+        slow.connect(server.server_address)
+        slow.sendall(f"GET / HTTP/1.1\r\nHost: {host}\r\nCookie: {ask.cookie}\r\n\r\n".encode())
+        answer = slow.makefile("rb")
+        head = b"".join(iter(answer.readline, b"\r\n"))
+        for _ in range(2 * MOST_CONNECTIONS):
+            connect(b"GET")
+        length = int(head.partition(b"Content-Length: ")[2].split()[0])
+        began, read = time.monotonic(), 0
+        while data := answer.read(length // 40):
+            read += len(data)
+            time.sleep(0.02)
+        assert time.monotonic() - began > 0.4  # the time-out is for a piece, not for the page
+        assert read == length
+
+
 @pytest.mark.parametrize(
     ("sent", "status"),
     [
