@@ -81,7 +81,7 @@ def run_with(names, directory, lines=3, metrics=12, settings=150):
     """Trains a real run whose metrics, images, reasons, config and handlers have such names."""
     import torch
 
-    known, longest = names.many(metrics), names.one(lambda random: hostile(random) * 900)
+    known, longest = names.many(metrics), names.one(lambda random: hostile(random) * 200)
     spread, shown, prefix = names.one(), names.one(in_path), names.one(in_path)
     reason = names.one()
 
@@ -206,11 +206,15 @@ def test_a_browser_runs_nothing_of_them_asks_for_nothing_and_shows_them_as_they_
         page = open_page(path)
         page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
         page.evaluate("drawAll()")
-        for place in page.locator(".js-plotly-plot").all()[:4]:
-            place.evaluate("place => Plotly.Fx.hover(place, [{curveNumber: 0, pointNumber: 0}])")
-        assert page.locator(".hoverlayer text").count() >= 4
+        for place in page.locator(".js-plotly-plot").all()[1:5]:
+            place.evaluate("place => Plotly.Fx.hover(place, [{curveNumber: 0, pointNumber: 1}])")
+            hovered = place.locator(".hoverlayer text").first.text_content()
+            assert hovered in set(map(printable, names))
         undrawn = "all(\".chart\").filter(e => !e.classList.contains('js-plotly-plot')).length"
         assert page.evaluate(undrawn) == 0
+        hides = "all('[data-hides^=group]').map(e => e.dataset.hides.slice(6))"
+        groups = "Object.values(figures).flatMap(({data}) => data.map(({meta}) => meta.group))"
+        assert page.evaluate(f"{hides}.length > 1 && {hides}.every(e => {groups}.includes(e))")
         assert page.complaints == []
         assert [url for url in page.asked if not url.startswith("data:image/png")] == [
             path.as_uri()
