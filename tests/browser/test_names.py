@@ -55,6 +55,11 @@ def in_path(random):
     return re.sub("[/\0\udc80\udfff]", "", hostile(random))
 
 
+def of_one_line(random):
+    """The same without a line break, after which a comparison of runs shows no more of a reason."""
+    return hostile(random).replace("\n", "")
+
+
 def harmless(name):
     """A name of letters that has a mark for every other character, and lines break it alike."""
     return re.sub(r"[^a-zA-Z0-9/_.-]", lambda found: f"x{ord(found[0]):x}x", name)
@@ -114,7 +119,8 @@ def forge(names, journal, of_reason):
     lines = [json.loads(line) for line in journal.read_text().splitlines()]
     lines[0]["environment"] |= {names.one(): names.one() for _ in range(9)}
     lines[0]["handlers"] += [names.many(5) for _ in range(9)]
-    lines[-1] |= {"event": "failed", "reason": "\n".join(names.many(of_reason))}
+    reason = [names.one(of_one_line) for _ in range(of_reason)]
+    lines[-1] |= {"event": "failed", "reason": "\n".join(reason)}
     journal.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
 
 
