@@ -155,6 +155,7 @@ def test_the_policy_lets_nothing_run_but_the_two_scripts_and_nothing_be_asked(wr
         )
         assert policy.startswith("default-src 'none'; script-src 'sha256-")
         assert policy.count("sha256-") == 2
+        assert policy.endswith("base-uri 'none'; form-action 'none'")
         assert "unsafe-eval" not in policy
         assert ("connect-src 'self'" in policy) == live
 
