@@ -166,6 +166,8 @@ class State(Generic[Batch, Output]):
                 checkpoint then continues it. That resumed run, and not this one, completes the
                 epoch and the run.
         """
+        if not isinstance(reason, str):
+            raise TypeError(f"state.stop({reason!r}): needs the reason as text")
         if self.stop_reason is None or (self.control.resumable and not resumable):
             self.stop_reason, self.control.resumable = reason, resumable
         self.control.has_requests = True
@@ -204,6 +206,8 @@ class State(Generic[Batch, Output]):
             reason: What the checkpoint says of why it is there.
             by: The handler that should write it; without one, all that can.
         """
+        if not isinstance(reason, str):
+            raise TypeError(f"state.save({reason!r}): needs the reason as text")
         self.control.saves.append((reason, by))
         self.control.has_requests = True
 
@@ -285,7 +289,7 @@ class State(Generic[Batch, Output]):
 
     def state_dict(self) -> dict[str, Any]:
         """What of this run has to be saved besides the engine's objects, as plain values."""
-        memory = self.memory.state_dict()
+        memory = self.memory.state_dict(self.engine.objects if self.is_running else None)
         return {
             **{name: getattr(self, name) for name in SAVED},
             **self.control.state_dict(),

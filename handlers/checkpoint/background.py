@@ -10,6 +10,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Literal
 
+from .directory import UnreadableError
+
 logger = logging.getLogger("camshaft")
 
 FIRST_WAIT = 1.0
@@ -22,8 +24,9 @@ OnFailure = Literal["raise", "warn"]
 class BackgroundWriter:
     """Runs one task at a time, in a thread or, without `background`, at once.
 
-    A task that raises an OSError is retried. After the last retry, `on_failure` decides: `"raise"`
-    the error in the next call of `wait`, or `"warn"` and go on.
+    A task that raises an OSError is retried, unless that is an `UnreadableError`, which comes
+    again. After the last retry, `on_failure` decides: `"raise"` the error in the next call of
+    `wait`, or `"warn"` and go on.
     """
 
     background: bool
@@ -78,9 +81,10 @@ class BackgroundWriter:
             try:
                 return task()
             except OSError as error:
-                if attempt == self.retries and self.on_failure == "raise":
+                is_last = attempt == self.retries or isinstance(error, UnreadableError)
+                if is_last and self.on_failure == "raise":
                     raise
-                if attempt == self.retries:
+                if is_last:
                     logger.error("%s; the run goes on without it", error)
                     return
                 wait = FIRST_WAIT * 2**attempt

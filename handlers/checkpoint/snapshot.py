@@ -33,9 +33,14 @@ def take_part(state: State[Any, Any]) -> tuple[Any, dict[str, Tensor]]:
     Raises:
         TypeError: A value cannot be saved.
     """
-    encoder = Encoder()
+    encoder = Encoder(once=True)
     tree = encoder.encode(state.state_dict(), f"run.{ranks.rank()}")
     return tree, {name: tensor.cpu() for name, tensor in encoder.tensors.items()}
+
+
+def is_file_name(name: str) -> bool:
+    """True for the name of an object that its file can have; other objects are in one file."""
+    return name != TRAIN and len(name) <= 200 and PLAIN_NAME.fullmatch(name) is not None
 
 
 def take(
@@ -52,7 +57,7 @@ def take(
     Raises:
         TypeError: A value cannot be saved.
     """
-    train = Encoder()
+    train = Encoder(once=True)
     for _, tensors in parts:
         train.tensors.update(tensors)
     files, saved = {TRAIN: train}, {}
@@ -61,7 +66,7 @@ def take(
         own = weights(each, lent) if isinstance(each, Module) else each.state_dict()
         if out:
             own = {key: own[key] for key in own if key not in out}
-        if isinstance(each, Module) and name != TRAIN and PLAIN_NAME.fullmatch(name):
+        if isinstance(each, Module) and is_file_name(name):
             files[name] = Encoder(name)
             saved[name] = {"file": name, "content": files[name].encode(own)}
         else:
