@@ -138,9 +138,9 @@ class State(Generic[Batch, Output]):
     def limit_reached(self) -> str | None:
         """The name of the first limit that the run has reached, such as `"max_epochs"`."""
         counts = {
+            "max_steps": self.step,  # reached inside an iteration, so before the others
             "max_epochs": self.epoch - self.control.in_epoch,
             "max_iterations": self.iteration,
-            "max_steps": self.step,
         }
         for limit, count in counts.items():
             if (most := getattr(self, limit)) is not None and count >= most:

@@ -77,6 +77,7 @@ DATA = st.one_of(
     text("Cursor({n})", n=LISTS),
     text("Cursor({n})", n=LISTS),
     text("Cursor({n})", n=LISTS),
+    text("Cursor({n})", n=LISTS),
     text(
         "StatefulDataLoader(Pairs({n}), {size}, shuffle={flag})", n=COUNTS, size=SIZES, flag=FLAGS
     ),
@@ -120,6 +121,8 @@ ANYWHERE = triggers(
 )
 SAVES = st.one_of(
     triggers(),
+    st.just("ITERATION_COMPLETED | EPOCH_COMPLETED"),
+    st.just("ITERATION_COMPLETED | EPOCH_COMPLETED"),
     st.builds("ITERATION_COMPLETED(every={}) | EPOCH_COMPLETED".format, st.integers(1, 3)),
     st.builds("ITERATION_COMPLETED(every={}) | EPOCH_COMPLETED".format, st.integers(3, 9)),
     st.just("EPOCH_COMPLETED(last=True)"),
@@ -190,7 +193,7 @@ HANDLERS = st.one_of(
 def limits(draw):
     """How long to run, in epochs of the data or in virtual ones."""
     found = []
-    if draw(FLAGS):
+    if draw(st.integers(0, 2)):
         found.append(f"epoch_length={draw(st.integers(1, 17))}")
     if draw(st.integers(0, 5)) == 5:
         found.append(f"max_batches={draw(st.integers(1, 6))}")
@@ -225,6 +228,7 @@ def plans(draw):
 KILLS = st.lists(
     st.one_of(
         st.builds(Kill, st.sampled_from(["call", "SAVING", "interrupt"]), st.integers(0, 999)),
+        st.builds(Kill, st.just("EPOCH_COMPLETED"), st.integers(0, 999)),
         st.builds(Kill, st.sampled_from(["EPOCH_COMPLETED", "COMPLETED"]), st.integers(0, 999)),
         st.builds(Kill, st.just("operation"), st.integers(0, 999), FLAGS),
     ),
