@@ -412,6 +412,28 @@ def test_parts_of_one_another_are_refused(views):
     assert "engine.process.b and engine.process.a are views of the same numbers" in said
 
 
+def test_tensors_lie_in_memory_as_before_so_that_sums_are_the_same_to_the_last_bit():
+    torch.manual_seed(0)
+    picture = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
+    content = {
+        "turned": torch.randn(33, 38).t(),
+        "picture": picture,
+        "pieces": torch.randn(3, 4, 5).permute(2, 0, 1),
+        "array": np.asfortranarray(np.random.rand(5, 7)),
+        "plain": torch.randn(3, 1).t(),
+    }
+    content |= {"again": content["turned"]}
+    again = put_back(content, dict)
+    assert same(again, content)
+    for name in ("turned", "picture", "pieces"):
+        assert again[name].stride() == content[name].stride()
+    assert again["array"].strides == content["array"].strides
+    other = torch.randn(33, 7)
+    assert torch.equal(again["turned"] @ other, content["turned"] @ other)
+    again["again"][0, 0] = 5
+    assert again["turned"][0, 0] == 5
+
+
 def test_parts_beside_one_another_are_taken():
     hidden, cell = ROWS.chunk(2)
     left, right = ROWS.t().unbind(1)
