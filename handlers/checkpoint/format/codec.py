@@ -242,7 +242,7 @@ def _order(tensor: Tensor) -> list[int]:
     """The dimensions in the order in which they lie in memory; empty if that is the usual one."""
     if str(tensor.layout) != "torch.strided" or tensor.is_contiguous():
         return []
-    order = sorted(range(tensor.ndim), key=lambda place: -tensor.stride(place))
+    order = sorted(range(tensor.ndim), key=lambda place: -tensor.stride()[place])
     return order if tensor.permute(order).is_contiguous() else []
 
 
