@@ -241,7 +241,8 @@ class State(Generic[Batch, Output]):
             owner: Who remembers: a handler, or a function that the engine calls, which is its
                 process function or one attached by `on`. Its name in the engine is the key.
             make: Makes an empty memory: a dataclass or dict of plain values and tensors, or an
-                object with `state_dict` and `load_state_dict`.
+                object with `state_dict` and `load_state_dict`. A resumed run fills it, so that it
+                equals the saved one; what could not is refused when it is saved.
             saved: False for what has no place in a checkpoint, such as an open file.
 
         Raises:

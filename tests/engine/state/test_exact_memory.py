@@ -179,6 +179,12 @@ def test_every_dataclass_that_a_save_takes_is_put_back_equal(one, two, make):
         assert same(again, make(one, two))
 
 
+def test_fields_are_saved_in_their_order():
+    state = new_state()
+    state.recall(step, Fields)
+    assert [*written(state)["memory"]["engine.process"]] == ["one", "two"]
+
+
 @pytest.mark.parametrize("make", TABLES[4:], ids=["dict", "OrderedDict", "Counter"])
 def test_a_key_that_was_deleted_stays_deleted_in_every_kind_of_dict(make):
     assert list(put_back({"new": 1}, make).items()) == [("new", 1)]
