@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from .contents import plain_entries
@@ -56,9 +56,10 @@ def _found(memories: Mapping[str, Any]) -> Iterator[Found]:
 def _walk(value: Any, place: str, depth: int = DEEPEST) -> Iterator[Found]:
     if not depth:
         return
+    items: Iterable[tuple[Any, Any]]
+    loose: Iterable[Any]
     if isinstance(value, dict):
-        items = value.items()
-        loose: Any = value
+        items, loose = value.items(), value
     else:
         items = enumerate(value) if isinstance(value, list | tuple) else ()
         loose = value if isinstance(value, set | frozenset) else ()
