@@ -17,7 +17,7 @@ def optimizers_are_imported():
     torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))])
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def nobody_reads_the_messages():
     logger = logging.getLogger("camshaft")
     level = logger.level
