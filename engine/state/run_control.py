@@ -105,7 +105,8 @@ class Counts(dict[EventEnum, int]):
 
     def get(self, event: EventEnum, default: Any = None, /) -> Any:
         """The count of an event, or `default` if it was never fired."""
-        return self[event] if event in self else default
+        known = event in self  # as a dict, it would not ask for what was loaded
+        return self[event] if known else default
 
     def state_dict(self) -> dict[str, int]:
         """The counts, by the events' names."""
