@@ -5,10 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
+
+from .format import needing_memory
 
 logger = logging.getLogger("camshaft")
 
@@ -39,9 +42,18 @@ class BackgroundWriter:
         if not self.background:
             self._attempt(task)
             return
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(1, "camshaft-checkpoints")
-        self._pending = self._pool.submit(self._carry_out, task, failed)
+        with self.tolerant(), needing_memory("start the thread that writes checkpoints"):
+            self._submit(task, failed)
+
+    @contextmanager
+    def tolerant(self) -> Generator[None, None, None]:
+        """Let `on_failure` decide about an OSError inside."""
+        try:
+            yield
+        except OSError as error:
+            if self.on_failure == "raise":
+                raise
+            logger.error("%s; the run goes on without it", error)
 
     def wait(self) -> None:
         """Wait for the task under way, if any."""
@@ -66,6 +78,15 @@ class BackgroundWriter:
                 self._pool.shutdown()
                 self._pool = None
 
+    def _submit(self, task: Callable[[], None], failed: Callable[[], object]) -> None:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(1, "camshaft-checkpoints")
+        try:
+            self._pending = self._pool.submit(self._carry_out, task, failed)
+        except BaseException:
+            self._pool = None  # a pool keeps a task for which it could not start a thread
+            raise
+
     def _carry_out(self, task: Callable[[], None], failed: Callable[[], object]) -> None:
         try:
             self._attempt(task)
@@ -74,16 +95,13 @@ class BackgroundWriter:
             raise
 
     def _attempt(self, task: Callable[[], None]) -> None:
-        for attempt in range(self.retries + 1):
+        for attempt in range(self.retries):
             try:
                 return task()
             except OSError as error:
-                if attempt == self.retries and self.on_failure == "raise":
-                    raise
-                if attempt == self.retries:
-                    logger.error("%s; the run goes on without it", error)
-                    return
                 wait = FIRST_WAIT * 2**attempt
                 again = f"{attempt + 1} of {self.retries}"
                 logger.warning("%s; trying again in %g s (%s)", error, wait, again)
                 time.sleep(wait)
+        with self.tolerant():
+            task()

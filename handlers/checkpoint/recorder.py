@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection, Mapping
-from contextlib import ExitStack, nullcontext
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from .directory import (
     sweep,
     write_checkpoint,
 )
-from .format import Keep, Manifest, Payload, installed_versions
+from .format import Keep, Manifest, Payload, installed_versions, needing_memory
 from .frozen import FrozenWeights
 from .snapshot import Snapshot
 from .staging import Staging, streamed
@@ -145,29 +145,47 @@ class Recorder:
     def record(
         self,
         state: State[Any, Any],
-        content: Snapshot | Mapping[str, Payload],
+        make: Callable[[], Snapshot | Mapping[str, Payload]],
         reasons: list[str],
         *,
         only_claimed: bool = False,
         broken: Collection[str] = (),
     ) -> None:
-        """Write a copy of a snapshot, or files, and drop the checkpoints that no claim keeps.
+        """Make a snapshot, or files, write a copy, and drop the checkpoints that no claim keeps.
 
         The run may change when this returns; the next call or `wait` raises an error in writing.
         A save of the iteration of the save before takes its place, with the reasons of both. With
         `only_claimed`, nothing is written that no claim would keep. `broken` checkpoints are
         ignored.
         """
-        directory, keep, spared = self.directory, self.keep, self.spared
         iteration, earlier = self._why
         reasons = [*dict.fromkeys([*earlier * (iteration == state.iteration), *reasons])]
         self._why = (state.iteration, reasons)
-        manifest = _manifest(state, ", ".join(reasons), keep)
+        manifest = _manifest(state, ", ".join(reasons), self.keep)
         self.wait()
-        files = self._files(content) if isinstance(content, Snapshot) else content
+        files: Mapping[str, Payload] | None = None
+        with self.tolerant(), needing_memory("copy the run"):
+            files = self._files(make())
+        if files is not None:
+            self._write(state, files, manifest, claimed=only_claimed, broken=broken)
+
+    def tolerant(self) -> AbstractContextManager[None]:
+        """Inside a `with` block, `on_failure` decides about an OSError."""
+        return self._writer.tolerant()
+
+    def _write(
+        self,
+        state: State[Any, Any],
+        files: Mapping[str, Payload],
+        manifest: Manifest,
+        *,
+        claimed: bool,
+        broken: Collection[str],
+    ) -> None:
+        directory, keep, spared = self.directory, self.keep, self.spared
 
         def save() -> None:
-            if only_claimed and not is_claimed(directory, keep, manifest):
+            if claimed and not is_claimed(directory, keep, manifest):
                 return
             self._newest = saved = write_checkpoint(directory, files, manifest, self._newest)
             logger.info("saved %s (%s)", saved.path, manifest.reason)
@@ -182,8 +200,10 @@ class Recorder:
 
         self._writer.start(save, ask_again)
 
-    def _files(self, snapshot: Snapshot) -> dict[str, Payload]:
-        return streamed(snapshot) if self._staging is None else self._staging.copy(snapshot)
+    def _files(self, content: Snapshot | Mapping[str, Payload]) -> Mapping[str, Payload]:
+        if not isinstance(content, Snapshot):
+            return content
+        return streamed(content) if self._staging is None else self._staging.copy(content)
 
     def wait(self) -> None:
         """Wait until the last save is on the disk."""

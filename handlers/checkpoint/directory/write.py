@@ -11,7 +11,7 @@ from itertools import count
 from pathlib import Path
 from shutil import disk_usage
 
-from ..format import MANIFEST, Keep, Manifest, Payload
+from ..format import MANIFEST, Keep, Manifest, Payload, needing_memory
 from .files import (
     appearing,
     foreign_files,
@@ -65,7 +65,8 @@ def write_at(
     If an error is raised, what was there is there again.
     """
     need_space(place.parent, sum(payload.size for payload in payloads.values()))
-    with _put_back(place, aside), appearing(place, aside) as temporary:
+    writing = needing_memory("write its files")
+    with _put_back(place, aside), appearing(place, aside) as temporary, writing:
         temporary.mkdir()
         with ThreadPoolExecutor(1, "camshaft-checksums") as helper:
             files = {

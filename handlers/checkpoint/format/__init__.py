@@ -12,6 +12,7 @@ from .manifest import (
     Manifest,
     installed_versions,
 )
+from .no_memory import needing_memory
 from .retention import Best, Keep, best, every, keep_of, latest
 from .strict_json import LARGEST_TEXT, text_of, tree_of
 from .tensors import DTYPES, LARGEST_HEADER, Payload, TensorInfo, layout, tensors_in
@@ -41,6 +42,7 @@ __all__ = [
     "keep_of",
     "latest",
     "layout",
+    "needing_memory",
     "reading",
     "tensors_in",
     "text_of",
