@@ -7,9 +7,7 @@ from .directory import Finding as Finding
 from .directory import NoCheckpointError as NoCheckpointError
 from .directory import Saved as Saved
 from .directory import checkpoints as checkpoints
-from .directory import locked as locked
 from .directory import look as look
-from .directory import make_directory as make_directory
 from .directory import sweep as sweep
 from .directory import weights_at as weights_at
 from .export import Export as Export

@@ -8,8 +8,9 @@ from typing import Any
 from torch.nn import Module
 
 from ...engine.modules import unwrap
+from ..files import text_of
 from .directory import scratch
-from .format import TENSORS, TREE, Payload, tensors_in, text_of
+from .format import TENSORS, TREE, Payload, tensors_in
 
 
 def check_pretrained(name: str, own: Any) -> None:

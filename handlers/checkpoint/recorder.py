@@ -12,13 +12,12 @@ from typing import Any
 
 from ...engine import State, ranks
 from ..common import scalars
+from ..files import locked, make_directory
 from .background import BackgroundWriter, OnFailure
 from .directory import (
     Saved,
     drop_unclaimed,
     is_claimed,
-    locked,
-    make_directory,
     saved_at,
     sweep,
     write_checkpoint,

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor
 
-from .format import TENSORS, TREE, Payload, layout, needing_memory, text_of
+from ..files import text_of
+from .format import TENSORS, TREE, Payload, layout, needing_memory
 from .snapshot import Snapshot
 
 WITHOUT_A_COPY = (

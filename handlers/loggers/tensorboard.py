@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import time
 from collections.abc import Mapping
@@ -17,6 +18,9 @@ from ..common import AT_EACH_ROW, Embedding
 from .logger import ALL, LogsRows, need
 from .rows import Row, Start
 from .summaries import graph_of, hparams_summary, summary_value, write_embedding
+
+NAME = re.compile(r"events\.out\.tfevents\.(\d{1,12})(?:\.(\d{9})\.)?")
+"""The name of an event file: seconds since 1970 and, of ours, nanoseconds."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,8 +81,9 @@ class EventFile:
         self._summary: Any = import_module("tensorboardX.proto.summary_pb2").Summary
         self._directory = Path(directory)
         directory_check(directory)
-        # Readers go by the order of the names, and two runs may begin within a second.
-        seconds, fraction = divmod(time.time_ns(), 10**9)
+        # Readers go by the order of the names. Two runs may begin within a second, and the clock of
+        # a later one may be behind.
+        seconds, fraction = divmod(max(time.time_ns(), _newest(self._directory) + 1), 10**9)
         name = f"events.out.tfevents.{seconds:010d}.{fraction:09d}.{socket.gethostname()}"
         self._writer: Any = RecordWriter(os.path.join(directory, name))
 
@@ -121,3 +126,9 @@ class EventFile:
             self._writer.flush()
         finally:
             self._writer.close()
+
+
+def _newest(directory: Path) -> int:
+    """The time in the names of the event files of a directory, in nanoseconds: the latest one."""
+    found = (NAME.match(path.name) for path in directory.iterdir())
+    return max((int(each[1]) * 10**9 + int(each[2] or 0) for each in found if each), default=0)

@@ -13,7 +13,8 @@ from torch.nn import Module
 
 from ...engine import Engine, State, ranks
 from ...engine.data import Feed
-from ..checkpoint import checksum, locked, make_directory, sweep
+from ..checkpoint import checksum, sweep
+from ..files import locked, make_directory
 from .predictions import Predictions
 from .shards import Shards
 

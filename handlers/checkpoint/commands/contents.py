@@ -7,16 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from ...common import aligned, readable_metrics, readable_size
-from ..directory import Finding, regular
+from ...files import LARGEST_TEXT, regular, tree_of
+from ..directory import Finding
 from ..format import (
-    LARGEST_TEXT,
     TENSORS,
     TREE,
     Manifest,
     TensorInfo,
     reading,
     tensors_in,
-    tree_of,
 )
 
 

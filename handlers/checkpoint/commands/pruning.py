@@ -7,7 +7,8 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from ...common import aligned, readable_size, show
-from ..directory import Saved, drop, is_checkpoint, locked, look, module_files, verify_files
+from ...files import locked
+from ..directory import Saved, drop, is_checkpoint, look, module_files, verify_files
 from ..directory import strip as strip_to_weights
 from ..format import BrokenCheckpoint, Keep
 

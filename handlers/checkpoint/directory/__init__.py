@@ -4,9 +4,8 @@ Importing this room imports no torch.
 """
 
 from .catalogue import Checkpoints, checkpoints, verified_at
-from .files import make_directory, regular, scratch, sweep
+from .files import scratch, sweep
 from .findings import Claims, Finding, NoCheckpointError, is_checkpoint, look
-from .lock import locked
 from .read import Saved, read_checkpoint, saved_at, scan, verify_files
 from .strip import module_files, strip
 from .weights_at import weights_at
@@ -24,12 +23,9 @@ __all__ = [
     "drop_unclaimed",
     "is_checkpoint",
     "is_claimed",
-    "locked",
     "look",
-    "make_directory",
     "module_files",
     "read_checkpoint",
-    "regular",
     "saved_at",
     "scan",
     "scratch",

@@ -5,20 +5,17 @@ from __future__ import annotations
 import errno
 import os
 import re
-import stat
 import zlib
 from collections.abc import Collection, Generator
 from concurrent.futures import Executor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from shutil import disk_usage, rmtree
-from typing import BinaryIO
-from uuid import uuid4
+from shutil import disk_usage
 
+from ...files import beside, regular, remove
 from ..format import Checksums, Payload
 
 CHUNK = 16 * 2**20
-REGULAR_ONLY = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 LEFTOVER = re.compile(r"\.(tmp|del)-(iteration-\d+(\.\d+)?|LATEST)-[0-9a-f]{32}")
 
 
@@ -87,97 +84,31 @@ def checksums_of(path: Path) -> Checksums:
     return sums.result()
 
 
-@contextmanager
-def regular(path: Path) -> Generator[BinaryIO, None, None]:
-    """Open a regular file to read it; a link or a pipe is refused."""
-    size_of(path)
-    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | REGULAR_ONLY)) as file:
-        yield file
-
-
-def size_of(path: Path) -> int:
-    """The size of a regular file, without opening it."""
-    status = path.lstat()
-    if not stat.S_ISREG(status.st_mode):
-        raise OSError(f"{path.name} is not a regular file")
-    return status.st_size
-
-
 def foreign_files(directory: Path, known: Collection[str]) -> list[str]:
     """The names in a directory besides the known ones."""
     return sorted(path.name for path in directory.iterdir() if path.name not in known)
 
 
-def synchronise(path: Path) -> None:
-    """Wait until a file's bytes, or a directory's names, are on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def make_directory(path: Path) -> None:
-    """Make a directory and its parents durably: a power cut does not lose them."""
-    if not path.is_dir():
-        make_directory(path.parent)
-        path.mkdir(exist_ok=True)
-        synchronise(path.parent)
-
-
-@contextmanager
-def appearing(place: Path, aside: Path | None = None) -> Generator[Path, None, None]:
-    """A temporary path beside `place`, which is durably renamed to `place` at the end.
-
-    A directory that is at `place` already is durably renamed to `aside` before, if that is given.
-    If an error is raised, the temporary path is removed; `aside` is not renamed back.
-    """
-    temporary = _beside(place, "tmp")
-    try:
-        yield temporary
-        synchronise(temporary)
-        if aside is not None:
-            place.rename(aside)
-            synchronise(place.parent)
-        temporary.replace(place)
-        synchronise(place.parent)
-    except BaseException:
-        _remove(temporary)
-        raise
-
-
 @contextmanager
 def scratch(directory: Path) -> Generator[Path, None, None]:
     """A temporary directory inside `directory`; what a killed process leaves is swept away."""
-    temporary = _beside(directory / "iteration-0", "tmp")
+    temporary = beside(directory / "iteration-0", "tmp")
     temporary.mkdir()
     try:
         yield temporary
     finally:
-        _remove(temporary)
+        remove(temporary)
 
 
 def vanish(path: Path) -> None:
     """Remove a directory: its name goes first and at once, then its files."""
-    condemned = _beside(path, "del")
+    condemned = beside(path, "del")
     path.rename(condemned)
-    _remove(condemned)
+    remove(condemned)
 
 
 def sweep(directory: Path) -> None:
     """Remove what a killed process had not finished writing or removing."""
     for path in directory.iterdir():
         if LEFTOVER.fullmatch(path.name):
-            _remove(path)
-
-
-def _beside(path: Path, kind: str) -> Path:
-    return path.with_name(f".{kind}-{path.name}-{uuid4().hex}")
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        rmtree(path, ignore_errors=True)
-    else:
-        with suppress(OSError):
-            path.unlink()
+            remove(path)

@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
+from ...files import appearing, make_directory
 from ..format import Manifest
-from .files import appearing, make_directory
 
 NUMBERS = ("iteration", "step", "epoch", "metrics")
 LARGEST = 2**2000

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...files import LARGEST_TEXT, regular, size_of, tree_of
 from ..format import (
-    LARGEST_TEXT,
     MANIFEST,
     TENSORS,
     TREE,
@@ -21,9 +21,8 @@ from ..format import (
     Manifest,
     decode,
     reading,
-    tree_of,
 )
-from .files import CHUNK, checksums_of, foreign_files, regular, size_of
+from .files import CHUNK, checksums_of, foreign_files
 from .tensor_file import TensorFile
 
 if TYPE_CHECKING:

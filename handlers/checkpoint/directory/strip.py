@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..format import MANIFEST, TENSORS, TRAIN, TREE, Payload, text_of
-from .files import CHUNK, foreign_files, regular
+from ...files import regular, text_of
+from ..format import MANIFEST, TENSORS, TRAIN, TREE, Payload
+from .files import CHUNK, foreign_files
 from .read import Saved, tree_in, verify_files
 from .write import drop, unused_path, write_at
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import safe_open
 
-from ..format import DTYPES, LARGEST_HEADER
-from .files import regular
+from ...files import LARGEST_HEADER, regular
+from ..format import DTYPES
 
 if TYPE_CHECKING:
     from torch import Tensor

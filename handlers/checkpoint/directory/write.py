@@ -11,13 +11,11 @@ from itertools import count
 from pathlib import Path
 from shutil import disk_usage
 
+from ...files import appearing, make_directory, synchronise
 from ..format import MANIFEST, Keep, Manifest, Payload, needing_memory
 from .files import (
-    appearing,
     foreign_files,
-    make_directory,
     need_space,
-    synchronise,
     vanish,
     write_file,
 )

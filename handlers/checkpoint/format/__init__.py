@@ -14,13 +14,10 @@ from .manifest import (
 )
 from .no_memory import needing_memory
 from .retention import Best, Keep, best, every, keep_of, latest
-from .strict_json import LARGEST_TEXT, text_of, tree_of
-from .tensors import DTYPES, LARGEST_HEADER, Payload, TensorInfo, layout, tensors_in
+from .tensors import DTYPES, Payload, TensorInfo, layout, tensors_in
 
 __all__ = [
     "DTYPES",
-    "LARGEST_HEADER",
-    "LARGEST_TEXT",
     "MANIFEST",
     "PLAIN_NAME",
     "TENSORS",
@@ -45,6 +42,4 @@ __all__ = [
     "needing_memory",
     "reading",
     "tensors_in",
-    "text_of",
-    "tree_of",
 ]

@@ -11,8 +11,8 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from ...files import tree_of
 from .codec import Encoder, decode
-from .strict_json import tree_of
 
 FORMAT = 1
 """Rises when older checkpoints can no longer be read."""

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 
 from safetensors import SafetensorError, safe_open
 
+from ...files import LARGEST_HEADER
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -31,8 +33,6 @@ DTYPES = {
 """The types that a file can hold, as torch prints them, with the code of each in the file."""
 
 ALIGNMENT = 64
-LARGEST_HEADER = 16 * 2**20
-"""Bytes of the header that lists the tensors: each takes a hundred or two."""
 
 
 @dataclass(frozen=True)

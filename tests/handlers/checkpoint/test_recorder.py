@@ -18,7 +18,8 @@ from torch import nn
 from camshaft import Engine, Events
 from camshaft.handlers import Checkpoint, Export, best, latest
 from camshaft.handlers.checkpoint import background, checkpoints
-from camshaft.handlers.checkpoint.directory import LATEST, locked, verify_files
+from camshaft.handlers.checkpoint.directory import LATEST, verify_files
+from camshaft.handlers.files import locked
 
 EACH = Events.ITERATION_COMPLETED
 

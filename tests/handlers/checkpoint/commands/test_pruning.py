@@ -6,7 +6,8 @@ from torch import nn
 
 from camshaft import supervised
 from camshaft.handlers import Checkpoint, checkpoints, latest
-from camshaft.handlers.checkpoint.directory import locked, verify_files
+from camshaft.handlers.checkpoint.directory import verify_files
+from camshaft.handlers.files import locked
 
 
 def names(directory):

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from camshaft.handlers.checkpoint.format import strict_json as document
-from camshaft.handlers.checkpoint.format.strict_json import DEEPEST, LONGEST, MOST, text_of, tree_of
+from camshaft.handlers.files import strict_json as document
+from camshaft.handlers.files.strict_json import DEEPEST, LONGEST, MOST, text_of, tree_of
 
 TREES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)

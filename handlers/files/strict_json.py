@@ -7,14 +7,7 @@ import math
 from collections import Counter
 from typing import Any, NoReturn
 
-LARGEST_TEXT = 64 * 2**20
-"""Bytes of a text."""
-MOST = 2_000_000
-"""Values in a text: even a small one takes a hundred bytes in memory."""
-DEEPEST = 200
-"""Lists and objects inside each other."""
-LONGEST = 4300
-"""Digits of a number; Python itself converts no more."""
+from .budget import DEEPEST, LARGEST_TEXT, LONGEST, MOST
 
 
 def text_of(tree: Any) -> str:

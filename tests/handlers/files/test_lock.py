@@ -7,12 +7,12 @@ import socket
 
 import pytest
 
-from camshaft.handlers.checkpoint.directory.lock import LOCK, locked
+from camshaft.handlers.files.lock import LOCK, locked
 
 HOLDER = """
 import os, sys, time
 from pathlib import Path
-from camshaft.handlers.checkpoint.directory.lock import locked
+from camshaft.handlers.files.lock import locked
 
 with locked(Path(sys.argv[1])):
     child = os.fork() if len(sys.argv) > 2 else 1
@@ -98,7 +98,7 @@ def test_what_a_killed_one_left_in_the_file_does_not_matter(tmp_path, left):
 CONTENDER = """
 import sys, time
 from pathlib import Path
-from camshaft.handlers.checkpoint.directory.lock import locked
+from camshaft.handlers.files.lock import locked
 
 directory, inside, end = Path(sys.argv[1]), Path(sys.argv[2]), time.monotonic() + 2
 got = 0
