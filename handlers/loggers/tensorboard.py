@@ -129,6 +129,10 @@ class EventFile:
 
 
 def _newest(directory: Path) -> int:
-    """The time in the names of the event files of a directory, in nanoseconds: the latest one."""
+    """The latest time in the names of a directory's event files, in nanoseconds.
+
+    Of a name without nanoseconds it is the end of that second.
+    """
     found = (NAME.match(path.name) for path in directory.iterdir())
-    return max((int(each[1]) * 10**9 + int(each[2] or 0) for each in found if each), default=0)
+    times = (int(each[1]) * 10**9 + int(each[2] or 10**9 - 1) for each in found if each)
+    return max(times, default=0)
