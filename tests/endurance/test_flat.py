@@ -33,7 +33,7 @@ class Growth:
         """Not one block, and no 50 bytes of C, for each time; and no thread or file at all."""
         return (
             self.of["blocks"] < self.times / 2 + 200
-            and self.of["malloc"] < 50 * self.times + 50_000
+            and self.of["malloc"] < 50 * self.times + 10_000
             and not self.types
             and self.of["threads"] <= 0
             and self.of["files"] <= 0
