@@ -17,7 +17,7 @@ class Growth:
     """What came in the last third of a process that does something so many times."""
 
     def __init__(self, processes, directory, task, number, leak=""):
-        ran = processes.run(EVERYTHING, task, number, directory, "--leak", leak, fresh=True)
+        ran = processes.run(EVERYTHING, task, number, directory, "--leak", leak)
         lines = [line for line in ran.stdout.splitlines() if line.startswith("{")]
         _, before, after = map(json.loads, lines)
         types = before.pop("types"), after.pop("types")
