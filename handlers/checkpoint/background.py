@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeVar
 
 from .format import needing_memory
 
@@ -18,6 +17,7 @@ logger = logging.getLogger("camshaft")
 FIRST_WAIT = 1.0
 """Seconds before the first retry; each further wait is twice as long."""
 
+Result = TypeVar("Result")
 OnFailure = Literal["raise", "warn"]
 
 
@@ -42,18 +42,17 @@ class BackgroundWriter:
         if not self.background:
             self._attempt(task)
             return
-        with self.tolerant(), needing_memory("start the thread that writes checkpoints"):
-            self._submit(task, failed)
+        self.attempt(lambda: self._submit(task, failed))
 
-    @contextmanager
-    def tolerant(self) -> Generator[None, None, None]:
-        """Let `on_failure` decide about an OSError inside."""
+    def attempt(self, task: Callable[[], Result]) -> Result | None:
+        """What a task gives; None after an OSError that `on_failure` only logs."""
         try:
-            yield
+            return task()
         except OSError as error:
             if self.on_failure == "raise":
                 raise
             logger.error("%s; the run goes on without it", error)
+            return None
 
     def wait(self) -> None:
         """Wait for the task under way, if any."""
@@ -82,7 +81,8 @@ class BackgroundWriter:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(1, "camshaft-checkpoints")
         try:
-            self._pending = self._pool.submit(self._carry_out, task, failed)
+            with needing_memory("start the thread that writes checkpoints"):
+                self._pending = self._pool.submit(self._carry_out, task, failed)
         except BaseException:
             self._pool = None  # a pool keeps a task for which it could not start a thread
             raise
@@ -103,5 +103,4 @@ class BackgroundWriter:
                 again = f"{attempt + 1} of {self.retries}"
                 logger.warning("%s; trying again in %g s (%s)", error, wait, again)
                 time.sleep(wait)
-        with self.tolerant():
-            task()
+        self.attempt(task)

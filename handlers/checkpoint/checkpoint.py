@@ -176,14 +176,13 @@ class Checkpoint:
         recorder = self._recorder(state)
         if not (reasons := recorder.prepare(state, of_all=True)):
             return
-        part = None
-        with ranks.on_all_ranks("take part in a checkpoint"), recorder.tolerant():
-            left_out = self._left_out(state)
-            part = take_part(state)
+        with ranks.on_all_ranks("take part in a checkpoint"):
+            part = recorder.attempt(lambda: (take_part(state), self._left_out(state)))
         # Asked before the parts are sent: a rank without memory for its own has none for all.
         if ranks.any_rank(part is None) or part is None:
             return
-        parts = ranks.gathered(part)
+        own, left_out = part
+        parts = ranks.gathered(own)
         with ranks.on_all_ranks("write a checkpoint"):
             if ranks.rank() == 0:
                 make = partial(take, state.engine.objects, parts, state.engine.lent, left_out)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Collection, Mapping
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ...engine import State, ranks
 from ..common import scalars
@@ -29,6 +29,7 @@ from .staging import Staging, streamed
 
 logger = logging.getLogger("camshaft")
 
+Result = TypeVar("Result")
 FAILED = "the last one failed"
 ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
@@ -162,15 +163,13 @@ class Recorder:
         self._why = (state.iteration, reasons)
         manifest = _manifest(state, ", ".join(reasons), self.keep)
         self.wait()
-        files: Mapping[str, Payload] | None = None
-        with self.tolerant(), needing_memory("copy the run"):
-            files = self._files(make())
+        files = self.attempt(lambda: self._files(make()))
         if files is not None:
             self._write(state, files, manifest, claimed=only_claimed, broken=broken)
 
-    def tolerant(self) -> AbstractContextManager[None]:
-        """Inside a `with` block, `on_failure` decides about an OSError."""
-        return self._writer.tolerant()
+    def attempt(self, task: Callable[[], Result]) -> Result | None:
+        """What a part of a save gives; None if it failed and `on_failure` is `"warn"`."""
+        return self._writer.attempt(task)
 
     def _write(
         self,
@@ -202,7 +201,8 @@ class Recorder:
     def _files(self, content: Snapshot | Mapping[str, Payload]) -> Mapping[str, Payload]:
         if not isinstance(content, Snapshot):
             return content
-        return streamed(content) if self._staging is None else self._staging.copy(content)
+        with needing_memory("copy the run"):
+            return streamed(content) if self._staging is None else self._staging.copy(content)
 
     def wait(self) -> None:
         """Wait until the last save is on the disk."""
