@@ -9,6 +9,7 @@ from pathlib import Path
 
 from .handlers.checkpoint import NoCheckpointError, keep_of
 from .handlers.checkpoint.commands import export, inspect, prune, verify
+from .handlers.files import printable
 from .handlers.report import NothingToReportError, report, watch
 
 CODES = """\
@@ -42,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _complain(error: Exception, code: int) -> int:
-    print("camshaft:", " ".join(str(error).split("\n")), file=sys.stderr)
+    print("camshaft:", printable(" ".join(str(error).split("\n"))), file=sys.stderr)
     return code
 
 
@@ -103,7 +104,7 @@ def _parser() -> argparse.ArgumentParser:
         default=Path("report.html"),
         help="where to write it (%(default)s)",
     )
-    text = "Serve that page while the run goes on, on this machine alone."
+    text = "Serve that page while the run goes on, to whoever has the address that it prints."
     each = add("watch", watch, text, run, several=True)
     each.add_argument("--port", type=int, default=0, help="by default one that is free")
     return parser

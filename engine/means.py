@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 from . import ranks
 from .outputs import Output, part_of
+from .state import as_float
 
 Number = Tensor | float
 Sums = dict[str, tuple[Number, Number]]
@@ -170,7 +171,7 @@ def _weighed(name: str, value: Any, weight: Number, *, skip_nan: bool) -> tuple[
         weight = weight.detach().to(_widest(weight.device))
     if not isinstance(value, Tensor):
         try:
-            number = float(value)
+            number = as_float(value)
         except (TypeError, ValueError):
             raise _no_number(name, value) from None
         return (0.0, 0) if skip_nan and math.isnan(number) else (number, weight)
@@ -219,7 +220,7 @@ def _on_host(sums: Sums) -> list[tuple[float, float]]:
         stacked = torch.stack([each.to(tensors[0].device) for each in tensors])
         found = iter(stacked.tolist())
         numbers = [next(found) if isinstance(each, Tensor) else each for each in numbers]
-    floats = [float(number) for number in numbers]
+    floats = [as_float(number) for number in numbers]
     return list(zip(floats[::2], floats[1::2], strict=True))
 
 

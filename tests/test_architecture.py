@@ -31,10 +31,7 @@ ONE_FILE_KNOWS = {
     "tensorboardX": ["handlers/loggers/tensorboard.py"],  # and summaries.py, which imports by name
     "tqdm": ["handlers/progress_bar.py"],
     "psutil": ["handlers/measurements/system_use.py"],
-    "safetensors": [
-        "handlers/checkpoint/directory/tensor_file.py",
-        "handlers/checkpoint/format/tensors.py",
-    ],
+    "safetensors": ["handlers/checkpoint/format/tensors.py"],
     "torchmetrics": [],  # metrics are known by what they do
 }
 WITHOUT_TORCH = [

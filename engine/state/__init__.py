@@ -12,6 +12,7 @@ from .generators import (
     seed_of,
 )
 from .latest_metrics import LatestMetrics
+from .numbers import as_float
 from .run_control import RunControl, RunningEngine
 from .state import Batch, Output, State, under_way
 
@@ -24,6 +25,7 @@ __all__ = [
     "RunControl",
     "RunningEngine",
     "State",
+    "as_float",
     "capture_generators",
     "generators_of",
     "own_generators",

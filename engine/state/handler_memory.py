@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, fields, is_dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
+from .contents import dump_memory, load_memory, objects_in, refuse_moved
 from .generators import capture_generators, restore_generators
+from .sharing import refuse_shared
 from .tensors import devices_of, on_devices, refuse_graphs
 
 
@@ -22,6 +24,8 @@ class HandlerMemory:
     """Loaded memories that have not been recalled yet."""
     devices: dict[str, dict[str, str]] = field(default_factory=dict)
     """The devices of the tensors in loaded memories, by name and by place."""
+    made: dict[str, dict[Any, type]] = field(default_factory=dict)
+    """The types of the objects with which each saved memory was made, by name and by place."""
     collected: dict[str, Any] = field(default_factory=dict)
     """What handlers gathered of a whole epoch, such as predictions, by name; not saved."""
 
@@ -30,7 +34,9 @@ class HandlerMemory:
     ) -> Any:
         """Make a memory, or put a loaded one back; its tensors go where `objects` compute."""
         is_loaded = saved and name in self.loaded
-        made = self._put_back(name, make, objects) if is_loaded else make()
+        made = make() if not is_loaded else self._put_back(name, make, objects)
+        if saved and not is_loaded:
+            self.made[name] = objects_in(made)
         (self.saved if saved else self.unsaved)[name] = made
         return made
 
@@ -38,27 +44,35 @@ class HandlerMemory:
         rng = capture_generators()  # what `make` draws was drawn before the save
         made = make()
         restore_generators(rng)
+        self.made[name] = objects_in(made)
         content = on_devices(self.loaded[name], self.devices.get(name, {}), objects)
         try:
             load_memory(made, content)
-        except ValueError as error:
+        except Exception as error:
+            said = str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
             raise ValueError(
-                f"what {name} remembered does not fit what it remembers now: {error}. Resume "
+                f"what {name} remembered does not fit what it remembers now: {said}. Resume "
                 "with the code that saved it, or let it begin anew: "
                 f"Checkpoint(..., reset=[{name!r}])"
             ) from error
         del self.loaded[name]
         return made
 
-    def state_dict(self) -> dict[str, Any]:
-        """The memories that checkpoints hold, as plain values."""
+    def state_dict(self, objects: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The memories that checkpoints hold, as plain values; `objects` are those of the engine.
+
+        Raises:
+            TypeError: A memory that is made anew could not be made equal to one of these.
+        """
         found = dict(self.loaded)
         for name, memory in self.saved.items():
             try:
                 found[name] = dump_memory(memory)
+                refuse_moved(memory, self.made.get(name, {}))
                 refuse_graphs(found[name])
             except TypeError as error:
                 raise TypeError(f"what {name} remembers cannot be saved: {error}") from error
+        refuse_shared(self.saved, objects or {})
         return found
 
     def devices_of(self, memories: dict[str, Any]) -> dict[str, dict[str, str]]:
@@ -73,62 +87,3 @@ class HandlerMemory:
         self.saved.clear()
         self.loaded = dict(saved)
         self.devices = {name: dict(places) for name, places in (devices or {}).items()}
-
-
-def dump_memory(memory: Any) -> Any:
-    """The content of a memory: its `state_dict`, its dataclass fields, or the dict itself."""
-    _refuse_states(memory)
-    if hasattr(memory, "state_dict"):
-        return memory.state_dict()
-    if isinstance(memory, dict):
-        return {name: _inner(value) for name, value in memory.items()}
-    if is_dataclass(memory) and not isinstance(memory, type):
-        return {item.name: _inner(getattr(memory, item.name)) for item in fields(memory)}
-    raise TypeError(
-        f"{type(memory).__name__} cannot be saved: a memory needs to be a dataclass, a dict, or "
-        "have state_dict() and load_state_dict(); for what need not be saved, pass saved=False"
-    )
-
-
-def load_memory(memory: Any, saved: Any) -> None:
-    """Put what `dump_memory` took back into a memory, in place."""
-    if hasattr(memory, "load_state_dict"):
-        memory.load_state_dict(saved)
-        return
-    if not isinstance(saved, dict):
-        raise ValueError(f"it was saved as a {type(saved).__name__}, not by fields")
-    if isinstance(memory, dict):
-        memory.update({name: _put(memory.get(name), value) for name, value in saved.items()})
-        return
-    own = {item.name for item in fields(memory)} if is_dataclass(memory) else set[str]()
-    if own != saved.keys():
-        raise ValueError(
-            f"fields only in the checkpoint: {_listed(saved.keys() - own)}; "
-            f"fields only in {type(memory).__name__}: {_listed(own - saved.keys())}"
-        )
-    for name, value in saved.items():
-        setattr(memory, name, _put(getattr(memory, name), value))
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(map(repr, sorted(names))) or "none"
-
-
-def _refuse_states(value: Any) -> None:
-    if isinstance(getattr(value, "memory", None), HandlerMemory):  # only a State has one
-        raise TypeError(
-            "it holds the State of a run, which holds all memories; handlers are handed the state "
-            "with each call, so keep only what is needed of it"
-        )
-
-
-def _inner(value: Any) -> Any:
-    _refuse_states(value)
-    return value.state_dict() if hasattr(value, "state_dict") else value
-
-
-def _put(current: Any, saved: Any) -> Any:
-    if not hasattr(current, "load_state_dict"):
-        return saved
-    current.load_state_dict(saved)
-    return current

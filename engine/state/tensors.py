@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
+
+PLAIN = frozenset({type(None), bool, int, float, str, bytes})
+"""Types of values that hold no tensors: a memory may hold a million of them."""
+DEEPEST = 200
+"""Values that nest deeper, or contain themselves, are refused when they are encoded."""
 
 
 def refuse_graphs(value: Any) -> None:
@@ -39,24 +45,41 @@ def on_devices(value: Any, saved: Mapping[str, str], objects: Iterable[Any]) -> 
     chosen = {
         path: own.get(device) or kinds.get(_kind(device)) or "cpu" for path, device in saved.items()
     }
-    return _moved(value, chosen) if chosen else value
+    if not chosen:
+        return value
+    moved: dict[Any, Any] = {}  # a tensor that is there twice stays one tensor
+    for path, tensor in _tensors(value):
+        if path in chosen and (id(tensor), chosen[path]) not in moved:
+            moved[id(tensor), chosen[path]] = tensor.to(chosen[path])
+    found = [moved.get((id(each), chosen.get(path)), each) for path, each in _tensors(value)]
+    return _with(value, iter(found))
 
 
-def _tensors(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """The tensors in dicts, lists and tuples, each with its place, such as `"hidden.0"`."""
+def _tensors(value: Any) -> Iterator[tuple[str, Any]]:
+    """The tensors in dicts, lists and tuples, each with a place of its own, as `"hidden.0"`."""
+    times = Counter[str]()
+    for path, tensor in _leaves(value, ""):
+        times[path] += 1  # {"a.b": ...} and {"a": {"b": ...}}
+        yield path if times[path] == 1 else f"{path}~{times[path]}", tensor
+
+
+def _leaves(value: Any, path: str, depth: int = DEEPEST) -> Iterator[tuple[str, Any]]:
     if _is_tensor(value):
         yield path, value
-    for key, item in _items(value):
-        yield from _tensors(item, _join(path, key))
+    for key, item in _items(value) if depth else ():
+        if type(item) not in PLAIN:
+            yield from _leaves(item, inside(path, key), depth - 1)
 
 
-def _moved(value: Any, devices: Mapping[str, Any], path: str = "") -> Any:
-    if _is_tensor(value) and path in devices:
-        return value.to(devices[path])
-    moved = {key: _moved(item, devices, _join(path, key)) for key, item in _items(value)}
+def _with(value: Any, tensors: Iterator[Any]) -> Any:
+    """The value with these tensors in the places of its own, in their order."""
+    if _is_tensor(value):
+        return next(tensors)
     if isinstance(value, dict):
-        return type(value)(moved)
-    return type(value)(moved.values()) if isinstance(value, list | tuple) else value
+        return type(value)({key: _with(item, tensors) for key, item in value.items()})
+    if isinstance(value, list | tuple):
+        return type(value)([_with(item, tensors) for item in value])
+    return value
 
 
 def _items(value: Any) -> Iterable[tuple[Any, Any]]:
@@ -80,5 +103,9 @@ def _is_tensor(value: Any) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
-def _join(path: str, key: object) -> str:
-    return f"{path}.{key}" if path else str(key)
+def inside(path: str, key: object) -> str:
+    """The place of what is inside another place, under this key or number."""
+    try:
+        return f"{path}.{key}" if path else str(key)
+    except ValueError:  # Python makes no text of an integer of thousands of digits
+        return f"{path}.<{type(key).__name__}>"

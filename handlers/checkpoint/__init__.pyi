@@ -4,6 +4,7 @@ from .checkpoint import Checkpoint as Checkpoint
 from .directory import Checkpoints as Checkpoints
 from .directory import Claims as Claims
 from .directory import Finding as Finding
+from .directory import Findings as Findings
 from .directory import NoCheckpointError as NoCheckpointError
 from .directory import Saved as Saved
 from .directory import checkpoints as checkpoints

@@ -10,6 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
+from .directory import UnreadableError
 from .format import needing_memory
 
 logger = logging.getLogger("camshaft")
@@ -25,8 +26,9 @@ OnFailure = Literal["raise", "warn"]
 class BackgroundWriter:
     """Runs one task at a time, in a thread or, without `background`, at once.
 
-    A task that raises an OSError is retried. After the last retry, `on_failure` decides: `"raise"`
-    the error in the next call of `wait`, or `"warn"` and go on.
+    A task that raises an OSError is retried, unless that is an `UnreadableError`, which comes
+    again. After the last retry, `on_failure` decides: `"raise"` the error in the next call of
+    `wait`, or `"warn"` and go on.
     """
 
     background: bool
@@ -49,10 +51,13 @@ class BackgroundWriter:
         try:
             return task()
         except OSError as error:
-            if self.on_failure == "raise":
-                raise
-            logger.error("%s; the run goes on without it", error)
+            self._decide(error)
             return None
+
+    def _decide(self, error: OSError) -> None:
+        if self.on_failure == "raise":
+            raise error
+        logger.error("%s; the run goes on without it", error)
 
     def wait(self) -> None:
         """Wait for the task under way, if any."""
@@ -95,12 +100,14 @@ class BackgroundWriter:
             raise
 
     def _attempt(self, task: Callable[[], None]) -> None:
-        for attempt in range(self.retries):
+        for attempt in range(self.retries + 1):
             try:
                 return task()
             except OSError as error:
+                if attempt == self.retries or isinstance(error, UnreadableError):
+                    self._decide(error)
+                    return
                 wait = FIRST_WAIT * 2**attempt
                 again = f"{attempt + 1} of {self.retries}"
                 logger.warning("%s; trying again in %g s (%s)", error, wait, again)
                 time.sleep(wait)
-        self.attempt(task)

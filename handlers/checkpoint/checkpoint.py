@@ -12,7 +12,7 @@ from typing import Any
 from ...engine import Engine, EventEnum, Events, RunningEngine, Stage, State, Trigger, ranks
 from ...engine.update import Update
 from .background import OnFailure
-from .directory import checkpoints, set_aside, verified_at
+from .directory import checkpoints, next_number, set_aside, verified_at
 from .format import Keep, latest
 from .frozen import FrozenWeights, Sums
 from .recorder import CheckpointMemory, Destination, Recorder
@@ -232,6 +232,7 @@ class Checkpoint:
         with ranks.on_all_ranks("find a checkpoint"):
             if ranks.rank() == 0:
                 choice = self._choose()
+                next_number(Path(self.directory))  # a run that cannot save should not begin
         path, broken = ranks.gathered(choice)[0]
         if path is None:
             return

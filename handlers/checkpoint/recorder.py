@@ -16,14 +16,16 @@ from ..files import locked, make_directory
 from .background import BackgroundWriter, OnFailure
 from .directory import (
     Saved,
+    UnreadableError,
     drop_unclaimed,
     is_claimed,
     saved_at,
     sweep,
     write_checkpoint,
 )
-from .format import Keep, Manifest, Payload, installed_versions, needing_memory
+from .format import Keep, Manifest, Payload, installed_versions, keep_of, needing_memory
 from .frozen import FrozenWeights
+from .resume import SavedRun
 from .snapshot import Snapshot
 from .staging import Staging, streamed
 
@@ -63,10 +65,19 @@ class Destination:
                 "have. Write to a local disk or a mounted file system, and copy the finished "
                 "checkpoints: they never change"
             )
+        _check_text(self.keep)
         if Path(self.directory).is_file():
             raise NotADirectoryError(
                 f"directory={str(self.directory)!r} is a file; name a directory for checkpoints"
             )
+
+
+def _check_text(keep: Keep) -> None:
+    """Refuse claims that `camshaft inspect` could not read from a manifest."""
+    try:
+        keep_of(repr(keep))
+    except ValueError as error:
+        raise ValueError(f"{error}; keep= is saved as this text, so use fewer claims") from error
 
 
 @dataclass
@@ -111,6 +122,7 @@ class Recorder:
         self._newest: Saved | None = None
         self._why: tuple[int, list[str]] = (0, [])
         self._lock = ExitStack()
+        self._is_locked: Callable[[], bool] = lambda: False
         self._is_open = False
 
     def open(self) -> None:
@@ -119,9 +131,7 @@ class Recorder:
             return
         with ranks.on_all_ranks(f"write to {self.directory}"):
             if ranks.rank() == 0:
-                make_directory(self.directory)
-                self._lock.enter_context(locked(self.directory))
-                sweep(self.directory)
+                self._hold()
             self._is_open = True
 
     def go_on_from(self, path: Path) -> None:
@@ -163,9 +173,9 @@ class Recorder:
         self._why = (state.iteration, reasons)
         manifest = _manifest(state, ", ".join(reasons), self.keep)
         self.wait()
-        files = self.attempt(lambda: self._files(make()))
-        if files is not None:
-            self._write(state, files, manifest, claimed=only_claimed, broken=broken)
+        made = self.attempt(lambda: self._files(make()))
+        if made is not None:
+            self._write(state, *made, manifest, claimed=only_claimed, broken=broken)
 
     def attempt(self, task: Callable[[], Result]) -> Result | None:
         """What a part of a save gives; None if it failed and `on_failure` is `"warn"`."""
@@ -174,6 +184,7 @@ class Recorder:
     def _write(
         self,
         state: State[Any, Any],
+        content: Snapshot | Mapping[str, Payload],
         files: Mapping[str, Payload],
         manifest: Manifest,
         *,
@@ -183,8 +194,11 @@ class Recorder:
         directory, keep, spared = self.directory, self.keep, self.spared
 
         def save() -> None:
+            self._hold_again()
             if claimed and not is_claimed(directory, keep, manifest):
                 return
+            if isinstance(content, Snapshot):
+                refuse_unreadable(content)
             self._newest = saved = write_checkpoint(directory, files, manifest, self._newest)
             logger.info("saved %s (%s)", saved.path, manifest.reason)
             try:
@@ -198,11 +212,36 @@ class Recorder:
 
         self._writer.start(save, ask_again)
 
-    def _files(self, content: Snapshot | Mapping[str, Payload]) -> Mapping[str, Payload]:
+    def _hold(self) -> None:
+        make_directory(self.directory)
+        self._is_locked = self._lock.enter_context(locked(self.directory))
+        sweep(self.directory)
+
+    def _hold_again(self) -> None:
+        """Make and lock the directory anew if somebody has removed it, or moved it elsewhere.
+
+        Raises:
+            BlockingIOError: Another run has begun to write there meanwhile.
+        """
+        if self._is_locked():
+            return
+        self._lock.close()
+        self._hold()
+        logger.warning(
+            "%s, or the file LOCK in it, was removed or moved while the run wrote to it; the run "
+            "goes on there, and earlier checkpoints are where they are now, if anywhere",
+            self.directory,
+        )
+
+    def _files(
+        self, content: Snapshot | Mapping[str, Payload]
+    ) -> tuple[Snapshot | Mapping[str, Payload], Mapping[str, Payload]]:
+        """The content, and the files that hold it, or a copy of it."""
         if not isinstance(content, Snapshot):
-            return content
+            return content, content
         with needing_memory("copy the run"):
-            return streamed(content) if self._staging is None else self._staging.copy(content)
+            copied = streamed if self._staging is None else self._staging.copy
+            return content, copied(content)
 
     def wait(self) -> None:
         """Wait until the last save is on the disk."""
@@ -234,6 +273,21 @@ class Recorder:
                 ", ".join(map(repr, missing)),
                 ", ".join(map(repr, numbers)) or "none",
             )
+
+
+def refuse_unreadable(snapshot: Snapshot) -> None:
+    """Read the values of a snapshot as a resume does; of the numbers of its tensors only a few.
+
+    Raises:
+        UnreadableError: No run could be resumed from it.
+    """
+    if snapshot.tree["run"]:
+        try:
+            SavedRun.of(snapshot.tree, snapshot.tensors)
+        except ValueError as error:
+            raise UnreadableError(
+                f"no run could be resumed from this checkpoint: {error}"
+            ) from error
 
 
 def _manifest(state: State[Any, Any], reason: str, keep: Keep) -> Manifest:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from ...engine import State, ranks
-from .format import PLAIN_NAME, TRAIN, Encoder, needing_memory
+from .format import TRAIN, Encoder, is_file_name, needing_memory
 from .weights import weights
 
 
@@ -34,12 +34,17 @@ def take_part(state: State[Any, Any]) -> tuple[Any, dict[str, Tensor]]:
         OSError: Memory has run out.
         TypeError: A value cannot be saved.
     """
-    encoder = Encoder()
+    encoder = Encoder(once=True)
     with needing_memory("take the state of the run and what its handlers remember"):
         tree = encoder.encode(state.state_dict(), f"run.{ranks.rank()}")
     size = sum(each.nbytes for each in encoder.tensors.values())
     with needing_memory(f"copy the tensors of the run's state, {size:,} bytes"):
         return tree, {name: tensor.cpu() for name, tensor in encoder.tensors.items()}
+
+
+def is_file_name(name: str) -> bool:
+    """True for the name of an object that its file can have; other objects are in one file."""
+    return name != TRAIN and len(name) <= 200 and PLAIN_NAME.fullmatch(name) is not None
 
 
 def take(
@@ -57,13 +62,13 @@ def take(
         OSError: Memory has run out.
         TypeError: A value cannot be saved.
     """
-    train = Encoder()
+    train = Encoder(once=True)
     for _, tensors in parts:
         train.tensors.update(tensors)
     files, saved = {TRAIN: train}, {}
     for name, each in objects.items():
         out = (left_out or {}).get(name, {})
-        is_file = isinstance(each, Module) and name != TRAIN and bool(PLAIN_NAME.fullmatch(name))
+        is_file = isinstance(each, Module) and is_file_name(name)
         file = name if is_file else TRAIN
         encoder = files.setdefault(file, Encoder(name))
         with needing_memory(f"take the state_dict() of {name!r}"):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ...engine import State, ranks
+from ...engine.state import as_float
 from .losses import warn_if_not_finite
 
 Mode = Literal["min", "max"]
@@ -81,6 +82,6 @@ class Monitored:
         if not state.metrics.is_new(name, self.looked_at, allow_stale=allow_stale):
             return None
         self.looked_at = state.metrics.written(name)
-        value = ranks.agreed(float(state.metrics[name]))
+        value = ranks.agreed(as_float(state.metrics[name]))
         warn_if_not_finite({name: value})
         return value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from numbers import Real
@@ -13,6 +12,7 @@ from torch import Tensor
 
 from ...engine import Events
 from ...engine.checks import warn
+from ...engine.state import as_float
 from .losses import warn_if_not_finite
 
 AT_EACH_ROW = Events.ITERATION_COMPLETED(every=50) | Events.EPOCH_COMPLETED | Events.COMPLETED
@@ -29,7 +29,7 @@ def scalars(metrics: Mapping[str, Any]) -> dict[str, float]:
     {'loss': 0.5, 'lr': 0.1}
     """
     shown = {name: value for name, value in metrics.items() if is_scalar(value)}
-    numbers = {name: _float(value) for name, value in shown.items() if isinstance(value, Real)}
+    numbers = {name: as_float(value) for name, value in shown.items() if isinstance(value, Real)}
     held: dict[torch.device, dict[str, Tensor]] = {}
     for name, value in shown.items():
         if isinstance(value, Tensor):
@@ -71,10 +71,3 @@ def warn_of_unknown(
 
 def _prefix(name: str) -> str:
     return name.rpartition("/")[0]
-
-
-def _float(number: Any) -> float:
-    try:
-        return float(number)
-    except OverflowError:  # an integer of hundreds of digits
-        return math.inf if number > 0 else -math.inf

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from ..files import printable
+
 Cell = str | int | float
+WIDEST = 100
+"""Characters of a column: a longer cell moves the rest of its own row, and of no other."""
 
 
 def aligned(rows: Sequence[Sequence[Cell]]) -> list[str]:
@@ -15,8 +19,8 @@ def aligned(rows: Sequence[Sequence[Cell]]) -> list[str]:
     model    12
     train     7
     """
-    texts = [[_text(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+    texts = [[printable(_text(cell)) for cell in row] for row in rows]
+    widths = [min(WIDEST, max(map(len, column))) for column in zip(*texts, strict=True)]
     kinds = [{type(cell) for cell in column} for column in zip(*rows, strict=True)]
     places = [
         f"{'<' if kind == {str} else '>'}{width}" for kind, width in zip(kinds, widths, strict=True)
@@ -33,7 +37,7 @@ def _text(cell: Cell) -> str:
 def show(lines: Iterable[str]) -> None:
     """Print lines; control characters in names are escaped, so that a terminal ignores them."""
     for line in lines:
-        print("".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line))
+        print(printable(line))
 
 
 def readable_size(size: int) -> str:

@@ -3,10 +3,34 @@
 A run directory may come from elsewhere, so what it holds is not trusted. Nothing here needs torch.
 """
 
-from .budget import DEEPEST, LARGEST_HEADER, LARGEST_TEXT, LONGEST, MOST
-from .durable import appearing, beside, make_directory, remove, synchronise
+from . import budget
+from .budget import DEEPEST, LARGEST_HEADER, LARGEST_TEXT, LONGEST, MOST, Tables
+from .durable import (
+    appearing,
+    beside,
+    make_directory,
+    make_directory_inside,
+    remove,
+    replacing,
+    sweep,
+    synchronise,
+)
+from .folder import Folder, safe_name
+from .lines import Thinned, record_of, whole_lines
 from .lock import locked
-from .opening import regular, size_of
+from .opening import (
+    NotRegularError,
+    RemovedError,
+    appending,
+    created,
+    path_of,
+    refuse_odd,
+    refuse_odd_directory,
+    refuse_removed,
+    regular,
+    size_of,
+)
+from .printable import printable, printable_lines
 from .strict_json import text_of, tree_of
 
 __all__ = [
@@ -15,14 +39,34 @@ __all__ = [
     "LARGEST_TEXT",
     "LONGEST",
     "MOST",
+    "Folder",
+    "NotRegularError",
+    "RemovedError",
+    "Tables",
+    "Thinned",
     "appearing",
+    "appending",
     "beside",
+    "budget",
+    "created",
     "locked",
     "make_directory",
+    "make_directory_inside",
+    "path_of",
+    "printable",
+    "printable_lines",
+    "record_of",
+    "refuse_odd",
+    "refuse_odd_directory",
+    "refuse_removed",
     "regular",
     "remove",
+    "replacing",
+    "safe_name",
     "size_of",
+    "sweep",
     "synchronise",
     "text_of",
     "tree_of",
+    "whole_lines",
 ]

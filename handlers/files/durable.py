@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from shutil import rmtree
+from typing import BinaryIO
 from uuid import uuid4
+
+from .opening import created, refuse_odd, refuse_odd_directory
+
+LEFTOVER = re.compile(r"\.(?:tmp|del)-(.+)-[0-9a-f]{32}")
 
 
 def synchronise(path: Path) -> None:
@@ -20,11 +26,30 @@ def synchronise(path: Path) -> None:
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory and its parents durably: a power cut does not lose them."""
+    """Make a directory and its parents durably: a power cut does not lose them.
+
+    Raises:
+        NotADirectoryError: The path is a link that leads nowhere.
+    """
     if not path.is_dir():
+        if path.is_symlink():
+            raise NotADirectoryError(
+                f"{path} is a link to {os.readlink(path)}, where no directory is; make that, mount "
+                "its disk, or remove the link"
+            )
         make_directory(path.parent)
         path.mkdir(exist_ok=True)
         synchronise(path.parent)
+
+
+def make_directory_inside(path: Path) -> None:
+    """The same for a directory that no user has named: it is no link.
+
+    Raises:
+        NotADirectoryError: A link or a file is there.
+    """
+    refuse_odd_directory(path)
+    make_directory(path)
 
 
 @contextmanager
@@ -48,9 +73,42 @@ def appearing(place: Path, aside: Path | None = None) -> Generator[Path, None, N
         raise
 
 
+@contextmanager
+def replacing(path: Path) -> Generator[BinaryIO, None, None]:
+    """A new file that takes a file's place at the end: a reader finds the old or the new one.
+
+    Only a power cut may lose it.
+
+    Raises:
+        NotRegularError: A link, a directory, a pipe or a device is there.
+    """
+    refuse_odd(path)
+    temporary = beside(path, "tmp")
+    try:
+        with created(temporary) as file:
+            yield file
+        temporary.replace(path)
+    except BaseException:
+        remove(temporary)
+        raise
+
+
 def beside(path: Path, kind: str) -> Path:
     """A new hidden name beside a path, of this kind."""
     return path.with_name(f".{kind}-{path.name}-{uuid4().hex}")
+
+
+def sweep(directory: Path, of: str) -> None:
+    """Remove what killed processes left beside files and directories of certain names.
+
+    Args:
+        directory: Where to look; nobody writes these names there at the time.
+        of: The regular expression of the names.
+    """
+    for path in directory.iterdir():
+        found = LEFTOVER.fullmatch(path.name)
+        if found and re.fullmatch(of, found[1]):
+            remove(path)
 
 
 def remove(path: Path) -> None:

@@ -7,12 +7,15 @@ import json
 import logging
 import os
 import socket
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Lock
 from typing import Any
+
+from .opening import opened, refuse_odd
+from .printable import printable
 
 try:
     import fcntl
@@ -34,8 +37,11 @@ _guard = Lock()
 
 
 @contextmanager
-def locked(directory: Path) -> Generator[None, None, None]:
+def locked(directory: Path) -> Generator[Callable[[], bool], None, None]:
     """Lock an existing directory against other runs of this process and against other processes.
+
+    Gives a function that tells whether the path still is the directory with this lock: it may have
+    been removed or moved.
 
     The system releases the lock when the process ends, however it ends, and forked processes do
     not inherit it. Readers of the directory need no lock. The process that holds the lock must not
@@ -44,6 +50,7 @@ def locked(directory: Path) -> Generator[None, None, None]:
     Raises:
         BlockingIOError: Another owner has the lock; the message says which process, where, since
             when.
+        NotRegularError: `LOCK` is a link, a directory, a pipe or a device.
     """
     owner = {
         "process": os.getpid(),
@@ -63,7 +70,7 @@ def locked(directory: Path) -> Generator[None, None, None]:
         descriptor = _acquire(directory, owner)
         _held[key] = owner
     try:
-        yield
+        yield lambda: _holds(directory, descriptor, status)
     finally:
         if os.getpid() == owner["process"]:  # a fork does not have the lock
             with _guard:
@@ -72,10 +79,12 @@ def locked(directory: Path) -> Generator[None, None, None]:
 
 
 def _acquire(directory: Path, owner: dict[str, Any]) -> int | None:
+    path = directory / LOCK
+    refuse_odd(path)
     if fcntl is None:
         return None
     while True:
-        descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+        descriptor = opened(path, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -87,11 +96,13 @@ def _acquire(directory: Path, owner: dict[str, Any]) -> int | None:
                 "%s cannot be locked, so a second writer would not be noticed: %s", directory, error
             )
             return None
-        if _is_at(directory / LOCK, descriptor):
-            os.truncate(descriptor, 0)
-            os.write(descriptor, json.dumps(owner).encode())
-            return descriptor
-        os.close(descriptor)  # its owner has just removed the file
+        if _is_at(path, descriptor):  # otherwise its owner has just removed the file
+            if os.fstat(descriptor).st_nlink == 1:
+                os.truncate(descriptor, 0)
+                os.write(descriptor, json.dumps(owner).encode())
+                return descriptor
+            path.unlink()  # a file that has another name too, under which it stays as it is
+        os.close(descriptor)
 
 
 def _release(directory: Path, descriptor: int | None) -> None:
@@ -102,23 +113,34 @@ def _release(directory: Path, descriptor: int | None) -> None:
         os.close(descriptor)
 
 
+def _holds(directory: Path, descriptor: int | None, status: os.stat_result) -> bool:
+    try:
+        if descriptor is not None:
+            return _is_at(directory / LOCK, descriptor)
+        return directory.is_dir() and os.path.samestat(directory.stat(), status)
+    except OSError:  # nobody can tell; what is written next says why
+        return True
+
+
 def _is_at(path: Path, descriptor: int) -> bool:
     try:
-        return os.path.samestat(path.stat(), os.fstat(descriptor))
-    except FileNotFoundError:
+        return os.path.samestat(path.lstat(), os.fstat(descriptor))
+    except (FileNotFoundError, NotADirectoryError):
         return False
 
 
 def _owner_in(content: bytes) -> dict[str, Any]:
     try:
         owner = json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return owner if isinstance(owner, dict) else {}
 
 
 def _refusal(directory: Path, owner: dict[str, Any], who: str) -> BlockingIOError:
-    process, host, since = (owner.get(key, "unknown") for key in ("process", "host", "since"))
+    process, host, since = (
+        printable(str(owner.get(key, "unknown"))) for key in ("process", "host", "since")
+    )
     return BlockingIOError(
         f"{who} writes to {directory} (process {process} on {host}, since {since}); wait for its "
         "end, or choose another directory"

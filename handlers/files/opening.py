@@ -1,28 +1,165 @@
-"""Opening the files of a run directory: regular files only, and never through a link."""
+"""Opening the files of a run directory: regular files only, and never through a link.
+
+The directory that the user names may be reached through links of the user's own. Below it, and for
+the last name of a file that is written, a link is refused: it may lead to any file of the user.
+"""
 
 from __future__ import annotations
 
 import os
 import stat
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-REGULAR_ONLY = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+REGULAR_ONLY = (
+    getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+)
+OPENED = Path("/dev/fd")
+"""Where Linux and macOS show the open files of this process."""
+KINDS = {
+    stat.S_IFLNK: "link",
+    stat.S_IFDIR: "directory",
+    stat.S_IFIFO: "pipe",
+    stat.S_IFSOCK: "socket",
+    stat.S_IFCHR: "device",
+    stat.S_IFBLK: "device",
+}
+
+
+class NotRegularError(OSError):
+    """A link, a directory, a pipe or a device lies where a run has a file."""
+
+    def __init__(self, path: Path, status: os.stat_result) -> None:
+        kind = kind_of(status.st_mode)
+        remedy = "remove it, or choose another name"
+        if kind == "link":
+            remedy = "files of a run are not opened through links, so put the file itself there"
+        super().__init__(f"{path} is not a regular file but a {kind}; {remedy}")
+
+
+class RemovedError(FileNotFoundError):
+    """A file was removed while it was open."""
+
+
+def kind_of(mode: int) -> str:
+    """What is at a path, in a word."""
+    return KINDS.get(stat.S_IFMT(mode), "file")
 
 
 @contextmanager
 def regular(path: Path) -> Generator[BinaryIO, None, None]:
-    """Open a regular file to read it; a link or a pipe is refused."""
-    size_of(path)
-    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | REGULAR_ONLY)) as file:
+    """Open a regular file to read it.
+
+    Raises:
+        NotRegularError: It is a link, a directory, a pipe or a device.
+    """
+    with open(opened(path, os.O_RDONLY), "rb") as file:
         yield file
 
 
+@contextmanager
+def created(path: Path) -> Generator[BinaryIO, None, None]:
+    """Make a file that is not there, and open it to write.
+
+    Raises:
+        FileExistsError: Something is there, be it a link that leads nowhere.
+    """
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | REGULAR_ONLY, 0o666)
+    with open(descriptor, "wb") as file:
+        yield file
+
+
+def appending(path: Path) -> int:
+    """Open a file to add to its end, or make it: a descriptor, which can also be read.
+
+    Raises:
+        NotRegularError: It is a link, a directory, a pipe or a device.
+        OSError: The file has a second name, under which it would change too.
+    """
+    descriptor = opened(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+    if os.fstat(descriptor).st_nlink > 1:
+        os.close(descriptor)
+        raise OSError(
+            f"{path} is one file with another name (a hard link), which would change too; put a "
+            "copy in its place"
+        )
+    return descriptor
+
+
 def size_of(path: Path) -> int:
-    """The size of a regular file, without opening it."""
-    status = path.lstat()
+    """The size of a regular file, without opening it.
+
+    Raises:
+        NotRegularError: It is a link, a directory, a pipe or a device.
+    """
+    return _regular_status(path, path.lstat()).st_size
+
+
+def refuse_odd(path: Path) -> None:
+    """Check that a path is free, or that of a regular file.
+
+    Raises:
+        NotRegularError: A link, a directory, a pipe or a device is there.
+    """
+    with suppress(FileNotFoundError):
+        size_of(path)
+
+
+def refuse_odd_directory(path: Path) -> None:
+    """Check that a path is free, or that of a directory itself: for those that no user has named.
+
+    Raises:
+        NotADirectoryError: A link or a file is there.
+    """
+    with suppress(FileNotFoundError):
+        if not stat.S_ISDIR(mode := path.lstat().st_mode):
+            raise NotADirectoryError(
+                f"{path} is not a directory but a {kind_of(mode)}; nothing is written through it, "
+                "so put a directory in its place, or remove it"
+            )
+
+
+def refuse_removed(descriptor: int, path: Path) -> None:
+    """Check that an open file still has a name; a file that was moved has one.
+
+    Raises:
+        RemovedError: Somebody has removed it, or put another file in its place.
+    """
+    if os.fstat(descriptor).st_nlink == 0:
+        raise RemovedError(
+            f"{path} was removed while the run wrote to it: what it held is lost, and what "
+            "follows goes to a new file"
+        )
+
+
+def path_of(file: BinaryIO, path: Path) -> str:
+    """A path for a library that opens files itself: the file that is open, whatever `path` is now.
+
+    Where the system shows no open files, it is `path` itself.
+    """
+    shown = OPENED / str(file.fileno())
+    return str(shown if shown.exists() else path)
+
+
+def opened(path: Path, flags: int) -> int:
+    """Open a regular file by these flags.
+
+    Raises:
+        NotRegularError: It is a link, a directory, a pipe or a device.
+    """
+    refuse_odd(path)  # to open a pipe waits, to open a device may do anything
+    descriptor = os.open(path, flags | REGULAR_ONLY, 0o666)
+    try:
+        _regular_status(path, os.fstat(descriptor))
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _regular_status(path: Path, status: os.stat_result) -> os.stat_result:
     if not stat.S_ISREG(status.st_mode):
-        raise OSError(f"{path.name} is not a regular file")
-    return status.st_size
+        raise NotRegularError(path, status)
+    return status

@@ -91,6 +91,6 @@ def _float(text: str) -> float:
 
 
 def _int(text: str) -> int:
-    if len(text) > LONGEST:
+    if len(text.lstrip("-")) > LONGEST:
         raise ValueError(f"has the number {text[:20]}..., which is out of range")
     return int(text)

@@ -6,6 +6,7 @@ import faulthandler
 import logging
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from os import PathLike
@@ -14,6 +15,7 @@ from threading import Event, Thread
 from typing import Any, TextIO
 
 from ...engine import Engine, Events, State, ranks
+from ..files import RemovedError, appending, refuse_removed
 
 logger = logging.getLogger("camshaft")
 
@@ -89,10 +91,11 @@ class Watch:
         self.states = [run]
         self._seconds, self._exit = settings.seconds, settings.exit
         self._file: TextIO = sys.__stderr__ or sys.stderr
+        self._path: Path | None = None
         if settings.path is not None:
             path = Path(settings.path)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = path.with_stem(f"{path.stem}-rank{ranks.rank()}").open("a")
+            self._path = path.with_stem(f"{path.stem}-rank{ranks.rank()}")
+            self._file = self._opened(self._path)
         self._ended = Event()
         self._thread = Thread(target=self._look, name="HangWatchdog", daemon=True)
 
@@ -117,6 +120,7 @@ class Watch:
             now = [(id(s), s.iteration, s.epoch) for s in tuple(self.states)]
             if now != seen:
                 seen, since, told = now, time.monotonic(), False
+                self._open_again_if_removed()
                 faulthandler.dump_traceback_later(self._seconds, exit=self._exit, file=self._file)
             elif not told and time.monotonic() - since >= self._seconds:
                 told = True
@@ -127,3 +131,21 @@ class Watch:
                 )
             if self._ended.wait(self._seconds / 10):
                 return
+
+    def _open_again_if_removed(self) -> None:
+        if self._path is None:
+            return
+        try:
+            refuse_removed(self._file.fileno(), self._path)
+        except RemovedError as error:
+            with suppress(OSError):  # then it is tried again with the next progress
+                new = self._opened(self._path)
+                faulthandler.cancel_dump_traceback_later()  # it holds the old one
+                self._file.close()
+                self._file = new
+                logger.warning("HangWatchdog: %s", error)
+
+    @staticmethod
+    def _opened(path: Path) -> TextIO:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return open(appending(path), "a")

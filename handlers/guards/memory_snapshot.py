@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -18,6 +17,7 @@ from torch.utils._pytree import tree_leaves
 from ...engine import Engine, Events, State, ranks
 from ...engine.modules import weights_of
 from ..common import Cell, aligned
+from ..files import appearing, refuse_odd
 
 GIB = 2**30
 CUDA: Any = torch.cuda.memory  # torch documents its recording of allocations under private names
@@ -59,10 +59,14 @@ class MemorySnapshot:
         error.add_note("\n".join([*_memory(), *_sizes(state)]))
         if torch.cuda.is_available():
             path = Path(self.directory) / f"memory-rank{ranks.rank()}.pickle"
-            with suppress(OSError):
+            try:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                CUDA._dump_snapshot(str(path))
+                refuse_odd(path)
+                with appearing(path) as temporary:
+                    CUDA._dump_snapshot(str(temporary))
                 error.add_note(f"{path} shows each block: https://pytorch.org/memory_viz")
+            except OSError as problem:
+                error.add_note(f"no snapshot was saved: {problem}")
 
     def stop(self, state: State[Any, Any]) -> None:
         """Record no longer."""

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ...engine import Engine, Events, Stage, State, ranks
 from ...engine.modules import buffers_in_training
+from ...engine.state import as_float
 from ...engine.update import gradients_of, non_finite
 
 POLICIES = ("raise", "stop", "skip", "retry")
@@ -123,7 +124,9 @@ class NonFiniteGuard:
         new = state.metrics.since(judged.writes)
         judged.writes = state.metrics.writes
         if self.monitor in new:
-            finite = torch.as_tensor(new[self.monitor]).detach().isfinite().all()
+            value = new[self.monitor]
+            value = as_float(value) if isinstance(value, int) else value
+            finite = torch.as_tensor(value).detach().isfinite().all()
             bad = bad + (~finite).to(bad.device, non_blocking=True)
         return torch.as_tensor(ranks.total(bad))
 

@@ -7,7 +7,10 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from torch import Tensor
+
 from ...engine import Engine, Events, Stage, State, ranks
+from ...engine.state import as_float
 from .rewind import Rewind, has_optimizer
 
 logger = logging.getLogger("camshaft")
@@ -136,7 +139,9 @@ class SpikeGuard:
                 "loss.detach() goes above update(state, loss)"
             )
         losses.write = state.metrics.writes
-        return float(ranks.total(state.metrics[self.monitor])) / ranks.world_size()
+        loss = state.metrics[self.monitor]
+        loss = loss if isinstance(loss, Tensor) else as_float(loss)
+        return float(ranks.total(loss)) / ranks.world_size()
 
 
 @dataclass

@@ -7,30 +7,39 @@ import logging
 import os
 import time
 from contextlib import suppress
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
+
+from ..files import Thinned, budget, record_of, regular, whole_lines
 
 try:
     import fcntl
 except ImportError:  # without these locks a run that was killed looks alive
     fcntl = None  # type: ignore[assignment]
 
+from ..files import RemovedError, appending, refuse_removed
+
 logger = logging.getLogger("camshaft")
 
 JOURNAL = "journal.jsonl"
 """The name of the file in a run's directory."""
+MOST_SIGNS = 2000
+"""Signs of life of one process that are kept: the pace of a run is drawn from them."""
+NUMBER = itemgetter(0)
 
 
 class JournalFile:
     """A file that gets each line by one write, so a kill cannot tear earlier lines.
 
     An error of the file never reaches the run: the first one costs a warning, and later lines are
-    still tried.
+    still tried. A file that somebody has removed is made again, with the first line of this part.
     """
 
     def __init__(self) -> None:
         self._part = os.urandom(4).hex()  # names the process; uses no random generator of the run
         self._descriptor: int | None = None
+        self._first = ""
         self._torn = False
         self._warned = False
 
@@ -43,8 +52,11 @@ class JournalFile:
         """Add a line with the time of day, in seconds since 1970; open the file for the first."""
         line = json.dumps({"time": round(time.time(), 3), "part": self._part, **record}) + "\n"
         try:
+            if self._descriptor is not None:
+                self._open_again_if_removed(path)
             if self._descriptor is None:
                 self._open(path)
+            self._first = self._first or line
             self._append(line)
         except OSError as error:
             if not self._warned:
@@ -60,14 +72,24 @@ class JournalFile:
 
     def _open(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
-        size = os.fstat(self._descriptor).st_size
-        with path.open("rb") as file:
+        self._descriptor = appending(path)
+        with open(self._descriptor, "rb", closefd=False) as file:
+            size = file.seek(0, os.SEEK_END)
             file.seek(max(size - 1, 0))
             self._torn = file.read(1) not in (b"", b"\n")
         if fcntl is not None:
             with suppress(OSError):  # a reader holds the lock at this moment, or there are no locks
                 fcntl.flock(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+
+    def _open_again_if_removed(self, path: Path) -> None:
+        assert self._descriptor is not None
+        try:
+            refuse_removed(self._descriptor, path)
+        except RemovedError as error:
+            logger.warning("Journal: %s", error)
+            self.close()
+            self._open(path)
+            self._append(self._first)
 
     def _append(self, line: str) -> None:
         assert self._descriptor is not None
@@ -78,23 +100,62 @@ class JournalFile:
         self._torn = False
 
 
-def read_journal(path: Path) -> list[dict[str, Any]]:
+class Records(list[dict[str, Any]]):
+    """The lines of a journal."""
+
+    problem = ""
+    """Why it could not be read, or not to its end."""
+
+
+def read_journal(path: Path) -> Records:
     """The lines of a journal, without lines that are torn or something else.
+
+    Of many signs of life of one process some are left out; a journal may tell of a year.
 
     >>> read_journal(Path("there/is/no/journal.jsonl"))
     []
     """
-    records = []
-    with (
-        suppress(FileNotFoundError, NotADirectoryError),
-        path.open(encoding="utf-8", errors="replace") as file,
-    ):
-        for line in file:
-            with suppress(ValueError, RecursionError):
-                record = json.loads(line)
-                if isinstance(record, dict) and isinstance(record.get("event"), str):
-                    records.append(record)
+    told: dict[str, Part] = {}
+    count, problem = 0, ""
+    try:
+        with regular(path) as file:
+            for number, line in enumerate(whole_lines(file)):
+                record = record_of(line)
+                if record is None or not isinstance(record.get("event"), str):
+                    continue
+                part = told.setdefault(str(record.get("part")), Part())
+                count += part.add(number, record)
+                if count > budget.MOST_RECORDS:
+                    raise ValueError(f"has more than {budget.MOST_RECORDS} lines of events")
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except ValueError as error:
+        problem = f"{path.name} {error}; shown: what comes before"
+    except OSError as error:
+        problem = f"{path.name} cannot be read: {error.strerror or error}"
+    numbered = sorted((each for part in told.values() for each in part.numbered), key=NUMBER)
+    records = Records(record for _, record in numbered)
+    records.problem = problem
     return records
+
+
+class Part:
+    """The lines of one process, with their numbers in the journal."""
+
+    def __init__(self) -> None:
+        self._events: list[tuple[int, dict[str, Any]]] = []
+        self._signs = Thinned[tuple[int, dict[str, Any]]](MOST_SIGNS)
+
+    def add(self, number: int, record: dict[str, Any]) -> bool:
+        """Add a line; False if it is a sign of life, of which some may be left out."""
+        is_event = record["event"] != "running" or not self._events
+        (self._events.append if is_event else self._signs.add)((number, record))
+        return is_event
+
+    @property
+    def numbered(self) -> list[tuple[int, dict[str, Any]]]:
+        """The lines that are kept."""
+        return [*self._events, *self._signs]
 
 
 def is_written(path: Path) -> bool:
@@ -102,14 +163,11 @@ def is_written(path: Path) -> bool:
     if fcntl is None:
         return True
     try:
-        descriptor = os.open(path, os.O_RDONLY)
+        with regular(path) as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                return True
+            return False
     except OSError:
         return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    else:
-        return False
-    finally:
-        os.close(descriptor)

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from itertools import chain, islice
 from typing import Any
 
+from ..files import printable, whole_lines
 from .files import LineFile, LogsToFile, RowFile, replace_lines
 from .rows import Row, Start
+
+COUNT = re.compile("[0-9]{1,19}")
+FORMULA = ("=", "+", "-", "@")
+"""With these a spreadsheet begins what it computes; an apostrophe before them makes it text."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +33,7 @@ class CSV(LogsToFile):
         path: The file; its folder is made if there is none.
         when: When to write a row, if there is anything new.
 
+    >>> from pathlib import Path
     >>> from tempfile import mkdtemp
     >>> from camshaft import Engine, Events
     >>> path = Path(mkdtemp(), "rows.csv")
@@ -53,19 +60,20 @@ class Table(RowFile):
     kind = "CSV"
     _columns: tuple[str, ...] = ()
 
-    def write(self, row: Row) -> None:
-        """Write a row as one line, after a new head if it has new columns."""
-        values: Mapping[str, float] = row.clocks | row.metrics | row.clocks
+    def line_of(self, row: Row) -> str:
+        """A row as one line; if it has new columns, the file gets a new head before."""
+        told: Mapping[str, float] = row.clocks | row.metrics | row.clocks
+        values = {_column(name): value for name, value in told.items()}
         if new := [name for name in values if name not in self._columns]:
             self._widen(*self._columns, *new)
-        self.file.write(_line([values.get(name, "") for name in self._columns]))
+        return _line([values.get(name, "") for name in self._columns])
 
     def lines_before(self, first: int) -> Iterator[str]:
         """The head, and all rows before iteration `first`."""
-        for number, row in enumerate(_rows(self.path), 1):
+        for number, row in enumerate(self._rows(), 1):
             if number == 1:
                 self._columns = tuple(row)
-            is_row = "".join(row[:1]).isdigit() if number > 1 else row[:1] == ["iteration"]
+            is_row = COUNT.fullmatch("".join(row[:1])) if number > 1 else row[:1] == ["iteration"]
             if not is_row or len(row) != len(self._columns):
                 raise self.no_row(number)
             if number == 1 or int(row[0]) < first:
@@ -73,11 +81,19 @@ class Table(RowFile):
 
     def _widen(self, *columns: str) -> None:
         """Replace the head, and fill up shorter lines."""
-        rows = _rows(self.path)[1:]
+        rows = islice(self._rows(), 1, None)
         filled = (_line([*row, *[""] * (len(columns) - len(row))]) for row in rows)
-        replace_lines(self.path, [_line(columns), *filled])
+        replace_lines(self.path, chain([_line(columns)], filled))
         old, self.file, self._columns = self.file, LineFile(self.path), columns
         old.close()
+
+    def _rows(self) -> Iterator[list[str]]:
+        """All whole lines; a kill may have torn the last one."""
+        with self.reading() as file:
+            try:
+                yield from csv.reader(line.decode(errors="replace") for line in whole_lines(file))
+            except csv.Error as error:
+                raise ValueError(f"has a line that is none of a table ({error})") from error
 
 
 def _line(values: Iterable[Any]) -> str:
@@ -86,8 +102,9 @@ def _line(values: Iterable[Any]) -> str:
     return text.getvalue()
 
 
-def _rows(path: Path) -> list[list[str]]:
-    """All whole lines; a kill may have torn the last one."""
-    text = path.read_bytes().decode(errors="replace")
-    whole = text[: text.rfind("\n") + 1]
-    return list(csv.reader(io.StringIO(whole, newline="")))
+def _column(name: str) -> str:
+    """A metric's name as the head of a column: text that nothing obeys or computes.
+
+    Terminals and spreadsheets show these files, and a metric may come from a checkpoint.
+    """
+    return printable(f"'{name}" if name[:1] in FORMULA else name)

@@ -10,6 +10,7 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Literal
 
+from ..files import RemovedError
 from .rows import MOST, Row, Start, Writer
 
 logger = logging.getLogger("camshaft")
@@ -31,6 +32,8 @@ class Delivery:
         self.name = name
         self.written = 0
         """The number of the last row that is written, or lost for good."""
+        self.is_removed = False
+        """True if somebody has removed the file, which can be made again at once."""
         self._open = open
         self._warned = False
 
@@ -45,7 +48,8 @@ class Direct(Delivery):
     """Calls a writer at once, in the thread of the training.
 
     A file that takes no more rows, as on a full disk, is closed. At each save and at the end of
-    the run it is opened again, with all rows that it has missed.
+    the run it is opened again, with all rows that it has missed. A file that somebody has removed
+    is made again at once, with the rows of the current iteration.
     """
 
     _missed: Start | None = None
@@ -59,6 +63,7 @@ class Direct(Delivery):
             ValueError: The same, or the writer would spoil a file.
         """
         self.written = rows[0].number - 1 if rows else 0
+        self.is_removed = False
         try:
             self._writer, self._missed = self._open(start), None
         except (TypeError, ValueError):
@@ -110,7 +115,11 @@ class Direct(Delivery):
                 self._warn_of(error, "It may lack its last rows")
 
     def _fail(self, error: Exception) -> None:
-        self._warn_of(error, LATER)
+        self.is_removed = isinstance(error, RemovedError)
+        if self.is_removed:
+            logger.warning("%s: %s", self.name, error)
+        else:
+            self._warn_of(error, LATER)
         writer, self._writer = self._writer, None
         with suppress(Exception):
             if writer is not None:

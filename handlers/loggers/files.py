@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, BinaryIO, ClassVar
 
 from ...engine import Engine, EventEnum, Trigger
 from ..common import AT_EACH_ROW
+from ..files import appending, refuse_odd, refuse_removed, regular, replacing, sweep
 from .logger import LogsRows
 from .rows import Row, Start
 
@@ -32,6 +35,7 @@ class LogsToFile(LogsRows):
 
         Raises:
             IsADirectoryError: The path is a directory.
+            NotRegularError: It is a link, a pipe or a device.
             ValueError: Another handler writes to the same file.
         """
         kind = type(self).__name__
@@ -40,12 +44,17 @@ class LogsToFile(LogsRows):
                 f"{kind}({str(self.path)!r}) is a directory; name a file in it: "
                 f"{kind}({str(Path(self.path) / self.usual_name)!r})"
             )
+        refuse_odd(Path(self.path))
         for name, other in engine.handlers.items():
             if isinstance(other, LogsToFile) and other is not self and other.path == self.path:
                 raise ValueError(
                     f"{name} writes to {self.path} already; give this logger a file of its own"
                 )
         super().attach(engine)
+
+
+class NoRowError(ValueError):
+    """A line of a log is no row."""
 
 
 class RowFile(ABC):
@@ -57,20 +66,34 @@ class RowFile(ABC):
         """Open the file: drop later rows in a resumed run, move the file of another run aside."""
         self.path = Path(path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        if self.path.exists():
-            if start.is_resumed:
-                replace_lines(self.path, self.lines_before(start.first))
-            else:
-                move_aside(self.path, self.kind)
+        sweep(self.path.parent, re.escape(self.path.name))
+        refuse_odd(self.path)
+        if start.is_resumed and self.path.exists():
+            replace_lines(self.path, self.lines_before(start.first))
+        else:
+            move_aside(self.path, self.kind)
         self.file = LineFile(self.path)
+        self._epoch = 0
 
     @abstractmethod
     def lines_before(self, first: int) -> Iterable[str]:
         """The lines of the file before iteration `first`."""
 
     @abstractmethod
+    def line_of(self, row: Row) -> str:
+        """A row as one line."""
+
     def write(self, row: Row) -> None:
-        """Write a row as one line."""
+        """Write a row; in the first one of an epoch, look whether the file is still there.
+
+        Raises:
+            RemovedError: Somebody has removed it.
+        """
+        if row.epoch != self._epoch:
+            self._epoch = row.epoch
+            self.file.refuse_removed()
+        line = self.line_of(row)  # it may put another file in the place of this one
+        self.file.write(line)
 
     def sync(self) -> None:
         """Make all rows survive a crash."""
@@ -80,9 +103,23 @@ class RowFile(ABC):
         """Close the file."""
         self.file.close()
 
-    def no_row(self, number: int) -> ValueError:
+    @contextmanager
+    def reading(self) -> Generator[BinaryIO, None, None]:
+        """Open the file to read its lines; an error names the file, and says what to do."""
+        try:
+            with regular(self.path) as file:
+                yield file
+        except NoRowError:
+            raise
+        except ValueError as error:
+            raise ValueError(
+                f"{self.path} is no {self.kind} log: it {error}. Move the file away, or give the "
+                "log another path"
+            ) from error
+
+    def no_row(self, number: int) -> NoRowError:
         """The error about a line that is no row."""
-        return ValueError(
+        return NoRowError(
             f"line {number} of {self.path} is no row of a {self.kind} log, which would be cut off "
             "here to resume the run; move the file away, or give the log another path"
         )
@@ -92,7 +129,8 @@ class LineFile:
     """A file that takes whole lines: a line that does not fit is taken back, and raises."""
 
     def __init__(self, path: Path) -> None:
-        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+        self._path = path
+        self._descriptor = appending(path)
         self._size = os.fstat(self._descriptor).st_size
 
     def write(self, line: str) -> None:
@@ -111,11 +149,14 @@ class LineFile:
         """Have all lines on the disk.
 
         Raises:
-            FileNotFoundError: Somebody has removed the file, and the lines with it.
+            RemovedError: Somebody has removed the file, and the lines with it.
         """
         os.fsync(self._descriptor)
-        if not os.fstat(self._descriptor).st_nlink:
-            raise FileNotFoundError("the file was removed while it was written")
+        self.refuse_removed()
+
+    def refuse_removed(self) -> None:
+        """Raise if somebody has removed the file."""
+        refuse_removed(self._descriptor, self._path)
 
     def close(self) -> None:
         """Close the file."""
@@ -124,18 +165,20 @@ class LineFile:
 
 def replace_lines(path: Path, lines: Iterable[str]) -> None:
     """Give a file other lines, all at once: a reader finds the old or the new file."""
-    draft = path.with_name(f"{path.name}.tmp")
-    with draft.open("w", encoding="utf-8", newline="") as file:
-        file.writelines(lines)
+    with replacing(path) as file:
+        file.writelines(line.encode() for line in lines)
         file.flush()
         os.fsync(file.fileno())
-    draft.replace(path)
 
 
 def move_aside(path: Path, kind: str) -> None:
-    """Rename another run's file to `<path>.1`, or the next number that is free."""
-    if path.stat().st_size:
-        names = (path.with_name(f"{path.name}.{number}") for number in count(1))
-        aside = next(name for name in names if not name.exists())
-        path.rename(aside)
-        logger.warning("%s: %s holds the rows of another run; moved to %s", kind, path, aside)
+    """Make place for a new file: rename another run's to `<path>.1`, or the next free number."""
+    if not path.exists():
+        return
+    if not path.stat().st_size:
+        path.unlink()
+        return
+    names = (path.with_name(f"{path.name}.{number}") for number in count(1))
+    aside = next(name for name in names if not os.path.lexists(name))
+    path.rename(aside)
+    logger.warning("%s: %s holds the rows of another run; moved to %s", kind, path, aside)

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 from ...engine import EventEnum, Trigger
 from ..common import AT_EACH_ROW, Image
+from ..files import Folder, safe_name
 from .logger import LogsRows
 from .rows import Row, Start
 
@@ -28,7 +28,7 @@ class ImageFiles(LogsRows):
     """Write images to `<directory>/<name>/<iteration>.png`.
 
     A resumed run writes the same images under the same names again. Each file is there as a whole
-    or not at all; none is ever removed.
+    or not at all; none is ever removed. Folders that are links are not followed.
 
     Args:
         directory: Where the images go; made if there is none.
@@ -39,27 +39,28 @@ class ImageFiles(LogsRows):
     when: EventEnum | Trigger = AT_EACH_ROW
     shown = (Image,)
 
-    def writer(self, start: Start) -> Folder:
+    def writer(self, start: Start) -> ImageFolders:
         """Open nothing: a folder needs no opening."""
-        return Folder(Path(self.directory))
+        return ImageFolders(Path(self.directory))
 
 
-class Folder:
+class ImageFolders:
     """Where the images of a run go."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._swept = set[tuple[str, ...]]()
 
     def write(self, row: Row) -> None:
         """Write the images of a row."""
         for name, medium in row.media.items():
             if isinstance(medium, Image):
-                parts = [quote(part, safe=" ") for part in name.split("/")]
-                folder = self._path.joinpath(*(part.replace("..", "%2E%2E") for part in parts))
-                folder.mkdir(parents=True, exist_ok=True)
-                draft = folder / f"{row.iteration}.png.tmp"
-                draft.write_bytes(png(medium))
-                draft.replace(folder / f"{row.iteration}.png")
+                parts = tuple(safe_name(part) for part in name.split("/") if part)
+                with Folder(self._path, *parts) as folder:
+                    if parts not in self._swept:
+                        self._swept.add(parts)
+                        folder.sweep()
+                    folder.put(f"{row.iteration}.png", png(medium))
 
     def sync(self) -> None:
         """Do nothing: no run depends on pictures."""

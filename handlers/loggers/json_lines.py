@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..common import Histogram
+from ..files import whole_lines
 from .files import LogsToFile, RowFile
 from .rows import Row, Start
 
@@ -53,8 +54,8 @@ class JSONFile(RowFile):
 
     kind = "JSONLines"
 
-    def write(self, row: Row) -> None:
-        """Write a row as one line."""
+    def line_of(self, row: Row) -> str:
+        """A row as one line."""
         metrics = {name: _plain(value) for name, value in row.metrics.items()}
         histograms = {
             name: {
@@ -65,13 +66,14 @@ class JSONFile(RowFile):
             if isinstance(each, Histogram)
         }
         clocks = row.clocks
-        self.file.write(json.dumps(clocks | metrics | histograms | clocks, allow_nan=False) + "\n")
+        return json.dumps(clocks | metrics | histograms | clocks, allow_nan=False) + "\n"
 
     def lines_before(self, first: int) -> Iterator[str]:
         """All rows before iteration `first`; a kill may have torn the last line."""
         torn = 0
-        with self.path.open(encoding="utf-8", errors="replace") as file:
-            for number, line in enumerate(file, 1):
+        with self.reading() as file:
+            for number, data in enumerate(whole_lines(file, with_torn=True), 1):
+                line = data.decode(errors="replace")
                 if (iteration := _iteration(line)) is None:
                     torn = torn or number
                 elif torn:
@@ -89,5 +91,5 @@ def _iteration(line: str) -> int | None:
     """The iteration of a row; None if the line is torn or not a row at all."""
     try:
         return int(json.loads(line)["iteration"])
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return None

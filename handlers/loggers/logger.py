@@ -76,16 +76,22 @@ class LogsRows(ABC):
                 warn_of_unshown(state.metrics.since(bookmark.write), log.told)
             for row in bookmark.next_rows(state, delivery.written, self.shown):
                 delivery.write(row)
+            if delivery.is_removed:
+                self._opened_again(state)
 
     def sync(self, state: State[Any, Any]) -> None:
         """Make all rows survive a crash, those too that could not be written before."""
         if delivery := self._opened_again(state):
             delivery.sync()
+            if delivery.is_removed:
+                self._opened_again(state)
 
     def end(self, state: State[Any, Any]) -> None:
         """Let all loggers come to their ends at the same time."""
         if delivery := self._opened_again(state):
             delivery.end()
+            if delivery.is_removed:
+                self._opened_again(state)
 
     def close(self, state: State[Any, Any]) -> None:
         """Close the log."""

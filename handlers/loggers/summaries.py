@@ -6,14 +6,15 @@ import json
 import logging
 import warnings
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
-from urllib.parse import quote
 
 from ...engine.modules import untouched
 from ..common import Embedding, Histogram, Image, Medium, PRCurve, Text, grid
+from ..files import Folder, regular, replacing, safe_name
 from .images import as_bytes, png
 from .logger import flat_hparams
 
@@ -100,29 +101,34 @@ def write_embedding(directory: Path, name: str, iteration: int, embedding: Embed
 
     They replace points of the same name and iteration.
     """
-    folder = directory / "embeddings" / quote(name, safe="") / str(iteration)
-    folder.mkdir(parents=True, exist_ok=True)
+    names = ("embeddings", safe_name(name), str(iteration))
+    inside, files = "/".join(names), dict[str, bytes]()
     rows = ("\t".join(map(repr, row)) for row in embedding.vectors.double().tolist())
-    _write(folder / "tensors.tsv", rows)
-    inside = folder.relative_to(directory).as_posix()
+    files["tensors.tsv"] = _lines(rows)
     settings = [f"  tensor_name: {json.dumps(f'{name}:{iteration}')}"]
     settings.append(f'  tensor_path: "{inside}/tensors.tsv"')
     if embedding.labels is not None:
-        _write(folder / "metadata.tsv", (" ".join(each.split()) for each in embedding.labels))
+        files["metadata.tsv"] = _lines(" ".join(each.split()) for each in embedding.labels)
         settings.append(f'  metadata_path: "{inside}/metadata.tsv"')
     if embedding.images is not None:
         height, width = embedding.images.shape[-2:]
-        (folder / "sprite.png").write_bytes(png(Image(grid(embedding.images))))
+        files["sprite.png"] = png(Image(grid(embedding.images)))
         settings.append(f'  sprite {{ image_path: "{inside}/sprite.png"')
         settings.append(f"    single_image_dim: {width} single_image_dim: {height} }}")
+    with Folder(directory, *names) as folder:
+        for file, content in files.items():
+            folder.put(file, content)
     _add("embeddings {\n" + "\n".join(settings) + "\n}\n", directory / CONFIG)
 
 
 def _add(entry: str, config: Path) -> None:
-    known = config.read_text(encoding="utf-8") if config.exists() else ""
+    known = ""
+    with suppress(FileNotFoundError), regular(config) as file:
+        known = file.read().decode()
     if entry not in known:
-        config.write_text(known + entry, encoding="utf-8")
+        with replacing(config) as file:
+            file.write((known + entry).encode())
 
 
-def _write(path: Path, lines: Iterable[str]) -> None:
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+def _lines(lines: Iterable[str]) -> bytes:
+    return "".join(f"{line}\n" for line in lines).encode()

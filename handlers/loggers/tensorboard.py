@@ -15,6 +15,7 @@ from typing import Any
 
 from ...engine import EventEnum, Trigger
 from ..common import AT_EACH_ROW, Embedding
+from ..files import refuse_removed
 from .logger import ALL, LogsRows, need
 from .rows import Row, Start
 from .summaries import graph_of, hparams_summary, summary_value, write_embedding
@@ -85,7 +86,9 @@ class EventFile:
         # a later one may be behind.
         seconds, fraction = divmod(max(time.time_ns(), _newest(self._directory) + 1), 10**9)
         name = f"events.out.tfevents.{seconds:010d}.{fraction:09d}.{socket.gethostname()}"
-        self._writer: Any = RecordWriter(os.path.join(directory, name))
+        self._path = os.path.join(directory, name)
+        self._writer: Any = RecordWriter(self._path)
+        self._epoch = 0
 
     def begin(self, first: int, hparams: Mapping[str, Any], graph: bytes | None) -> None:
         """Make readers forget earlier files from iteration `first` on; write hparams and graph."""
@@ -98,7 +101,14 @@ class EventFile:
             self.event(graph_def=graph)
 
     def write(self, row: Row) -> None:
-        """Write a row under the names of its metrics."""
+        """Write a row under the names of its metrics.
+
+        Raises:
+            RemovedError: Somebody has removed the file, as the first row of an epoch finds out.
+        """
+        if row.epoch != self._epoch:
+            self._epoch = row.epoch
+            self._refuse_removed()
         values = [
             self._summary.Value(tag=name, simple_value=value) for name, value in row.metrics.items()
         ]
@@ -113,12 +123,17 @@ class EventFile:
         """Write one event; from then on a kill of the process cannot lose it."""
         data = self._events.Event(wall_time=time.time(), **content).SerializeToString()
         self._writer.write(data)
-        if hasattr(self._writer._writer, "fileno"):  # not for a bucket in a cloud
+        if self._is_file:
             self._writer._writer.flush()
 
     def sync(self) -> None:
-        """Make all rows survive a crash."""
+        """Make all rows survive a crash.
+
+        Raises:
+            RemovedError: Somebody has removed the file, and the rows with it.
+        """
         self._writer.flush()
+        self._refuse_removed()
 
     def close(self) -> None:
         """Close the file, with all rows on the disk."""
@@ -126,6 +141,15 @@ class EventFile:
             self._writer.flush()
         finally:
             self._writer.close()
+
+    @property
+    def _is_file(self) -> bool:
+        """False for a bucket in a cloud."""
+        return hasattr(self._writer._writer, "fileno")
+
+    def _refuse_removed(self) -> None:
+        if self._is_file:
+            refuse_removed(self._writer._writer.fileno(), Path(self._path))
 
 
 def _newest(directory: Path) -> int:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from ...engine import Engine, Events, Stage, State, ranks
+from ..files import RemovedError, appending, refuse_removed
+
+logger = logging.getLogger("camshaft")
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
@@ -19,7 +23,7 @@ class RankLogs:
 
     The files hold all records that Python's `logging` passes on, from Camshaft and from the script;
     `logging.basicConfig(level="INFO")` sets the level. The traceback of a failed rank is in its own
-    file. A resumed run appends.
+    file. A resumed run appends. A file that somebody removes during the run is made again.
 
     Args:
         directory: The directory of the files; made if it does not exist.
@@ -38,8 +42,7 @@ class RankLogs:
     def open(self, state: State[Any, Any]) -> None:
         """Open this rank's file."""
         directory = Path(self.directory)
-        directory.mkdir(parents=True, exist_ok=True)
-        file = logging.FileHandler(directory / f"rank-{ranks.rank()}.log", encoding="utf-8")
+        file = RankLog(directory / f"rank-{ranks.rank()}.log")
         file.setFormatter(logging.Formatter(self.format))
         logging.getLogger().addHandler(file)
         state.recall(self, Log, saved=False).file = file
@@ -64,8 +67,36 @@ class RankLogs:
             log.file = None
 
 
+class RankLog(logging.StreamHandler[TextIO]):
+    """The file of one rank."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        super().__init__(self._open())
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record, to a new file if somebody has removed the old one."""
+        try:
+            refuse_removed(self.stream.fileno(), self._path)
+        except RemovedError as error:
+            with suppress(OSError):  # then the old file takes the records, and the next one tries
+                old, self.stream = self.stream, self._open()
+                old.close()
+                logger.warning("RankLogs: %s", error)
+        super().emit(record)
+
+    def close(self) -> None:
+        """Close the file."""
+        self.stream.close()
+        super().close()
+
+    def _open(self) -> TextIO:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        return open(appending(self._path), "a", encoding="utf-8")
+
+
 @dataclass(slots=True)
 class Log:
     """The file of a run under way."""
 
-    file: logging.FileHandler | None = None
+    file: RankLog | None = None

@@ -14,7 +14,7 @@ from torch.nn import Module
 from ...engine import Engine, State, ranks
 from ...engine.data import Feed
 from ..checkpoint import checksum, sweep
-from ..files import locked, make_directory
+from ..files import locked, make_directory, make_directory_inside
 from .predictions import Predictions
 from .shards import Shards
 
@@ -69,7 +69,8 @@ def predict(
     place = found.part(ranks.rank(), ranks.world_size())
     with ExitStack() as stack:
         with ranks.on_all_ranks(f"begin to write predictions to {directory}"):
-            make_directory(place)
+            make_directory(found.directory)
+            make_directory_inside(place)
             stack.enter_context(locked(place))
             sweep(place)
             shards = Shards(place, select, interleaved, seconds, int(megabytes * 1e6), weights_sum)

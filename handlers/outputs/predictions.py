@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..checkpoint import Checkpoints, Saved, checkpoints
+from ..files import refuse_odd_directory
 from .rows import chain, deal, join, row_of
 from .shards import OUTPUTS
 
@@ -67,9 +68,15 @@ class Predictions:
         return join(found, deal if _are_interleaved(parts) else chain) if found else None
 
     def worlds(self) -> set[int]:
-        """The numbers of ranks that have written to the directory: one, unless they are mixed."""
-        names = [each.name for each in self.directory.glob("rank-*-of-*")]
-        return {int(match[2]) for name in names if (match := PART.fullmatch(name))}
+        """The numbers of ranks that have written to the directory: one, unless they are mixed.
+
+        Raises:
+            NotADirectoryError: A link or a file has the name of a rank's directory.
+        """
+        found = [each for each in self.directory.glob("rank-*-of-*") if PART.fullmatch(each.name)]
+        for each in found:
+            refuse_odd_directory(each)
+        return {int(each.name.rpartition("-")[2]) for each in found}
 
     def part(self, rank: int, ranks: int) -> Path:
         """The directory of one rank of so many."""

@@ -6,8 +6,10 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from .facts import PACE
+from .markup import key
 
 TRAINING = ("train", "training")
 EVALUATION = ("val", "valid", "validation", "eval", "evaluation", "test")
@@ -37,14 +39,33 @@ class Chart:
 
     def set_of(self, name: str) -> str:
         """The data that a metric was measured on; empty if its chart does not compare any."""
-        if name in self.validated:
+        if self.is_validated(name):
             return _split(name)[0]
         return TRAINING_SET if self.validated else ""
+
+    def is_validated(self, name: str) -> bool:
+        """True for a metric that was measured by an evaluation."""
+        return name in self._validated
+
+    @cached_property
+    def places(self) -> dict[str, int]:
+        """The place of each metric among those of its set."""
+        counts = Counter[str]()
+        found: dict[str, int] = {}
+        for name in self.metrics:
+            group = self.set_of(name)
+            found[name] = counts[group]
+            counts[group] += 1
+        return found
+
+    @cached_property
+    def _validated(self) -> frozenset[str]:
+        return frozenset(self.validated)
 
     @property
     def key(self) -> str:
         """Names the chart in the page; no title of a chart equals another key."""
-        return f"curve {self.title}"
+        return f"curve {key(self.title)}"
 
     @property
     def is_smoothed(self) -> bool:
@@ -73,7 +94,7 @@ def charts(names: Iterable[str]) -> list[Chart]:
     drawn: list[Chart] = []
     for title, members in grouped.items():
         validated = [name for name in members if _split(name)[0] in evaluations]
-        metrics = sorted(members, key=lambda name: (name in validated, name))
+        metrics = sorted(members, key=lambda name: (_split(name)[0] in evaluations, name))
         heading = _heading(title, bool(validated))
         family = title.partition("/")[0]
         if heading == MORE and families[family] >= SHARED_PREFIX:

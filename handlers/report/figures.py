@@ -11,8 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from ..files import printable
 from .charts import Chart, sets
 from .facts import RunFacts
+from .markup import key
 from .timeline import Figure, timeline_figure
 
 COLOURS = 10
@@ -39,9 +41,9 @@ def chart_figure(chart: Chart, runs: Sequence[RunFacts], groups: Sequence[str]) 
     traces = [
         trace
         for place, run in enumerate(runs)
-        for name in chart.metrics
+        for number, name in enumerate(chart.metrics)
         if name in run.curves
-        for trace in _curve_traces(chart, name, runs, place, groups)
+        for trace in _curve_traces(chart, name, number, runs, place, groups)
     ]
     resumed = [
         part.first["iteration"]
@@ -79,21 +81,27 @@ def _axis_of(values: Sequence[float]) -> Figure:
 
 
 def _curve_traces(
-    chart: Chart, name: str, runs: Sequence[RunFacts], place: int, groups: Sequence[str]
+    chart: Chart,
+    name: str,
+    number: int,
+    runs: Sequence[RunFacts],
+    place: int,
+    groups: Sequence[str],
 ) -> Iterator[Figure]:
-    run, is_validated = runs[place], name in chart.validated
+    run, is_validated = runs[place], chart.is_validated(name)
     curve, group = run.curves[name], chart.set_of(name)
     index = groups.index(group) if group in groups else 0
-    same = [each for each in chart.metrics if chart.set_of(each) == group].index(name)
+    same = chart.places[name]
     colour, dash = look_of(place, index, len(runs))
     label = name if len(runs) == 1 else run.name
     if len(runs) > 1 and len(chart.metrics) > 1:
         label = f"{run.name}: {name}"
     smooth = not is_validated and curve["count"] >= SMOOTHED_FROM and chart.is_smoothed
     with_points = curve["count"] == 1 or (is_validated and curve["count"] <= 100)
-    uid = f"{place}-{chart.metrics.index(name)}"  # plotly.js looks for it as the name of a class
-    meta: Figure = {"colour": colour, "run": place, "of": run.name, "group": group, "name": name}
-    shared: Figure = {"type": "scatter", "name": label}
+    uid = f"{place}-{number}"  # plotly.js looks for it as the name of a class
+    meta: Figure = {"colour": colour, "run": place, "group": key(group)}
+    meta |= {"of": printable(run.name), "name": printable(name)}
+    shared: Figure = {"type": "scatter", "name": printable(label)}
     is_thin = len(runs) > 1 and group and not is_validated
     yield {
         **shared,
@@ -114,7 +122,7 @@ def _curve_traces(
         yield {
             **shared,
             "uid": f"odd-{uid}",
-            "name": f"{label}: not a number",
+            "name": f"{shared['name']}: not a number",
             "x": odd,
             "y": [0.03] * len(odd),
             "yaxis": "y2",
@@ -153,4 +161,4 @@ def figures(drawn: Sequence[Chart], runs: Sequence[RunFacts]) -> dict[str, Figur
 
 def histogram_key(place: int, name: str) -> str:
     """Names the figure of a histogram in the page."""
-    return f"histogram {place} {name}"
+    return f"histogram {place} {key(name)}"

@@ -17,19 +17,23 @@ SMALL = 256
 
 def embedded_image(picture: Picture) -> str:
     """The address that holds the picture itself."""
-    return f"data:image/png;base64,{base64.b64encode(picture.path.read_bytes()).decode()}"
+    return f"data:image/png;base64,{base64.b64encode(picture.content).decode()}"
 
 
 def images(runs: Sequence[RunFacts], address: Address) -> list[Html]:
     """A card for each name of images and each run, with a slider over its images."""
     chosen = shown({f"{run.name}/{name}": run.images[name] for run in runs for name in run.images})
     names = dict.fromkeys(name for run in runs for name in run.images)
-    return [
+    cards = [
         _image_card(name, runs, place, kept, address)
         for name in names
         for place, run in enumerate(runs)
         if (kept := [picture for picture in run.images.get(name, []) if picture in chosen])
     ]
+    if more := sum(len(run.images) for run in runs) - len(cards):
+        left = f"Not shown: images of {counted(more, 'other name')}, in the run's directory"
+        cards.append(tag("p", left, class_="empty"))
+    return cards
 
 
 def _image_card(

@@ -6,7 +6,6 @@ The only file that imports plotly, and of plotly only that script.
 from __future__ import annotations
 
 import hashlib
-import html
 import json
 from base64 import b64encode
 from collections.abc import Sequence
@@ -15,11 +14,13 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from ..common import readable_size
+from ..common import readable_size, show
+from ..files import replacing
 from .charts import charts
-from .facts import NothingToReportError, Run, runs_in
+from .facts import NothingToReportError, Run, RunFacts, runs_in
 from .figures import figures
 from .head import is_over, status
+from .markup import joined
 from .media import Address, embedded_image
 from .sections import sections
 
@@ -31,31 +32,41 @@ def report(paths: list[Path], output: Path) -> int:
         NothingToReportError: A path is no directory, or holds nothing of a run.
         ImportError: plotly is not installed.
     """
-    runs = runs_in(paths)
-    for path, run in zip(paths, runs, strict=True):
+    facts: list[RunFacts] = []
+    for path, run in zip(paths, runs_in(paths), strict=True):
         run.look()
-        if not run.facts().is_begun:
-            empty = "holds no rows, journal or checkpoints"
+        facts.append(run.facts())
+        if not facts[-1].is_begun:
+            empty = "; ".join(["holds no rows, journal or checkpoints", *facts[-1].notes])
             raise NothingToReportError(f"{path} {empty if path.is_dir() else 'is no directory'}")
     # A name in a file of rows may hold half of a character, which no encoding has.
-    output.write_text(
-        page([run.name for run in runs], news(runs)), encoding="utf-8", errors="replace"
-    )
-    print(f"{output}  {readable_size(output.stat().st_size)}")
+    text = page([run.name for run in facts], content(facts)).encode(errors="replace")
+    if not output.parent.is_dir():
+        raise NotADirectoryError(f"{output.parent} is no directory; make it, or choose another -o")
+    with replacing(output) as file:
+        file.write(text)
+    notes = (f"{run.name}: {note}" for run in facts for note in run.notes)
+    show([f"{output}  {readable_size(output.stat().st_size)}", *notes])
     return 0
 
 
 def news(
     runs: Sequence[Run], address: Address = embedded_image, *, is_live: bool = False
 ) -> dict[str, Any]:
-    """What a page shows of the runs now: its sections as HTML and its figures, ready for JSON.
+    """What a page shows of the runs now; see `content`."""
+    return content([run.facts() for run in runs], address, is_live=is_live)
+
+
+def content(
+    facts: Sequence[RunFacts], address: Address = embedded_image, *, is_live: bool = False
+) -> dict[str, Any]:
+    """What a page shows: its sections as HTML and its figures, ready for JSON.
 
     Args:
-        runs: The runs.
+        facts: What is known of the runs.
         address: Where the page finds an image; by default the page holds it.
         is_live: True if the page is served while the runs may go on.
     """
-    facts = [run.facts() for run in runs]
     drawn = charts(name for run in facts for name in run.curves)
     is_begun = any(run.is_begun for run in facts)
     return {
@@ -80,13 +91,15 @@ def page(names: list[str], shown: dict[str, Any], *, is_live: bool = False) -> s
         "style-src 'unsafe-inline'",  # plotly.js makes its own
         "img-src data: blob: 'self'" if is_live else "img-src data: blob:",
         *(["connect-src 'self'"] if is_live else []),
+        "base-uri 'none'",
+        "form-action 'none'",
     ]
     return Template(asset("page.html")).substitute(
         scripts,
         **shown["sections"],
         policy="; ".join(policy),
-        title=html.escape(", ".join(names)),
-        heading=html.escape(names[0]) if len(names) == 1 else f"{len(names)} runs",
+        title=joined([", ".join(names)]),
+        heading=joined([names[0]]) if len(names) == 1 else f"{len(names)} runs",
         kind="Training run" if len(names) == 1 else "Comparison",
         several="several" if len(names) > 1 else "",
         style=asset("page.css"),

@@ -50,7 +50,9 @@ def sections(
         "timeline": is_alone and len(runs[0].parts) > 1,
     }
     found = {
-        "head": head(runs[0], drawn) if is_alone else comparison(runs, drawn),
+        "head": joined(
+            [head(runs[0], drawn) if is_alone else comparison(runs, drawn), _notes_of(runs)]
+        ),
         "legend": legend(runs, drawn),
         "charts": _charts(runs, drawn, address),
     } | {
@@ -61,6 +63,12 @@ def sections(
         text = "Waiting for the run to begin. This page goes on by itself."
         return dict.fromkeys(found, Html()) | {"charts": tag("p", text, class_="empty wait")}
     return found
+
+
+def _notes_of(runs: Sequence[RunFacts]) -> Html:
+    """What of the files is not shown."""
+    told = [tag("li", f"{run.name}: {note}") for run in runs for note in run.notes]
+    return tag("ul", *told, class_="left-out") if told else Html()
 
 
 def fold(key: str, title: str, content: Html, *, is_open: bool = True, note: str = "") -> Html:

@@ -43,7 +43,7 @@ def best(runs: Sequence[RunFacts], drawn: Sequence[Chart]) -> Html:
     metrics: list[str] = []
     for chart in drawn:
         for name in chart.metrics:
-            if name in chart.validated or chart.heading == LEARNING:
+            if chart.is_validated(name) or chart.heading == LEARNING:
                 found = _rows_of(name, runs)
                 rows += found
                 metrics += [name] * len(found)

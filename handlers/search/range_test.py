@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from ...engine import Events, State, ranks
+from ...engine.state import as_float
 from ..common import given, write
 from .lr_curve import smoothed
 
@@ -70,7 +71,9 @@ class RangeTest:
     def add(self, state: State[Any, Any]) -> None:
         """Add the loss of a batch; judge the window if its step was made or skipped."""
         if (loss := _loss_of(state, self.loss)) is not None:
-            self.total = self.total + (loss.detach() if isinstance(loss, Tensor) else loss)
+            self.total = self.total + (
+                loss.detach() if isinstance(loss, Tensor) else as_float(loss)
+            )
             self.count += 1
         self.judge(state)
 

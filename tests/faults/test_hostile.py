@@ -187,6 +187,7 @@ ATTACKS = {
     "a number below zero": with_manifest(put("number", -3)),
     "another iteration": with_manifest(put("iteration", 7)),
     "metrics as a list": with_manifest(put("metrics", [1])),
+    "a metric of 400 digits": with_manifest(put("metrics", {"loss": 10**400})),
     "a metric as text": with_manifest(put("metrics", {"loss": "low"})),
     "a field that is none": with_manifest(put("__class__", "os.system")),
     "files as a list": with_manifest(put("files", ["state.json"])),

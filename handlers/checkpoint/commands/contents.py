@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from ...common import aligned, readable_metrics, readable_size
-from ...files import LARGEST_TEXT, regular, tree_of
-from ..directory import Finding
+from ..directory import Finding, tree_in
 from ..format import (
     TENSORS,
     TREE,
     Manifest,
     TensorInfo,
     reading,
+    references,
     tensors_in,
 )
 
@@ -29,8 +29,7 @@ def contents(found: Finding) -> list[str]:
         return [f"{found.path} is broken: {found.problem}"]
     manifest = found.saved.manifest
     with reading(found.path, TREE):
-        with regular(found.path / TREE) as file:
-            tree = tree_of(file.read(LARGEST_TEXT + 1))
+        tree = tree_in(found.saved)
         facts = _facts(manifest, tree["run"])
         tensors = {
             Path(name).stem: tensors_in(found.path / name)
@@ -83,7 +82,7 @@ def _objects(
 ) -> Iterator[tuple[str | int, ...]]:
     left = {file: dict(each) for file, each in tensors.items()}
     for name, each in objects.items():
-        own = [left[each["file"]].pop(tensor) for tensor in set(_tensors(each["content"]))]
+        own = [left[each["file"]].pop(tensor) for tensor in {*references(each["content"])}]
         yield (name, *_sums(own), f"{each['file']}{TENSORS}")
     for file, rest in left.items():
         if rest:
@@ -93,18 +92,6 @@ def _objects(
 def _sums(own: list[TensorInfo]) -> tuple[int, int, int, str]:
     types = ", ".join(sorted({each.dtype for each in own}))
     return len(own), sum(e.numbers for e in own), sum(e.size for e in own), types
-
-
-def _tensors(content: Any) -> Iterator[str]:
-    """The names of the tensors in an encoded value; see `Encoder`."""
-    if isinstance(content, dict) and len(content) == 1:
-        ((tag, inner),) = content.items()
-        if tag in ("!tensor", "!ndarray", "!scalar"):
-            yield inner
-            return
-    if isinstance(content, dict | list):
-        for inner in content.values() if isinstance(content, dict) else content:
-            yield from _tensors(inner)
 
 
 def _names(memory: dict[str, Any]) -> list[str]:

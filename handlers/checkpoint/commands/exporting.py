@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ...common import readable_size
+from ...common import readable_size, show
 from ..directory import checkpoints, is_checkpoint, look, saved_at
 
 
@@ -18,5 +18,5 @@ def export(path: Path, file: Path, object: str | None) -> int:
         assert newest is not None
         saved = newest
     saved.export(file, object)
-    print(f"{file}  {readable_size(file.stat().st_size)}  from {saved.path}")
+    show([f"{file}  {readable_size(file.stat().st_size)}  from {saved.path}"])
     return 0

@@ -12,9 +12,14 @@ from shutil import get_terminal_size
 from typing import Any
 
 from ...common import Cell, aligned, readable_metrics, readable_size, show
-from ..directory import LATEST, Claims, Finding, is_checkpoint, look
+from ...files import regular
+from ..directory import LATEST, Claims, Finding, Findings, is_checkpoint, look
 from .contents import contents
 
+WIDEST = 300
+"""Characters before the last column: a longer line moves its own last cell, and no other."""
+LONGEST = 300
+"""Bytes of `LATEST`: a name."""
 HEAD = ("checkpoint", "epochs", "iteration", "step", "size", "written", "kept by", "why", "metrics")
 
 
@@ -38,11 +43,11 @@ def verify(path: Path) -> int:
         (each.path.name, "whole" if each.problem is None else f"broken: {each.problem}")
         for each in found
     ]
-    show(aligned(rows))
+    show([*aligned(rows), *found.notes])
     return int(any(each.problem is not None for each in found))
 
 
-def _overview(path: Path, found: list[Finding]) -> list[str]:
+def _overview(path: Path, found: Findings) -> list[str]:
     claims, latest = Claims.of(found), _latest(path)
     rows = [HEAD[:-1], *(_cells(each, claims, latest) for each in found)]
     width = get_terminal_size().columns if sys.stdout.isatty() else None
@@ -53,9 +58,9 @@ def _overview(path: Path, found: list[Finding]) -> list[str]:
     size = readable_size(sum(each.saved.manifest.size for each in found if each.saved))
     kept = f"; the run keeps {claims.keep!r}" if claims.keep else ""
     count = f"{len(found)} checkpoint{'' if len(found) == 1 else 's'}, {broken} broken, {size}"
-    longest = max(map(len, lines))
+    longest = min(WIDEST, max(map(len, lines)))
     joined = (f"{line:{longest}}  {end}" for line, end in zip(lines, ends, strict=True))
-    return [f"{path}: {count}{kept}", *joined]
+    return [f"{path}: {count}{kept}", *joined, *found.notes]
 
 
 def _cells(each: Finding, claims: Claims, latest: str | None) -> tuple[Cell, ...]:
@@ -112,10 +117,13 @@ def _values(each: Finding, claims: Claims, latest: str | None) -> dict[str, Any]
 def _latest(path: Path) -> str | None:
     with suppress(OSError, ValueError):
         directory = path.resolve().parent if is_checkpoint(path) else path
-        return (directory / LATEST).read_text().strip()
+        with regular(directory / LATEST) as file:
+            return file.read(LONGEST).decode().strip()
     return None
 
 
 def _written(each: Finding) -> str:
-    seconds = each.written
-    return "-" if seconds is None else datetime.fromtimestamp(seconds).isoformat(" ", "minutes")
+    with suppress(OSError, OverflowError, ValueError):  # a time that no calendar has
+        if (seconds := each.written) is not None:
+            return datetime.fromtimestamp(seconds).isoformat(" ", "minutes")
+    return "-"

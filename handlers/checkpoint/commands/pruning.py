@@ -54,7 +54,7 @@ def prune(path: Path, keep: Keep, dry_run: bool, strip: bool = False) -> int:
         else:
             rows.append((saved.path.name, gone if saved in dropped else "stays"))
     freed = readable_size(sum(sizes[saved.path] for saved in dropped))
-    show([*aligned(rows), f"{len(dropped)} {gone}, {freed}"])
+    show([*aligned(rows), *found.notes, f"{len(dropped)} {gone}, {freed}"])
     return 0
 
 

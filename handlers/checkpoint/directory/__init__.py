@@ -5,8 +5,9 @@ Importing this room imports no torch.
 
 from .catalogue import Checkpoints, checkpoints, verified_at
 from .files import scratch, sweep
-from .findings import Claims, Finding, NoCheckpointError, is_checkpoint, look
-from .read import Saved, read_checkpoint, saved_at, scan, verify_files
+from .findings import Claims, Finding, Findings, NoCheckpointError, is_checkpoint, look
+from .read import Saved, read_checkpoint, saved_at, scan, tree_in, verify_files
+from .read_back import UnreadableError, next_number
 from .strip import module_files, strip
 from .weights_at import weights_at
 from .write import LATEST, drop, drop_unclaimed, is_claimed, set_aside, write_checkpoint
@@ -16,8 +17,10 @@ __all__ = [
     "Checkpoints",
     "Claims",
     "Finding",
+    "Findings",
     "NoCheckpointError",
     "Saved",
+    "UnreadableError",
     "checkpoints",
     "drop",
     "drop_unclaimed",
@@ -25,6 +28,7 @@ __all__ = [
     "is_claimed",
     "look",
     "module_files",
+    "next_number",
     "read_checkpoint",
     "saved_at",
     "scan",
@@ -32,6 +36,7 @@ __all__ = [
     "set_aside",
     "strip",
     "sweep",
+    "tree_in",
     "verified_at",
     "verify_files",
     "weights_at",

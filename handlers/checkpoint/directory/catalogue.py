@@ -13,6 +13,9 @@ from .read import Saved, saved_at, scan, verify_files
 
 logger = logging.getLogger("camshaft")
 
+SHOWN = 20
+"""Broken checkpoints of which a message tells; a directory from elsewhere may have thousands."""
+
 
 class Checkpoints(list[Saved]):
     """The checkpoints of a directory, in the order of writing.
@@ -85,14 +88,19 @@ class Checkpoints(list[Saved]):
             except BrokenCheckpoint as error:
                 self.broken[saved.path.name] = error.reason
                 continue
-            for name, reason in self.broken.items():
+            for name, reason in list(self.broken.items())[:SHOWN]:
                 logger.warning(
                     "the checkpoint %s is broken and passed over for %s: %s",
                     *(self.directory / name, saved.path.name, reason),
                 )
+            if len(self.broken) > SHOWN:
+                logger.warning("%d checkpoints in all are broken", len(self.broken))
             return saved
         if self.broken:
-            listed = "".join(f"\n  {name}: {reason}" for name, reason in self.broken.items())
+            some = list(self.broken.items())[:SHOWN]
+            listed = "".join(f"\n  {name}: {reason}" for name, reason in some)
+            if len(self.broken) > SHOWN:
+                listed += f"\n  ... ({len(self.broken)} in all)"
             raise ValueError(
                 f"no checkpoint in {self.directory} is good, and a run does not silently start "
                 "anew; to start it, move them away or choose another directory:" + listed

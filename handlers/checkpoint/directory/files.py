@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
-import re
 import zlib
 from collections.abc import Collection, Generator
 from concurrent.futures import Executor
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from shutil import disk_usage
 
-from ...files import beside, regular, remove
+from ...files import beside, created, regular, remove
+from ...files import sweep as sweep_beside
 from ..format import Checksums, Payload
 
 CHUNK = 16 * 2**20
-LEFTOVER = re.compile(r"\.(tmp|del)-(iteration-\d+(\.\d+)?|LATEST)-[0-9a-f]{32}")
+OWN = r"iteration-\d+(\.\d+)?|LATEST"
+"""The names of what a run writes to its directory."""
 
 
 class RunningChecksums:
@@ -39,6 +42,11 @@ class RunningChecksums:
         """The checksums of all bytes so far."""
         return Checksums(self.size, list(self._sums))
 
+    def add_zeros(self) -> None:
+        """Go on with one chunk of zeros, at the beginning of a chunk."""
+        self.size += CHUNK
+        self._sums.append(_sum_of_zeros())
+
 
 def write_file(path: Path, payload: Payload, helper: Executor) -> Checksums:
     """Write a new file and wait until it is on the disk; return its checksums.
@@ -46,7 +54,7 @@ def write_file(path: Path, payload: Payload, helper: Executor) -> Checksums:
     The helper computes the checksums of the same memory while the file is written.
     """
     sums = RunningChecksums()
-    with path.open("xb") as file:
+    with created(path) as file:
         for piece in payload.pieces():
             for begin in range(0, len(piece), CHUNK):
                 chunk = piece[begin : begin + CHUNK]
@@ -78,10 +86,30 @@ def need_space(directory: Path, size: int) -> None:
 def checksums_of(path: Path) -> Checksums:
     """The checksums of a file that is read in full."""
     with regular(path) as file:
-        sums = RunningChecksums()
-        while chunk := file.read(CHUNK):
+        sums, descriptor = RunningChecksums(), file.fileno()
+        size = os.fstat(descriptor).st_size
+        while chunk := os.pread(descriptor, CHUNK, sums.size):
             sums.add(memoryview(chunk))
+            if sums.size % CHUNK == 0:
+                data = min(size, _data_from(descriptor, sums.size))
+                while sums.size + CHUNK <= data:
+                    sums.add_zeros()
     return sums.result()
+
+
+def _data_from(descriptor: int, place: int) -> float:
+    """Where a file goes on after a hole; a file may have a few bytes on the disk and many holes."""
+    try:
+        return os.lseek(descriptor, place, os.SEEK_DATA)
+    except AttributeError:  # Windows
+        return place
+    except OSError as error:
+        return math.inf if error.errno == errno.ENXIO else place
+
+
+@cache
+def _sum_of_zeros() -> int:
+    return zlib.crc32(bytes(CHUNK))
 
 
 def foreign_files(directory: Path, known: Collection[str]) -> list[str]:
@@ -109,6 +137,4 @@ def vanish(path: Path) -> None:
 
 def sweep(directory: Path) -> None:
     """Remove what a killed process had not finished writing or removing."""
-    for path in directory.iterdir():
-        if LEFTOVER.fullmatch(path.name):
-            remove(path)
+    sweep_beside(directory, OWN)

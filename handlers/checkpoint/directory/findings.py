@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...files import budget
 from ..format import MANIFEST, BrokenCheckpoint, Keep, keep_of
-from .read import NAME, Saved, compare_sizes, saved_at, scan, verify_files
+from .read import NAME, Saved, compare_sizes, names_in, saved_at, scan, verify_files
 
 
 class NoCheckpointError(FileNotFoundError):
@@ -41,6 +44,8 @@ class Claims:
     """None if the manifest's claims cannot be read."""
     kept: dict[int, list[str]]
     """The numbers of the kept checkpoints, with the claims on each."""
+    names: list[str]
+    """The names of the claims, such as `latest`."""
 
     @classmethod
     def of(cls, found: list[Finding]) -> Claims:
@@ -50,7 +55,8 @@ class Claims:
         if good:
             with suppress(ValueError):
                 keep = keep_of(good[-1].keep)
-        return cls(keep, keep.kept(good) if keep else {})
+        names = [text.partition("(")[0] for text in repr(keep).split(" | ")]
+        return cls(keep, keep.kept(good) if keep else {}, names)
 
     def text(self, each: Finding) -> str:
         """The claims on one checkpoint, in short."""
@@ -61,9 +67,23 @@ class Claims:
 
     def _short(self, claim: str) -> str:
         """The name of a claim, or all of it if another claim has the same name."""
-        names = [text.partition("(")[0] for text in repr(self.keep).split(" | ")]
         name = claim.partition("(")[0]
-        return name if names.count(name) == 1 else claim
+        return name if self.names.count(name) == 1 else claim
+
+
+class Findings(list[Finding]):
+    """What `look` finds at a path."""
+
+    def __init__(self, found: Iterable[Finding], left_out: int = 0) -> None:
+        super().__init__(found)
+        self.left_out = left_out
+        """How many checkpoints with lower names were not looked at."""
+
+    @property
+    def notes(self) -> list[str]:
+        """A line if not all were looked at."""
+        shown = budget.MOST_CHECKPOINTS
+        return [f"shown: the last {shown} of {shown + self.left_out}"] if self.left_out else []
 
 
 def is_checkpoint(path: Path) -> bool:
@@ -73,7 +93,7 @@ def is_checkpoint(path: Path) -> bool:
     )
 
 
-def look(path: Path, *, thoroughly: bool) -> list[Finding]:
+def look(path: Path, *, thoroughly: bool) -> Findings:
     """The checkpoint at a path, or all in a directory in the order of writing, broken ones first.
 
     Args:
@@ -85,17 +105,19 @@ def look(path: Path, *, thoroughly: bool) -> list[Finding]:
     """
     if is_checkpoint(path):
         try:
-            return [_examined(saved_at(path), thoroughly)]
+            return Findings([_examined(saved_at(path), thoroughly)])
         except BrokenCheckpoint as error:
-            return [Finding(path, None, error.reason)]
-    whole, broken = scan(path)
+            return Findings([Finding(path, None, error.reason)])
+    names = names_in(path)
+    whole, broken = scan(path, names[-budget.MOST_CHECKPOINTS :])
     if not whole and not broken:
         what = "holds no checkpoint" if path.is_dir() else "is no directory"
         raise NoCheckpointError(f"{path} {what}")
     found = [Finding(path / name, None, problem) for name, problem in broken.items()]
     found += [_examined(saved, thoroughly) for saved in whole]
     # A run that is under way may have dropped a checkpoint meanwhile.
-    return [each for each in found if each.problem is None or each.path.exists()]
+    here = (each for each in found if each.problem is None or os.path.lexists(each.path))
+    return Findings(here, max(0, len(names) - budget.MOST_CHECKPOINTS))
 
 
 def _examined(saved: Saved, thoroughly: bool) -> Finding:

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ...files import appearing, make_directory
+from ...files import appearing, created, make_directory, refuse_odd
 from ..format import Manifest
 
 NUMBERS = ("iteration", "step", "epoch", "metrics")
@@ -37,8 +37,9 @@ def write_pt(
             )
         content |= {name: getattr(manifest, name) for name in NUMBERS}
     try:
+        refuse_odd(file)
         make_directory(file.absolute().parent)
-        with appearing(file) as temporary, temporary.open("wb") as stream:
+        with appearing(file) as temporary, created(temporary) as stream:
             torch.save(content if object is None else content[object], stream)
     except (OSError, RuntimeError) as error:  # torch raises a RuntimeError for a full disk
         raise OSError(f"could not write {file}: {error}. Nothing of it is left") from error

@@ -6,21 +6,24 @@ Importing this file imports no torch, which takes longer than looking at a direc
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...files import LARGEST_TEXT, regular, size_of, tree_of
+from ...files import LARGEST_TEXT, Tables, budget, regular, size_of, tree_of
 from ..format import (
     MANIFEST,
     TENSORS,
+    TRAIN,
     TREE,
     BrokenCheckpoint,
     Manifest,
     decode,
     reading,
+    references,
 )
 from .files import CHUNK, checksums_of, foreign_files
 from .tensor_file import TensorFile
@@ -30,7 +33,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("camshaft")
 
-NAME = re.compile(r"iteration-\d{10,}(\.\d+)?")
+NAME = re.compile(r"iteration-\d{10,}(\.\d+)?", re.ASCII)
+SHOWN = 20
+"""Foreign files that a message names."""
 
 
 @dataclass(frozen=True)
@@ -79,8 +84,8 @@ class Saved:
         return write_pt(read_objects(self, object), self.manifest, Path(file), object)
 
 
-def saved_at(path: Path) -> Saved:
-    """The checkpoint at `path`; only its manifest is read.
+def saved_at(path: Path, name: str | None = None) -> Saved:
+    """The checkpoint at `path`, or that is to be called `name`; only its manifest is read.
 
     Raises:
         BrokenCheckpoint: The manifest is missing, damaged, or that of another checkpoint.
@@ -89,35 +94,38 @@ def saved_at(path: Path) -> Saved:
         if path.is_symlink():
             raise BrokenCheckpoint("it is a link to a directory; name the directory itself", path)
         with regular(path / MANIFEST) as file:
-            text = file.read(LARGEST_TEXT + 1)
+            text = file.read(budget.LARGEST_MANIFEST + 1)
         try:
+            if len(text) > budget.LARGEST_MANIFEST:
+                raise ValueError(f"it has more than {budget.LARGEST_MANIFEST:,} bytes")
             manifest = Manifest.of_json(text)
         except ValueError as error:
             raise ValueError(f"cannot be used: {error}") from error
-        if NAME.fullmatch(path.name) and int(path.name[10:].split(".")[0]) != manifest.iteration:
+        name = path.name if name is None else name
+        if NAME.fullmatch(name) and int(name[10:].split(".")[0]) != manifest.iteration:
             raise ValueError(f"is of iteration {manifest.iteration}: the directory was renamed")
     return Saved(path, manifest)
 
 
-def scan(directory: Path) -> tuple[list[Saved], dict[str, str]]:
+def names_in(directory: Path) -> list[str]:
+    """The names of the checkpoints in a directory, in their order."""
+    found = os.listdir(directory) if directory.is_dir() else []
+    return sorted(filter(NAME.fullmatch, found))
+
+
+def scan(directory: Path, names: Iterable[str] | None = None) -> tuple[list[Saved], dict[str, str]]:
     """The checkpoints in the order of writing; and the broken ones by name, with the reasons.
 
-    Only manifests are read.
+    Only manifests are read, by default those of all checkpoints in the directory.
     """
     found: list[Saved] = []
     broken: dict[str, str] = {}
-    names = sorted(path.name for path in directory.iterdir()) if directory.is_dir() else []
-    for name in filter(NAME.fullmatch, names):
+    for name in names_in(directory) if names is None else names:
         try:
             found.append(saved_at(directory / name))
         except BrokenCheckpoint as error:
             broken[name] = error.reason
     return sorted(found, key=lambda each: each.manifest.number), broken
-
-
-def next_number(directory: Path) -> int:
-    """The number of the next checkpoint: one more than the largest."""
-    return 1 + max((each.manifest.number for each in scan(directory)[0]), default=0)
 
 
 def compare_sizes(saved: Saved) -> None:
@@ -149,7 +157,9 @@ def verify_files(saved: Saved, files: Iterable[str] | None = None) -> None:
             if checksums_of(saved.path / name) != saved.manifest.files[name]:
                 raise ValueError(f"is damaged: its checksum is not the one in {MANIFEST}")
     if foreign := foreign_files(saved.path, {MANIFEST, *saved.manifest.files}):
-        logger.warning("%s holds files that no checkpoint has: %s", saved.path, foreign)
+        more = f" ... ({len(foreign)} in all)" if len(foreign) > SHOWN else ""
+        told = f"{foreign[:SHOWN]}{more}"
+        logger.warning("%s holds files that no checkpoint has: %s", saved.path, told)
 
 
 def read_checkpoint(saved: Saved) -> tuple[Any, dict[str, Mapping[str, Tensor]]]:
@@ -186,10 +196,32 @@ def read_objects(saved: Saved, object: str | None = None) -> dict[str, Any]:
         files = {each["file"]: f"{each['file']}{TENSORS}" for each in chosen.values()}
         verify_files(saved, files.values())
         tensors = {name: TensorFile(saved.path / file) for name, file in files.items()}
-        return {n: decode(each["content"], tensors[each["file"]]) for n, each in chosen.items()}
+        tables = Tables()
+        return {
+            name: decode(each["content"], tensors[each["file"]], tables)
+            for name, each in chosen.items()
+        }
 
 
 def tree_in(saved: Saved) -> Any:
-    """The tree of plain values of a checkpoint."""
-    with reading(saved.path, TREE), regular(saved.path / TREE) as file:
-        return tree_of(file.read(LARGEST_TEXT + 1))
+    """The tree of plain values of a checkpoint.
+
+    Raises:
+        BrokenCheckpoint: The tree is beyond a limit, or no run writes such a tree.
+    """
+    with reading(saved.path, TREE):
+        with regular(saved.path / TREE) as file:
+            tree = tree_of(file.read(LARGEST_TEXT + 1))
+        _refuse_repeated(tree)
+        return tree
+
+
+def _refuse_repeated(tree: Any) -> None:
+    """Refuse a tensor of two owners, which no run writes, since each owner makes a copy of it."""
+    owners = dict[tuple[str, str], int]()
+    parts = [(TRAIN, part) for part in tree.get("run", ())]
+    parts += [(each["file"], each["content"]) for each in tree.get("objects", {}).values()]
+    for number, (file, part) in enumerate(parts):
+        for name in references(part):
+            if owners.setdefault((file, name), number) != number:
+                raise ValueError(f"names the tensor {name!r} twice, for two owners")

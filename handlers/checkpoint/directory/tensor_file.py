@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from safetensors import safe_open
-
-from ...files import LARGEST_HEADER, regular
-from ..format import DTYPES
+from ..format import DTYPES, open_tensors
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,10 +22,6 @@ class TensorFile(Mapping[str, "Tensor"]):
     """
 
     def __init__(self, path: Path) -> None:
-        with regular(path) as file:
-            size = int.from_bytes(file.read(8), "little")
-        if size > LARGEST_HEADER:
-            raise ValueError(f"has a header of {size} bytes; at most {LARGEST_HEADER} are read")
         self._path = path
         self._open()
         self._names = list(self._file.keys())
@@ -51,5 +44,5 @@ class TensorFile(Mapping[str, "Tensor"]):
 
     def _open(self) -> None:
         # The pages of a mapped file count as this process's memory until the file is closed.
-        self._file: Any = safe_open(self._path, "pt")
+        self._file = open_tensors(self._path, "pt")
         self._mapped = 0

@@ -8,10 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import count
+from os.path import lexists
 from pathlib import Path
 from shutil import disk_usage
 
-from ...files import appearing, make_directory, synchronise
+from ...files import appearing, created, make_directory, synchronise
 from ..format import MANIFEST, Keep, Manifest, Payload, needing_memory
 from .files import (
     foreign_files,
@@ -19,7 +20,8 @@ from .files import (
     vanish,
     write_file,
 )
-from .read import Saved, next_number, scan
+from .read import Saved, scan
+from .read_back import UnreadableError, next_number, read_back
 
 logger = logging.getLogger("camshaft")
 
@@ -43,6 +45,7 @@ def write_checkpoint(
 
     Raises:
         OSError: Writing failed. Nothing of the checkpoint is left; older ones are as they were.
+        UnreadableError: What was written could not be read again, and is not left either.
     """
     place, aside = _place(directory, manifest.iteration, before)
     try:
@@ -72,8 +75,10 @@ def write_at(
                 for name, payload in sorted(payloads.items())
             }
         whole = replace(manifest, files=files)
-        (temporary / MANIFEST).write_text(whole.to_json())
+        with created(temporary / MANIFEST) as file:
+            file.write(whole.to_json().encode())
         synchronise(temporary / MANIFEST)
+        read_back(temporary, place, whole)
     return Saved(place, whole)
 
 
@@ -84,9 +89,9 @@ def _put_back(place: Path, aside: Path | None) -> Generator[None, None, None]:
         yield
     except OSError:
         with suppress(OSError):
-            if place.exists() and (aside is None or aside.exists()):
+            if lexists(place) and (aside is None or lexists(aside)):
                 vanish(place)
-            if aside is not None and aside.exists():
+            if aside is not None and lexists(aside):
                 aside.rename(place)
         raise
 
@@ -103,7 +108,7 @@ def set_aside(directory: Path) -> Path | None:
     names = [*(each.path.name for each in reversed(found)), *broken]
     if not names:
         return None
-    place = next(p for n in count(1) if not (p := directory / f"earlier.{n}").exists())
+    place = next(p for n in count(1) if not lexists(p := directory / f"earlier.{n}"))
     make_directory(place)
     for name in [*names, LATEST]:
         with suppress(FileNotFoundError):  # LATEST is for people, who may have removed it
@@ -142,8 +147,8 @@ def drop(saved: Saved) -> bool:
 def _note_latest(place: Path) -> None:
     """Name the newest checkpoint in `LATEST`: for people only, so an error is a warning."""
     try:
-        with appearing(place.with_name(LATEST)) as temporary:
-            temporary.write_text(f"{place.name}\n")
+        with appearing(place.with_name(LATEST)) as temporary, created(temporary) as file:
+            file.write(f"{place.name}\n".encode())
     except OSError as error:
         logger.warning("%s is saved, but %s does not say so: %s", place, LATEST, error)
 
@@ -153,7 +158,8 @@ def _failure(place: Path, error: OSError) -> OSError:
     free = "unknown"
     with suppress(OSError):
         free = f"{disk_usage(place.parent).free:,}"
-    failure = OSError(
+    kind = UnreadableError if isinstance(error, UnreadableError) else OSError
+    failure = kind(
         f"could not write the checkpoint {place}: {error} (bytes free there: {free}). Nothing of "
         "it is left, and older ones are as they were"
     )
@@ -175,4 +181,4 @@ def unused_path(directory: Path, iteration: int) -> Path:
     """A new path: an older checkpoint of the iteration is dropped only after the save."""
     name = f"iteration-{iteration:010d}"
     names = (name if number == 1 else f"{name}.{number}" for number in count(1))
-    return next(path for each in names if not (path := directory / each).exists())
+    return next(path for each in names if not lexists(path := directory / each))

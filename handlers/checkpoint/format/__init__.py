@@ -1,8 +1,9 @@
 """What the files of a checkpoint say: manifest, tensors, values as JSON, claims. Without torch."""
 
-from .codec import Encoder, decode, is_untagged
+from .codec import Encoder, decode, is_untagged, references
 from .errors import BrokenCheckpoint, reading
 from .manifest import (
+    LARGEST_COUNT,
     MANIFEST,
     PLAIN_NAME,
     TENSORS,
@@ -14,10 +15,11 @@ from .manifest import (
 )
 from .no_memory import needing_memory
 from .retention import Best, Keep, best, every, keep_of, latest
-from .tensors import DTYPES, Payload, TensorInfo, layout, tensors_in
+from .tensors import DTYPES, Payload, TensorInfo, layout, open_tensors, tensors_in
 
 __all__ = [
     "DTYPES",
+    "LARGEST_COUNT",
     "MANIFEST",
     "PLAIN_NAME",
     "TENSORS",
@@ -40,6 +42,8 @@ __all__ = [
     "latest",
     "layout",
     "needing_memory",
+    "open_tensors",
     "reading",
+    "references",
     "tensors_in",
 ]

@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import base64
 import math
+import re
 import sys
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...common import KINDS, content
+from ...files import DEEPEST, LONGEST, Tables
 from .tensors import DTYPES
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 SEQUENCES: dict[type, str] = {tuple: "!tuple", set: "!set", frozenset: "!frozenset"}
+TENSOR_TAGS = frozenset({"!tensor", "!ndarray", "!scalar"})
 MAPPINGS: dict[type, str] = {dict: "!dict", OrderedDict: "!ordered", Counter: "!counter"}
+COPIES, FEW = 4, 2**26
+"""Bytes that media may copy: so many times those of their tensors, and a few more."""
+BEYOND = 10**LONGEST
+PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
+"""Two halves of a character, which JSON gives back as the character."""
 
 
 class Encoder:
@@ -34,9 +42,14 @@ class Encoder:
     {'adam.mean': tensor([0., 0.])}
     """
 
-    def __init__(self, owner: str = "") -> None:
+    def __init__(self, owner: str = "", *, once: bool = False) -> None:
+        """Encode nothing yet; with `once`, a tensor that is twice in a value is saved once.
+
+        It comes back as one tensor, so that a change of the one is a change of the other.
+        """
         self.owner = owner
         self.tensors: dict[str, Tensor] = {}
+        self._once: dict[Any, str] | None = {} if once else None
 
     def encode(self, value: Any, path: str = "") -> Any:
         """The value as JSON; `path` is its place, which names its tensors.
@@ -44,48 +57,99 @@ class Encoder:
         Raises:
             TypeError: The value, or a value inside it, cannot be saved.
         """
+        if self._once is not None:
+            self._once = {}
+        return self._encode(value, path, DEEPEST)
+
+    def _encode(self, value: Any, path: str, depth: int) -> Any:
         kind = type(value)
-        if value is None or kind in (bool, int, str):
+        if value is None or kind is bool:
             return value
+        if kind is int:
+            if -BEYOND < value < BEYOND:
+                return value
+            raise self._refuse(path, f"an integer of more than {LONGEST} digits")
+        if kind is str:
+            return self._text(value, path)
         if kind is float:
             return value if math.isfinite(value) else {"!float": repr(value)}
         if kind is bytes:
             return {"!bytes": base64.b64encode(value).decode("ascii")}
+        if not depth:
+            raise self._refuse(f"{path[:80]}...", "a value that contains itself, or nests too deep")
         if kind is list:
-            return self._each(value, path)
+            return self._each(value, path, depth)
         if kind in SEQUENCES:
-            return {SEQUENCES[kind]: self._each(value, path)}
+            if kind is not tuple:
+                self._refuse_lost(value, path)
+            return {SEQUENCES[kind]: self._each(value, path, depth)}
         if kind in MAPPINGS:
-            return self._mapping(value, path)
+            return self._mapping(value, path, depth)
         if KINDS.get(kind.__name__) is kind:
-            return {"!media": self._mapping({"kind": kind.__name__, **content(value)}, path)}
+            held = {"kind": kind.__name__, **content(value)}
+            return {"!media": self._mapping(held, path, depth)}
         return self._array(value, path)
 
-    def _each(self, values: Any, path: str) -> list[Any]:
-        return [self.encode(value, _join(path, index)) for index, value in enumerate(values)]
+    def _text(self, value: str, path: str) -> str:
+        if value.isascii() or not PAIR.search(value):
+            return value
+        raise self._refuse(path, f"the text {value!r}, with halves of a character side by side")
 
-    def _mapping(self, value: Mapping[Any, Any], path: str) -> Any:
+    def _refuse_lost(self, keys: Iterable[Any], path: str) -> None:
+        for key in keys:
+            if not _is_found(key):
+                found = (
+                    f"a {type(key).__name__}, as a key or an element, that equals no copy of itself"
+                )
+                raise self._refuse(_join(path, "<key>"), found)
+
+    def _each(self, values: Any, path: str, depth: int) -> list[Any]:
+        return [
+            self._encode(value, _join(path, index), depth - 1) for index, value in enumerate(values)
+        ]
+
+    def _mapping(self, value: Mapping[Any, Any], path: str, depth: int) -> Any:
         if type(value) is dict and is_untagged(value):
-            return {key: self.encode(item, _join(path, key)) for key, item in value.items()}
+            return {
+                self._text(key, path): self._encode(item, _join(path, key), depth - 1)
+                for key, item in value.items()
+            }
+        self._refuse_lost(value, path)
         items = [
-            [self.encode(key, _join(path, "<key>")), self.encode(item, _join(path, key))]
+            [
+                self._encode(key, _join(path, "<key>"), depth - 1),
+                self._encode(item, _join(path, key), depth - 1),
+            ]
             for key, item in value.items()
         ]
         return {MAPPINGS[type(value)]: items}
 
     def _array(self, value: Any, path: str) -> Any:
         torch: Any = sys.modules.get("torch")  # not loaded: the value is no tensor
-        if torch and type(value) in (torch.Tensor, torch.nn.Parameter):
-            return {"!tensor": self._put(value, path)}
         numpy: Any = sys.modules.get("numpy")
-        if torch and numpy and (type(value) is numpy.ndarray or isinstance(value, numpy.generic)):
-            array = numpy.array(value, order="C")
-            tag = "!ndarray" if type(value) is numpy.ndarray else "!scalar"
-            try:
-                return {tag: self._put(torch.from_numpy(array), path)}
-            except TypeError:
-                raise self._refuse(path, f"an array of {array.dtype}") from None
-        raise self._refuse(path, f"a {type(value).__module__}.{type(value).__qualname__}")
+        if torch and type(value) in (torch.Tensor, torch.nn.Parameter):
+            tag, tensor = "!tensor", value
+        elif torch and numpy and type(value) is numpy.ndarray:
+            tag, tensor = "!ndarray", self._from_numpy(numpy.array(value), path)
+        elif torch and numpy and isinstance(value, numpy.generic):
+            tag, tensor = "!scalar", self._from_numpy(numpy.array(value), path)
+        else:
+            raise self._refuse(path, f"a {type(value).__module__}.{type(value).__qualname__}")
+        order = _order(tensor) if self._once is not None else []
+        if not order:
+            return {tag: self._put(tensor, path)}
+        # Sums are added up in another order where rows and columns lie the other way round.
+        places = [order.index(place) for place in range(len(order))]
+        return {"!permuted": [{tag: self._put(tensor.permute(order), path)}, places]}
+
+    def _from_numpy(self, array: Any, path: str) -> Tensor:
+        try:
+            tensor: Tensor = sys.modules["torch"].from_numpy(array)
+        except (TypeError, ValueError):  # ValueError: of another byte order
+            raise self._refuse(path, f"an array of {array.dtype!r}") from None
+        if tensor.numpy().dtype.type is not array.dtype.type:  # such as a longlong
+            raise self._refuse(path, f"an array of {array.dtype!r}")
+        return tensor
 
     def _put(self, tensor: Tensor, path: str) -> str:
         dense = str(tensor.layout) == "torch.strided" and not tensor.is_meta
@@ -93,6 +157,15 @@ class Encoder:
             raise self._refuse(
                 path, f"a tensor of {tensor.dtype}, {tensor.layout}, {tensor.device}"
             )
+        if self._once is None or not tensor.numel():
+            return self._name(tensor, path)
+        form = (tensor.dtype, tensor.shape, tensor.stride(), tensor.is_conj(), tensor.is_neg())
+        view = (tensor.device, tensor.data_ptr(), *form)
+        if view not in self._once:
+            self._once[view] = self._name(tensor, path)
+        return self._once[view]
+
+    def _name(self, tensor: Tensor, path: str) -> str:
         # Safetensors reserves one name, and takes no single surrogates.
         plain = path.encode("utf-8", "backslashreplace").decode()
         name, number = plain, 2
@@ -116,14 +189,43 @@ def is_untagged(value: Any) -> bool:
     )
 
 
-def decode(encoded: Any, tensors: Mapping[str, Tensor]) -> Any:
-    """The value that `Encoder.encode` was given.
+def decode(encoded: Any, tensors: Mapping[str, Tensor], tables: Tables | None = None) -> Any:
+    """The value that `Encoder.encode` was given; `tables` is shared by all values of one file.
 
     Raises:
         ValueError: `Encoder` cannot have written this, or a tensor is missing.
     """
+    return _decode(encoded, LookedUp(tensors, tables or Tables()))
+
+
+class LookedUp(dict[str, "Tensor"]):
+    """The tensors looked up so far: each is one tensor, however often it is looked up."""
+
+    def __init__(self, tensors: Mapping[str, Tensor], tables: Tables) -> None:
+        super().__init__()
+        self._tensors = tensors
+        self.tables = tables
+        """Makes the sets and dicts."""
+        self._copied = 0
+
+    def note_copy(self, size: int) -> None:
+        """Count the bytes that a medium has copied of its tensors.
+
+        Raises:
+            ValueError: Media copy the same tensors many times.
+        """
+        self._copied += size
+        if self._copied > COPIES * sum(each.nbytes for each in self.values()) + FEW:
+            raise ValueError("has many media of the same tensors, and each copies them")
+
+    def __missing__(self, name: str) -> Tensor:
+        self[name] = tensor = self._tensors[name]
+        return tensor
+
+
+def _decode(encoded: Any, tensors: LookedUp) -> Any:
     if isinstance(encoded, list):
-        return [decode(item, tensors) for item in encoded]
+        return [_decode(item, tensors) for item in encoded]
     if not isinstance(encoded, dict):
         return encoded
     if len(encoded) == 1:
@@ -136,26 +238,81 @@ def decode(encoded: Any, tensors: Mapping[str, Tensor]) -> Any:
                 raise ValueError(f"has an invalid {tag} ({said})") from error
     if any(key.startswith("!") for key in encoded):
         raise ValueError(f"has unknown tags: {sorted(encoded)}")
-    return {key: decode(item, tensors) for key, item in encoded.items()}
+    return {key: _decode(item, tensors) for key, item in encoded.items()}
+
+
+def references(encoded: Any) -> Iterator[str]:
+    """The names of the tensors in an encoded value.
+
+    >>> list(references({"betas": {"!tuple": [1, {"!tensor": "b"}]}, "mean": {"!tensor": "m"}}))
+    ['m', 'b']
+    """
+    left = [encoded]
+    while left:
+        value = left.pop()
+        if isinstance(value, dict) and len(value) == 1 and not TENSOR_TAGS.isdisjoint(value):
+            yield from value.values()
+        elif isinstance(value, dict | list):
+            inner = value.values() if isinstance(value, dict) else value
+            left += [each for each in inner if isinstance(each, dict | list)]
 
 
 def _join(path: str, key: object) -> str:
     return f"{path}.{key}" if path else str(key)
 
 
-def _sequence(kind: Callable[[Any], Any]) -> Callable[[Any, Mapping[str, Tensor]], Any]:
-    return lambda items, tensors: kind(decode(item, tensors) for item in _list(items))
+def _is_found(key: Any) -> bool:
+    """True if an equal key finds it: NaN equals nothing, and tensors and media equal themselves."""
+    if isinstance(key, tuple | frozenset):
+        return all(map(_is_found, key))
+    if type(key) in KINDS.values() or hasattr(key, "layout"):
+        return False
+    return bool(key == key) if isinstance(key, float) or hasattr(key, "dtype") else True
 
 
-def _mapping(kind: Callable[[Any], Any]) -> Callable[[Any, Mapping[str, Tensor]], Any]:
-    return lambda items, tensors: kind(
-        {decode(key, tensors): decode(item, tensors) for key, item in map(_list, _list(items))}
-    )
+def _order(tensor: Tensor) -> list[int]:
+    """The dimensions in the order in which they lie in memory; empty if that is the usual one."""
+    if str(tensor.layout) != "torch.strided" or tensor.is_contiguous():
+        return []
+    order = sorted(range(tensor.ndim), key=lambda place: -tensor.stride()[place])
+    return order if tensor.permute(order).is_contiguous() else []
 
 
-def _medium(given: dict[str, Any], tensors: Mapping[str, Tensor]) -> Any:
-    held = decode(given, tensors)
-    return KINDS[held.pop("kind")](**held)
+def _permuted(given: Any, tensors: LookedUp) -> Any:
+    inner, places = _list(given)
+    value = _decode(inner, tensors)
+    return value.transpose(places) if hasattr(value, "tobytes") else value.permute(places)
+
+
+def _sequence(kind: Callable[[Any], Any]) -> Decoder:
+    def made(items: Any, tensors: LookedUp) -> Any:
+        decoded = (_decode(item, tensors) for item in _list(items))
+        if kind is tuple:
+            return tuple(decoded)
+        values = set[Any]()
+        tensors.tables.fill(values, decoded)
+        return kind(values)
+
+    return made
+
+
+def _mapping(kind: Callable[[Any], Any]) -> Decoder:
+    def made(items: Any, tensors: LookedUp) -> Any:
+        values = dict[Any, Any]()
+        pairs = map(_list, _list(items))
+        tensors.tables.fill(
+            values, ((_decode(key, tensors), _decode(item, tensors)) for key, item in pairs)
+        )
+        return kind(values)
+
+    return made
+
+
+def _medium(given: dict[str, Any], tensors: LookedUp) -> Any:
+    held = _decode(given, tensors)
+    medium = KINDS[held.pop("kind")](**held)
+    tensors.note_copy(sum(getattr(each, "nbytes", 0) for each in content(medium).values()))
+    return medium
 
 
 def _list(items: Any) -> list[Any]:
@@ -164,12 +321,14 @@ def _list(items: Any) -> list[Any]:
     return items
 
 
-DECODERS: dict[str, Callable[[Any, Mapping[str, Tensor]], Any]] = {
+Decoder = Callable[[Any, LookedUp], Any]
+DECODERS: dict[str, Decoder] = {
     "!float": lambda text, _: {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}[text],
     "!bytes": lambda text, _: base64.b64decode(text, validate=True),
     "!tensor": lambda name, tensors: tensors[name],
     "!ndarray": lambda name, tensors: tensors[name].numpy(),
     "!media": _medium,
+    "!permuted": _permuted,
     "!scalar": lambda name, tensors: tensors[name].reshape(()).numpy()[()],
     **{tag: _sequence(kind) for kind, tag in SEQUENCES.items()},
     **{tag: _mapping(kind) for kind, tag in MAPPINGS.items()},

@@ -6,9 +6,13 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ...files import printable
+
 
 class BrokenCheckpoint(ValueError):  # noqa: N818  # reads as what it is
     """A checkpoint is damaged, incomplete, hostile or not ours, and none of it was loaded.
+
+    What a terminal would obey is escaped in the message, since it quotes the files.
 
     >>> print(BrokenCheckpoint("state.json is no regular file", Path("runs/iteration-0000000001")))
     the checkpoint runs/iteration-0000000001 is broken: state.json is no regular file
@@ -16,11 +20,12 @@ class BrokenCheckpoint(ValueError):  # noqa: N818  # reads as what it is
 
     def __init__(self, reason: str, path: Path | None = None) -> None:
         super().__init__(reason, path)
-        self.reason = reason
+        self.reason = printable(reason)
         self.path = path
 
     def __str__(self) -> str:
-        return f"the checkpoint {self.path or ''} is broken: {self.reason}".replace("  ", " ")
+        place = f" {printable(str(self.path))}" if self.path else ""
+        return f"the checkpoint{place} is broken: {self.reason}"
 
 
 @contextmanager
@@ -45,6 +50,6 @@ def reading(path: Path | None = None, file: str = "") -> Generator[None, None, N
 def _said(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"cannot be read: {error.strerror}"
-    if type(error) in (ValueError, OSError):
+    if isinstance(error, OSError) or type(error) is ValueError:
         return str(error)
     return f"has invalid content ({type(error).__name__}: {error})"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields
@@ -11,6 +12,7 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from ....engine.state import as_float
 from ...files import tree_of
 from .codec import Encoder, decode
 
@@ -18,6 +20,8 @@ FORMAT = 1
 """Rises when older checkpoints can no longer be read."""
 
 MANIFEST, TREE, TENSORS = "manifest.json", "state.json", ".safetensors"
+LARGEST_COUNT = 2**63 - 1
+"""The largest number that any field of a manifest takes."""
 TRAIN = "train"
 """The file of all tensors that are not a module's."""
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
@@ -79,6 +83,7 @@ class Manifest:
                     f"it is of format {body['format']!r}, and this reads {FORMAT}; read it with "
                     f"the version that wrote it: {body.get('versions')}"
                 )
+            _refuse_tables(body)
             content = decode(body, {})
             files = {name: Checksums(**each) for name, each in content.pop("files").items()}
             manifest = cls(files=files, **content)
@@ -93,8 +98,32 @@ class Manifest:
         return manifest
 
 
+def _refuse_tables(body: Any) -> None:
+    """Refuse sets, and dicts with other keys than text, before anything makes them: none is ours.
+
+    A directory holds many manifests, so each of them has to cost little.
+    """
+    left = [body]
+    while left:
+        value = left.pop()
+        if isinstance(value, dict):
+            if odd := [k for k in value if k.startswith("!") and k not in ("!float", "!dict")]:
+                raise ValueError(f"it is no manifest: it has a {odd[0]}")
+            for pair in value.get("!dict", ()):
+                if not (isinstance(pair, list) and pair and isinstance(pair[0], str)):
+                    raise ValueError("it is no manifest: it has a dict with a key that is no text")
+        if isinstance(value, dict | list):
+            inner = value.values() if isinstance(value, dict) else value
+            left += [each for each in inner if isinstance(each, dict | list)]
+
+
 def _is_count(value: object) -> bool:
-    return type(value) is int and 0 <= value < 2**63
+    return type(value) is int and 0 <= value <= LARGEST_COUNT
+
+
+def _is_number(value: object) -> bool:
+    """True for a float, and for an integer that is no larger than floats are."""
+    return type(value) is float or (type(value) is int and math.isfinite(as_float(value)))
 
 
 def _is_checksums(value: object) -> bool:
@@ -118,7 +147,7 @@ KINDS: dict[Any, Callable[[object], bool]] = {
     "str": lambda value: type(value) is str,
     "dict[str, int]": _dict_of(_is_count),
     "dict[str, str]": _dict_of(lambda value: type(value) is str),
-    "dict[str, float]": _dict_of(lambda value: type(value) in (int, float)),
+    "dict[str, float]": _dict_of(_is_number),
     "dict[str, Checksums]": _dict_of(_is_checksums),
 }
 """Whether a value has the type that is annotated."""
@@ -134,7 +163,7 @@ def installed_versions() -> dict[str, str]:
     found = {}
     for name in ("camshaft", "torch", "safetensors"):
         try:
-            found[name] = version(name)
+            found[name] = version(name) or "unknown"  # of damaged metadata it is None
         except PackageNotFoundError:
             found[name] = "unknown"
     return found

@@ -11,7 +11,8 @@ from operator import or_
 from typing import Any, Literal
 
 from ...common import Mode, mode_of
-from .manifest import Manifest
+from ...files import budget
+from .manifest import LARGEST_COUNT, Manifest
 
 Clock = Literal["iterations", "steps", "epochs"]
 CLOCKS = {"iterations": "iteration", "steps": "step", "epochs": "epoch"}
@@ -133,7 +134,8 @@ def best(count: int, metric: str, mode: Mode | None = None) -> Keep:
     """
     if not isinstance(metric, str):
         raise TypeError(f"best({count}, {metric!r}): needs the name of a metric")
-    claim = Best(_at_least_one("best", count), metric, mode_of("best", metric, mode))
+    # Of a class of its own, such as NumPy's, the text of a claim would name the class.
+    claim = Best(_at_least_one("best", count), str.__str__(metric), mode_of("best", metric, mode))
     return Keep(frozenset([claim]))
 
 
@@ -154,7 +156,9 @@ def _at_least_one(name: str, count: object) -> int:
         raise TypeError(f"{name}({count!r}): needs a whole number")
     if count < 1:
         raise ValueError(f"{name}({count}): needs a number from 1")
-    return count
+    if count > LARGEST_COUNT:
+        raise ValueError(f"{name}(...): needs a number up to {LARGEST_COUNT}")
+    return int(count)
 
 
 def _written(claim: Latest | Best | Every) -> str:
@@ -184,7 +188,10 @@ def keep_of(text: str) -> Keep:
     try:
         if len(text) > LONGEST:
             raise ValueError(f"it has {len(text)} characters")
-        return reduce(or_, map(_claim, _joined(ast.parse(text.strip(), mode="eval").body)))
+        claims = _joined(ast.parse(text.strip(), mode="eval").body)
+        if len(claims) > budget.MOST_CLAIMS:
+            raise ValueError(f"it has {len(claims)} claims")
+        return reduce(or_, map(_claim, claims))
     except (SyntaxError, TypeError, ValueError, RecursionError, MemoryError) as error:
         raise ValueError(
             f"keep={text[:80]!r} is made of something else than latest(...), best(...), every(...) "

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
 
-from ...files import LARGEST_HEADER
+from ...files import LARGEST_HEADER, path_of, regular
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -94,6 +94,23 @@ def layout(tensors: Mapping[str, Tensor]) -> tuple[bytes, dict[str, int]]:
     return header, {name: len(header) + begin for name, begin in begins.items()}
 
 
+def open_tensors(path: Path, framework: str) -> Any:
+    """A `.safetensors` file as the library opens it, after a look at how much that would read.
+
+    Raises:
+        OSError: The file cannot be read.
+        ValueError: The file is not a `.safetensors` file, or its header is very large.
+    """
+    with regular(path) as file:
+        size = int.from_bytes(file.read(8), "little")
+        try:
+            if size > LARGEST_HEADER:
+                raise ValueError(f"a header of {size} bytes; at most {LARGEST_HEADER} are read")
+            return safe_open(path_of(file, path), framework)
+        except (SafetensorError, ValueError) as error:
+            raise ValueError(f"{path.name} is not a .safetensors file: {error}") from error
+
+
 def tensors_in(file: Path) -> dict[str, TensorInfo]:
     """The tensors of a file, by name; only the header is read.
 
@@ -101,15 +118,12 @@ def tensors_in(file: Path) -> dict[str, TensorInfo]:
         OSError: The file cannot be read.
         ValueError: The file is not a `.safetensors` file.
     """
-    try:
-        with safe_open(file, framework="numpy") as opened:
-            slices = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118
-            return {n: _info(each.get_dtype(), each.get_shape()) for n, each in slices.items()}
-    except SafetensorError as error:
-        raise ValueError(f"{file.name} is not a .safetensors file: {error}") from error
+    with open_tensors(file, "numpy") as opened:
+        return {name: _info(opened.get_slice(name)) for name in opened.keys()}  # noqa: SIM118
 
 
-def _info(code: str, shape: list[int]) -> TensorInfo:
+def _info(found: Any) -> TensorInfo:
+    code, shape = found.get_dtype(), found.get_shape()
     kinds = {"F": "float", "BF": "bfloat", "I": "int", "U": "uint", "C": "complex"}
     kind, bits, variant = re.fullmatch(r"([A-Z]+)(\d*)(.*)", code).groups()  # type: ignore[union-attr]
     dtype = f"{kinds.get(kind, kind.lower())}{bits}{variant.lower()}"

@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from ....engine import State, ranks
+from ...files import printable, printable_lines
 from ..directory import read_checkpoint, saved_at
 from ..format import reading
 from ..weights import load_weights
@@ -59,7 +60,7 @@ def _naming(path: Path) -> Generator[None, None, None]:
     try:
         yield
     except ValueError as error:
-        raise ValueError(f"cannot load {path}: {error}") from error
+        raise ValueError(printable_lines(f"cannot load {path}: {error}")) from error
 
 
 def load(comparison: Comparison, state: State[Any, Any]) -> None:
@@ -125,7 +126,7 @@ def _report(comparison: Comparison) -> None:
     }
     for what, lines in said.items():
         if lines:
-            logger.warning("%s:\n  %s", what, "\n  ".join(lines))
+            logger.warning("%s:\n  %s", what, "\n  ".join(map(printable, lines)))
     known = comparison.saved.run["handlers"]
     if new := [name for name in comparison.engine.attached if name not in known]:
         logger.info("handlers without a memory in the checkpoint: %s", ", ".join(new))

@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from ....engine import ranks
+from ...files import Tables
 from ..format import TRAIN, decode, is_untagged, reading
 from .validate import validate_run
 
@@ -36,19 +37,19 @@ class SavedRun:
             ValueError: The checkpoint is an export.
         """
         with reading(file="state.json"):
-            parts, objects = tree["run"], dict[str, Any]()
+            parts, objects, tables = tree["run"], dict[str, Any](), Tables()
             for name, each in tree["objects"].items():
                 # A module may be large, so its weights are decoded one by one when they are loaded.
                 is_module = each["file"] != TRAIN and is_untagged(each["content"])
                 objects[name] = (Decoded if is_module else decode)(
-                    each["content"], tensors[each["file"]]
+                    each["content"], tensors[each["file"]], tables
                 )
             if odd := [name for name, each in objects.items() if not isinstance(each, Mapping)]:
                 raise ValueError(f"has objects without a state: {odd}")
             frozen = {name: each.get("frozen", {}) for name, each in tree["objects"].items()}
             if odd := [name for name, each in frozen.items() if not isinstance(each, Mapping)]:
                 raise ValueError(f"has objects without checksums: {odd}")
-            runs = [decode(part, tensors[TRAIN]) for part in parts[: ranks.world_size()]]
+            runs = [decode(part, tensors[TRAIN], tables) for part in parts[: ranks.world_size()]]
             for run in runs:
                 validate_run(run)
         if not parts:
@@ -70,9 +71,10 @@ class Decoded(Mapping[str, Any]):
 
     encoded: Mapping[str, Any]
     tensors: Mapping[str, Tensor]
+    tables: Tables
 
     def __getitem__(self, name: str) -> Any:
-        return decode(self.encoded[name], self.tensors)
+        return decode(self.encoded[name], self.tensors, self.tables)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.encoded)

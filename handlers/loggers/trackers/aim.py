@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from ...common import Histogram, Image, Medium, Text
+from ...files import refuse_odd_directory, regular, replacing, safe_name
 from ..images import as_bytes
 from ..rows import Row, Start
 from .tracker import LogsToTracker
@@ -44,10 +46,14 @@ class Aim(LogsToTracker):
         """Begin a run, or continue it."""
         aim: Any = import_module("aim")
         os.makedirs(self.directory, exist_ok=True)
+        refuse_odd_directory(Path(self.directory, ".aim"))
         repository = aim.Repo.from_path(os.fspath(self.directory), init=True)
-        known = Path(self.directory, ".aim", f"camshaft-{start.run}")
+        known = Path(self.directory, ".aim", safe_name(f"camshaft-{start.run}"))
+        known_hash = None
+        with suppress(FileNotFoundError), regular(known) as file:
+            known_hash = file.read().decode()
         options = {
-            "run_hash": known.read_text() if known.exists() else None,
+            "run_hash": known_hash,
             "repo": repository,
             "experiment": self.project,
             "force_resume": True,  # a process that was killed leaves its locks
@@ -55,7 +61,8 @@ class Aim(LogsToTracker):
             "capture_terminal_logs": False,  # it would replace the streams that the run writes to
         }
         run = aim.Run(**(options | dict(self.options)))
-        known.write_text(run.hash)
+        with replacing(known) as file:
+            file.write(run.hash.encode())
         run["hparams"] = self.config
         return AimRun(aim, run)
 

@@ -12,10 +12,14 @@ COLUMNS = 60
 """Histograms of a metric that a page shows, spread over the run."""
 
 
-def heatmap_of(histograms: Sequence[Histogram]) -> dict[str, Any]:
+def heatmap_of(histograms: Sequence[Histogram], count: int | None = None) -> dict[str, Any]:
     """Iterations, the middles of the ranges, and the share of the values in each, for JSON.
 
     A range that holds a part of a histogram's own range gets the same part of its values.
+
+    Args:
+        histograms: The histograms, or some of them.
+        count: How many there are; by default those given.
     """
     last = len(histograms) - 1
     places = sorted({round(place * last / (COLUMNS - 1)) for place in range(COLUMNS)})
@@ -28,7 +32,7 @@ def heatmap_of(histograms: Sequence[Histogram]) -> dict[str, Any]:
         "x": [each.iteration for each in chosen],
         "y": [low + (place + 0.5) * width for place in range(RANGES)],
         "z": [[round(column[place], 5) for column in shares] for place in range(RANGES)],
-        "count": len(histograms),
+        "count": len(histograms) if count is None else count,
     }
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import stat
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
+
+from ...files import budget, regular
 
 SHOWN = 12
 """Images of one name, spread over the run; the newest is always one of them."""
@@ -29,30 +31,57 @@ class Picture:
     @property
     def width(self) -> int:
         """In pixels; 0 if the file is no PNG file."""
-        with suppress(OSError, struct.error), self.path.open("rb") as file:
+        with suppress(OSError, struct.error), regular(self.path) as file:
             head = file.read(24)
             if head.startswith(b"\x89PNG\r\n\x1a\n"):
                 return int(struct.unpack(">I", head[16:20])[0])
         return 0
 
+    @property
+    def content(self) -> bytes:
+        """The file; empty if it cannot be read."""
+        with suppress(OSError), regular(self.path) as file:
+            return file.read(MOST_BYTES)
+        return b""
 
-def images_in(directory: Path) -> dict[str, list[Picture]]:
-    """All files `<name>/<iteration>.png` in a run's directory, by name, in the order of iterations.
+
+class Images(dict[str, list[Picture]]):
+    """The images of a run by name, in the order of iterations."""
+
+    problem = ""
+    """A note if not all folders were looked through."""
+
+
+def images_in(directory: Path) -> Images:
+    """All files `<name>/<iteration>.png` in a run's directory.
 
     A folder `images` around them is no part of their names.
     """
-    found: dict[str, list[Picture]] = {}
+    found, left = Images(), budget.MOST_IMAGES
     for folder, folders, files in os.walk(directory):
         folders[:] = sorted(each for each in folders if not each.startswith("iteration-"))
         parts = list(map(unquote, Path(folder).relative_to(directory).parts))
         name = "/".join(parts[1:] if parts[:1] == ["images"] else parts)
-        for stem in sorted(int(each[:-4]) for each in files if _is_one(each)):
-            path = Path(folder, f"{stem}.png")
-            with suppress(OSError):
-                status = path.lstat()
-                if stat.S_ISREG(status.st_mode):  # a link may point at what nobody meant to show
-                    found.setdefault(name, []).append(Picture(path, stem, status.st_size))
-    return {name: pictures for name, pictures in found.items() if name}
+        pictures = list(_pictures(folder, files)) if name else []
+        left -= 1 + len(pictures)
+        if left < 0 or len(name) > budget.LONGEST_NAME:
+            most = f"at most {budget.MOST_IMAGES} images and folders are looked through"
+            found.problem = f"there are more images than shown: {most}"
+            if left < 0:
+                return found
+        elif pictures:
+            found.setdefault(name, []).extend(pictures)
+    return found
+
+
+def _pictures(folder: str, files: Sequence[str]) -> Iterator[Picture]:
+    stems = sorted(int(each[:-4]) for each in files if _is_one(each))
+    for stem in stems[-budget.MOST_IMAGES - 1 :]:
+        path = Path(folder, f"{stem}.png")
+        with suppress(OSError):
+            status = path.lstat()
+            if stat.S_ISREG(status.st_mode):  # a link may point at what nobody meant to show
+                yield Picture(path, stem, status.st_size)
 
 
 def shown(images: Mapping[str, Sequence[Picture]], most: int = MOST_BYTES) -> set[Picture]:
@@ -61,7 +90,7 @@ def shown(images: Mapping[str, Sequence[Picture]], most: int = MOST_BYTES) -> se
     chosen: set[Picture] = set()
     for place in range(SHOWN):
         for picture in (pictures[place] for pictures in spread if place < len(pictures)):
-            if picture.size <= most:
+            if picture.size <= most and len(chosen) < budget.MOST_SHOWN:
                 chosen.add(picture)
                 most -= picture.size
     return chosen

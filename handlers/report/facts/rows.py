@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
-from contextlib import suppress
+from array import array
+from collections.abc import MutableSequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
+from ....engine.state import as_float
+from ...files import Thinned, budget, record_of, regular, whole_lines
 from ...journal import JOURNAL
 
+MOST_CLOCKS = 20_000
+"""Rows of a file of which the clocks are kept: a page shows some hundred of them."""
+MOST_HISTOGRAMS = 240
+"""Histograms of a metric that are kept: a page shows a quarter of them."""
 CLOCKS = frozenset({"iteration", "step", "epoch", "time"})
+LARGEST = 2**63
+"""Counts are below it."""
 OWN_CLOCK = re.compile(r"\w+\.[A-Z][A-Z0-9_]*")  # such as GanEvents.CRITIC_UPDATED
 
 
@@ -21,9 +29,9 @@ OWN_CLOCK = re.compile(r"\w+\.[A-Z][A-Z0-9_]*")  # such as GanEvents.CRITIC_UPDA
 class Series:
     """The values of one metric, in the order of the rows."""
 
-    iterations: list[int] = field(default_factory=list)
-    epochs: list[int] = field(default_factory=list)
-    values: list[float] = field(default_factory=list)
+    iterations: MutableSequence[int] = field(default_factory=lambda: array("q"))
+    epochs: MutableSequence[int] = field(default_factory=lambda: array("q"))
+    values: MutableSequence[float] = field(default_factory=lambda: array("d"))
 
 
 @dataclass(frozen=True)
@@ -36,53 +44,92 @@ class Histogram:
     """One more than counts, in growing order."""
 
 
+class Names:
+    """The names of the metrics of a run, which are not more than a page can show."""
+
+    def __init__(self) -> None:
+        self.taken: set[str] = set()
+        self.is_full = False
+        """True if a metric was left out."""
+
+    def takes(self, name: str) -> bool:
+        """True if the metric is to be shown."""
+        if name in self.taken:
+            return True
+        if len(self.taken) >= budget.MOST_METRICS or len(name) > budget.LONGEST_NAME:
+            self.is_full = True
+            return False
+        self.taken.add(name)
+        return True
+
+
 class MetricFile:
     """A file of rows that grows: each look reads what is new; a replaced file is read anew."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, names: Names) -> None:
         self.path = path
+        self.problem = ""
+        """Why it cannot be read, or not to its end."""
         self.series: dict[str, Series] = {}
-        self.histograms: dict[str, list[Histogram]] = {}
-        self.clocks: dict[int, tuple[int, int]] = {}
-        """Step and epoch by the iterations of the rows."""
+        self.histograms: dict[str, Thinned[Histogram]] = {}
+        self._clocks = Thinned[tuple[int, int, int]](MOST_CLOCKS)
+        self._names, self._rows = names, 0
         self._inode, self._offset = -1, 0
+
+    @property
+    def clocks(self) -> dict[int, tuple[int, int]]:
+        """Step and epoch by the iterations of the rows."""
+        return {iteration: (step, epoch) for iteration, step, epoch in self._clocks}
 
     def look(self) -> bool:
         """Read what is new; False if nothing is."""
-        with suppress(FileNotFoundError), self.path.open("rb") as file:
-            status = os.fstat(file.fileno())
-            if status.st_ino != self._inode or status.st_size < self._offset:
-                self._inode, self._offset = status.st_ino, 0
-                for known in (self.series, self.histograms, self.clocks):
-                    known.clear()
-            if status.st_size > self._offset:
-                file.seek(self._offset)
-                for line in file:
-                    if not line.endswith(b"\n"):
-                        break  # it is still being written
-                    self._offset += len(line)
-                    self._take(line)
-                return True
-        return False
+        before = self.problem
+        try:
+            with regular(self.path) as file:
+                return self._read(file) or self.problem != before
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            self.problem = f"{self.path.name} cannot be read: {error.strerror or error}"
+        return self.problem != before
+
+    def _read(self, file: BinaryIO) -> bool:
+        status = os.fstat(file.fileno())
+        if status.st_ino != self._inode or status.st_size < self._offset:
+            self._inode, self._offset, self._rows, self.problem = status.st_ino, 0, 0, ""
+            self._clocks = Thinned(MOST_CLOCKS)
+            for known in (self.series, self.histograms):
+                known.clear()
+        if status.st_size <= self._offset or self.problem:
+            return False
+        file.seek(self._offset)
+        try:
+            for line in whole_lines(file):
+                self._offset += len(line)
+                self._take(line)
+        except ValueError as error:
+            self.problem = f"{self.path.name} {error}; shown: the {self._rows} rows before it"
+        return True
 
     def _take(self, line: bytes) -> None:
-        try:
-            row = json.loads(line)
-            told = (row["iteration"], row.get("step", 0), row.get("epoch", 0))
-            iteration, step, epoch = (int(float(clock)) for clock in told)
-        except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError):
+        row = record_of(line)
+        if row is None or (told := _clocks_of(row)) is None:
             return
-        self.clocks[iteration] = (step, epoch)
+        iteration, _, epoch = told
+        self._rows += 1
+        self._clocks.add(told)
         for name, value in row.items():
             if name in CLOCKS or OWN_CLOCK.fullmatch(name):
                 continue
             if (number := _number(value)) is not None:
-                each = self.series.setdefault(name, Series())
-                each.iterations.append(iteration)
-                each.epochs.append(epoch)
-                each.values.append(number)
-            elif histogram := _histogram(iteration, value):
-                self.histograms.setdefault(name, []).append(histogram)
+                if self._names.takes(name):
+                    each = self.series.setdefault(name, Series())
+                    each.iterations.append(iteration)
+                    each.epochs.append(epoch)
+                    each.values.append(number)
+            elif (histogram := _histogram(iteration, value)) and self._names.takes(name):
+                known = self.histograms.setdefault(name, Thinned(MOST_HISTOGRAMS))
+                known.add(histogram)
 
 
 class MetricFiles:
@@ -91,14 +138,32 @@ class MetricFiles:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self._files: dict[Path, MetricFile] = {}
+        self._names = Names()
+        self._left_out = 0
 
     def look(self) -> bool:
         """Read what is new; False if nothing is."""
-        for path in sorted(self.directory.glob("*.jsonl")):
-            if path.name != JOURNAL and path not in self._files:
-                self._files[path] = MetricFile(path)
+        paths = [path for path in sorted(self.directory.glob("*.jsonl")) if path.name != JOURNAL]
+        self._left_out = max(0, len(paths) - budget.MOST_FILES)
+        for path in paths[: budget.MOST_FILES]:
+            if path not in self._files:
+                self._files[path] = MetricFile(path, self._names)
         looks = [file.look() for file in self._files.values()]
         return any(looks)
+
+    @property
+    def problems(self) -> list[str]:
+        """What of the files is not shown, and why."""
+        found = [file.problem for file in self._files.values() if file.problem]
+        if self._left_out:
+            most = budget.MOST_FILES
+            found.append(f"shown: the first {most} of {most + self._left_out} files of rows")
+        if self._names.is_full:
+            found.append(
+                f"shown: the first {budget.MOST_METRICS} metrics, of names with at most "
+                f"{budget.LONGEST_NAME} characters"
+            )
+        return found
 
     @property
     def series(self) -> dict[str, Series]:
@@ -106,7 +171,7 @@ class MetricFiles:
         return _merged([file.series for file in self._files.values()])
 
     @property
-    def histograms(self) -> dict[str, list[Histogram]]:
+    def histograms(self) -> dict[str, Thinned[Histogram]]:
         """The histograms by metric."""
         return _merged([file.histograms for file in self._files.values()])
 
@@ -114,6 +179,17 @@ class MetricFiles:
     def clocks(self) -> dict[int, tuple[int, int]]:
         """Step and epoch by the iterations that have a row."""
         return _merged([file.clocks for file in self._files.values()])
+
+
+def _clocks_of(row: dict[str, Any]) -> tuple[int, int, int] | None:
+    """Iteration, step and epoch of a row; None if it is no row."""
+    try:
+        told = (row["iteration"], row.get("step", 0), row.get("epoch", 0))
+        iteration, step, epoch = (int(float(clock)) for clock in told)
+    except (ValueError, TypeError, KeyError, OverflowError):
+        return None
+    is_sound = all(0 <= clock < LARGEST for clock in (iteration, step, epoch))
+    return (iteration, step, epoch) if is_sound else None
 
 
 def _merged(maps: list[dict[Any, Any]]) -> dict[Any, Any]:
@@ -148,7 +224,4 @@ def _number(value: Any) -> float | None:
         return float(value) if value in ("NaN", "Infinity", "-Infinity") else None
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    try:
-        return float(value)
-    except OverflowError:  # an integer of hundreds of digits
-        return None
+    return as_float(value)

@@ -6,19 +6,23 @@ import json
 import platform
 import time
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ...checkpoint import Claims, Finding, NoCheckpointError, look
+from ...checkpoint import Claims, Finding, Findings, NoCheckpointError, look
+from ...files import budget
 from ...journal import JOURNAL, is_written, read_journal
 from .clocks import clocks_of
 from .curve import curve_of
 from .histograms import heatmap_of
-from .images import Picture, images_in
+from .images import Images, Picture, images_in
 from .parts import Part, newest_run, number_in, pace, parts_of
 from .rows import MetricFiles, Series
 
 PACE = "iterations per second"
+DEEPEST = 20
+"""Levels of a configuration; the journal writes no more."""
 
 
 class NothingToReportError(FileNotFoundError):
@@ -46,6 +50,8 @@ class RunFacts:
     """By the names of the metrics."""
     images: dict[str, list[Picture]] = field(default_factory=dict[str, list[Picture]])
     """By the names of the metrics."""
+    notes: list[str] = field(default_factory=list[str])
+    """What of the files is not shown, and why."""
 
     @property
     def is_begun(self) -> bool:
@@ -62,7 +68,7 @@ class Run:
         self.name = name
         self._rows = MetricFiles(directory)
         self._seen: tuple[Any, ...] = ()
-        self._images: dict[str, list[Picture]] = {}
+        self._images = Images()
         self._is_open = False
         self._curves: dict[str, tuple[Series, dict[str, Any]]] = {}
 
@@ -80,33 +86,48 @@ class Run:
     def facts(self) -> RunFacts:
         """What was read."""
         journal = self.directory / JOURNAL
+        records = read_journal(journal)
         every = parts_of(
-            read_journal(journal),
+            records,
             is_alive=is_written(journal),
             now=time.time(),
             machine=platform.node(),
         )
         found = newest_run(every)
+        notes = [*self._rows.problems, records.problem, self._images.problem]
+        if len(found) > budget.MOST_PARTS:
+            notes.append(f"shown: the last {budget.MOST_PARTS} of {len(found)} parts of the run")
+            found = found[-budget.MOST_PARTS :]
         self._is_open = any(part.is_open for part in found)
         newest = next((part.first for part in reversed(found) if "config" in part.first), {})
         limits, calls = newest.get("limits"), newest.get("handlers")
         limits = limits if isinstance(limits, dict) else {}
+        calls = calls if isinstance(calls, list) else []
+        config = by_path(newest.get("config"))
+        if max(len(config), len(calls)) >= budget.MOST_SETTINGS:
+            notes.append(f"shown: the first {budget.MOST_SETTINGS} settings and calls of handlers")
+        saved = self._look()
+        claims = Claims.of(saved)
+        notes += [f"checkpoints, {note}" for note in saved.notes]
         return RunFacts(
             name=self.name,
             curves=_pace_curve(found) | self._drawn(),
             parts=found,
             limits=limits,
-            checkpoints=self._checkpoints(),
-            config=by_path(newest.get("config")),
+            checkpoints=[_checkpoint(each, claims) for each in saved],
+            config=config,
             environment=by_path(newest.get("environment")),
             handlers=[
                 [*map(str, row)]
-                for row in (calls if isinstance(calls, list) else [])
+                for row in calls[: budget.MOST_SETTINGS]
                 if isinstance(row, list) and len(row) == 5
             ],
             clocks=clocks_of(self._rows.clocks, found, number_in(limits, "epoch_length")),
-            histograms={name: heatmap_of(each) for name, each in self._rows.histograms.items()},
+            histograms={
+                name: heatmap_of(each, each.seen) for name, each in self._rows.histograms.items()
+            },
             images=self._images,
+            notes=[note for note in notes if note],
         )
 
     def _drawn(self) -> dict[str, Any]:
@@ -118,13 +139,11 @@ class Run:
             self._curves[name] = (series, drawn if same else curve_of(series))
         return {name: drawn for name, (_, drawn) in self._curves.items()}
 
-    def _checkpoints(self) -> list[dict[str, Any]]:
+    def _look(self) -> Findings:
         try:
-            found = look(self.directory, thoroughly=False)
+            return look(self.directory, thoroughly=False)
         except NoCheckpointError:
-            return []
-        claims = Claims.of(found)
-        return [_checkpoint(each, claims) for each in found]
+            return Findings([])
 
 
 def _signs(journal: Path, is_open: bool) -> tuple[int, bool, int]:
@@ -164,16 +183,21 @@ def _pace_curve(found: list[Part]) -> dict[str, Any]:
     return {PACE: curve_of(series) | {"shape": "vh"}}
 
 
-def by_path(value: Any, name: str = "") -> dict[str, str]:
+def by_path(value: Any, name: str = "", depth: int = 0) -> dict[str, str]:
     """Nested values as text, by the path to each, such as `model.width`; empty ones stay.
+
+    Of very many values these are the first.
 
     >>> by_path({"model": {"width": 8, "heads": []}, "lr": 0.1})
     {'model.width': '8', 'model.heads': '[]', 'lr': '0.1'}
     """
-    if isinstance(value, dict) and (value or name):
+    if isinstance(value, dict) and (value or name) and depth < DEEPEST:
         inner: dict[str, str] = {}
-        for key, each in value.items():
-            inner |= by_path(each, f"{name}.{key}" if name else str(key))
+        for key, each in islice(value.items(), budget.MOST_SETTINGS):
+            place = f"{name}.{key}" if name else str(key)
+            inner |= by_path(each, place[: budget.LONGEST_NAME], depth + 1)
+            if len(inner) >= budget.MOST_SETTINGS:
+                break
         return inner or {name: "{}"}
     return {name: json.dumps(value) if isinstance(value, list) else str(value)} if name else {}
 

@@ -66,11 +66,11 @@ def test_lines_are_replaced_all_at_once(tmp_path):
     assert os.listdir(tmp_path) == ["lines"]
 
 
-def test_an_empty_file_is_not_moved(tmp_path, caplog):
+def test_an_empty_file_makes_place_without_a_word(tmp_path, caplog):
     path = tmp_path / "lines"
     path.touch()
     move_aside(path, "JSONLines")
-    assert path.exists()
+    assert list(tmp_path.iterdir()) == []
     assert not caplog.records
 
 
@@ -88,6 +88,21 @@ def test_a_run_that_starts_anew_moves_the_rows_of_others_to_the_next_free_number
         assert loss in (tmp_path / name).read_text()
     assert [f"moved to {path}.{number}" in caplog.text for number in (1, 2)] == [True, True]
     assert all(kind.__name__ in message for message in caplog.messages)
+
+
+@pytest.mark.parametrize("kind", [JSONLines, CSV])
+def test_a_link_is_refused_before_anything_runs(kind, tmp_path):
+    (tmp_path / "rows").symlink_to(tmp_path / "mine")
+    with pytest.raises(OSError, match="rows is not a regular file but a link"):
+        Engine(lambda state, batch: None, kind(tmp_path / "rows"))
+
+
+@pytest.mark.parametrize("kind", [JSONLines, CSV])
+def test_halves_that_a_killed_process_left_are_swept(kind, tmp_path):
+    (tmp_path / f".tmp-rows-{'0' * 32}").touch()
+    (tmp_path / f".tmp-other-{'0' * 32}").touch()
+    Engine(inverse, kind(tmp_path / "rows")).run([1], max_epochs=1)
+    assert sorted(os.listdir(tmp_path)) == [f".tmp-other-{'0' * 32}", "rows"]
 
 
 @pytest.mark.parametrize("kind", [JSONLines, CSV])

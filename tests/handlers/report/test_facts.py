@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from camshaft import Engine, Events
 from camshaft.handlers import Checkpoint, Journal, JSONLines
 from camshaft.handlers.loggers import Histogram, Image, ImageFiles
+from camshaft.handlers.report import report
 from camshaft.handlers.report.facts.clocks import MOST, clocks_of, work_time
 from camshaft.handlers.report.facts.histograms import COLUMNS, RANGES, heatmap_of
 from camshaft.handlers.report.facts.images import SHOWN, Picture, images_in, shown
@@ -158,3 +159,41 @@ def test_a_run_that_starts_over_in_a_directory_is_shown_without_the_run_before(t
     facts = Run(tmp_path, "run").facts()
     assert [part.first["event"] for part in facts.parts] == ["started", "resumed"]
     assert max(facts.clocks["iteration"]) == 6
+
+
+def test_a_directory_with_the_name_of_a_file_of_rows_is_told_of_on_the_page(tmp_path, capsys):
+    (tmp_path / "a.jsonl").mkdir()
+    (tmp_path / "b.jsonl").write_text('{"iteration": 1, "loss": 0.5}\n')
+    page = tmp_path / "page.html"
+    assert report([tmp_path], page) == 0
+    problem = "a.jsonl cannot be read: "
+    assert problem in page.read_text()
+    assert problem in capsys.readouterr().out
+    (tmp_path / "a.jsonl").rmdir()
+    run = Run(tmp_path, "run")
+    assert run.look()
+    assert run.facts().notes == []
+    (tmp_path / "c.jsonl").mkdir()
+    assert [run.look(), run.look()] == [True, False]
+    assert [note[:23] for note in run.facts().notes] == ["c.jsonl cannot be read:"]
+
+
+def test_numbers_beyond_all_floats_are_infinite_in_rows_and_nothing_in_a_journal(tmp_path):
+    large = "9" * 400
+    rows = [
+        f'{{"iteration": 1, "loss": {large}, "gain": -{large}}}',
+        f'{{"iteration": 2, "loss": 1, "gain": {"9" * 5000}}}',
+        *(f'{{"iteration": {odd}, "loss": 2}}' for odd in (large, "1e300", -1, f'"{large}"')),
+    ]
+    (tmp_path / "rows.jsonl").write_text("".join(f"{row}\n" for row in rows))
+    journal = [
+        f'{{"event": "started", "part": "a", "time": {large}, "iteration": {large}}}',
+        f'{{"event": "completed", "part": "a", "time": 2, "iteration": 2, "epoch": -{large}}}',
+    ]
+    (tmp_path / "journal.jsonl").write_text("".join(f"{line}\n" for line in journal))
+    run = Run(tmp_path, "run")
+    run.look()
+    series = run.facts().curves
+    assert (series["loss"]["count"], series["gain"]["count"]) == (1, 1)
+    assert run.facts().parts[0].last["epoch"] == 0
+    assert report([tmp_path], tmp_path / "page.html") == 0

@@ -51,5 +51,5 @@ def test_a_large_file_has_a_checksum_for_each_16_mib(tmp_path):
 def test_a_link_is_no_file(tmp_path):
     (tmp_path / "file").touch()
     (tmp_path / "link").symlink_to(tmp_path / "file")
-    with pytest.raises(OSError, match="link is not a regular file"):
+    with pytest.raises(OSError, match="link is not a regular file but a link"):
         checksums_of(tmp_path / "link")

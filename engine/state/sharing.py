@@ -1,0 +1,167 @@
+"""What memories share: after a resume, each has a copy of its own, so a change of one is lost."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from .contents import plain_entries
+from .tensors import DEEPEST, PLAIN, inside
+
+Found = tuple[str, Any]
+
+
+def refuse_shared(memories: Mapping[str, Any], objects: Mapping[str, Any]) -> None:
+    """Refuse what a resume would tear apart, in these memories by name.
+
+    That is a list, dict, set or array that is there twice, a tensor that is a part of another one,
+    and one that shares its numbers with a module among `objects`. The same tensor may be there
+    twice. What objects keep that are put back by their own methods is their own affair.
+
+    Raises:
+        TypeError: There is such a thing, or a tensor that would come back as another type.
+    """
+    seen: dict[int, str] = {}
+    tensors: dict[int, list[Found]] = {}
+    arrays: dict[int, list[Found]] = {}
+    for place, value in _found(memories):
+        if _is_tensor(value):
+            _refuse_kind(place, value)
+            if address := _storage(value):
+                tensors.setdefault(address, []).append((place, value))
+            continue
+        if (first := seen.setdefault(id(value), place)) is not place:
+            raise TypeError(
+                f"{place} and {first} are one {type(value).__name__}, and after a resume they "
+                "would be two: a change of one would no longer be a change of the other. Remember "
+                "a copy in one of both places"
+            )
+        if _is_array(value):
+            arrays.setdefault(_owner(value), []).append((place, value))
+    for found in tensors.values():
+        _refuse_views(found, _overlap)
+    for found in arrays.values():
+        _refuse_views(found, sys.modules["numpy"].shares_memory)
+    _refuse_weights(tensors, objects if tensors else {})
+
+
+def _found(memories: Mapping[str, Any]) -> Iterator[Found]:
+    """The memories and the containers, arrays and tensors in their plain content, by place."""
+    yield from memories.items()
+    for name, memory in memories.items():
+        yield from _walk(plain_entries(memory), name)
+
+
+def _walk(value: Any, place: str, depth: int = DEEPEST) -> Iterator[Found]:
+    if not depth:
+        return
+    items: Iterable[tuple[Any, Any]]
+    loose: Iterable[Any]
+    if isinstance(value, dict):
+        items, loose = value.items(), value
+    else:
+        items = enumerate(value) if isinstance(value, list | tuple) else ()
+        loose = value if isinstance(value, set | frozenset) else ()
+    if any(map(_is_tensor, loose)):
+        raise TypeError(
+            f"{place} has tensors as elements or keys, and a resume makes new tensors, which "
+            "equal none of these; remember them in a list"
+        )
+    for key, item in items:
+        if type(item) in PLAIN:
+            continue
+        where = inside(place, key)
+        if isinstance(item, list | dict | set) or _is_tensor(item) or _is_array(item):
+            yield where, item  # before what is inside: it may contain itself
+        yield from _walk(item, where, depth - 1)
+
+
+def _refuse_kind(place: str, tensor: Any) -> None:
+    if isinstance(tensor, sys.modules["torch"].nn.Parameter):
+        raise TypeError(
+            f"{place} is a Parameter, which would come back as a tensor; put parameters into the "
+            "engine's objects, and remember what .detach() gives"
+        )
+
+
+def _refuse_views(found: list[Found], share: Callable[[Any, Any], bool]) -> None:
+    """Refuse two views of the same numbers among those of one storage."""
+    before: list[Found] = []
+    for place, one in sorted(found, key=lambda each: _extent(each[1])):
+        begin, _ = _extent(one)
+        before = [each for each in before if _extent(each[1])[1] > begin]
+        if other := next((name for name, each in before if share(one, each)), None):
+            raise TypeError(
+                f"{place} and {other} are views of the same numbers, and after a resume they "
+                "would be apart; remember a copy (.clone() or .copy()) in one of both places"
+            )
+        before.append((place, one))
+
+
+def _refuse_weights(tensors: Mapping[int, list[Found]], objects: Mapping[str, Any]) -> None:
+    for name, each in objects.items():
+        if not isinstance(each, sys.modules["torch"].nn.Module):
+            continue
+        for weight in (*each.parameters(), *each.buffers()):
+            if found := tensors.get(_storage(weight)):
+                raise TypeError(
+                    f"{found[0][0]} shares its numbers with a weight of the object {name!r}, and "
+                    "after a resume it would no longer follow that weight; remember what "
+                    ".detach().clone() gives"
+                )
+
+
+def _overlap(one: Any, other: Any) -> bool:
+    """True if a number is in both tensors, unless they are the same view."""
+    kinds = [(t.dtype, t.shape, t.stride(), t.storage_offset()) for t in (one, other)]
+    if kinds[0] == kinds[1]:
+        return False
+    if one.dtype != other.dtype or 0 in (*one.stride(), *other.stride()):
+        return True
+    torch, size = sys.modules["torch"], one.element_size()
+    extents = (*_extent(one), *_extent(other))
+    taken = torch.zeros((max(extents) - min(extents)) // size, dtype=torch.bool)
+    views = [
+        taken.as_strided(each.shape, each.stride(), (each.data_ptr() - min(extents)) // size)
+        for each in (one, other)
+    ]
+    views[0].fill_(True)
+    return bool(views[1].any())
+
+
+def _extent(value: Any) -> tuple[int, int]:
+    """Where in memory the numbers of a tensor or an array begin and end, in bytes."""
+    if _is_array(value):
+        begin, size, steps = value.__array_interface__["data"][0], value.itemsize, value.strides
+    else:
+        begin, size = value.data_ptr(), value.element_size()
+        steps = [step * size for step in value.stride()]
+    if 0 in value.shape:
+        return begin, begin
+    widths = [(count - 1) * step for count, step in zip(value.shape, steps, strict=True)]
+    begin += sum(width for width in widths if width < 0)
+    return begin, begin + sum(map(abs, widths)) + size
+
+
+def _storage(tensor: Any) -> int:
+    """The address of a dense tensor's numbers; 0 of any other tensor, which nothing shares."""
+    is_dense = str(tensor.layout) == "torch.strided" and not tensor.is_meta
+    return int(tensor.untyped_storage().data_ptr()) if is_dense else 0
+
+
+def _owner(array: Any) -> int:
+    """The identity of the array to which the numbers of a view belong."""
+    while _is_array(array.base):
+        array = array.base
+    return id(array)
+
+
+def _is_array(value: Any) -> bool:
+    numpy: Any = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, numpy.ndarray)
+
+
+def _is_tensor(value: Any) -> bool:
+    torch: Any = sys.modules.get("torch")  # not loaded: the value is no tensor
+    return torch is not None and isinstance(value, torch.Tensor)

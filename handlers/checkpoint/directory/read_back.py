@@ -1,0 +1,60 @@
+"""Reading what was written, before it counts as saved: by the rules of every later reader."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..format import (
+    LARGEST_COUNT,
+    MANIFEST,
+    TENSORS,
+    BrokenCheckpoint,
+    Manifest,
+    reading,
+    tensors_in,
+)
+from .read import compare_sizes, saved_at, scan, tree_in
+
+
+class UnreadableError(OSError):
+    """A checkpoint could be written and not be read: another attempt would end in the same way."""
+
+
+def read_back(temporary: Path, place: Path, manifest: Manifest) -> None:
+    """Read a checkpoint that is to appear at `place`, all of it but the bytes of its tensors.
+
+    Raises:
+        OSError: The disk does not give the files back.
+        UnreadableError: No reader would take them.
+    """
+    try:
+        saved = saved_at(temporary, place.name)
+        if saved.manifest.to_json() != manifest.to_json():
+            raise BrokenCheckpoint(f"{MANIFEST} says something else than what was written")
+        compare_sizes(saved)
+        tree_in(saved)
+        for name in saved.manifest.files:
+            if name.endswith(TENSORS):
+                with reading(temporary, name):
+                    tensors_in(temporary / name)
+    except BrokenCheckpoint as error:
+        if isinstance(error.__cause__, OSError):
+            raise error.__cause__ from None
+        raise UnreadableError(f"it could not be read again: {error.reason}") from error
+
+
+def next_number(directory: Path) -> int:
+    """The number of the next checkpoint: one more than the largest.
+
+    Raises:
+        UnreadableError: There is no larger one.
+    """
+    newest = max(scan(directory)[0], key=lambda each: each.manifest.number, default=None)
+    if newest is None:
+        return 1
+    if newest.manifest.number >= LARGEST_COUNT:
+        raise UnreadableError(
+            f"the checkpoint {newest.path} has the number {newest.manifest.number}, after which "
+            "no save can be numbered, and no run has written it: move it out of the directory"
+        )
+    return newest.manifest.number + 1

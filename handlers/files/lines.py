@@ -1,0 +1,75 @@
+"""The lines of a log that grows, within budgets; a journal and files of rows are such logs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, BinaryIO, TypeVar
+
+from .budget import LARGEST_LOG, LONGEST_LINE, MOST_IN_LINE
+
+Item = TypeVar("Item")
+
+
+def whole_lines(file: BinaryIO, *, with_torn: bool = False) -> Iterator[bytes]:
+    """The lines from here to the end; the last one is left out while it is still being written.
+
+    Args:
+        file: Where to read.
+        with_torn: True to give the last line also if it has no end.
+
+    Raises:
+        ValueError: What comes next is beyond a limit; the lines before it were given.
+    """
+    place = file.tell()
+    while line := file.readline(LONGEST_LINE):
+        if not line.endswith(b"\n"):
+            if len(line) == LONGEST_LINE:
+                raise ValueError(f"has a line of more than {LONGEST_LINE:,} bytes")
+            if not with_torn:
+                return
+        place += len(line)
+        if place > LARGEST_LOG:
+            raise ValueError(f"has more than {LARGEST_LOG:,} bytes")
+        count = sum(map(line.count, (b",", b"[", b"{")))
+        if count > MOST_IN_LINE:
+            raise ValueError(f"has a line of about {count:,} values")
+        yield line
+
+
+def record_of(line: bytes) -> dict[str, Any] | None:
+    """The JSON object of a line; None if the line is torn, or something else."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return record if isinstance(record, dict) else None
+
+
+class Thinned(list[Item]):
+    """Of all items that were added, the first, the newest, and some at even distances between.
+
+    >>> kept = Thinned(4)
+    >>> for number in range(1000):
+    ...     kept.add(number)
+    >>> kept, kept.seen
+    ([0, 256, 512, 768, 999], 1000)
+    """
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.most = most
+        """An even number; one more is kept for the newest."""
+        self.seen = 0
+        self._distance, self._newest_is_extra = 1, False
+
+    def add(self, item: Item) -> None:
+        """Add the newest item."""
+        if self._newest_is_extra:
+            self.pop()
+        self.append(item)
+        self._newest_is_extra = self.seen % self._distance != 0
+        self.seen += 1
+        if len(self) > self.most and not self._newest_is_extra:
+            del self[1::2]
+            self._distance *= 2

@@ -1,0 +1,176 @@
+"""A small run with all that a run directory may hold, and what measures the reading of it.
+
+The limits are of processor time and of the memory of this process, so a busy machine changes
+nothing. A call that waits, as for a pipe that nobody writes, is ended by the clock.
+"""
+
+import io
+import json
+import logging
+import os
+import resource
+import signal
+import sys
+import time
+import warnings
+from contextlib import redirect_stderr, redirect_stdout, suppress
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from camshaft import Events, supervised
+from camshaft.__main__ import main
+from camshaft.handlers import CSV, Checkpoint, ImageFiles, Journal, JSONLines, best, latest
+from camshaft.handlers.loggers import Histogram, Image
+
+SECONDS, MEGABYTES, PATIENCE = 2, 200, 60
+INPUTS = torch.linspace(-1, 1, 36).reshape(9, 4)
+REFUSALS = (ValueError, OSError)
+
+
+class Hung(BaseException):
+    """Raised by the clock; no handler of errors takes it for one."""
+
+
+def train(directory, until=4, **options):
+    """A run that saves, logs and draws after each iteration; or goes on from what is there."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.3), nn.Linear(8, 1))
+    engine = supervised(model, torch.optim.SGD(model.parameters(), 0.1, momentum=0.9), nn.MSELoss())
+    each = Events.ITERATION_COMPLETED
+
+    @engine.on(each)
+    def draw(state):
+        state.metrics["image"] = Image(torch.zeros(2, 3))
+        state.metrics["weights"] = Histogram.of(model[0].weight, bins=4)
+
+    keep = latest(3) | best(1, "loss")
+    engine.add(
+        Checkpoint(directory, when=each, keep=keep, retries=0, background=False, **options),
+        JSONLines(directory / "rows.jsonl", when=each),
+        CSV(directory / "rows.csv", when=each),
+        ImageFiles(directory / "images", when=each),
+        Journal(directory, config={"lr": 0.1, "sizes": [4, 8], "model": {"width": 8}}),
+    )
+    engine.run(DataLoader(TensorDataset(INPUTS, INPUTS[:, :1]), 3), max_iterations=until)
+
+
+def peak(*, anew=False):
+    """The most memory that this process has had, in megabytes, since it was asked to begin anew."""
+    if anew:
+        Path("/proc/self/clear_refs").write_text("5")
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM"):
+            return int(line.split()[1]) / 1024
+    return 0
+
+
+class Said(logging.Handler):
+    """Keeps what the logger says."""
+
+    def __init__(self):
+        super().__init__()
+        self.lines = []
+
+    def emit(self, record):
+        self.lines.append(record.getMessage())
+
+
+def measured(act):
+    """What is wrong with a call, or None: its time, its memory, its errors, its words."""
+
+    def hung(number, frame):
+        raise Hung
+
+    said, out, err = Said(), io.StringIO(), io.StringIO()
+    logger = logging.getLogger("camshaft")
+    logger.addHandler(said)
+    before = signal.signal(signal.SIGALRM, hung)
+    signal.setitimer(signal.ITIMER_REAL, PATIENCE)
+    low, began, wrong = peak(anew=True), time.process_time(), None
+    try:
+        with redirect_stdout(out), redirect_stderr(err), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            code = act()
+        if code not in (0, 1, 2):
+            wrong = f"exit code {code}"
+    except REFUSALS as error:
+        err.write(str(error))
+    except Hung:
+        wrong = f"waits for more than {PATIENCE} s"
+    except (Exception, SystemExit) as error:
+        wrong = f"{type(error).__name__}: {str(error)[:300]!r} at {_place(error)}"
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        logger.removeHandler(said)
+    seconds, rise = time.process_time() - began, peak() - low
+    if wrong is None and seconds > SECONDS:
+        wrong = f"takes {seconds:.1f} s"
+    if wrong is None and rise > MEGABYTES:
+        wrong = f"takes {rise:.0f} MB"
+    for text in (out.getvalue(), err.getvalue(), *said.lines):
+        if wrong is None and not text.replace("\n", "").isprintable():
+            odd = next(c for c in text if not c.isprintable() and c != "\n")
+            at = text.index(odd)
+            wrong = f"says {text[max(0, at - 80) : at + 40]!r}"
+    return wrong
+
+
+def _place(error):
+    trace = error.__traceback__
+    places = []
+    while trace is not None:
+        places.append(f"{Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}")
+        trace = trace.tb_next
+    return " ".join(places[-4:])
+
+
+def in_child(task, megabytes=3000):
+    """What a forked process returns as JSON; an error if it is killed, or takes too much memory."""
+    reading, writing = os.pipe()
+    if (process := os.fork()) == 0:
+        os.close(reading)
+        status = 1
+        try:
+            used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+            most = used + megabytes * 2**20
+            resource.setrlimit(resource.RLIMIT_AS, (most, most))
+            os.write(writing, json.dumps(task()).encode("ascii"))
+            status = 0
+        except BaseException as error:
+            with suppress(BaseException):
+                sys.stderr.write(f"{type(error).__name__}: {error} at {_place(error)}\n")
+                sys.stderr.flush()
+        finally:
+            os._exit(status)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as file:
+        said = file.read()
+    status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+    assert status == 0, f"the process ended with {status}"
+    return json.loads(said)
+
+
+@pytest.fixture(scope="session")
+def hostile():
+    """The functions above and the attacks, since tests cannot import them."""
+    spec = spec_from_file_location("hostile_attacks", Path(__file__).with_name("attacks.py"))
+    attacks = module_from_spec(spec)
+    spec.loader.exec_module(attacks)
+    return SimpleNamespace(
+        train=train, measured=measured, in_child=in_child, main=main, attack=attacks.attack
+    )
+
+
+@pytest.fixture(scope="session")
+def honest(tmp_path_factory):
+    """The directory of a run that nobody has touched."""
+    directory = tmp_path_factory.mktemp("honest") / "run"
+    train(directory)
+    return directory

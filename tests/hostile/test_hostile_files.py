@@ -1,0 +1,151 @@
+"""Any file of a run directory may be an attacker's: every reader ends soon, small, and in order."""
+
+import json
+import os
+import shutil
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+
+from camshaft.handlers import load_matching
+from camshaft.handlers.checkpoint import checkpoints, weights_at
+from camshaft.handlers.report import facts, page
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+NEWEST = "iteration-0000000004"
+
+
+def commands(run):
+    """Each command of the command line, with its arguments."""
+    out = run.parent / "out"
+    return {
+        "inspect": ["inspect", run],
+        "inspect one": ["inspect", run / NEWEST],
+        "inspect --json --verify": ["inspect", run, "--json", "--verify"],
+        "verify": ["verify", run],
+        "prune": ["prune", run, "--keep", "latest(1) | best(1, 'loss')"],
+        "prune --strip": ["prune", run, "--keep", "latest(1)", "--strip"],
+        "export": ["export", run, out / "all.pt"],
+        "export one": ["export", run / NEWEST, out / "model.pt", "--object", "model"],
+        "report": ["report", run, "-o", out / "page.html"],
+        "report of two": ["report", run, run, "-o", out / "page.html"],
+    }
+
+
+def watch(run):
+    """What `camshaft watch` does at a request, twice."""
+    runs = facts.runs_in([run])
+    for _ in range(2):
+        looks = [each.look() for each in runs]
+        shown = page.news(runs, lambda picture: str(picture.size), is_live=True)
+        page.page([each.name for each in runs], shown, is_live=True)
+        json.dumps(shown["figures"], allow_nan=False)
+    assert looks
+    return 0
+
+
+def readers(hostile, run):
+    """Whatever reads a run directory, by name; each gives an exit code, or raises what it may."""
+    found = {
+        name: lambda given=given: hostile.main(list(map(str, given)))
+        for name, given in commands(run).items()
+    }
+
+    def resume(how):
+        hostile.train(run, until=5, resume=how)
+        return 0
+
+    def load(act):
+        act()
+        return 0
+
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Dropout(), torch.nn.Linear(8, 1))
+    return found | {
+        "watch": lambda: watch(run),
+        "resume=True": lambda: resume(True),
+        "resume='best'": lambda: resume("best"),
+        "resume=path": lambda: resume(run / NEWEST),
+        "a new run": lambda: load(lambda: hostile.train(run, until=2, start_over=True)),
+        "weights_at": lambda: load(lambda: weights_at(run, "model")),
+        "load_matching": lambda: load(lambda: load_matching(model, run / NEWEST)),
+        "load a file": lambda: load(
+            lambda: load_matching(model, run / NEWEST / "model.safetensors")
+        ),
+        "checkpoints": lambda: load(lambda: checkpoints(run).best("loss")),
+    }
+
+
+def check(hostile, honest, place, draws, number, most=None):
+    """Draw attacks and let a reader read; the readers' names, and what was wrong with any."""
+    seen, wrong = Counter(), Counter()
+    place.mkdir(exist_ok=True)
+    os.chdir(place.parent)  # the name of a socket must be short
+
+    @seed(number)
+    @settings(
+        max_examples=draws,
+        deadline=None,
+        database=None,
+        derandomize=False,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(st.data())
+    def reads(data):
+        run = place / "run"
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir()
+        (place / "out").mkdir()
+        shutil.copytree(honest, run)
+        hostile.attack(data.draw, run)
+        for name in data.draw(st.lists(st.sampled_from(NAMES), min_size=1, max_size=2)):
+            seen[name] += 1
+            if found := hostile.measured(readers(hostile, run)[name]):
+                wrong[f"{name}: {found}"] += 1
+
+    reads()
+    return {"seen": seen, "wrong": wrong}
+
+
+NAMES = [
+    *commands(Path("run")),
+    *("watch", "resume=True", "resume='best'", "resume=path", "a new run"),
+    *("weights_at", "load_matching", "load a file", "checkpoints"),
+]
+
+
+def run_draws(hostile, honest, tmp_path, draws, first=0, batch=200):
+    """Many draws, in processes of a batch each."""
+    seen, wrong, began = Counter(), Counter(), time.monotonic()
+    for number in range(first, first + -(-draws // batch)):
+        told = hostile.in_child(
+            lambda n=number: check(hostile, honest, tmp_path / "place", min(draws, batch), n)
+        )
+        seen.update(told["seen"])
+        wrong.update(told["wrong"])
+        if wrong:
+            print(number, told["wrong"], flush=True)
+    print(sum(seen.values()), "readings", round(time.monotonic() - began), "s", dict(seen))
+    return wrong
+
+
+def test_whatever_is_in_a_run_directory_every_reader_ends_soon_and_in_order(
+    hostile, honest, tmp_path
+):
+    assert run_draws(hostile, honest, tmp_path, 50) == {}
+
+
+@pytest.mark.slow
+def test_whatever_is_in_a_run_directory_in_hundreds_of_draws(hostile, honest, tmp_path):
+    assert run_draws(hostile, honest, tmp_path, 400, first=1) == {}
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7200)
+def test_whatever_is_in_a_run_directory_in_20000_draws(hostile, honest, tmp_path):
+    assert run_draws(hostile, honest, tmp_path, 20_000, first=100) == {}
