@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from ...engine import State, ranks
-from .format import TRAIN, Encoder, is_file_name, needing_memory
+from .format import PLAIN_NAME, TRAIN, Encoder, needing_memory
 from .weights import weights
 
 
