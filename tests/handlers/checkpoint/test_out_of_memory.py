@@ -59,8 +59,8 @@ def process(state, batch):
 def limit(state):
     'In the second iteration one rank may have next to nothing more.'
     is_poor = state.iteration == 2 and ranks.rank() == poor
-    free = size("VmSize") + 24 * MIB if is_poor else resource.RLIM_INFINITY
-    resource.setrlimit(resource.RLIMIT_AS, (free, resource.RLIM_INFINITY))
+    free = size("VmData") + 24 * MIB if is_poor else resource.RLIM_INFINITY
+    resource.setrlimit(resource.RLIMIT_DATA, (free, resource.RLIM_INFINITY))
     if what == "thread":
         threading.stack_size(1024 * MIB if is_poor else 0)
     if what == "rest" and state.iteration == 2:
