@@ -182,8 +182,8 @@ def honest(tmp_path_factory):
 def fitting():
     """Change the tree of plain values of a checkpoint, with a manifest that fits."""
 
-    def change(run, act):
-        path = run / "iteration-0000000004"
+    def change(run, act, name="iteration-0000000004"):
+        path = run / name
         tree = json.loads((path / "state.json").read_text())
         act(tree)
         content = json.dumps(tree).encode()

@@ -243,7 +243,7 @@ def test_the_budget_of_time_is_one_for_all_tables_of_a_file(monkeypatch):
 
 
 def test_a_tree_without_objects_is_broken_also_when_it_is_stripped(run, hostile, capsys, fitting):
-    fitting(run, lambda tree: tree.pop("objects"))
+    fitting(run, lambda tree: tree.pop("objects"), "iteration-0000000002")
     given = ["prune", str(run), "--keep", "best(1, 'loss', mode='max')", "--strip"]
     assert hostile.main(given) == 0
     assert "stays" in capsys.readouterr().out
