@@ -104,7 +104,7 @@ def _parser() -> argparse.ArgumentParser:
         default=Path("report.html"),
         help="where to write it (%(default)s)",
     )
-    text = "Serve that page while the run goes on, on this machine alone."
+    text = "Serve that page while the run goes on, to whoever has the address that it prints."
     each = add("watch", watch, text, run, several=True)
     each.add_argument("--port", type=int, default=0, help="by default one that is free")
     return parser

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, KeysView, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cached_property
 from typing import Any
@@ -132,9 +132,10 @@ def _is_state(value: Any) -> bool:
     return hasattr(getattr(value, "memory", None), "unsaved")
 
 
-def _names(memory: Any) -> set[str]:
-    """The names of a dataclass's fields; of anything else none."""
-    return {item.name for item in fields(memory)} if is_dataclass(memory) else set()
+def _names(memory: Any) -> KeysView[str]:
+    """The names of a dataclass's fields, in their order; of anything else none."""
+    names = [item.name for item in fields(memory)] if is_dataclass(memory) else []
+    return dict.fromkeys(names).keys()
 
 
 def _attributes(memory: Any) -> set[str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .contents import dump_memory, load_memory, objects_in, plain_entries, refuse_moved
+from .contents import dump_memory, load_memory, objects_in, refuse_moved
 from .generators import capture_generators, restore_generators
 from .sharing import refuse_shared
 from .tensors import devices_of, on_devices, refuse_graphs
@@ -72,11 +72,7 @@ class HandlerMemory:
                 refuse_graphs(found[name])
             except TypeError as error:
                 raise TypeError(f"what {name} remembers cannot be saved: {error}") from error
-            except RecursionError as error:
-                raise TypeError(
-                    f"what {name} remembers cannot be saved: it contains itself, or nests too deep"
-                ) from error
-        refuse_shared({n: plain_entries(each) for n, each in self.saved.items()}, objects or {})
+        refuse_shared(self.saved, objects or {})
         return found
 
     def devices_of(self, memories: dict[str, Any]) -> dict[str, dict[str, str]]:

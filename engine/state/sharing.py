@@ -3,67 +3,78 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from .tensors import inside
+from .contents import plain_entries
+from .tensors import DEEPEST, PLAIN, inside
 
 Found = tuple[str, Any]
 
 
-def refuse_shared(memories: Mapping[str, Mapping[Any, Any]], objects: Mapping[str, Any]) -> None:
-    """Refuse what a resume would tear apart, in these plain contents of memories, by name.
+def refuse_shared(memories: Mapping[str, Any], objects: Mapping[str, Any]) -> None:
+    """Refuse what a resume would tear apart, in these memories by name.
 
     That is a list, dict, set or array that is there twice, a tensor that is a part of another one,
     and one that shares its numbers with a module among `objects`. The same tensor may be there
-    twice.
+    twice. What objects keep that are put back by their own methods is their own affair.
 
     Raises:
         TypeError: There is such a thing, or a tensor that would come back as another type.
     """
-    seen: dict[int, Found] = {}
+    seen: dict[int, str] = {}
     tensors: dict[int, list[Found]] = {}
     arrays: dict[int, list[Found]] = {}
-    for place, value in (found for name in memories for found in _walk(memories[name], name)):
-        if id(value) in seen and not _is_tensor(value):
-            kind, first = type(value).__name__, seen[id(value)][0]
-            raise TypeError(
-                f"{place} and {first} are one {kind}, and after a resume they would be two: "
-                "a change of one would no longer be a change of the other. Remember a copy in one "
-                "of both places"
-            )
-        seen[id(value)] = place, value
+    for place, value in _found(memories):
         if _is_tensor(value):
             _refuse_kind(place, value)
-            tensors.setdefault(_storage(value), []).append((place, value))
-        elif _is_array(value):
+            if address := _storage(value):
+                tensors.setdefault(address, []).append((place, value))
+            continue
+        if (first := seen.setdefault(id(value), place)) is not place:
+            raise TypeError(
+                f"{place} and {first} are one {type(value).__name__}, and after a resume they "
+                "would be two: a change of one would no longer be a change of the other. Remember "
+                "a copy in one of both places"
+            )
+        if _is_array(value):
             arrays.setdefault(_owner(value), []).append((place, value))
-    _refuse_views(tensors, _overlap)
-    _refuse_views(arrays, lambda one, other: bool(sys.modules["numpy"].shares_memory(one, other)))
+    for found in tensors.values():
+        _refuse_views(found, _overlap)
+    for found in arrays.values():
+        _refuse_views(found, sys.modules["numpy"].shares_memory)
     _refuse_weights(tensors, objects if tensors else {})
 
 
-def _walk(value: Any, place: str) -> Iterator[Found]:
-    """The containers, arrays and tensors in a value, each with its place."""
+def _found(memories: Mapping[str, Any]) -> Iterator[Found]:
+    """The memories and the containers, arrays and tensors in their plain content, by place."""
+    yield from memories.items()
+    for name, memory in memories.items():
+        yield from _walk(plain_entries(memory), name)
+
+
+def _walk(value: Any, place: str, depth: int = DEEPEST) -> Iterator[Found]:
+    if not depth:
+        return
+    items: Iterable[tuple[Any, Any]]
+    loose: Iterable[Any]
     if isinstance(value, dict):
-        for key, item in value.items():
-            yield from _inside(item, inside(place, key))
-            if _is_tensor(key):
-                yield from _inside({key}, inside(place, key))
-    elif isinstance(value, list | tuple):
-        for number, item in enumerate(value):
-            yield from _inside(item, inside(place, number))
-    elif isinstance(value, set | frozenset) and any(map(_is_tensor, value)):
+        items, loose = value.items(), value
+    else:
+        items = enumerate(value) if isinstance(value, list | tuple) else ()
+        loose = value if isinstance(value, set | frozenset) else ()
+    if any(map(_is_tensor, loose)):
         raise TypeError(
             f"{place} has tensors as elements or keys, and a resume makes new tensors, which "
             "equal none of these; remember them in a list"
         )
-
-
-def _inside(item: Any, place: str) -> Iterator[Found]:
-    if isinstance(item, list | dict | set) or _is_tensor(item) or _is_array(item):
-        yield place, item  # before what is inside: it may contain itself
-    yield from _walk(item, place)
+    for key, item in items:
+        if type(item) in PLAIN:
+            continue
+        where = inside(place, key)
+        if isinstance(item, list | dict | set) or _is_tensor(item) or _is_array(item):
+            yield where, item  # before what is inside: it may contain itself
+        yield from _walk(item, where, depth - 1)
 
 
 def _refuse_kind(place: str, tensor: Any) -> None:
@@ -74,14 +85,18 @@ def _refuse_kind(place: str, tensor: Any) -> None:
         )
 
 
-def _refuse_views(groups: Mapping[int, list[Found]], share: Callable[[Any, Any], bool]) -> None:
-    for found in groups.values():
-        for number, (place, one) in enumerate(found):
-            if other := next((name for name, each in found[:number] if share(one, each)), None):
-                raise TypeError(
-                    f"{place} and {other} are views of the same numbers, and after a resume they "
-                    "would be apart; remember a copy (.clone() or .copy()) in one of both places"
-                )
+def _refuse_views(found: list[Found], share: Callable[[Any, Any], bool]) -> None:
+    """Refuse two views of the same numbers among those of one storage."""
+    before: list[Found] = []
+    for place, one in sorted(found, key=lambda each: _extent(each[1])):
+        begin, _ = _extent(one)
+        before = [each for each in before if _extent(each[1])[1] > begin]
+        if other := next((name for name, each in before if share(one, each)), None):
+            raise TypeError(
+                f"{place} and {other} are views of the same numbers, and after a resume they "
+                "would be apart; remember a copy (.clone() or .copy()) in one of both places"
+            )
+        before.append((place, one))
 
 
 def _refuse_weights(tensors: Mapping[int, list[Found]], objects: Mapping[str, Any]) -> None:
@@ -98,34 +113,41 @@ def _refuse_weights(tensors: Mapping[int, list[Found]], objects: Mapping[str, An
 
 
 def _overlap(one: Any, other: Any) -> bool:
-    """True if a number is in both tensors of one storage, unless they are the same view."""
+    """True if a number is in both tensors, unless they are the same view."""
     kinds = [(t.dtype, t.shape, t.stride(), t.storage_offset()) for t in (one, other)]
-    if kinds[0] == kinds[1] or not (one.numel() and other.numel()):
-        return False
-    (begin, end), (first, last) = _extent(one), _extent(other)
-    if end <= first or last <= begin:
+    if kinds[0] == kinds[1]:
         return False
     if one.dtype != other.dtype or 0 in (*one.stride(), *other.stride()):
         return True
-    start, size = one.storage_offset(), one.element_size()
-    low, high = min(begin, first) // size, max(end, last) // size
-    taken = sys.modules["torch"].zeros(high - low, dtype=sys.modules["torch"].bool)
-    taken.as_strided(one.shape, one.stride(), start - low).fill_(True)
-    return bool(taken.as_strided(other.shape, other.stride(), other.storage_offset() - low).any())
+    torch, size = sys.modules["torch"], one.element_size()
+    extents = (*_extent(one), *_extent(other))
+    taken = torch.zeros((max(extents) - min(extents)) // size, dtype=torch.bool)
+    views = [
+        taken.as_strided(each.shape, each.stride(), (each.data_ptr() - min(extents)) // size)
+        for each in (one, other)
+    ]
+    views[0].fill_(True)
+    return bool(views[1].any())
 
 
-def _extent(tensor: Any) -> tuple[int, int]:
-    """Where in its storage a tensor begins and ends, in bytes."""
-    steps = zip(tensor.shape, tensor.stride(), strict=True)
-    length = 1 + sum((count - 1) * step for count, step in steps)
-    begin: int = tensor.storage_offset() * tensor.element_size()
-    return begin, begin + length * tensor.element_size()
+def _extent(value: Any) -> tuple[int, int]:
+    """Where in memory the numbers of a tensor or an array begin and end, in bytes."""
+    if _is_array(value):
+        begin, size, steps = value.__array_interface__["data"][0], value.itemsize, value.strides
+    else:
+        begin, size = value.data_ptr(), value.element_size()
+        steps = [step * size for step in value.stride()]
+    if 0 in value.shape:
+        return begin, begin
+    widths = [(count - 1) * step for count, step in zip(value.shape, steps, strict=True)]
+    begin += sum(width for width in widths if width < 0)
+    return begin, begin + sum(map(abs, widths)) + size
 
 
 def _storage(tensor: Any) -> int:
-    """The address of a dense tensor's numbers; of any other tensor, one of its own."""
-    is_dense = str(tensor.layout) == "torch.strided" and not tensor.is_meta and tensor.numel()
-    return int(tensor.untyped_storage().data_ptr()) if is_dense else -id(tensor)
+    """The address of a dense tensor's numbers; 0 of any other tensor, which nothing shares."""
+    is_dense = str(tensor.layout) == "torch.strided" and not tensor.is_meta
+    return int(tensor.untyped_storage().data_ptr()) if is_dense else 0
 
 
 def _owner(array: Any) -> int:

@@ -13,6 +13,7 @@ from .handler_memory import HandlerMemory
 from .latest_metrics import LatestMetrics
 from .run_control import Counts, RunControl, RunningEngine
 from .step_under_way import StepUnderWay
+from .tensors import devices_of, on_devices
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -240,7 +241,8 @@ class State(Generic[Batch, Output]):
             owner: Who remembers: a handler, or a function that the engine calls, which is its
                 process function or one attached by `on`. Its name in the engine is the key.
             make: Makes an empty memory: a dataclass or dict of plain values and tensors, or an
-                object with `state_dict` and `load_state_dict`.
+                object with `state_dict` and `load_state_dict`. A resumed run fills it, so that it
+                equals the saved one; what could not is refused when it is saved.
             saved: False for what has no place in a checkpoint, such as an open file.
 
         Raises:
@@ -297,6 +299,7 @@ class State(Generic[Batch, Output]):
             "handlers": self.engine.attached if self.is_running else [],
             "memory": memory,
             "devices": self.memory.devices_of(memory),
+            "metric_devices": devices_of(self.metrics),
         }
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
@@ -307,8 +310,10 @@ class State(Generic[Batch, Output]):
         if self.control.resumable:
             self.stop_reason = None
         self.metrics.iteration, self.metrics.clock = self.iteration, (self.step, self.epoch)
-        self.metrics.load_state_dict(saved["metrics"])
-        # Checkpoints of before do not say where the tensors of memories were.
+        # Checkpoints of before do not say where the tensors of metrics and memories were.
+        objects = self.engine.objects.values() if self.is_running else ()
+        values = on_devices(saved["metrics"]["values"], saved.get("metric_devices", {}), objects)
+        self.metrics.load_state_dict({**saved["metrics"], "values": values})
         self.memory.load_state_dict(saved["memory"], saved.get("devices"))
 
 

@@ -7,6 +7,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+PLAIN = frozenset({type(None), bool, int, float, str, bytes})
+"""Types of values that hold no tensors: a memory may hold a million of them."""
+DEEPEST = 200
+"""Values that nest deeper, or contain themselves, are refused when they are encoded."""
+
 
 def refuse_graphs(value: Any) -> None:
     """Refuse tensors that a gradient flows through: a checkpoint holds values alone.
@@ -58,11 +63,12 @@ def _tensors(value: Any) -> Iterator[tuple[str, Any]]:
         yield path if times[path] == 1 else f"{path}~{times[path]}", tensor
 
 
-def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+def _leaves(value: Any, path: str, depth: int = DEEPEST) -> Iterator[tuple[str, Any]]:
     if _is_tensor(value):
         yield path, value
-    for key, item in _items(value):
-        yield from _leaves(item, inside(path, key))
+    for key, item in _items(value) if depth else ():
+        if type(item) not in PLAIN:
+            yield from _leaves(item, inside(path, key), depth - 1)
 
 
 def _with(value: Any, tensors: Iterator[Any]) -> Any:

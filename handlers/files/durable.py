@@ -26,8 +26,17 @@ def synchronise(path: Path) -> None:
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory and its parents durably: a power cut does not lose them."""
+    """Make a directory and its parents durably: a power cut does not lose them.
+
+    Raises:
+        NotADirectoryError: The path is a link that leads nowhere.
+    """
     if not path.is_dir():
+        if path.is_symlink():
+            raise NotADirectoryError(
+                f"{path} is a link to {os.readlink(path)}, where no directory is; make that, mount "
+                "its disk, or remove the link"
+            )
         make_directory(path.parent)
         path.mkdir(exist_ok=True)
         synchronise(path.parent)

@@ -114,9 +114,12 @@ def _release(directory: Path, descriptor: int | None) -> None:
 
 
 def _holds(directory: Path, descriptor: int | None, status: os.stat_result) -> bool:
-    if descriptor is not None:
-        return _is_at(directory / LOCK, descriptor)
-    return directory.is_dir() and os.path.samestat(directory.stat(), status)
+    try:
+        if descriptor is not None:
+            return _is_at(directory / LOCK, descriptor)
+        return directory.is_dir() and os.path.samestat(directory.stat(), status)
+    except OSError:  # nobody can tell; what is written next says why
+        return True
 
 
 def _is_at(path: Path, descriptor: int) -> bool:

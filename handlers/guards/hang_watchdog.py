@@ -138,12 +138,12 @@ class Watch:
         try:
             refuse_removed(self._file.fileno(), self._path)
         except RemovedError as error:
-            logger.warning("HangWatchdog: %s", error)
-            with suppress(OSError):
+            with suppress(OSError):  # then it is tried again with the next progress
                 new = self._opened(self._path)
                 faulthandler.cancel_dump_traceback_later()  # it holds the old one
                 self._file.close()
                 self._file = new
+                logger.warning("HangWatchdog: %s", error)
 
     @staticmethod
     def _opened(path: Path) -> TextIO:

@@ -79,12 +79,11 @@ class RankLog(logging.StreamHandler[TextIO]):
         try:
             refuse_removed(self.stream.fileno(), self._path)
         except RemovedError as error:
-            with suppress(OSError):
-                self.stream.close()
-                self.stream = self._open()
+            with suppress(OSError):  # then the old file takes the records, and the next one tries
+                old, self.stream = self.stream, self._open()
+                old.close()
                 logger.warning("RankLogs: %s", error)
-        if not self.stream.closed:
-            super().emit(record)
+        super().emit(record)
 
     def close(self) -> None:
         """Close the file."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from .facts import PACE
+from .markup import key
 
 TRAINING = ("train", "training")
 EVALUATION = ("val", "valid", "validation", "eval", "evaluation", "test")
@@ -64,7 +65,7 @@ class Chart:
     @property
     def key(self) -> str:
         """Names the chart in the page; no title of a chart equals another key."""
-        return f"curve {self.title}"
+        return f"curve {key(self.title)}"
 
     @property
     def is_smoothed(self) -> bool:

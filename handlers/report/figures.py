@@ -11,8 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from ..files import printable
 from .charts import Chart, sets
 from .facts import RunFacts
+from .markup import key
 from .timeline import Figure, timeline_figure
 
 COLOURS = 10
@@ -97,8 +99,9 @@ def _curve_traces(
     smooth = not is_validated and curve["count"] >= SMOOTHED_FROM and chart.is_smoothed
     with_points = curve["count"] == 1 or (is_validated and curve["count"] <= 100)
     uid = f"{place}-{number}"  # plotly.js looks for it as the name of a class
-    meta: Figure = {"colour": colour, "run": place, "of": run.name, "group": group, "name": name}
-    shared: Figure = {"type": "scatter", "name": label}
+    meta: Figure = {"colour": colour, "run": place, "group": key(group)}
+    meta |= {"of": printable(run.name), "name": printable(name)}
+    shared: Figure = {"type": "scatter", "name": printable(label)}
     is_thin = len(runs) > 1 and group and not is_validated
     yield {
         **shared,
@@ -119,7 +122,7 @@ def _curve_traces(
         yield {
             **shared,
             "uid": f"odd-{uid}",
-            "name": f"{label}: not a number",
+            "name": f"{shared['name']}: not a number",
             "x": odd,
             "y": [0.03] * len(odd),
             "yaxis": "y2",
@@ -158,4 +161,4 @@ def figures(drawn: Sequence[Chart], runs: Sequence[RunFacts]) -> dict[str, Figur
 
 def histogram_key(place: int, name: str) -> str:
     """Names the figure of a histogram in the page."""
-    return f"histogram {place} {name}"
+    return f"histogram {place} {key(name)}"

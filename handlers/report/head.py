@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from ..common import readable_size
 from .charts import LEARNING, Chart
 from .facts import RunFacts, number_in
-from .markup import Html, breakable, counted, duration, joined, number, tag
+from .markup import Html, breakable, counted, duration, joined, lines, number, tag
 from .timeline import outcome, tell_outcome
 
 LOWER_IS_BETTER = re.compile("loss|error|perplexity|mse|mae|rmse|nll", re.IGNORECASE)
@@ -49,7 +49,7 @@ def _summary(run: RunFacts) -> Html:
     part, count = run.parts[-1], len(run.parts)
     reason, more = part.reason, Html()
     if part.end == "failed" or len(reason) > 80:
-        reason, more = "", tag("p", part.reason, class_="reason", id="reason")
+        reason, more = "", tag("p", lines(part.reason), class_="reason", id="reason")
     epochs = number_in(run.limits, "max_epochs")
     told = [
         f"epoch {number(part.last['epoch'])}{f' of {number(epochs)}' if epochs else ''}",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from .charts import Chart, sets
 from .facts import RunFacts
 from .figures import look_of
-from .markup import Html, joined, swatch, tag
+from .markup import Html, joined, key, swatch, tag
 
 
 def legend(runs: Sequence[RunFacts], drawn: Sequence[Chart]) -> Html:
@@ -21,7 +21,7 @@ def legend(runs: Sequence[RunFacts], drawn: Sequence[Chart]) -> Html:
     groups = sets(drawn)
     for place, group in enumerate(groups if len(groups) > 1 else []):
         colour, dash = ("ink", "thin" if place == 0 else "thick") if several else (f"c{place}", "")
-        entries.append(_entry("group", group, group, colour, dash))
+        entries.append(_entry("group", key(group), group, colour, dash))
     return joined(entries)
 
 

@@ -1,4 +1,8 @@
-"""HTML whose text is always escaped; numbers, times and durations as people read them."""
+"""HTML whose text is always escaped; numbers, times and durations as people read them.
+
+Control and format characters are escaped too, as in a terminal: a browser drops some of them, and
+others turn the order of a text around.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,8 @@ import re
 from collections.abc import Container, Iterable, Sequence
 from datetime import datetime
 from html import escape
+
+from ..files import printable, printable_lines
 
 LATEST_TIME = 250_000_000_000
 """The year 9892 in seconds since 1970; Python's dates end soon after it."""
@@ -26,7 +32,7 @@ def tag(name: str, *content: str, **attributes: str | float) -> Html:
     '<p class="note" aria-label="&quot;">1 &lt; 2 <b>yes</b></p>'
     """
     told = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{escape(str(value))}"'
+        f' {key.rstrip("_").replace("_", "-")}="{_text(str(value))}"'
         for key, value in attributes.items()
     )
     return Html(f"<{name}{told}>{joined(content)}</{name}>")
@@ -34,7 +40,21 @@ def tag(name: str, *content: str, **attributes: str | float) -> Html:
 
 def joined(content: Iterable[str]) -> Html:
     """Pieces of a page one after the other."""
-    return Html("".join(each if isinstance(each, Html) else escape(each) for each in content))
+    return Html("".join(each if isinstance(each, Html) else _text(each) for each in content))
+
+
+def lines(text: str) -> Html:
+    """A text of several lines, for an element whose style keeps them apart."""
+    return Html(escape(printable_lines(text)))
+
+
+def key(name: str) -> str:
+    r"""A name in ASCII, which is the same in an attribute and in a script, for each name another.
+
+    >>> print(key("loss"), key("\u202eloss"))
+    loss \u202eloss
+    """
+    return name.encode("unicode_escape").decode()
 
 
 def breakable(name: str) -> Html:
@@ -43,7 +63,11 @@ def breakable(name: str) -> Html:
     >>> breakable("val/loss")
     'val/<wbr>loss'
     """
-    return Html("<wbr>".join(map(escape, re.split(r"(?<=[/_.])(?=[^/_.])", name))))
+    return Html("<wbr>".join(map(_text, re.split(r"(?<=[/_.])(?=[^/_.])", name))))
+
+
+def _text(text: str) -> str:
+    return escape(printable(text))
 
 
 def swatch(colour: str, dash: str) -> Html:

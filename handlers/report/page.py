@@ -6,7 +6,6 @@ The only file that imports plotly, and of plotly only that script.
 from __future__ import annotations
 
 import hashlib
-import html
 import json
 from base64 import b64encode
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ from .charts import charts
 from .facts import NothingToReportError, Run, RunFacts, runs_in
 from .figures import figures
 from .head import is_over, status
+from .markup import joined
 from .media import Address, embedded_image
 from .sections import sections
 
@@ -91,13 +91,15 @@ def page(names: list[str], shown: dict[str, Any], *, is_live: bool = False) -> s
         "style-src 'unsafe-inline'",  # plotly.js makes its own
         "img-src data: blob: 'self'" if is_live else "img-src data: blob:",
         *(["connect-src 'self'"] if is_live else []),
+        "base-uri 'none'",
+        "form-action 'none'",
     ]
     return Template(asset("page.html")).substitute(
         scripts,
         **shown["sections"],
         policy="; ".join(policy),
-        title=html.escape(", ".join(names)),
-        heading=html.escape(names[0]) if len(names) == 1 else f"{len(names)} runs",
+        title=joined([", ".join(names)]),
+        heading=joined([names[0]]) if len(names) == 1 else f"{len(names)} runs",
         kind="Training run" if len(names) == 1 else "Comparison",
         several="several" if len(names) > 1 else "",
         style=asset("page.css"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..files import printable
 from .facts import Part, RunFacts
 from .markup import Html, duration, local_time, tag
 
@@ -43,7 +44,7 @@ def timeline_figure(runs: Sequence[RunFacts]) -> Figure:
             told = f"{began}, {part.end} at iteration {part.last['iteration']}"
             bar = traces.setdefault(words, BAR | {"name": words, "meta": {"colour": colour}})
             start = local_time(part.first["time"])
-            _add(bar, y=run.name, base=start, x=1000 * part.seconds, customdata=told)
+            _add(bar, y=printable(run.name), base=start, x=1000 * part.seconds, customdata=told)
             marks = [("checkpoint", "diamond", 8, save) for save in part.saves]
             if part is not run.parts[0] or part.first["event"] == "resumed":
                 marks.append(("started again", "line-ns-open", 26, part.first))
@@ -51,7 +52,7 @@ def timeline_figure(runs: Sequence[RunFacts]) -> Figure:
                 look = {"symbol": symbol, "size": size, "line": {"width": 2}}
                 mark = traces.setdefault(words, MARK | {"name": words, "marker": look})
                 told = f"{words} at iteration {line['iteration']}"
-                _add(mark, y=run.name, x=local_time(line["time"]), customdata=told)
+                _add(mark, y=printable(run.name), x=local_time(line["time"]), customdata=told)
     return {
         "data": sorted(traces.values(), key=lambda trace: str(trace["type"])),
         "layout": {

@@ -57,6 +57,7 @@ def open_page(chromium):
         )
         page.on("request", lambda request: page.asked.append(request.url))
         page.goto(address if "://" in str(address) else Path(address).as_uri())
+        page.wait_for_url(lambda url: "?token=" not in url)  # which a server takes out of it
         return page
 
     yield open_one

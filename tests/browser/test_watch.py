@@ -2,9 +2,12 @@
 
 import json
 import re
+import socket
+import socketserver
 import subprocess
 import sys
 import threading
+from contextlib import contextmanager, suppress
 from urllib.request import Request, urlopen
 
 import pytest
@@ -12,12 +15,13 @@ import pytest
 from camshaft import Engine, Events
 from camshaft.handlers import Checkpoint, Journal, JSONLines
 from camshaft.handlers.report import make_server
+from camshaft.handlers.report.server.access import Access
 
 
 @pytest.fixture
 def server(tmp_path):
     made = make_server([tmp_path / "run"])
-    thread = threading.Thread(target=made.serve_forever, args=[0.05])
+    thread = threading.Thread(target=made.serve_forever, args=[0.05], daemon=True)
     thread.start()
     made.stop = lambda: (made.shutdown(), made.server_close(), thread.join())
     yield made
@@ -25,7 +29,7 @@ def server(tmp_path):
 
 
 def address(server):
-    return f"http://127.0.0.1:{server.server_port}/"
+    return server.page_address
 
 
 def grow(directory, first, end):
@@ -71,10 +75,8 @@ def test_it_waits_for_a_run_and_shows_it_as_it_goes_on(server, open_page, tmp_pa
     assert page.title() == "finished · run: Camshaft"
     assert "iteration-0000000300" in page.inner_text("#checkpoints")
     assert page.complaints == []
-    assert {url.split("?")[0] for url in page.asked} == {
-        address(server),
-        address(server) + "data.json",
-    }
+    root = f"http://127.0.0.1:{server.server_port}/"
+    assert {*page.asked} == {server.page_address, root, f"{root}data.json"}
 
 
 def test_new_rows_leave_zoom_scroll_and_switches_as_they_are(server, open_page, tmp_path):
@@ -90,6 +92,91 @@ def test_new_rows_leave_zoom_scroll_and_switches_as_they_are(server, open_page, 
     assert page.evaluate("scrollY") == 333
     assert page.get_by_label("Log y").is_checked()
     assert page.complaints == []
+
+
+def test_the_token_leaves_the_address_and_the_cookie_is_for_this_server_alone(
+    server, open_page, tmp_path
+):
+    grow(tmp_path / "run", 1, 5)
+    page = open_page(server.page_address)
+    page.until(f"{POINTS} == 4")
+    root = f"http://127.0.0.1:{server.server_port}/"
+    assert page.url == root
+    assert page.evaluate("[document.cookie, document.referrer, history.length]") == ["", "", 2]
+    (cookie,) = page.context.cookies()
+    assert (cookie["httpOnly"], cookie["sameSite"], cookie["expires"]) == (True, "Strict", -1)
+    with make_server([tmp_path / "run"]) as second:
+        thread = threading.Thread(target=second.serve_forever, args=[0.05], daemon=True)
+        thread.start()
+        other = page.context.new_page()
+        other.goto(f"http://127.0.0.1:{second.server_port}/")
+        assert "Open the whole address that camshaft watch printed" in other.inner_text("body")
+        other.goto(second.page_address)
+        other.wait_for_url(f"http://127.0.0.1:{second.server_port}/")
+        page.reload()  # each of two servers has its own cookie
+        assert page.inner_text("h1") == other.inner_text("h1") == "run"
+        second.shutdown()
+        thread.join()
+    assert page.complaints == []
+
+
+@pytest.mark.slow
+def test_it_is_shown_through_a_forwarded_port_by_a_link_of_another_site_and_lives_on(
+    server, open_page, tmp_path
+):
+    grow(tmp_path / "run", 1, 5)
+    with forwarded(server.server_port) as port:
+        page = open_page(f"http://localhost:{port}/")  # another site than 127.0.0.1
+        assert page.title() == "Forbidden"
+        link = server.page_address.replace(f":{server.server_port}/", f":{port}/")
+        page.evaluate(f"document.body.innerHTML = '<a href=\"{link}\">a terminal in a page</a>'")
+        page.click("a")
+        page.wait_for_url(f"http://127.0.0.1:{port}/")
+        page.until(f"window.Plotly && {POINTS} == 4")
+        assert page.url == f"http://127.0.0.1:{port}/"
+        assert [cookie["name"] for cookie in page.context.cookies()] == [f"camshaft-{port}"]
+        grow(tmp_path / "run", 5, 9)
+        page.until(f"{POINTS} == 8")
+        page.reload()
+        page.until(f"{POINTS} == 8")
+
+
+@contextmanager
+def forwarded(port):
+    """Another port of this machine, forwarded to this one as ssh does."""
+
+    class Forward(socketserver.BaseRequestHandler):
+        def handle(self):
+            with socket.create_connection(("127.0.0.1", port)) as there:
+                back = threading.Thread(target=pump, args=[there, self.request], daemon=True)
+                back.start()
+                pump(self.request, there)
+                back.join()
+
+    def pump(one, other):
+        with suppress(OSError):
+            while data := one.recv(65536):
+                other.sendall(data)
+            other.shutdown(socket.SHUT_WR)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Forward) as made:
+        made.daemon_threads = True
+        thread = threading.Thread(target=made.serve_forever, args=[0.05], daemon=True)
+        thread.start()
+        yield made.server_address[1]
+        made.shutdown()
+        thread.join()
+
+
+def test_a_page_of_a_server_that_was_started_again_says_what_to_open(server, open_page, tmp_path):
+    grow(tmp_path / "run", 1, 5)
+    page = open_page(server.page_address)
+    page.until("document.getElementById('live').textContent == 'no journal'")
+    server.access = Access()
+    page.until("document.getElementById('live').textContent.endsWith('that it printed')")
+    assert page.evaluate(POINTS) == 4
+    page.reload()
+    assert "needs its token" in page.inner_text("body")
 
 
 def test_it_says_when_the_connection_is_lost(server, open_page, tmp_path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from ...files import regular, text_of
+from ...files import regular, size_of, text_of
 from ..format import MANIFEST, TENSORS, TRAIN, TREE, Payload, reading
 from .files import CHUNK, foreign_files
 from .read import Saved, tree_in, verify_files
@@ -53,4 +53,4 @@ def _copied(path: Path) -> Payload:
             while piece := file.read(CHUNK):
                 yield memoryview(piece)
 
-    return Payload(path.stat().st_size, pieces)
+    return Payload(size_of(path), pieces)

@@ -126,20 +126,30 @@ class Encoder:
 
     def _array(self, value: Any, path: str) -> Any:
         torch: Any = sys.modules.get("torch")  # not loaded: the value is no tensor
-        if torch and type(value) in (torch.Tensor, torch.nn.Parameter):
-            return {"!tensor": self._put(value, path)}
         numpy: Any = sys.modules.get("numpy")
-        if torch and numpy and (type(value) is numpy.ndarray or isinstance(value, numpy.generic)):
-            array = numpy.array(value, order="C")
-            tag = "!ndarray" if type(value) is numpy.ndarray else "!scalar"
-            try:
-                tensor = torch.from_numpy(array)
-            except (TypeError, ValueError):  # ValueError: of another byte order
-                tensor = None
-            if tensor is None or tensor.numpy().dtype.type is not array.dtype.type:
-                raise self._refuse(path, f"an array of {array.dtype!r}")
+        if torch and type(value) in (torch.Tensor, torch.nn.Parameter):
+            tag, tensor = "!tensor", value
+        elif torch and numpy and type(value) is numpy.ndarray:
+            tag, tensor = "!ndarray", self._from_numpy(numpy.array(value), path)
+        elif torch and numpy and isinstance(value, numpy.generic):
+            tag, tensor = "!scalar", self._from_numpy(numpy.array(value), path)
+        else:
+            raise self._refuse(path, f"a {type(value).__module__}.{type(value).__qualname__}")
+        order = _order(tensor) if self._once is not None else []
+        if not order:
             return {tag: self._put(tensor, path)}
-        raise self._refuse(path, f"a {type(value).__module__}.{type(value).__qualname__}")
+        # Sums are added up in another order where rows and columns lie the other way round.
+        places = [order.index(place) for place in range(len(order))]
+        return {"!permuted": [{tag: self._put(tensor.permute(order), path)}, places]}
+
+    def _from_numpy(self, array: Any, path: str) -> Tensor:
+        try:
+            tensor: Tensor = sys.modules["torch"].from_numpy(array)
+        except (TypeError, ValueError):  # ValueError: of another byte order
+            raise self._refuse(path, f"an array of {array.dtype!r}") from None
+        if tensor.numpy().dtype.type is not array.dtype.type:  # such as a longlong
+            raise self._refuse(path, f"an array of {array.dtype!r}")
+        return tensor
 
     def _put(self, tensor: Tensor, path: str) -> str:
         dense = str(tensor.layout) == "torch.strided" and not tensor.is_meta
@@ -260,6 +270,20 @@ def _is_found(key: Any) -> bool:
     return bool(key == key) if isinstance(key, float) or hasattr(key, "dtype") else True
 
 
+def _order(tensor: Tensor) -> list[int]:
+    """The dimensions in the order in which they lie in memory; empty if that is the usual one."""
+    if str(tensor.layout) != "torch.strided" or tensor.is_contiguous():
+        return []
+    order = sorted(range(tensor.ndim), key=lambda place: -tensor.stride()[place])
+    return order if tensor.permute(order).is_contiguous() else []
+
+
+def _permuted(given: Any, tensors: LookedUp) -> Any:
+    inner, places = _list(given)
+    value = _decode(inner, tensors)
+    return value.transpose(places) if hasattr(value, "tobytes") else value.permute(places)
+
+
 def _sequence(kind: Callable[[Any], Any]) -> Decoder:
     def made(items: Any, tensors: LookedUp) -> Any:
         decoded = (_decode(item, tensors) for item in _list(items))
@@ -304,6 +328,7 @@ DECODERS: dict[str, Decoder] = {
     "!tensor": lambda name, tensors: tensors[name],
     "!ndarray": lambda name, tensors: tensors[name].numpy(),
     "!media": _medium,
+    "!permuted": _permuted,
     "!scalar": lambda name, tensors: tensors[name].reshape(()).numpy()[()],
     **{tag: _sequence(kind) for kind, tag in SEQUENCES.items()},
     **{tag: _mapping(kind) for kind, tag in MAPPINGS.items()},

@@ -50,6 +50,6 @@ def reading(path: Path | None = None, file: str = "") -> Generator[None, None, N
 def _said(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"cannot be read: {error.strerror}"
-    if type(error) in (ValueError, OSError):
+    if isinstance(error, OSError) or type(error) is ValueError:
         return str(error)
     return f"has invalid content ({type(error).__name__}: {error})"

@@ -71,7 +71,14 @@ function merged(data) {
   return [kept, notes];
 }
 
-function traces(data) {
+/* A text for plotly, which would take some HTML in it as such: a name is shown as it is written. */
+function literal(text) {
+  return typeof text === "string" ? text.replace(/[&<>]/g, (each) => `&#${each.charCodeAt(0)};`) : text;
+}
+
+function traces(given) {
+  const data = given.map((trace) => ({...trace, name: literal(trace.name), y: trace.y.map(literal),
+    ...(trace.customdata && {customdata: trace.customdata.map(literal)})}));
   const weight = Number(byId("smoothing").value);
   const faint = data.length > 4 ? 0.15 : 0.3;
   return data.flatMap((trace) => {

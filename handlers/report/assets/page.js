@@ -7,6 +7,8 @@ const CONFIG = {responsive: true, displaylogo: false, displayModeBar: COARSE ? f
 const KEY = `camshaft ${location.pathname} ${document.title}`;
 const TITLE = document.title;
 const CONTROLS = ["search", "clock", "smoothing", "log-y", "log-x"];
+const TROUBLE = {403: "the server has been started again: open the address that it printed",
+  500: "the run cannot be read now: load this page again to see why"};
 const drawn = new Set();  // the places of figures that have come into sight
 let {figures, clocks, status} = JSON.parse(byId("data").textContent);
 let settings = {hidden: [], folds: {}, controls: {}};  // what a reload of the page keeps
@@ -191,7 +193,8 @@ async function ask(version, shown) {
       show();
       redraw();
     }
-    tell(status.text, status.is_over ? "over" : "live");
+    if (TROUBLE[answer.status]) tell(TROUBLE[answer.status], "lost");
+    else tell(status.text, status.is_over ? "over" : "live");
   } catch { tell("the connection is lost; what is shown may be old", "lost"); }
   setTimeout(ask, 2000, version, shown);
 }

@@ -179,6 +179,12 @@ def test_every_dataclass_that_a_save_takes_is_put_back_equal(one, two, make):
         assert same(again, make(one, two))
 
 
+def test_fields_are_saved_in_their_order():
+    state = new_state()
+    state.recall(step, Fields)
+    assert [*written(state)["memory"]["engine.process"]] == ["one", "two"]
+
+
 @pytest.mark.parametrize("make", TABLES[4:], ids=["dict", "OrderedDict", "Counter"])
 def test_a_key_that_was_deleted_stays_deleted_in_every_kind_of_dict(make):
     assert list(put_back({"new": 1}, make).items()) == [("new", 1)]
@@ -319,7 +325,13 @@ def test_what_would_come_back_as_something_else_is_refused_when_it_is_saved(valu
 def test_a_value_that_contains_itself_is_refused():
     itself = []
     itself.append(itself)
-    assert "contains itself" in refused(lambda memory: memory.update(odd=itself))
+    assert "odd.0 and engine.process.odd are one list" in refused(
+        lambda memory: memory.update(odd=itself)
+    )
+    deep = [1]
+    for _ in range(2000):
+        deep = [deep]
+    assert "nests too deep" in refused(lambda memory: memory.update(odd=deep))
     state = new_state()
     state.metrics["odd"] = itself
     with pytest.raises(TypeError, match=r"run\.0\.metrics\.values\.odd.*contains itself"):
@@ -379,6 +391,15 @@ def test_what_would_be_two_after_a_resume_is_refused(make):
     assert f"other().b.0 and engine.process.a are one {kind}, and after a" in between
 
 
+def test_one_dict_as_two_memories_is_refused():
+    state, one = new_state(), {}
+    state.control.engine.on(Events.STARTED)(other)
+    state.recall(step, lambda: one)
+    state.recall(other, lambda: one)
+    with pytest.raises(TypeError, match=r"other\(\) and engine.process are one dict"):
+        written(state)
+
+
 def test_one_tensor_in_several_places_is_one_again():
     state = new_state()
     one, memory = torch.arange(3.0), state.recall(step, dict)
@@ -392,7 +413,7 @@ def test_one_tensor_in_several_places_is_one_again():
     assert found["c"].tolist() == [0, 1, 2]
 
 
-ROWS = torch.arange(6.0).reshape(2, 3)
+ROWS, ARRAY = torch.arange(6.0).reshape(2, 3), np.ones((2, 3))
 
 
 @pytest.mark.parametrize(
@@ -400,16 +421,36 @@ ROWS = torch.arange(6.0).reshape(2, 3)
     [
         *((ROWS, ROWS[1]), (ROWS[:, :2], ROWS[:, 1:]), (ROWS, ROWS.view(torch.int32))),
         (ROWS, ROWS[:1].expand(2, 3)),
-        (np.ones((2, 3))[:],) * 1 + (np.ones(3),),
+        (ARRAY, ARRAY[::-1, :1]),
     ],
-    ids=["a row", "columns", "bits", "expanded", "none"],
+    ids=["a row", "columns", "bits", "expanded", "turned round"],
 )
 def test_parts_of_one_another_are_refused(views):
-    if isinstance(views[0], np.ndarray):
-        rows = np.ones((2, 3))
-        views = rows, rows[0]
     said = refused(lambda memory: memory.update(a=views[0], b=views[1]))
-    assert "engine.process.b and engine.process.a are views of the same numbers" in said
+    assert {said[:16], said[21:37]} == {"engine.process.a", "engine.process.b"}
+    assert "are views of the same numbers, and after a resume they would be apart" in said
+
+
+def test_tensors_lie_in_memory_as_before_so_that_sums_are_the_same_to_the_last_bit():
+    torch.manual_seed(0)
+    picture = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
+    content = {
+        "turned": torch.randn(33, 38).t(),
+        "picture": picture,
+        "pieces": torch.randn(3, 4, 5).permute(2, 0, 1),
+        "array": np.asfortranarray(np.random.rand(5, 7)),
+        "plain": torch.randn(3, 1).t(),
+    }
+    content |= {"again": content["turned"]}
+    again = put_back(content, dict)
+    assert same(again, content)
+    for name in ("turned", "picture", "pieces"):
+        assert again[name].stride() == content[name].stride()
+    assert again["array"].strides == content["array"].strides
+    other = torch.randn(33, 7)
+    assert torch.equal(again["turned"] @ other, content["turned"] @ other)
+    again["again"][0, 0] = 5
+    assert again["turned"][0, 0] == 5
 
 
 def test_parts_beside_one_another_are_taken():

@@ -231,6 +231,18 @@ def test_tensors_inside_lists_and_dicts_go_back_too():
     ]
 
 
+def test_metrics_go_back_to_their_device_too():
+    engine = Engine(lambda state, batch: None, objects={"model": nn.Linear(2, 2, device="meta")})
+    state = State(control=RunControl(engine=engine))
+    state.metrics.update(loss=torch.ones(2, device="meta"), rate=torch.ones(1))
+    saved = state.state_dict()
+    assert saved["metric_devices"] == {"loss": "meta"}
+    saved["metrics"]["values"]["loss"] = torch.ones(2)
+    again = State(control=RunControl(engine=engine))
+    again.load_state_dict(saved)
+    assert [each.device.type for each in again.metrics.values()] == ["meta", "cpu"]
+
+
 def test_tensors_go_back_to_the_device_of_the_model_and_those_of_the_host_stay():
     hidden = (torch.ones(2), torch.ones(2))
     assert put_back(hidden, {"state.1": "meta"}, "meta") == ["cpu", "meta"]
@@ -280,7 +292,7 @@ def test_what_make_draws_is_not_drawn_again_after_a_resume(tmp_path):
 
 def test_a_checkpoint_from_before_devices_were_saved_is_loaded():
     saved = State().state_dict()
-    del saved["devices"]
+    del saved["devices"], saved["metric_devices"]
     State().load_state_dict(saved)
 
 

@@ -1,8 +1,17 @@
 """Names in a directory: there at once or not at all."""
 
+import os
+
 import pytest
 
-from camshaft.handlers.files import appearing, make_directory
+from camshaft.handlers.files import (
+    NotRegularError,
+    appearing,
+    make_directory,
+    make_directory_inside,
+    replacing,
+    sweep,
+)
 
 
 def test_a_directory_appears_whole(tmp_path):
@@ -40,3 +49,47 @@ def test_directories_are_made_with_their_parents(tmp_path):
     make_directory(tmp_path / "a/b/c")
     make_directory(tmp_path / "a/b/c")
     assert (tmp_path / "a/b/c").is_dir()
+
+
+def test_a_link_that_leads_nowhere_is_told_of_with_the_place_it_leads_to(tmp_path):
+    (tmp_path / "runs").symlink_to(tmp_path / "disk")
+    with pytest.raises(NotADirectoryError, match="runs is a link to .*disk, where no directory is"):
+        make_directory(tmp_path / "runs" / "a")
+
+
+def test_a_file_is_replaced_all_at_once_and_a_failure_leaves_the_old_one(tmp_path):
+    path = tmp_path / "page.html"
+    path.write_text("old")
+    with pytest.raises(ZeroDivisionError), replacing(path) as file:
+        file.write(b"%d" % (1 // 0))
+    assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("page.html", "old")]
+    with replacing(path) as file:
+        file.write(b"new")
+        assert path.read_text() == "old"
+    assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("page.html", "new")]
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("mine")])
+def test_only_a_file_is_replaced(make, tmp_path):
+    make(tmp_path / "page.html")
+    with pytest.raises(NotRegularError), replacing(tmp_path / "page.html"):
+        pass
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_what_is_left_of_certain_names_is_swept(tmp_path):
+    number = "0" * 32
+    left = [f".tmp-rows.jsonl-{number}", f".del-rows.jsonl-{number}"]
+    other = [f".tmp-other-{number}", ".tmp-rows.jsonl-1", "rows.jsonl", f".tmp-rowsxjsonl-{number}"]
+    for name in (*left, *other):
+        (tmp_path / name).touch()
+    sweep(tmp_path, r"rows\.jsonl")
+    assert sorted(os.listdir(tmp_path)) == sorted(other)
+
+
+def test_a_directory_that_nobody_has_named_is_no_link(tmp_path):
+    make_directory_inside(tmp_path / "rank-0")
+    make_directory_inside(tmp_path / "rank-0")
+    (tmp_path / "rank-1").symlink_to(tmp_path / "rank-0")
+    with pytest.raises(NotADirectoryError, match="rank-1 is not a directory but a link"):
+        make_directory_inside(tmp_path / "rank-1")

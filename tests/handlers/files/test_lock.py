@@ -140,3 +140,62 @@ def test_who_has_lost_the_directory_does_not_take_the_lock_of_the_next(tmp_path)
         directory.mkdir()
         (directory / LOCK).touch()
     assert (directory / LOCK).exists()
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_lock_that_is_a_link_is_refused_and_what_it_leads_to_stays(there, tmp_path):
+    (tmp_path / "run").mkdir()
+    mine = tmp_path / "mine"
+    if there:
+        mine.write_text("mine")
+    (tmp_path / "run" / LOCK).symlink_to(mine)
+    with (
+        pytest.raises(OSError, match="LOCK is not a regular file but a link"),
+        locked(tmp_path / "run"),
+    ):
+        pass
+    assert (mine.read_text() == "mine") if there else not mine.exists()
+
+
+def test_a_lock_that_has_another_name_too_stays_as_it_is_under_that_name(tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / "run" / LOCK).hardlink_to(tmp_path / "mine")
+    with locked(tmp_path / "run"):
+        told = json.loads((tmp_path / "run" / LOCK).read_text())
+        assert told["process"] == os.getpid()
+    assert (tmp_path / "mine").read_text() == "mine"
+
+
+def test_a_lock_that_another_process_holds_is_not_taken_for_its_second_name(processes, tmp_path):
+    (tmp_path / "run").mkdir()
+    with processes.start(HOLDER, tmp_path / "run") as process:
+        process.stdout.readline()
+        (tmp_path / "backup").hardlink_to(tmp_path / "run" / LOCK)
+        with (
+            pytest.raises(BlockingIOError, match="another run writes to"),
+            locked(tmp_path / "run"),
+        ):
+            pass
+        process.send_signal(signal.SIGTERM)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_a_lock_that_is_a_pipe_or_a_directory_is_refused_at_once(make, tmp_path):
+    make(tmp_path / LOCK)
+    with pytest.raises(OSError, match="LOCK is not a regular file but a"), locked(tmp_path):
+        pass
+
+
+def test_it_tells_whether_the_directory_still_is_the_one_that_was_locked(tmp_path):
+    directory = tmp_path / "run"
+    directory.mkdir()
+    with locked(directory) as is_held:
+        assert is_held()
+        directory.rename(tmp_path / "moved")
+        assert not is_held()
+        directory.mkdir()
+        assert not is_held()
+        with locked(directory) as is_held_too:
+            assert is_held_too()
+            assert not is_held()

@@ -124,3 +124,13 @@ def test_a_file_that_would_run_code_is_refused(tmp_path):
     torch.save({"weight": nn.Linear(1, 1)}, tmp_path / "whole.pt")
     with pytest.raises(Exception, match="weights_only|Weights only"):
         load_matching(nn.Linear(1, 1), tmp_path / "whole.pt")
+
+
+@pytest.mark.parametrize("named", ["snapshot", "snapshot/model.safetensors"])
+def test_weights_may_lie_behind_a_link_as_in_the_cache_of_hugging_face(named, tmp_path):
+    given, own = nn.Linear(2, 1), nn.Linear(2, 1)
+    (tmp_path / "snapshot").mkdir()
+    save_file(given.state_dict(), tmp_path / "blob")
+    (tmp_path / "snapshot" / "model.safetensors").symlink_to(tmp_path / "blob")
+    load_matching(own, tmp_path / named)
+    assert torch.equal(own.weight, given.weight)

@@ -1,10 +1,14 @@
 """What an exception says when memory runs out."""
 
+from pathlib import Path
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from camshaft import Engine, supervised
 from camshaft.handlers import MemorySnapshot
+from camshaft.handlers.guards import memory_snapshot
 
 
 def run_out(*handlers):
@@ -51,3 +55,21 @@ def test_torchs_snapshot_is_saved_with_the_lines_that_allocated(tmp_path):
         Engine(process, MemorySnapshot(tmp_path)).run([1], max_epochs=1)
     assert "memory_viz" in "\n".join(caught.value.__notes__)
     assert (tmp_path / "memory-rank0.pickle").stat().st_size > 0
+
+
+def test_a_snapshot_takes_the_place_of_no_link(tmp_path, monkeypatch):
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / "memory-rank0.pickle").symlink_to(tmp_path / "mine")
+    allocator = SimpleNamespace(
+        _record_memory_history=lambda **_: None,
+        _dump_snapshot=lambda path: Path(path).write_bytes(b"blocks"),
+    )
+    monkeypatch.setattr(memory_snapshot, "CUDA", allocator)  # of torch, for a machine without one
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    note = run_out(MemorySnapshot(tmp_path))
+    assert "no snapshot was saved: " in note
+    assert "memory-rank0.pickle is not a regular file but a link" in note
+    assert (tmp_path / "mine").read_text() == "mine"
+    (tmp_path / "memory-rank0.pickle").unlink()
+    assert "memory-rank0.pickle shows each block" in run_out(MemorySnapshot(tmp_path))
+    assert (tmp_path / "memory-rank0.pickle").read_bytes() == b"blocks"

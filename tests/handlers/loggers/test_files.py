@@ -91,6 +91,21 @@ def test_a_run_that_starts_anew_moves_the_rows_of_others_to_the_next_free_number
 
 
 @pytest.mark.parametrize("kind", [JSONLines, CSV])
+def test_a_link_is_refused_before_anything_runs(kind, tmp_path):
+    (tmp_path / "rows").symlink_to(tmp_path / "mine")
+    with pytest.raises(OSError, match="rows is not a regular file but a link"):
+        Engine(lambda state, batch: None, kind(tmp_path / "rows"))
+
+
+@pytest.mark.parametrize("kind", [JSONLines, CSV])
+def test_halves_that_a_killed_process_left_are_swept(kind, tmp_path):
+    (tmp_path / f".tmp-rows-{'0' * 32}").touch()
+    (tmp_path / f".tmp-other-{'0' * 32}").touch()
+    Engine(inverse, kind(tmp_path / "rows")).run([1], max_epochs=1)
+    assert sorted(os.listdir(tmp_path)) == [f".tmp-other-{'0' * 32}", "rows"]
+
+
+@pytest.mark.parametrize("kind", [JSONLines, CSV])
 def test_a_directory_is_refused_with_the_line_to_write(kind, tmp_path):
     with pytest.raises(IsADirectoryError, match=rf"{kind.__name__}\('.*/rows\.(jsonl|csv)'\)"):
         Engine(lambda state, batch: None, kind(tmp_path))

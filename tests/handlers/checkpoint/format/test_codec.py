@@ -177,10 +177,16 @@ def test_a_key_is_refused_like_a_value():
         Encoder().encode({"table": {Own(): 1}})
 
 
-@pytest.mark.parametrize("encoded", [{"!module": "os"}, {"!tuple": [], "x": 1}, {"!dict": 3}])
+@pytest.mark.parametrize(
+    "encoded",
+    [
+        *({"!module": "os"}, {"!tuple": [], "x": 1}, {"!dict": 3}, {"!permuted": [3, [0]]}),
+        {"!permuted": [{"!tensor": "a"}, [1, 1]]},
+    ],
+)
 def test_what_the_encoder_never_makes_is_not_decoded(encoded):
     with pytest.raises((ValueError, TypeError)):
-        decode(encoded, {})
+        decode(encoded, {"a": torch.ones(1, 1)})
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -1,0 +1,40 @@
+"""`camshaft watch`: the page of a run while it goes on, for whoever started the command."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from ..facts import runs_in
+from ..page import library
+from .answer import Answer
+from .connections import Server
+from .view import View
+
+
+def watch(paths: list[Path], port: int) -> int:
+    """Serve the page until Ctrl-C; return the exit code.
+
+    Raises:
+        ImportError: plotly is not installed.
+        OSError: The port is taken.
+    """
+    library()  # fails now if plotly is not installed
+    with make_server(paths, port) as server:
+        print(f"{server.page_address}  (Ctrl-C ends it)", flush=True)
+        try:
+            server.serve_forever(poll_interval=0.2)
+        except KeyboardInterrupt:
+            print(file=sys.stderr)
+    return 0
+
+
+def make_server(paths: list[Path], port: int = 0) -> Server:
+    """A server of the page, at `/`, and its data, at `/data.json`, on this machine's loopback.
+
+    It answers GET and HEAD, of whoever has its token: its `page_address` holds the token, and a
+    cookie does after that. Of all files it serves only the images that the page shows, by
+    addresses that hold no path. It refuses requests by any other host name, so no page of another
+    site can read the data through a name that resolves to this machine.
+    """
+    return Server(port, Answer, View(runs_in(paths)))

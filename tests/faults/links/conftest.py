@@ -1,0 +1,128 @@
+"""Everything that writes to a run's directory, or is told of one: each in a run of two epochs."""
+
+import inspect
+import logging
+
+import pytest
+import torch
+
+from camshaft import Engine, Events, handlers
+from camshaft.handlers import (
+    CSV,
+    Checkpoint,
+    Export,
+    HangWatchdog,
+    ImageFiles,
+    Journal,
+    JSONLines,
+    Profile,
+    RankLogs,
+    TensorBoard,
+    latest,
+    predict,
+)
+from camshaft.handlers.checkpoint import commands
+from camshaft.handlers.loggers import Embedding, Image
+from camshaft.handlers.report import report
+
+BATCHES = [1.0, 2.0]
+EACH = Events.ITERATION_COMPLETED
+SAVES = {"keep": latest(9), "retries": 0}
+
+
+def step(state, batch):
+    logging.getLogger("script").warning("batch %s", batch)
+    pixels = torch.full((1, 2, 2), 1 / batch)
+    state.metrics.update(loss=1 / batch, input=Image(pixels))
+    state.metrics["points"] = Embedding(torch.eye(2), ["a", "b"], torch.zeros(2, 1, 2, 2))
+
+
+def run(*handlers, epochs=1):
+    """Train for so many epochs; `handlers` go on where an earlier run has left a checkpoint."""
+    model = torch.nn.Linear(2, 1)
+    Engine(step, *handlers, objects={"model": model}).run(BATCHES, max_epochs=epochs)
+
+
+def after(command):
+    """A command about a run that is over."""
+
+    def use(directory, epochs):
+        command(directory)
+
+    use.prepare = lambda directory: run(
+        Checkpoint(directory, **SAVES),
+        JSONLines(directory / "rows.jsonl"),
+        ImageFiles(directory / "images"),
+        Journal(directory),
+        epochs=2,
+    )
+    return use
+
+
+def handler(make):
+    """Handlers of a run that goes on with an earlier one by a `Checkpoint` elsewhere."""
+
+    def use(directory, epochs):
+        elsewhere = directory.parent / f"{directory.name} saves"
+        run(Checkpoint(elsewhere, resume=True, **SAVES), make(directory), epochs=epochs)
+
+    return use
+
+
+def predictions(directory, epochs):
+    data = [torch.full((2,), each) for each in BATCHES]
+    found = predict(Engine(lambda state, batch: {"double": 2 * batch}), data, directory)
+    assert len(list(found)) == 2 * len(BATCHES)
+
+
+WRITERS = {
+    "Checkpoint": lambda d, n: run(Checkpoint(d, resume=True, **SAVES), epochs=n),
+    "Checkpoint(start_over)": lambda d, n: run(Checkpoint(d, start_over=True, **SAVES), epochs=n),
+    "Export": lambda d, n: run(Export(d, **SAVES), epochs=n),
+    "Journal": handler(Journal),
+    "JSONLines": handler(lambda d: JSONLines(d / "rows.jsonl", when=EACH)),
+    "CSV": handler(lambda d: CSV(d / "rows.csv", when=EACH)),
+    "ImageFiles": handler(ImageFiles),
+    "TensorBoard": handler(TensorBoard),
+    "RankLogs": handler(RankLogs),
+    "HangWatchdog": handler(lambda d: HangWatchdog(path=d / "hang.txt")),
+    "Profile": handler(Profile),
+    "predict": predictions,
+    "report": after(lambda d: report([d], d / "report.html")),
+    "export": after(lambda d: commands.export(d, d / "weights.pt", None)),
+    "prune": after(lambda d: commands.prune(d, latest(1), dry_run=False)),
+    "prune --strip": after(lambda d: commands.prune(d, latest(1), dry_run=False, strip=True)),
+    "inspect": after(lambda d: commands.inspect(d, as_json=False, verify=True)),
+}
+IMPORT_MUCH = {"Profile", "TensorBoard", "report"}
+"""The libraries of these are imported again by each process that the names are found out in."""
+LIBRARIES = {"Aim", "ClearML", "Comet", "MLflow", "SwanLab", "Trackio", "WandB"}
+"""Trackers open their files themselves."""
+ELSEWHERE = {"MemorySnapshot", "Predictions", "ProgressBar", "checkpoints", "load_matching"}
+"""Writes on a CUDA device only, writes to a stream, or reads what others here write."""
+
+
+def told_of_a_path():
+    """All exported names whose arguments name a path."""
+    for name in handlers.__all__:
+        parameters = inspect.signature(getattr(handlers, name)).parameters
+        if {"directory", "path", "file"} & parameters.keys():
+            yield name
+
+
+def pytest_generate_tests(metafunc):
+    if "writer" in metafunc.fixturenames:
+        marks = dict.fromkeys(IMPORT_MUCH, pytest.mark.slow)
+        each = [pytest.param(use, marks=marks.get(name, ())) for name, use in WRITERS.items()]
+        metafunc.parametrize("writer", each, ids=WRITERS)
+
+
+@pytest.fixture
+def writers():
+    return WRITERS
+
+
+@pytest.fixture
+def left_out():
+    """What takes a path and is not among the writers."""
+    return set(told_of_a_path()) - WRITERS.keys() - LIBRARIES - ELSEWHERE
