@@ -409,7 +409,7 @@ def test_what_is_no_row_or_no_number_is_left_out(write):
     rows = MetricFiles(run)
     assert rows.look()
     found = {name: list(series.values) for name, series in rows.series.items()}
-    assert found == {"c": [math.inf], "d": [1.0]}
+    assert found == {"d": [1.0]}
 
 
 def test_several_files_are_read_and_the_journal_is_none_of_them(write):
