@@ -1,6 +1,7 @@
 """What the files of a checkpoint say: manifest, tensors, values as JSON, claims. Without torch."""
 
-from .codec import Encoder, decode, is_untagged, references
+from .decoder import decode, references
+from .encoder import Encoder, is_untagged
 from .errors import BrokenCheckpoint, reading
 from .manifest import (
     LARGEST_COUNT,

@@ -14,7 +14,8 @@ from typing import Any
 
 from ....engine.state import as_float
 from ...files import tree_of
-from .codec import Encoder, decode
+from .decoder import decode
+from .encoder import Encoder
 
 FORMAT = 1
 """Rises when older checkpoints can no longer be read."""
