@@ -13,6 +13,14 @@ LESS_MEMORY = (
     'split="auto") or smaller batches and accumulate=; with checkpoint_activations(model, ...); '
     'or with precision="bf16". MemorySnapshot(directory) records what is in memory.'
 )
+OF_A_WORKER = re.compile(r"DataLoader worker \(pid.*(signal: Killed|exited unexpectedly)")
+SMALLER_WORKERS = (
+    "A worker that is killed has most often run out of memory; the log of the kernel (dmesg) says "
+    "so. Less is needed with fewer workers or batches in advance, DataLoader(num_workers=..., "
+    "prefetch_factor=...), and with a data set that holds arrays instead of many Python objects, "
+    "which each worker copies. With Checkpoint(..., resume=True), start the script again: the run "
+    "goes on from its last save."
+)
 OPTIMIZE_IN_TRAINING = (
     "An evaluation records no gradients: write `if state.training:` before the backward pass and "
     "the step, or give the engine a step of its own for that: Engine(..., evaluate=...)"
@@ -49,6 +57,8 @@ def explain(error: BaseException, where: str, state: State[Any, Any]) -> None:
         error.add_note(f"{where}, {place(state)}")
         if type(error).__name__ == "OutOfMemoryError":  # torch's; this file does without torch
             error.add_note(LESS_MEMORY)
+        if isinstance(error, RuntimeError) and OF_A_WORKER.search(str(error)):
+            error.add_note(SMALLER_WORKERS)
         if isinstance(error, AttributeError) and (missing := OF_A_STATE.match(str(error))):
             error.add_note(_advice_on(missing[1]))
         for said, (in_training, in_evaluation) in OF_A_BACKWARD_PASS.items():

@@ -8,15 +8,17 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeVar
 
 from .directory import UnreadableError
+from .format import needing_memory
 
 logger = logging.getLogger("camshaft")
 
 FIRST_WAIT = 1.0
 """Seconds before the first retry; each further wait is twice as long."""
 
+Result = TypeVar("Result")
 OnFailure = Literal["raise", "warn"]
 
 
@@ -42,9 +44,20 @@ class BackgroundWriter:
         if not self.background:
             self._attempt(task)
             return
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(1, "camshaft-checkpoints")
-        self._pending = self._pool.submit(self._carry_out, task, failed)
+        self.attempt(lambda: self._submit(task, failed))
+
+    def attempt(self, task: Callable[[], Result]) -> Result | None:
+        """What a task gives; None after an OSError that `on_failure` only logs."""
+        try:
+            return task()
+        except OSError as error:
+            self._decide(error)
+            return None
+
+    def _decide(self, error: OSError) -> None:
+        if self.on_failure == "raise":
+            raise error
+        logger.error("%s; the run goes on without it", error)
 
     def wait(self) -> None:
         """Wait for the task under way, if any."""
@@ -69,6 +82,16 @@ class BackgroundWriter:
                 self._pool.shutdown()
                 self._pool = None
 
+    def _submit(self, task: Callable[[], None], failed: Callable[[], object]) -> None:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(1, "camshaft-checkpoints")
+        try:
+            with needing_memory("start the thread that writes checkpoints"):
+                self._pending = self._pool.submit(self._carry_out, task, failed)
+        except BaseException:
+            self._pool = None  # a pool keeps a task for which it could not start a thread
+            raise
+
     def _carry_out(self, task: Callable[[], None], failed: Callable[[], object]) -> None:
         try:
             self._attempt(task)
@@ -81,11 +104,8 @@ class BackgroundWriter:
             try:
                 return task()
             except OSError as error:
-                is_last = attempt == self.retries or isinstance(error, UnreadableError)
-                if is_last and self.on_failure == "raise":
-                    raise
-                if is_last:
-                    logger.error("%s; the run goes on without it", error)
+                if attempt == self.retries or isinstance(error, UnreadableError):
+                    self._decide(error)
                     return
                 wait = FIRST_WAIT * 2**attempt
                 again = f"{attempt + 1} of {self.retries}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -66,8 +67,9 @@ class Checkpoint:
         background: False to write on the thread that trains: the run waits for the disk, and needs
             no memory for a copy.
         retries: How often a write that failed is tried again.
-        on_failure: `"raise"` to end the run by an OSError at the next commit point, at the latest
-            when it is closed; `"warn"` to go on, and write the next save as usual.
+        on_failure: What to do when a save cannot be written, or memory or threads run out for it:
+            `"raise"` to end the run by an OSError at the next commit point, at the latest when it
+            is closed; `"warn"` to go on, and write the next save as usual.
 
     Raises:
         TypeError: `keep` is not made of `latest`, `best` and `every`, or `override` or `reset` is
@@ -169,21 +171,24 @@ class Checkpoint:
         """Copy the run if a save was asked for; the copy is written in the background.
 
         Raises:
-            OSError: The save before could not be written.
+            OSError: The save before could not be written, or memory has run out.
         """
         recorder = self._recorder(state)
         if not (reasons := recorder.prepare(state, of_all=True)):
             return
         with ranks.on_all_ranks("take part in a checkpoint"):
-            left_out = self._left_out(state)
-            part = take_part(state)
-        parts = ranks.gathered(part)
+            part = recorder.attempt(lambda: (take_part(state), self._left_out(state)))
+        # Asked before the parts are sent: a rank without memory for its own has none for all.
+        if ranks.any_rank(part is None) or part is None:
+            return
+        own, left_out = part
+        parts = ranks.gathered(own)
         with ranks.on_all_ranks("write a checkpoint"):
             if ranks.rank() == 0:
-                snapshot = take(state.engine.objects, parts, state.engine.lent, left_out)
+                make = partial(take, state.engine.objects, parts, state.engine.lent, left_out)
                 memory = state.recall(self, CheckpointMemory)
                 memory.broken = [n for n in memory.broken if (recorder.directory / n).exists()]
-                recorder.record(state, snapshot, reasons, broken=memory.broken.copy())
+                recorder.record(state, make, reasons, broken=memory.broken.copy())
 
     def wait(self, state: State[Any, Any]) -> None:
         """Wait until the last save is on the disk, for handlers that read it during the run.

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ...engine import Engine, EventEnum, Events, Stage, State, Trigger, ranks
 from .background import OnFailure
 from .directory import checkpoints
-from .format import Keep, latest
+from .format import Keep, Payload, latest
 from .pretrained import check_pretrained, pretrained
 from .recorder import Destination, Recorder
-from .snapshot import take
+from .snapshot import Snapshot, take
 
 logger = logging.getLogger("camshaft")
 
@@ -112,12 +114,12 @@ class Export:
         with ranks.on_all_ranks("export weights"):
             if ranks.rank() == 0:
                 own = state.engine.objects[self.object]
-                content = (
-                    pretrained(recorder.directory, self.object, own)
+                make: Callable[[], Snapshot | dict[str, Payload]] = (
+                    partial(pretrained, recorder.directory, self.object, own)
                     if self.pretrained
-                    else take({self.object: own}, [], state.engine.lent)
+                    else partial(take, {self.object: own}, [], state.engine.lent)
                 )
-                recorder.record(state, content, reasons, only_claimed=True)
+                recorder.record(state, make, reasons, only_claimed=True)
 
     def wait(self, state: State[Any, Any]) -> None:
         """Wait until the last export is on the disk, for handlers that read it during the run.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ...engine import State, ranks
 from ..common import scalars
@@ -23,7 +23,7 @@ from .directory import (
     sweep,
     write_checkpoint,
 )
-from .format import Keep, Manifest, Payload, installed_versions, keep_of
+from .format import Keep, Manifest, Payload, installed_versions, keep_of, needing_memory
 from .frozen import FrozenWeights
 from .resume import SavedRun
 from .snapshot import Snapshot
@@ -31,6 +31,7 @@ from .staging import Staging, streamed
 
 logger = logging.getLogger("camshaft")
 
+Result = TypeVar("Result")
 FAILED = "the last one failed"
 ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
@@ -154,30 +155,47 @@ class Recorder:
     def record(
         self,
         state: State[Any, Any],
-        content: Snapshot | Mapping[str, Payload],
+        make: Callable[[], Snapshot | Mapping[str, Payload]],
         reasons: list[str],
         *,
         only_claimed: bool = False,
         broken: Collection[str] = (),
     ) -> None:
-        """Write a copy of a snapshot, or files, and drop the checkpoints that no claim keeps.
+        """Make a snapshot, or files, write a copy, and drop the checkpoints that no claim keeps.
 
         The run may change when this returns; the next call or `wait` raises an error in writing.
         A save of the iteration of the save before takes its place, with the reasons of both. With
         `only_claimed`, nothing is written that no claim would keep. `broken` checkpoints are
         ignored.
         """
-        directory, keep, spared = self.directory, self.keep, self.spared
         iteration, earlier = self._why
         reasons = [*dict.fromkeys([*earlier * (iteration == state.iteration), *reasons])]
         self._why = (state.iteration, reasons)
-        manifest = _manifest(state, ", ".join(reasons), keep)
+        manifest = _manifest(state, ", ".join(reasons), self.keep)
         self.wait()
-        files = self._files(content) if isinstance(content, Snapshot) else content
+        made = self.attempt(lambda: self._files(make()))
+        if made is not None:
+            self._write(state, *made, manifest, claimed=only_claimed, broken=broken)
+
+    def attempt(self, task: Callable[[], Result]) -> Result | None:
+        """What a part of a save gives; None if it failed and `on_failure` is `"warn"`."""
+        return self._writer.attempt(task)
+
+    def _write(
+        self,
+        state: State[Any, Any],
+        content: Snapshot | Mapping[str, Payload],
+        files: Mapping[str, Payload],
+        manifest: Manifest,
+        *,
+        claimed: bool,
+        broken: Collection[str],
+    ) -> None:
+        directory, keep, spared = self.directory, self.keep, self.spared
 
         def save() -> None:
             self._hold_again()
-            if only_claimed and not is_claimed(directory, keep, manifest):
+            if claimed and not is_claimed(directory, keep, manifest):
                 return
             if isinstance(content, Snapshot):
                 refuse_unreadable(content)
@@ -215,8 +233,15 @@ class Recorder:
             self.directory,
         )
 
-    def _files(self, snapshot: Snapshot) -> dict[str, Payload]:
-        return streamed(snapshot) if self._staging is None else self._staging.copy(snapshot)
+    def _files(
+        self, content: Snapshot | Mapping[str, Payload]
+    ) -> tuple[Snapshot | Mapping[str, Payload], Mapping[str, Payload]]:
+        """The content, and the files that hold it, or a copy of it."""
+        if not isinstance(content, Snapshot):
+            return content, content
+        with needing_memory("copy the run"):
+            copied = streamed if self._staging is None else self._staging.copy
+            return content, copied(content)
 
     def wait(self) -> None:
         """Wait until the last save is on the disk."""

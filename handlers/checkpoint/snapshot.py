@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from ...engine import State, ranks
-from .format import PLAIN_NAME, TRAIN, Encoder
+from .format import PLAIN_NAME, TRAIN, Encoder, needing_memory
 from .weights import weights
 
 
@@ -31,11 +31,15 @@ def take_part(state: State[Any, Any]) -> tuple[Any, dict[str, Tensor]]:
     """The state of the run on this rank, encoded, with its tensors on the CPU.
 
     Raises:
+        OSError: Memory has run out.
         TypeError: A value cannot be saved.
     """
     encoder = Encoder(once=True)
-    tree = encoder.encode(state.state_dict(), f"run.{ranks.rank()}")
-    return tree, {name: tensor.cpu() for name, tensor in encoder.tensors.items()}
+    with needing_memory("take the state of the run and what its handlers remember"):
+        tree = encoder.encode(state.state_dict(), f"run.{ranks.rank()}")
+    size = sum(each.nbytes for each in encoder.tensors.values())
+    with needing_memory(f"copy the tensors of the run's state, {size:,} bytes"):
+        return tree, {name: tensor.cpu() for name, tensor in encoder.tensors.items()}
 
 
 def is_file_name(name: str) -> bool:
@@ -55,6 +59,7 @@ def take(
     the weights `left_out`, by object, the snapshot holds the given checksums alone.
 
     Raises:
+        OSError: Memory has run out.
         TypeError: A value cannot be saved.
     """
     train = Encoder(once=True)
@@ -63,14 +68,15 @@ def take(
     files, saved = {TRAIN: train}, {}
     for name, each in objects.items():
         out = (left_out or {}).get(name, {})
-        own = weights(each, lent) if isinstance(each, Module) else each.state_dict()
-        if out:
-            own = {key: own[key] for key in own if key not in out}
-        if isinstance(each, Module) and is_file_name(name):
-            files[name] = Encoder(name)
-            saved[name] = {"file": name, "content": files[name].encode(own)}
-        else:
-            saved[name] = {"file": TRAIN, "content": train.encode(own, name)}
+        is_file = isinstance(each, Module) and is_file_name(name)
+        file = name if is_file else TRAIN
+        encoder = files.setdefault(file, Encoder(name))
+        with needing_memory(f"take the state_dict() of {name!r}"):
+            own = weights(each, lent) if isinstance(each, Module) else each.state_dict()
+            if out:
+                own = {key: own[key] for key in own if key not in out}
+            content = encoder.encode(own, "" if is_file else name)
+        saved[name] = {"file": file, "content": content}
         if out:
             saved[name]["frozen"] = dict(out)
     tree = {"objects": saved, "run": [part for part, _ in parts]}

@@ -9,8 +9,12 @@ import torch
 from torch import Tensor
 
 from ..files import text_of
-from .format import TENSORS, TREE, Payload, layout
+from .format import TENSORS, TREE, Payload, layout, needing_memory
 from .snapshot import Snapshot
+
+WITHOUT_A_COPY = (
+    ". With background=False nothing is copied: the run waits while its own memory is written"
+)
 
 
 class Staging:
@@ -20,19 +24,32 @@ class Staging:
         self._buffers: dict[str, FileBuffer] = {}
 
     def copy(self, snapshot: Snapshot) -> dict[str, Payload]:
-        """The files of a copy; the run may change afterwards, and the next copy replaces it."""
+        """The files of a copy; the run may change afterwards, and the next copy replaces it.
+
+        Raises:
+            OSError: Memory has run out; all of it that earlier copies took is given back.
+        """
         self._buffers = {
             file: buffer
             for file, buffer in self._buffers.items()
             if file in snapshot.tensors and buffer.fits(snapshot.tensors[file])
         }
-        for file, tensors in snapshot.tensors.items():
-            if file not in self._buffers:
-                self._buffers[file] = FileBuffer(tensors)
-            self._buffers[file].fill(tensors)
+        try:
+            for file, tensors in snapshot.tensors.items():
+                self._copy(file, tensors)
+        except BaseException:
+            self._buffers.clear()
+            raise
         buffers = self._buffers.items()
         files = {f"{file}{TENSORS}": Payload.of(buffer.content) for file, buffer in buffers}
         return files | {TREE: Payload.of(text_of(snapshot.tree).encode())}
+
+    def _copy(self, file: str, tensors: Mapping[str, Tensor]) -> None:
+        size = sum(tensor.nbytes for tensor in tensors.values())
+        with needing_memory(f"copy {file}{TENSORS}, {size:,} bytes", WITHOUT_A_COPY):
+            if file not in self._buffers:
+                self._buffers[file] = FileBuffer(tensors)
+            self._buffers[file].fill(tensors)
 
 
 def streamed(snapshot: Snapshot) -> dict[str, Payload]:

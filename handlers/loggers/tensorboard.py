@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import time
 from collections.abc import Mapping
@@ -18,6 +19,9 @@ from ..files import refuse_removed
 from .logger import ALL, LogsRows, need
 from .rows import Row, Start
 from .summaries import graph_of, hparams_summary, summary_value, write_embedding
+
+NAME = re.compile(r"events\.out\.tfevents\.(\d{1,12})(?:\.(\d{9})\.)?")
+"""The name of an event file: seconds since 1970 and, of ours, nanoseconds."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,8 +82,9 @@ class EventFile:
         self._summary: Any = import_module("tensorboardX.proto.summary_pb2").Summary
         self._directory = Path(directory)
         directory_check(directory)
-        # Readers go by the order of the names, and two runs may begin within a second.
-        seconds, fraction = divmod(time.time_ns(), 10**9)
+        # Readers go by the order of the names. Two runs may begin within a second, and the clock of
+        # a later one may be behind.
+        seconds, fraction = divmod(max(time.time_ns(), _newest(self._directory) + 1), 10**9)
         name = f"events.out.tfevents.{seconds:010d}.{fraction:09d}.{socket.gethostname()}"
         self._path = os.path.join(directory, name)
         self._writer: Any = RecordWriter(self._path)
@@ -145,3 +150,13 @@ class EventFile:
     def _refuse_removed(self) -> None:
         if self._is_file:
             refuse_removed(self._writer._writer.fileno(), Path(self._path))
+
+
+def _newest(directory: Path) -> int:
+    """The latest time in the names of a directory's event files, in nanoseconds.
+
+    Of a name without nanoseconds it is the end of that second.
+    """
+    found = (NAME.match(path.name) for path in directory.iterdir())
+    times = (int(each[1]) * 10**9 + int(each[2] or 10**9 - 1) for each in found if each)
+    return max(times, default=0)

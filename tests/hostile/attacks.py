@@ -169,7 +169,7 @@ def change_header(draw, run):
     path = run / draw(st.sampled_from(CHECKPOINTS[1:]))
     file = path / draw(st.sampled_from(TENSORS))
     content = content_of(file)
-    size = struct.unpack("<Q", content[:8])[0]
+    size = int.from_bytes(content[:8], "little")
     header, data = json.loads(content[8 : 8 + size]), content[8 + size :]
     many = draw(st.sampled_from([0, 0, 0, 0, 0, 0, 0, 0, 0, 3000, 100_000]))
     if many:

@@ -4,6 +4,7 @@ The limits are of processor time and of the memory of this process, so a busy ma
 nothing. A call that waits, as for a pipe that nobody writes, is ended by the clock.
 """
 
+import hashlib
 import io
 import json
 import logging
@@ -13,6 +14,7 @@ import signal
 import sys
 import time
 import warnings
+import zlib
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -174,3 +176,23 @@ def honest(tmp_path_factory):
     directory = tmp_path_factory.mktemp("honest") / "run"
     train(directory)
     return directory
+
+
+@pytest.fixture
+def fitting():
+    """Change the tree of plain values of a checkpoint, with a manifest that fits."""
+
+    def change(run, act, name="iteration-0000000004"):
+        path = run / name
+        tree = json.loads((path / "state.json").read_text())
+        act(tree)
+        content = json.dumps(tree).encode()
+        (path / "state.json").write_bytes(content)
+        body = json.loads((path / "manifest.json").read_text())
+        del body["sha256"]
+        body["files"]["state.json"] = {"size": len(content), "crc32": [zlib.crc32(content)]}
+        text = json.dumps(body, sort_keys=True).encode()
+        body["sha256"] = hashlib.sha256(text).hexdigest()
+        (path / "manifest.json").write_text(json.dumps(body))
+
+    return change

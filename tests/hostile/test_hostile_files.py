@@ -3,6 +3,8 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -80,14 +82,9 @@ def readers(hostile, run):
     }
 
 
-def check(hostile, honest, place, draws, number, most=None):
-    """Draw attacks and let a reader read; the readers' names, and what was wrong with any."""
-    seen, wrong = Counter(), Counter()
-    place.mkdir(exist_ok=True)
-    os.chdir(place.parent)  # the name of a socket must be short
-
-    @seed(number)
-    @settings(
+def drawn(draws, number):
+    """Hypothesis draws so often, from this seed on, and remembers nothing."""
+    options = settings(
         max_examples=draws,
         deadline=None,
         database=None,
@@ -95,14 +92,28 @@ def check(hostile, honest, place, draws, number, most=None):
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
-    @given(st.data())
+    return lambda test: seed(number)(options(given(st.data())(test)))
+
+
+def attacked(hostile, honest, place, data):
+    """A copy of an honest run, after some attacks."""
+    shutil.rmtree(place, ignore_errors=True)
+    (place / "out").mkdir(parents=True)
+    run = place / "run"
+    shutil.copytree(honest, run)
+    hostile.attack(data.draw, run)
+    return run
+
+
+def check(hostile, honest, place, draws, number):
+    """Draw attacks and let a reader read; the readers' names, and what was wrong with any."""
+    seen, wrong = Counter(), Counter()
+    place.mkdir(exist_ok=True)
+    os.chdir(place.parent)  # the name of a socket must be short
+
+    @drawn(draws, number)
     def reads(data):
-        run = place / "run"
-        shutil.rmtree(place, ignore_errors=True)
-        place.mkdir()
-        (place / "out").mkdir()
-        shutil.copytree(honest, run)
-        hostile.attack(data.draw, run)
+        run = attacked(hostile, honest, place, data)
         for name in data.draw(st.lists(st.sampled_from(NAMES), min_size=1, max_size=2)):
             seen[name] += 1
             if found := hostile.measured(readers(hostile, run)[name]):
@@ -149,3 +160,19 @@ def test_whatever_is_in_a_run_directory_in_hundreds_of_draws(hostile, honest, tm
 @pytest.mark.timeout(7200)
 def test_whatever_is_in_a_run_directory_in_20000_draws(hostile, honest, tmp_path):
     assert run_draws(hostile, honest, tmp_path, 20_000, first=100) == {}
+
+
+@pytest.mark.slow
+def test_a_sample_of_commands_in_processes_of_their_own(hostile, honest, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    @drawn(12, 1)
+    def runs(data):
+        run = attacked(hostile, honest, tmp_path / "place", data)
+        given = data.draw(st.sampled_from([*commands(run).values()]))
+        command = [sys.executable, "-m", "camshaft", *map(str, given)]
+        told = subprocess.run(command, capture_output=True, timeout=100, check=False)
+        assert told.returncode in (0, 1, 2)
+        assert b"Traceback" not in told.stderr
+
+    runs()

@@ -211,7 +211,8 @@ def tree_in(saved: Saved) -> Any:
     """
     with reading(saved.path, TREE):
         with regular(saved.path / TREE) as file:
-            tree = tree_of(file.read(LARGEST_TEXT + 1))
+            size = os.fstat(file.fileno()).st_size  # read() takes memory for all it is asked for
+            tree = tree_of(file.read(min(size, LARGEST_TEXT) + 1))
         _refuse_repeated(tree)
         return tree
 

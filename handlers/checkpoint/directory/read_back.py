@@ -24,6 +24,7 @@ def read_back(temporary: Path, place: Path, manifest: Manifest) -> None:
     """Read a checkpoint that is to appear at `place`, all of it but the bytes of its tensors.
 
     Raises:
+        MemoryError: There is no memory to read in.
         OSError: The disk does not give the files back.
         UnreadableError: No reader would take them.
     """
@@ -38,7 +39,7 @@ def read_back(temporary: Path, place: Path, manifest: Manifest) -> None:
                 with reading(temporary, name):
                     tensors_in(temporary / name)
     except BrokenCheckpoint as error:
-        if isinstance(error.__cause__, OSError):
+        if isinstance(error.__cause__, OSError | MemoryError):
             raise error.__cause__ from None
         raise UnreadableError(f"it could not be read again: {error.reason}") from error
 

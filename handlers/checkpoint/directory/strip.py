@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ...files import regular, size_of, text_of
-from ..format import MANIFEST, TENSORS, TRAIN, TREE, Payload
+from ..format import MANIFEST, TENSORS, TRAIN, TREE, Payload, reading
 from .files import CHUNK, foreign_files
 from .read import Saved, tree_in, verify_files
 from .write import drop, unused_path, write_at
@@ -31,8 +31,9 @@ def strip(saved: Saved) -> Saved:
     if foreign := foreign_files(saved.path, {MANIFEST, *saved.manifest.files}):
         raise OSError(f"{saved.path} holds files that are not Camshaft's: {foreign}")
     names = module_files(saved)
-    objects = tree_in(saved)["objects"]
-    kept = {name: each for name, each in objects.items() if f"{each['file']}{TENSORS}" in names}
+    with reading(saved.path, TREE):
+        every = tree_in(saved)["objects"]
+        kept = {name: each for name, each in every.items() if f"{each['file']}{TENSORS}" in names}
     files = {name: _copied(saved.path / name) for name in names}
     files[TREE] = Payload.of(text_of({"objects": kept, "run": []}).encode())
     aside = unused_path(saved.path.parent, saved.manifest.iteration)
@@ -42,7 +43,8 @@ def strip(saved: Saved) -> Saved:
 
 
 def _has_run(saved: Saved) -> bool:
-    return bool(tree_in(saved)["run"])
+    with reading(saved.path, TREE):
+        return bool(tree_in(saved)["run"])
 
 
 def _copied(path: Path) -> Payload:

@@ -13,7 +13,7 @@ from pathlib import Path
 from shutil import disk_usage
 
 from ...files import appearing, created, make_directory, synchronise
-from ..format import MANIFEST, Keep, Manifest, Payload
+from ..format import MANIFEST, Keep, Manifest, Payload, needing_memory
 from .files import (
     foreign_files,
     need_space,
@@ -66,7 +66,8 @@ def write_at(
     If an error is raised, what was there is there again.
     """
     need_space(place.parent, sum(payload.size for payload in payloads.values()))
-    with _put_back(place, aside), appearing(place, aside) as temporary:
+    writing = needing_memory("write its files")
+    with _put_back(place, aside), appearing(place, aside) as temporary, writing:
         temporary.mkdir()
         with ThreadPoolExecutor(1, "camshaft-checksums") as helper:
             files = {

@@ -14,6 +14,7 @@ from .manifest import (
     Manifest,
     installed_versions,
 )
+from .no_memory import needing_memory
 from .retention import Best, Keep, best, every, keep_of, latest
 from .tensors import DTYPES, Payload, TensorInfo, layout, open_tensors, tensors_in
 
@@ -41,6 +42,7 @@ __all__ = [
     "keep_of",
     "latest",
     "layout",
+    "needing_memory",
     "open_tensors",
     "reading",
     "references",

@@ -3,6 +3,9 @@
 import json
 import os
 import random
+import shutil
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -19,12 +22,14 @@ class Run:
     LENGTH = 21
     """Iterations of the whole run."""
 
-    def __init__(self, processes, directory, *arguments, told=None):
+    def __init__(self, processes, directory, *arguments, told=None, **options):
         self.directory = directory
         directory.mkdir(parents=True, exist_ok=True)
         self._told = told or directory.with_name(f"{directory.name}.told")
         self._told.write_text("")
-        self.process = processes.start(SCRIPT, directory, "--tell", self._told, *arguments)
+        self.process = processes.start(
+            SCRIPT, directory, "--tell", self._told, *arguments, **options
+        )
 
     @property
     def reached(self):
@@ -126,3 +131,19 @@ def run(processes):
 def tally(run):
     """Count the kills of `train.py`, run in one of several ways."""
     return partial(Tally, run)
+
+
+@pytest.fixture(scope="session")
+def machine(tmp_path_factory):
+    """The options of a process on a machine with a slow disk or a wrong clock: `machine.c`."""
+    if (compiler := shutil.which("cc")) is None or not sys.platform.startswith("linux"):
+        pytest.skip("needs Linux and a C compiler")
+    source = Path(__file__).with_name("machine.c")
+    library = tmp_path_factory.mktemp("machine") / "machine.so"
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+
+    def options(**environment):
+        given = {name: str(value) for name, value in environment.items()}
+        return {"fresh": True, "env": {"LD_PRELOAD": str(library), **given}}
+
+    return options

@@ -10,6 +10,7 @@ import hashlib
 import json
 import random
 import sys
+import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -164,6 +165,9 @@ def main(arguments):
     parser.add_argument("--validate-every", type=int, default=5)
     parser.add_argument("--save-every", type=int, default=0)
     parser.add_argument("--foreground", action="store_true")
+    parser.add_argument("--retries", type=int, default=3)
+    parser.add_argument("--on-failure", default="raise")
+    parser.add_argument("--delay", type=float, default=0, help="seconds before each iteration")
     parser.add_argument("--logs", action="store_true", help="all of them, with pictures")
     parser.add_argument("--until", type=int)
     parser.add_argument("--spoil")
@@ -214,6 +218,8 @@ def main(arguments):
             keep=latest(2) | best(1, "val/loss"),
             resume=True,
             background=not options.foreground,
+            retries=options.retries,
+            on_failure=options.on_failure,
         ),
         JSONLines(options.directory / "rows.jsonl", when=rows),
         StopOnSignal(),
@@ -224,6 +230,8 @@ def main(arguments):
         def pause(state):
             state.interrupt("pause")
 
+    if options.delay:
+        engine.on(Events.ITERATION_STARTED)(lambda state: time.sleep(options.delay))
     if options.spoil:
         engine.on(Events.STARTED)(lambda state: spoil(options.spoil, state, optimizer, scheduler))
     if options.tell:

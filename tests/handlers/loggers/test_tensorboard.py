@@ -278,3 +278,13 @@ def test_no_name_leads_out_of_the_directory(tmp_path, name):
     found = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert [path.name for path in found] == ["1.png"]
     assert inside in found[0].resolve().parents
+
+
+@pytest.mark.parametrize("name", ["4000000000.000000005.host", "4000000000.host"])
+def test_a_run_whose_clock_is_behind_writes_a_file_that_comes_last(tmp_path, name):
+    """TensorBoard reads files in the order of their names, which begin with the time."""
+    (tmp_path / f"events.out.tfevents.{name}").touch()
+    Engine(inverse, TensorBoard(tmp_path, when=EACH)).run([1], max_epochs=1)
+    first, last = sorted(path.name for path in tmp_path.iterdir())
+    assert first.endswith(name)
+    assert last.startswith("events.out.tfevents.400000000")

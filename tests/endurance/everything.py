@@ -1,0 +1,221 @@
+"""One process that does the same again and again with everything on, and says what it holds.
+
+It prints that after each third. What belongs to a start, such as caches and memory that is used
+again, is there after the first one.
+"""
+
+import argparse
+import ctypes
+import gc
+import json
+import os
+import sys
+from collections import Counter
+from io import StringIO
+from pathlib import Path
+from shutil import rmtree
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+from torchmetrics.classification import MulticlassAccuracy
+
+from camshaft import Events, supervised
+from camshaft.handlers import (
+    CSV,
+    EMA,
+    Average,
+    Checkpoint,
+    ClipGradNorm,
+    ConsoleLines,
+    EarlyStopping,
+    Export,
+    GarbageCollection,
+    GradNorm,
+    HangWatchdog,
+    Journal,
+    JSONLines,
+    LRSchedule,
+    Metrics,
+    NonFiniteGuard,
+    ProgressBar,
+    RankLogs,
+    SpikeGuard,
+    StopAfter,
+    StopOnSignal,
+    SystemUse,
+    TensorBoard,
+    Throughput,
+    Totals,
+    Validate,
+    WeightNorms,
+    best,
+    latest,
+)
+from camshaft.handlers.schedules import cosine, warmup
+
+INPUTS = torch.linspace(-1, 1, 64).reshape(16, 4)
+DATA = TensorDataset(INPUTS, INPUTS[:, :3].argmax(1))
+EACH = Events.ITERATION_COMPLETED
+
+
+class Bar(StringIO):
+    """A terminal that forgets."""
+
+    def write(self, text):
+        return len(text)
+
+
+NAMES = (
+    *("arena", "ordblks", "smblks", "hblks", "hblkhd"),
+    *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
+)
+
+
+class MallInfo(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in NAMES]
+
+
+def bytes_of_malloc():
+    """What C code holds: the bytes in use by malloc, in all arenas and in mappings of their own."""
+    try:
+        ask = ctypes.CDLL(None).mallinfo2
+    except AttributeError:  # no glibc, or an old one
+        return 0
+    ask.restype = MallInfo
+    found = ask()
+    return found.uordblks + found.hblkhd
+
+
+def holdings():
+    """Blocks and objects of Python, bytes of C, resident memory, threads, files."""
+    gc.collect()
+    gc.collect()
+    status = Path("/proc/self/status").read_text()
+    return {
+        "blocks": sys.getallocatedblocks(),
+        "malloc": bytes_of_malloc(),
+        "resident": int(status.split("VmRSS:")[1].split()[0]) * 1024,
+        "threads": len(os.listdir("/proc/self/task")),
+        "files": len(os.listdir("/proc/self/fd")),
+        "types": dict(Counter(type(each).__qualname__ for each in gc.get_objects())),
+    }
+
+
+def everything(directory, row, save):
+    """An engine with all handlers that a long run may have, and the loader that it trains on."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.BatchNorm1d(8), nn.Linear(8, 3))
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+    engine = supervised(model, optimizer, nn.functional.cross_entropy, accumulate=2)
+    rows, saves = EACH(every=row) | Events.EPOCH_COMPLETED, EACH(every=save)
+    checkpoint = Checkpoint(directory, when=saves, keep=latest(2) | best(1, "val/loss"))
+    export = Export(directory / "best", keep=best(1, "val/loss"), when=saves)
+    engine.add(
+        ClipGradNorm(1.0),
+        GradNorm(),
+        NonFiniteGuard("skip"),
+        SpikeGuard(),
+        EMA(0.99),
+        LRSchedule(warmup(5).then(cosine(final=0.5))),
+        Metrics({"accuracy": MulticlassAccuracy(3)}),
+        Average("loss", over=20),
+        Totals({"samples": lambda batch: len(batch[0])}),
+        Throughput(when=rows),
+        SystemUse(when=rows),
+        WeightNorms(when=rows),
+        GarbageCollection(EACH(every=5 * row)),
+        Validate(DataLoader(DATA, 8), name="val", when=saves, weights={"model": "ema"}),
+        EarlyStopping("val/loss", patience=10**9, when=saves),
+        checkpoint,
+        export,
+        JSONLines(directory / "rows.jsonl", when=rows),
+        CSV(directory / "rows.csv", when=rows),
+        TensorBoard(directory / "board", when=rows),
+        Journal(directory, interval=0.001),
+        ConsoleLines("loss", when=rows, write=len),
+        ProgressBar("loss", file=Bar(), interval=0.001),
+        RankLogs(directory / "ranks"),
+        HangWatchdog(600),
+        StopOnSignal(deadline=600),
+        StopAfter(seconds=10**6),
+    )
+    return engine, (checkpoint, export), DataLoader(DATA, 4, shuffle=True)
+
+
+def leak(kind, held):
+    """What a mistake would keep: about 100 bytes, of Python or of C, each time."""
+    if kind == "python":
+        held.append(bytes(70))
+    if kind == "malloc":
+        ctypes.CDLL(None).malloc(ctypes.c_size_t(100))
+    if kind == "file":
+        os.dup(1)
+
+
+def iterations(number, directory, note, slip):
+    """One run; it is looked at after each third, when nothing is being written."""
+    engine, writers, loader = everything(directory, 20, 250)
+    thirds = [1 + place * (number // 750) * 250 for place in (1, 2, 3)]
+    engine.on(EACH)(lambda state: slip())
+
+    @engine.on(Events.ITERATION_STARTED(at=thirds))
+    def look(state):
+        for each in writers:
+            each.wait(state)
+        note()
+
+    engine.run(loader, max_iterations=thirds[-1])
+
+
+def again(number, note, slip, once):
+    """Do it so many times; look after each third."""
+    for count in range(1, number + 1):
+        once()
+        slip()
+        if count in (number // 3, 2 * (number // 3), number):
+            note()
+
+
+def one_run(engine, loader, directory):
+    engine.run(loader, max_iterations=12)
+    rmtree(directory)  # what thousands of runs leave there would take longer and longer to look at
+
+
+def new_engines(number, directory, note, slip):
+    def once():
+        engine, _, loader = everything(directory, 3, 5)
+        one_run(engine, loader, directory)
+
+    again(number, note, slip, once)
+
+
+def one_engine(number, directory, note, slip):
+    engine, _, loader = everything(directory, 3, 5)
+    again(number, note, slip, lambda: one_run(engine, loader, directory))
+
+
+def evaluations(number, directory, note, slip):
+    engine, _, _ = everything(directory, 3, 5)
+    loader = DataLoader(DATA, 8)
+    again(number, note, slip, lambda: engine.evaluate(loader))
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("task", choices=["iterations", "new_engines", "one_engine", "evaluations"])
+    parser.add_argument("number", type=int)
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--leak", default="")
+    options = parser.parse_args()
+    held = []
+    globals()[options.task](
+        options.number,
+        options.directory,
+        note=lambda: print(json.dumps(holdings()), flush=True),
+        slip=lambda: leak(options.leak, held),
+    )
+
+
+if __name__ == "__main__":
+    main()
