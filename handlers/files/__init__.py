@@ -16,7 +16,7 @@ from .durable import (
     synchronise,
 )
 from .folder import Folder, safe_name
-from .lines import Thinned, record_of, whole_lines
+from .lines import Thinned, record_of, values_in, whole_lines
 from .lock import locked
 from .opening import (
     NotRegularError,
@@ -68,5 +68,6 @@ __all__ = [
     "synchronise",
     "text_of",
     "tree_of",
+    "values_in",
     "whole_lines",
 ]

@@ -30,9 +30,15 @@ MOST_IN_LINE = 500_000
 """Values in such a line."""
 MOST_RECORDS = 100_000
 """Lines of a journal besides signs of life: a year of checkpoints, one each five minutes."""
+MOST_IN_EVENTS = 1_000_000
+"""Values in the lines of a journal that are kept whole."""
+ORDINARY = 20
+"""Values of a sign of life in a journal; one with more counts as an event."""
+MOST_RANGES = 10_000
+"""Ranges of a histogram; a page shows forty."""
 MOST_METRICS = 2000
 """Metrics of a run: a page draws a chart for each."""
-LONGEST_NAME = 1000
+LONGEST_NAME = 300
 """Characters of the name of a metric or of a setting: a page says it in twenty places."""
 MOST_FILES = 200
 """Files of rows in one directory."""

@@ -31,10 +31,14 @@ def whole_lines(file: BinaryIO, *, with_torn: bool = False) -> Iterator[bytes]:
         place += len(line)
         if place > LARGEST_LOG:
             raise ValueError(f"has more than {LARGEST_LOG:,} bytes")
-        count = sum(map(line.count, (b",", b"[", b"{")))
-        if count > MOST_IN_LINE:
+        if (count := values_in(line)) > MOST_IN_LINE:
             raise ValueError(f"has a line of about {count:,} values")
         yield line
+
+
+def values_in(line: bytes) -> int:
+    """About how many values a line of JSON has, and never fewer."""
+    return sum(map(line.count, (b",", b"[", b"{")))
 
 
 def record_of(line: bytes) -> dict[str, Any] | None:

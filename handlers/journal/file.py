@@ -11,7 +11,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from ..files import Thinned, budget, record_of, regular, whole_lines
+from ..files import Thinned, budget, record_of, regular, values_in, whole_lines
 
 try:
     import fcntl
@@ -116,7 +116,7 @@ def read_journal(path: Path) -> Records:
     []
     """
     told: dict[str, Part] = {}
-    count, problem = 0, ""
+    count, values, problem = 0, 0, ""
     try:
         with regular(path) as file:
             for number, line in enumerate(whole_lines(file)):
@@ -124,9 +124,13 @@ def read_journal(path: Path) -> Records:
                 if record is None or not isinstance(record.get("event"), str):
                     continue
                 part = told.setdefault(str(record.get("part")), Part())
-                count += part.add(number, record)
+                is_event, rich = part.add(number, record), values_in(line)
+                count += is_event
+                values += rich if is_event or rich > budget.ORDINARY else 0
                 if count > budget.MOST_RECORDS:
                     raise ValueError(f"has more than {budget.MOST_RECORDS} lines of events")
+                if values > budget.MOST_IN_EVENTS:
+                    raise ValueError(f"has more than {budget.MOST_IN_EVENTS} values in its events")
     except (FileNotFoundError, NotADirectoryError):
         pass
     except ValueError as error:

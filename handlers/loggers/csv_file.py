@@ -88,10 +88,11 @@ class Table(RowFile):
         old.close()
 
     def _rows(self) -> Iterator[list[str]]:
-        """All whole lines; a kill may have torn the last one."""
+        """All whole lines; a kill may have torn the last one. No row goes on in the next line."""
         with self.reading() as file:
             try:
-                yield from csv.reader(line.decode(errors="replace") for line in whole_lines(file))
+                for line in whole_lines(file):
+                    yield from csv.reader([line.decode(errors="replace")])
             except csv.Error as error:
                 raise ValueError(f"has a line that is none of a table ({error})") from error
 

@@ -22,6 +22,8 @@ MOST_HISTOGRAMS = 240
 CLOCKS = frozenset({"iteration", "step", "epoch", "time"})
 LARGEST = 2**63
 """Counts are below it."""
+HUGE = 1e307
+"""Edges of histograms are below it, so that the width of their ranges is a number."""
 OWN_CLOCK = re.compile(r"\w+\.[A-Z][A-Z0-9_]*")  # such as GanEvents.CRITIC_UPDATED
 
 
@@ -72,6 +74,8 @@ class MetricFile:
         """Why it cannot be read, or not to its end."""
         self.series: dict[str, Series] = {}
         self.histograms: dict[str, Thinned[Histogram]] = {}
+        self.is_too_fine = False
+        """True if a histogram was left out for its many ranges."""
         self._clocks = Thinned[tuple[int, int, int]](MOST_CLOCKS)
         self._names, self._rows = names, 0
         self._inode, self._offset = -1, 0
@@ -127,6 +131,8 @@ class MetricFile:
                     each.iterations.append(iteration)
                     each.epochs.append(epoch)
                     each.values.append(number)
+            elif _is_too_fine(value):
+                self.is_too_fine = True
             elif (histogram := _histogram(iteration, value)) and self._names.takes(name):
                 known = self.histograms.setdefault(name, Thinned(MOST_HISTOGRAMS))
                 known.add(histogram)
@@ -163,6 +169,8 @@ class MetricFiles:
                 f"shown: the first {budget.MOST_METRICS} metrics, of names with at most "
                 f"{budget.LONGEST_NAME} characters"
             )
+        if any(file.is_too_fine for file in self._files.values()):
+            found.append(f"shown: histograms of at most {budget.MOST_RANGES} ranges")
         return found
 
     @property
@@ -207,8 +215,13 @@ def _histogram(iteration: int, value: Any) -> Histogram | None:
     counts, edges = _numbers(value.get("counts")), _numbers(value.get("edges"))
     if not counts or len(edges) != len(counts) + 1:
         return None
-    is_sound = min(counts) >= 0 and sorted(edges) == edges
+    is_sound = min(counts) >= 0 and sorted(edges) == edges and -HUGE < edges[0] <= edges[-1] < HUGE
     return Histogram(iteration, counts, edges) if is_sound else None
+
+
+def _is_too_fine(value: Any) -> bool:
+    counts = value.get("counts") if isinstance(value, dict) else None
+    return isinstance(counts, list) and len(counts) > budget.MOST_RANGES
 
 
 def _numbers(values: Any) -> list[float]:

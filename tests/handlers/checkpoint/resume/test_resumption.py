@@ -297,6 +297,20 @@ def test_an_object_that_refuses_leaves_the_model_as_it_was(tmp_path):
     assert torch.equal(script.model.weight, weight)
 
 
+def test_what_an_object_says_of_its_state_is_escaped(tmp_path):
+    class Particular(Average):
+        def load_state_dict(self, saved):
+            raise ValueError(f"no average:\n{saved['value']}")
+
+    script = Script(tmp_path)
+    script.engine.objects["a"] = Average("\x1b[2J")
+    script.run(5)
+    script = resumed(tmp_path)
+    script.engine.objects["a"] = Particular()
+    with pytest.raises(ValueError, match=r"no average:\n\\x1b\[2J\n"):
+        script.run(9)
+
+
 def scoring(directory, scores, *monitors, stop_at=None, **options):
     """An engine with two scores an epoch, one that improves and one that does not."""
     engine = Engine(lambda state, batch: None)
