@@ -32,14 +32,14 @@ class Growth:
         self.types = {
             name: more
             for name in {*before, *after}
-            if (more := after.get(name, 0) - before.get(name, 0)) > times // 10 + 5
+            if (more := after.get(name, 0) - before.get(name, 0)) > times // 10 + 10
         }
 
     def is_flat(self):
         """Not one block, and no 50 bytes of C, for each time; and no thread or file at all."""
         return (
-            self.of["blocks"] < self.times / 2 + 50
-            and self.of["malloc"] < 50 * self.times + 5000
+            self.of["blocks"] < self.times / 2 + 200
+            and self.of["malloc"] < 50 * self.times + 10_000
             and not self.types
             and self.of["threads"] <= 0
             and self.of["files"] <= 0

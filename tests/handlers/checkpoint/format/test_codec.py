@@ -172,6 +172,12 @@ def test_anything_else_is_refused_with_the_path_to_it(value):
         Encoder("ema").encode({"history": {"shadow": [0, value]}})
 
 
+@pytest.mark.parametrize("number", [10**400, -(10**400)])
+def test_a_number_of_hundreds_of_digits_in_a_list_is_refused_with_its_place(number):
+    with pytest.raises(TypeError, match=r"numbers\.1 is an integer of more than"):
+        Encoder().encode([1, number], "numbers")
+
+
 def test_a_key_is_refused_like_a_value():
     with pytest.raises(TypeError, match=r"table\.<key> is a .*Own"):
         Encoder().encode({"table": {Own(): 1}})
