@@ -20,6 +20,7 @@ from camshaft.handlers.common import (
     Text,
     content,
 )
+from camshaft.handlers.files import LONGEST
 
 KEYS = st.none() | st.booleans() | st.integers() | st.text() | st.binary()
 PLAIN = KEYS | st.floats()
@@ -172,8 +173,8 @@ def test_anything_else_is_refused_with_the_path_to_it(value):
         Encoder("ema").encode({"history": {"shadow": [0, value]}})
 
 
-@pytest.mark.parametrize("number", [10**400, -(10**400)])
-def test_a_number_of_hundreds_of_digits_in_a_list_is_refused_with_its_place(number):
+@pytest.mark.parametrize("number", [10**LONGEST, -(10**LONGEST)], ids=["large", "small"])
+def test_a_number_of_too_many_digits_in_a_list_is_refused_with_its_place(number):
     with pytest.raises(TypeError, match=r"numbers\.1 is an integer of more than"):
         Encoder().encode([1, number], "numbers")
 
