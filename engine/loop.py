@@ -274,10 +274,7 @@ class Loop(Generic[Batch, Output]):
         state = self.state
         found = (
             (state.iteration, state.max_iterations),
-            (
-                state.epoch - state.control.in_epoch,
-                state.max_epochs,
-            ),
+            (state.epoch, state.max_epochs),  # the epoch under way counts: it began beyond it
         )
         return any(limit is not None and count > limit for count, limit in found)
 

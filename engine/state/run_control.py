@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -85,7 +85,7 @@ class DueMoment(Protocol):
 
 
 class Counts(dict[EventEnum, int]):
-    """How often events were fired; loaded counts are known by name until their event fires."""
+    """How often events were fired; a count whose name several classes have waits for its event."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -100,6 +100,14 @@ class Counts(dict[EventEnum, int]):
         self[event] = count = self._loaded.pop(repr(event), 0)
         return count
 
+    def __contains__(self, event: object) -> bool:
+        return super().__contains__(event) or repr(event) in self._loaded
+
+    def get(self, event: EventEnum, default: Any = None, /) -> Any:
+        """The count of an event, or `default` if it was never fired."""
+        known = event in self  # as a dict, it would not ask for what was loaded
+        return self[event] if known else default
+
     def state_dict(self) -> dict[str, int]:
         """The counts, by the events' names."""
         return self._loaded | {repr(event): count for event, count in self.items()}
@@ -108,6 +116,12 @@ class Counts(dict[EventEnum, int]):
         """Continue from saved counts."""
         self.clear()
         self._loaded = dict(saved)
+        by_name: dict[str, list[EventEnum]] = {}
+        for event in _events(EventEnum):
+            by_name.setdefault(repr(event), []).append(event)
+        for name in saved:
+            if len(events := by_name.get(name, [])) == 1:
+                self[events[0]] = self._loaded.pop(name)
 
 
 @dataclass(slots=True, eq=False)
@@ -175,3 +189,9 @@ class RunControl:
             self.completed = None if saved["completed"] is None else Rng(**saved["completed"])
         elif self.position is not None:  # checkpoints of before do not say: as if it were
             self.completed = self.position.left
+
+
+def _events(kind: type[EventEnum]) -> Iterator[EventEnum]:
+    yield from kind
+    for derived in kind.__subclasses__():
+        yield from _events(derived)

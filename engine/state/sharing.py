@@ -16,8 +16,8 @@ def refuse_shared(memories: Mapping[str, Any], objects: Mapping[str, Any]) -> No
     """Refuse what a resume would tear apart, in these memories by name.
 
     That is a list, dict, set or array that is there twice, a tensor that is a part of another one,
-    and one that shares its numbers with a module among `objects`. The same tensor may be there
-    twice. What objects keep that are put back by their own methods is their own affair.
+    and one that shares its numbers with a module or an optimizer among `objects`. The same tensor
+    may be there twice. What other objects keep is put back by their own methods, their own affair.
 
     Raises:
         TypeError: There is such a thing, or a tensor that would come back as another type.
@@ -43,7 +43,7 @@ def refuse_shared(memories: Mapping[str, Any], objects: Mapping[str, Any]) -> No
         _refuse_views(found, _overlap)
     for found in arrays.values():
         _refuse_views(found, sys.modules["numpy"].shares_memory)
-    _refuse_weights(tensors, objects if tensors else {})
+    _refuse_weights(tensors, objects)
 
 
 def _found(memories: Mapping[str, Any]) -> Iterator[Found]:
@@ -100,8 +100,13 @@ def _refuse_views(found: list[Found], share: Callable[[Any, Any], bool]) -> None
 
 
 def _refuse_weights(tensors: Mapping[int, list[Found]], objects: Mapping[str, Any]) -> None:
+    if not tensors:
+        return
+    torch = sys.modules["torch"]
     for name, each in objects.items():
-        if not isinstance(each, sys.modules["torch"].nn.Module):
+        if isinstance(each, torch.optim.Optimizer):
+            _refuse_moments(tensors, name, each)
+        if not isinstance(each, torch.nn.Module):
             continue
         for weight in (*each.parameters(), *each.buffers()):
             if found := tensors.get(_storage(weight)):
@@ -110,6 +115,16 @@ def _refuse_weights(tensors: Mapping[int, list[Found]], objects: Mapping[str, An
                     "after a resume it would no longer follow that weight; remember what "
                     ".detach().clone() gives"
                 )
+
+
+def _refuse_moments(tensors: Mapping[int, list[Found]], name: str, optimizer: Any) -> None:
+    for _, each in _walk([*optimizer.state.values(), optimizer.param_groups], name):
+        if _is_tensor(each) and (found := tensors.get(_storage(each))):
+            raise TypeError(
+                f"{found[0][0]} shares its numbers with the state of the optimizer {name!r}, and "
+                "after a resume it would no longer follow that state; remember what "
+                ".detach().clone() gives"
+            )
 
 
 def _overlap(one: Any, other: Any) -> bool:

@@ -179,7 +179,8 @@ class Encoder:
         return TypeError(
             f"{_join(self.owner, path)} is {found}, which a checkpoint cannot hold; it takes None, "
             "bool, int, float, str, bytes, list, tuple, set, dict, and dense tensors and arrays of "
-            "numbers. Give the state_dict() of an object instead of the object"
+            "numbers. Remember what is made of these, such as list(...) of a deque, tuple(...) of "
+            "a named tuple, and give the state_dict() of an object instead of the object"
         )
 
 

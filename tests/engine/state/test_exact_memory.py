@@ -471,6 +471,24 @@ def test_a_tensor_that_follows_a_weight_is_refused():
     written(state)
 
 
+def test_a_tensor_that_follows_the_state_of_an_optimizer_is_refused():
+    weight = torch.nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD([weight], lr=torch.tensor(0.1), momentum=0.9)
+    weight.sum().backward()
+    optimizer.step()
+    followed = {
+        "momentum": optimizer.state[weight]["momentum_buffer"],
+        "rate": optimizer.param_groups[0]["lr"],
+        "weight": weight.detach(),
+    }
+    for name, tensor in followed.items():
+        said = refused(lambda memory, n=name, t=tensor: memory.update({n: t}), optimizer=optimizer)
+        assert f"engine.process.{name} shares its numbers with the state of the optimizer" in said
+    state = new_state(optimizer=optimizer)
+    state.recall(step, dict).update({name: tensor.clone() for name, tensor in followed.items()})
+    written(state)
+
+
 def test_a_memory_is_the_same_after_a_real_save(tmp_path):
     content = {1: Counter(a=2), "x": (math.nan, -0.0, {True}), "t": torch.ones(2, 3).t()}
 

@@ -122,6 +122,21 @@ def test_a_state_is_saved_as_plain_values_and_goes_on_from_them():
     assert state.counts[Own.PING] == 15
 
 
+def test_loaded_counts_are_there_however_they_are_asked_for():
+    once = EventEnum("OnceOfThisName", {"PING": "ping"})
+    twice = [EventEnum("Twice", {"PONG": "pong"}) for _ in range(2)]  # as cells run again make them
+    saved = State(Engine(idle)).counts
+    saved.update({once.PING: 3, Events.SAVING: 2})
+    loaded = State(Engine(idle)).counts
+    loaded.load_state_dict({**saved.state_dict(), "Twice.PONG": 4})
+    assert list(loaded.items()) == [(once.PING, 3), (Events.SAVING, 2)]
+    assert [loaded.get(event, 7) for event in (once.PING, twice[1].PONG)] == [3, 4]
+    assert loaded.get(Events.STEP_SKIPPED, 7) == 7
+    assert once.PING in loaded
+    assert Events.STEP_SKIPPED not in loaded
+    assert loaded.state_dict() == {"OnceOfThisName.PING": 3, "Events.SAVING": 2, "Twice.PONG": 4}
+
+
 def test_a_run_that_a_handler_ended_for_good_stays_ended_when_loaded():
     engine = Engine(idle)
     engine.on(Events.ITERATION_COMPLETED(at=2))(lambda state: state.stop("converged"))
