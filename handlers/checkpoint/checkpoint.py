@@ -12,10 +12,11 @@ from typing import Any
 from ...engine import Engine, EventEnum, Events, RunningEngine, Stage, State, Trigger, ranks
 from ...engine.update import Update
 from .background import OnFailure
+from .destination import Destination
 from .directory import checkpoints, next_number, set_aside, verified_at
 from .format import Keep, latest
 from .frozen import FrozenWeights, Sums
-from .recorder import CheckpointMemory, Destination, Recorder
+from .recorder import CheckpointMemory, Recorder
 from .resume import resume, settings_of, settings_of_steps
 from .snapshot import take, take_part
 

@@ -11,11 +11,12 @@ from typing import Any
 
 from ...engine import Engine, EventEnum, Events, Stage, State, Trigger, ranks
 from .background import OnFailure
+from .destination import Destination
 from .directory import checkpoints
-from .format import Keep, Payload, latest
+from .format import Keep, latest
 from .pretrained import check_pretrained, pretrained
-from .recorder import Destination, Recorder
-from .snapshot import Snapshot, take
+from .recorder import Content, Recorder
+from .snapshot import take
 
 logger = logging.getLogger("camshaft")
 
@@ -114,7 +115,7 @@ class Export:
         with ranks.on_all_ranks("export weights"):
             if ranks.rank() == 0:
                 own = state.engine.objects[self.object]
-                make: Callable[[], Snapshot | dict[str, Payload]] = (
+                make: Callable[[], Content] = (
                     partial(pretrained, recorder.directory, self.object, own)
                     if self.pretrained
                     else partial(take, {self.object: own}, [], state.engine.lent)

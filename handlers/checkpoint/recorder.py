@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Collection, Mapping
-from contextlib import ExitStack, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ...engine import State, ranks
 from ..common import scalars
-from ..files import locked, make_directory
-from .background import BackgroundWriter, OnFailure
+from .background import BackgroundWriter
+from .destination import Destination
 from .directory import (
+    DirectoryLock,
     Saved,
     UnreadableError,
     drop_unclaimed,
     is_claimed,
     saved_at,
-    sweep,
     write_checkpoint,
 )
-from .format import Keep, Manifest, Payload, installed_versions, keep_of, needing_memory
+from .format import Keep, Manifest, Payload, installed_versions, needing_memory
 from .frozen import FrozenWeights
 from .resume import SavedRun
 from .snapshot import Snapshot
@@ -32,52 +32,8 @@ from .staging import Staging, streamed
 logger = logging.getLogger("camshaft")
 
 Result = TypeVar("Result")
+Content = Snapshot | Mapping[str, Payload]
 FAILED = "the last one failed"
-ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
-
-
-@dataclass(frozen=True)
-class Destination:
-    """Where a handler's checkpoints are written, how, and which of them are kept."""
-
-    directory: str | Path
-    keep: Keep
-    background: bool
-    retries: int
-    on_failure: OnFailure
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.keep, Keep):
-            raise TypeError(
-                f"keep={self.keep!r}: needs latest(...), best(...), every(...), or several of them "
-                "combined with |"
-            )
-        if not isinstance(self.retries, int) or isinstance(self.retries, bool):
-            raise TypeError(f"retries={self.retries!r}: needs a whole number")
-        if self.retries < 0:
-            raise ValueError(f"retries={self.retries}: needs a number that is not negative")
-        if self.on_failure not in ("raise", "warn"):
-            raise ValueError(f"on_failure={self.on_failure!r}: needs 'raise' or 'warn'")
-        if ADDRESS.match(str(self.directory)):
-            raise ValueError(
-                f"directory={str(self.directory)!r}: needs a directory on a file system. A whole "
-                "checkpoint rests on fsync and on an atomic rename, which object stores do not "
-                "have. Write to a local disk or a mounted file system, and copy the finished "
-                "checkpoints: they never change"
-            )
-        _check_text(self.keep)
-        if Path(self.directory).is_file():
-            raise NotADirectoryError(
-                f"directory={str(self.directory)!r} is a file; name a directory for checkpoints"
-            )
-
-
-def _check_text(keep: Keep) -> None:
-    """Refuse claims that `camshaft inspect` could not read from a manifest."""
-    try:
-        keep_of(repr(keep))
-    except ValueError as error:
-        raise ValueError(f"{error}; keep= is saved as this text, so use fewer claims") from error
 
 
 @dataclass
@@ -121,8 +77,7 @@ class Recorder:
         self._writer = BackgroundWriter(to.background, to.retries, to.on_failure)
         self._newest: Saved | None = None
         self._why: tuple[int, list[str]] = (0, [])
-        self._lock = ExitStack()
-        self._is_locked: Callable[[], bool] = lambda: False
+        self._lock = DirectoryLock(self.directory)
         self._is_open = False
 
     def open(self) -> None:
@@ -131,7 +86,7 @@ class Recorder:
             return
         with ranks.on_all_ranks(f"write to {self.directory}"):
             if ranks.rank() == 0:
-                self._hold()
+                self._lock.acquire()
             self._is_open = True
 
     def go_on_from(self, path: Path) -> None:
@@ -155,13 +110,13 @@ class Recorder:
     def record(
         self,
         state: State[Any, Any],
-        make: Callable[[], Snapshot | Mapping[str, Payload]],
+        make: Callable[[], Content],
         reasons: list[str],
         *,
         only_claimed: bool = False,
         broken: Collection[str] = (),
     ) -> None:
-        """Make a snapshot, or files, write a copy, and drop the checkpoints that no claim keeps.
+        """Copy what `make` gives, write that, and drop the checkpoints that no claim keeps.
 
         The run may change when this returns; the next call or `wait` raises an error in writing.
         A save of the iteration of the save before takes its place, with the reasons of both. With
@@ -173,75 +128,48 @@ class Recorder:
         self._why = (state.iteration, reasons)
         manifest = _manifest(state, ", ".join(reasons), self.keep)
         self.wait()
-        made = self.attempt(lambda: self._files(make()))
+        made = self.attempt(lambda: self._copied(make()))
         if made is not None:
-            self._write(state, *made, manifest, claimed=only_claimed, broken=broken)
+            write = partial(self._write, *made, manifest, only_claimed, broken)
+            self._writer.start(write, partial(self._ask_again, state))
 
     def attempt(self, task: Callable[[], Result]) -> Result | None:
         """What a part of a save gives; None if it failed and `on_failure` is `"warn"`."""
         return self._writer.attempt(task)
 
-    def _write(
-        self,
-        state: State[Any, Any],
-        content: Snapshot | Mapping[str, Payload],
-        files: Mapping[str, Payload],
-        manifest: Manifest,
-        *,
-        claimed: bool,
-        broken: Collection[str],
-    ) -> None:
-        directory, keep, spared = self.directory, self.keep, self.spared
-
-        def save() -> None:
-            self._hold_again()
-            if claimed and not is_claimed(directory, keep, manifest):
-                return
-            if isinstance(content, Snapshot):
-                refuse_unreadable(content)
-            self._newest = saved = write_checkpoint(directory, files, manifest, self._newest)
-            logger.info("saved %s (%s)", saved.path, manifest.reason)
-            try:
-                drop_unclaimed(directory, keep, broken, spared)
-            except OSError as error:  # the save itself has not failed
-                logger.warning("older checkpoints stay in %s: %s", directory, error)
-
-        def ask_again() -> None:
-            if ranks.world_size() == 1:  # several ranks must be asked together, so at the next save
-                state.save(FAILED, by=self.handler)
-
-        self._writer.start(save, ask_again)
-
-    def _hold(self) -> None:
-        make_directory(self.directory)
-        self._is_locked = self._lock.enter_context(locked(self.directory))
-        sweep(self.directory)
-
-    def _hold_again(self) -> None:
-        """Make and lock the directory anew if somebody has removed it, or moved it elsewhere.
-
-        Raises:
-            BlockingIOError: Another run has begun to write there meanwhile.
-        """
-        if self._is_locked():
-            return
-        self._lock.close()
-        self._hold()
-        logger.warning(
-            "%s, or the file LOCK in it, was removed or moved while the run wrote to it; the run "
-            "goes on there, and earlier checkpoints are where they are now, if anywhere",
-            self.directory,
-        )
-
-    def _files(
-        self, content: Snapshot | Mapping[str, Payload]
-    ) -> tuple[Snapshot | Mapping[str, Payload], Mapping[str, Payload]]:
-        """The content, and the files that hold it, or a copy of it."""
+    def _copied(self, content: Content) -> tuple[Snapshot | None, Mapping[str, Payload]]:
+        """A snapshot, if the content is one, and the files to write."""
         if not isinstance(content, Snapshot):
-            return content, content
+            return None, content
         with needing_memory("copy the run"):
             copied = streamed if self._staging is None else self._staging.copy
             return content, copied(content)
+
+    def _write(
+        self,
+        snapshot: Snapshot | None,
+        files: Mapping[str, Payload],
+        manifest: Manifest,
+        only_claimed: bool,
+        broken: Collection[str],
+    ) -> None:
+        """Write the files, then drop what no claim keeps: in the thread beside the run."""
+        self._lock.renew()
+        if only_claimed and not is_claimed(self.directory, self.keep, manifest):
+            return
+        if snapshot is not None:
+            refuse_unreadable(snapshot)
+        self._newest = saved = write_checkpoint(self.directory, files, manifest, self._newest)
+        logger.info("saved %s (%s)", saved.path, manifest.reason)
+        try:
+            drop_unclaimed(self.directory, self.keep, broken, self.spared)
+        except OSError as error:  # the save itself has not failed
+            logger.warning("older checkpoints stay in %s: %s", self.directory, error)
+
+    def _ask_again(self, state: State[Any, Any]) -> None:
+        """Ask for another save, so that the next commit point raises the error of this one."""
+        if ranks.world_size() == 1:  # several ranks must be asked together, so at the next save
+            state.save(FAILED, by=self.handler)
 
     def wait(self) -> None:
         """Wait until the last save is on the disk."""
@@ -253,7 +181,7 @@ class Recorder:
         with nullcontext() if state.error is not None else together:  # ranks that fail do not meet
             self._is_open = False
             try:
-                self._writer.close(self._lock.close)
+                self._writer.close(self._lock.release)
             finally:  # the error is raised here, so the next commit point need not raise it
                 saves = state.control.saves
                 saves[:] = [each for each in saves if each != (FAILED, self.handler)]

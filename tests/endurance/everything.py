@@ -1,7 +1,7 @@
 """One process that does the same again and again with everything on, and says what it holds.
 
-It prints that after each third. What belongs to a start, such as caches and memory that is used
-again, is there after the first one.
+It prints that six times a task. What belongs to a start, such as caches and memory that is used
+again, is there after the first sixth.
 """
 
 import argparse
@@ -57,6 +57,7 @@ from camshaft.handlers.schedules import cosine, warmup
 INPUTS = torch.linspace(-1, 1, 64).reshape(16, 4)
 DATA = TensorDataset(INPUTS, INPUTS[:, :3].argmax(1))
 EACH = Events.ITERATION_COMPLETED
+LOOKS = 6
 
 
 class Bar(StringIO):
@@ -117,7 +118,7 @@ def everything(directory, row, save):
         NonFiniteGuard("skip"),
         SpikeGuard(),
         EMA(0.99),
-        LRSchedule(warmup(5).then(cosine(final=0.5))),
+        LRSchedule(warmup(2).then(cosine(final=0.5))),
         Metrics({"accuracy": MulticlassAccuracy(3)}),
         Average("loss", over=20),
         Totals({"samples": lambda batch: len(batch[0])}),
@@ -144,41 +145,45 @@ def everything(directory, row, save):
 
 
 def leak(kind, held):
-    """What a mistake would keep: about 100 bytes, of Python or of C, each time."""
+    """What a mistake would keep: about 100 bytes of Python or of C, a file, or an engine."""
     if kind == "python":
         held.append(bytes(70))
     if kind == "malloc":
         ctypes.CDLL(None).malloc(ctypes.c_size_t(100))
     if kind == "file":
         os.dup(1)
+    if kind == "engine":
+        held.append(everything(Path("never written"), 3, 5))
 
 
 def iterations(number, directory, note, slip):
-    """One run; it is looked at after each third, when nothing is being written."""
+    """One run; it is looked at when nothing is being written."""
     engine, writers, loader = everything(directory, 20, 250)
-    thirds = [1 + place * (number // 750) * 250 for place in (1, 2, 3)]
+    part = number // (250 * LOOKS) * 250
+    looks = [1 + part * place for place in range(1, LOOKS + 1)]
     engine.on(EACH)(lambda state: slip())
 
-    @engine.on(Events.ITERATION_STARTED(at=thirds))
+    @engine.on(Events.ITERATION_STARTED(at=looks))
     def look(state):
         for each in writers:
             each.wait(state)
         note()
 
-    engine.run(loader, max_iterations=thirds[-1])
+    engine.run(loader, max_iterations=looks[-1])
 
 
 def again(number, note, slip, once):
-    """Do it so many times; look after each third."""
+    """Do it so many times; look now and then."""
     for count in range(1, number + 1):
         once()
         slip()
-        if count in (number // 3, 2 * (number // 3), number):
+        if count % (number // LOOKS) == 0:
             note()
 
 
 def one_run(engine, loader, directory):
-    engine.run(loader, max_iterations=12)
+    """An epoch and an iteration, with two saves."""
+    engine.run(loader, max_iterations=5)
     rmtree(directory)  # what thousands of runs leave there would take longer and longer to look at
 
 
@@ -203,18 +208,23 @@ def evaluations(number, directory, note, slip):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("task", choices=["iterations", "new_engines", "one_engine", "evaluations"])
-    parser.add_argument("number", type=int)
     parser.add_argument("directory", type=Path)
+    parser.add_argument("tasks", nargs="+", metavar="task=number")
     parser.add_argument("--leak", default="")
     options = parser.parse_args()
     held = []
-    globals()[options.task](
-        options.number,
-        options.directory,
-        note=lambda: print(json.dumps(holdings()), flush=True),
-        slip=lambda: leak(options.leak, held),
-    )
+    engine, _, loader = everything(options.directory, 3, 5)
+    one_run(engine, loader, options.directory)
+    gc.collect()
+    gc.freeze()  # what the first run has imported need not be looked at in each collection
+    for each in options.tasks:
+        task, number = each.split("=")
+        globals()[task](
+            int(number),
+            options.directory / task,
+            note=lambda: print(json.dumps({"task": task} | holdings()), flush=True),  # noqa: B023
+            slip=lambda: leak(options.leak, held),
+        )
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ Importing this room imports no torch.
 from .catalogue import Checkpoints, checkpoints, verified_at
 from .files import scratch, sweep
 from .findings import Claims, Finding, Findings, NoCheckpointError, is_checkpoint, look
+from .lock import DirectoryLock
 from .read import Saved, read_checkpoint, saved_at, scan, tree_in, verify_files
 from .read_back import UnreadableError, next_number
 from .strip import module_files, strip
@@ -16,6 +17,7 @@ __all__ = [
     "LATEST",
     "Checkpoints",
     "Claims",
+    "DirectoryLock",
     "Finding",
     "Findings",
     "NoCheckpointError",

@@ -101,8 +101,12 @@ class Encoder:
                 raise self._refuse(_join(path, "<key>"), found)
 
     def _each(self, values: Any, path: str, depth: int) -> list[Any]:
+        # Python's random generator is 625 integers, and naming the place of each takes the longest.
         return [
-            self._encode(value, _join(path, index), depth - 1) for index, value in enumerate(values)
+            value
+            if type(value) is int and -BEYOND < value < BEYOND
+            else self._encode(value, _join(path, index), depth - 1)
+            for index, value in enumerate(values)
         ]
 
     def _mapping(self, value: Mapping[Any, Any], path: str, depth: int) -> Any:

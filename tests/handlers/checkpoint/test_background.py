@@ -123,6 +123,19 @@ def test_closing_waits_raises_and_does_the_last_thing_all_the_same():
     assert last == [True]
 
 
+def test_a_task_whose_thread_cannot_start_is_told_of_and_never_done_later(caplog):
+    writer, order = BackgroundWriter(True, 0, "warn"), []
+    usual = threading.stack_size(2**47)  # more than a process can address
+    try:
+        writer.start(lambda: order.append("first"), ignore)
+    finally:
+        threading.stack_size(usual)
+    assert "could not start the thread that writes checkpoints" in caplog.text
+    writer.start(lambda: order.append("second"), ignore)
+    writer.close(lambda: order.append("closed"))
+    assert order == ["second", "closed"]
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_fork_does_not_wait_for_the_thread_it_has_not_got():

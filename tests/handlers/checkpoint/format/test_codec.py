@@ -20,6 +20,7 @@ from camshaft.handlers.common import (
     Text,
     content,
 )
+from camshaft.handlers.files import LONGEST
 
 KEYS = st.none() | st.booleans() | st.integers() | st.text() | st.binary()
 PLAIN = KEYS | st.floats()
@@ -170,6 +171,12 @@ class OwnDict(dict):
 def test_anything_else_is_refused_with_the_path_to_it(value):
     with pytest.raises(TypeError, match=r"^ema\.history\.shadow\.1 is .*a checkpoint cannot hold"):
         Encoder("ema").encode({"history": {"shadow": [0, value]}})
+
+
+@pytest.mark.parametrize("number", [10**LONGEST, -(10**LONGEST)], ids=["large", "small"])
+def test_a_number_of_too_many_digits_in_a_list_is_refused_with_its_place(number):
+    with pytest.raises(TypeError, match=r"numbers\.1 is an integer of more than"):
+        Encoder().encode([1, number], "numbers")
 
 
 def test_a_key_is_refused_like_a_value():

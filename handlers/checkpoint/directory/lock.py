@@ -1,0 +1,53 @@
+"""The lock of a directory of checkpoints, for a run that lasts longer than the directory may."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+from ...files import locked, make_directory
+from .files import sweep
+
+logger = logging.getLogger("camshaft")
+
+
+class DirectoryLock:
+    """Keeps a directory for one run, also when somebody removes the directory under the run."""
+
+    def __init__(self, directory: Path) -> None:
+        """Hold nothing yet."""
+        self.directory = directory
+        self._held = ExitStack()
+        self._is_held: Callable[[], bool] = lambda: False
+
+    def acquire(self) -> None:
+        """Make and lock the directory, and remove what a killed run had not finished.
+
+        Raises:
+            BlockingIOError: Another run writes there.
+        """
+        make_directory(self.directory)
+        self._is_held = self._held.enter_context(locked(self.directory))
+        sweep(self.directory)
+
+    def renew(self) -> None:
+        """Make and lock the directory anew if somebody has removed it, or moved it elsewhere.
+
+        Raises:
+            BlockingIOError: Another run has begun to write there meanwhile.
+        """
+        if self._is_held():
+            return
+        self._held.close()
+        self.acquire()
+        logger.warning(
+            "%s, or the file LOCK in it, was removed or moved while the run wrote to it; the run "
+            "goes on there, and earlier checkpoints are where they are now, if anywhere",
+            self.directory,
+        )
+
+    def release(self) -> None:
+        """Let other runs write there."""
+        self._held.close()
