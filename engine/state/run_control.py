@@ -97,11 +97,11 @@ class Counts(dict[EventEnum, int]):
                 f"state.fire({event!r}): needs an event of your own, a member of a class derived "
                 "from EventEnum"
             )
-        self[event] = count = self._loaded.pop(repr(event), 0)
+        self[event] = count = self._loaded.get(repr(event), 0)
         return count
 
     def state_dict(self) -> dict[str, int]:
-        """The counts, by the events' names."""
+        """The counts, by the events' names, in the order in which the run met the events."""
         return self._loaded | {repr(event): count for event, count in self.items()}
 
     def load_state_dict(self, saved: dict[str, int]) -> None:

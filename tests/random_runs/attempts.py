@@ -78,6 +78,7 @@ def tell(plan, root, kills=(), totals=None):
         story.counts = story.counts or moments.counts
         if moments.is_left:
             story.kills[f"{kill.at}{' torn' * kill.torn}"] += 1
+            story.kills["inside a save"] += moments.is_saving
         if found is None:
             place.rename(root / str(len(story.batches)))
             moments.copy.rename(place)
@@ -97,7 +98,8 @@ def check(plan, kills):
     with tempfile.TemporaryDirectory(dir=place, ignore_cleanup_errors=True) as root:
         whole = tell(plan, Path(root, "whole"))
         parts = tell(plan, Path(root, "parts"), kills, whole.counts)
-    assert compare(whole, parts) is None
+    difference = compare(whole, parts)
+    assert difference is None, difference
     return parts
 
 
@@ -112,6 +114,10 @@ def compare(whole, parts):
             )
             if told is not None:
                 return told
+    if not parts.kills["interrupt"]:  # its save is one more
+        told = difference(whole.kept, parts.kept, "kept")
+        if told is not None:
+            return told
     return (
         difference(whole.outcome.parts, parts.outcome.parts, "at the end")
         or difference(whole.outcome.parts, whole.again.parts, "a whole run that is started again")

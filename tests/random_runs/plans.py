@@ -12,6 +12,7 @@ from torch.utils.data import (
     RandomSampler,
     WeightedRandomSampler,
 )
+from torchmetrics import CatMetric, MeanMetric, RunningMean
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from camshaft import Events, LengthBatches, Padded, handlers
@@ -30,6 +31,7 @@ NAMES = {
     **{each.__name__: each for each in (BatchSampler, DataLoader, DistributedSampler)},
     **{each.__name__: each for each in (RandomSampler, WeightedRandomSampler)},
     **{each.__name__: each for each in (StatefulDataLoader, LengthBatches, Padded)},
+    **{each.__name__: each for each in (CatMetric, MeanMetric, RunningMean)},
     **vars(sources),
     **vars(steps),
     **vars(users),

@@ -16,7 +16,7 @@ SHUFFLED = "DataLoader(Pairs(8), 2, sampler=Shuffled(8))"
 def left(kills, data, *handlers, engine="recurrent(1)", **limits):
     limits = ", ".join(f"{name}={value}" for name, value in limits.items())
     story = check(Plan(data, engine, handlers, limits), kills)
-    assert story.kills.total() == len(kills)
+    assert story.kills.total() - story.kills["inside a save"] == len(kills)
     return story
 
 
@@ -83,6 +83,13 @@ def test_an_iterator_that_several_passes_read_on_is_read_again_to_its_place(data
     kill = [Kill("ITERATION_STARTED", 800)]
     left(kill, data, save, max_epochs=4, max_batches=2)
     left(kill, data, "Stop(ITERATION_COMPLETED(every=3), 'epoch')", save, max_epochs=4)
+
+
+def test_the_counts_of_events_stay_in_their_order_in_the_rows():
+    """An event that the new process does not fire was first, and the others came after it."""
+    handlers = ("Tell(STEP_COMPLETED(at=1))", "JSONLines(place / 'rows.jsonl', STEP_COMPLETED)")
+    kill = [Kill("ITERATION_STARTED", 600)]
+    left(kill, "batches(6)", *handlers, AT_EACH_BATCH, engine="two(1, 3, 1)", max_epochs=1)
 
 
 def test_a_used_up_iterator_begins_no_other_pass_after_an_interruption():

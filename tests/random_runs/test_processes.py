@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from random_runs.attempts import Story, attempt, compare, tell
-from random_runs.draws import KILLS, plans
+from random_runs.draws import scripts
 from random_runs.moments import Moments
 from random_runs.outcomes import Outcome
 
