@@ -88,8 +88,8 @@ def test_an_iterator_that_several_passes_read_on_is_read_again_to_its_place(data
 def test_the_counts_of_events_stay_in_their_order_in_the_rows():
     """An event that the new process does not fire was first, and the others came after it."""
     handlers = ("Tell(STEP_COMPLETED(at=1))", "JSONLines(place / 'rows.jsonl', STEP_COMPLETED)")
-    kill = [Kill("ITERATION_STARTED", 600)]
-    left(kill, "batches(6)", *handlers, AT_EACH_BATCH, engine="two(1, 3, 1)", max_epochs=1)
+    kill = [Kill("ITERATION_STARTED", 800)]
+    left(kill, "batches(12)", *handlers, AT_EACH_BATCH, engine="two(1, 3, 1)", max_epochs=1)
 
 
 def test_a_used_up_iterator_begins_no_other_pass_after_an_interruption():
