@@ -5,7 +5,7 @@ import traceback
 from collections import Counter
 from dataclasses import dataclass, field
 
-from hypothesis import HealthCheck, Verbosity, given, seed, settings
+from hypothesis import HealthCheck, given, seed, settings
 
 from .attempts import check
 
@@ -29,20 +29,22 @@ class Look:
     """What was found of the runs that differ, by their text."""
     until: float = float("inf")
 
-    def at(self, drawn, number, seeded=seed(0), **options):
-        """Look at so many drawn runs; a soak draws other ones each time."""
+    def at(self, drawn, number, seeded=0):
+        """Look at so many drawn runs, the same each time; without a seed other ones each time."""
 
         @given(script=drawn)
         @settings(
-            **{"max_examples": number, "database": None, "report_multiple_bugs": False},
-            **{"suppress_health_check": list(HealthCheck), "verbosity": Verbosity.quiet},
+            max_examples=number,
+            database=None,
+            report_multiple_bugs=False,
+            suppress_health_check=list(HealthCheck),
         )
         def look(script):
             text = "check({!r}, {!r})".format(*script)
             found = self.found(text, *script)
             assert found is None, f"{found}\n{text}"
 
-        (seeded(look) if seeded else look)()
+        (look if seeded is None else seed(seeded)(look))()
 
     def found(self, text, plan, kills):
         """What differs in this run, or None."""

@@ -12,8 +12,8 @@ from torch.utils.data import (
     RandomSampler,
     WeightedRandomSampler,
 )
-from torchmetrics import CatMetric, MeanMetric, RunningMean
 from torchdata.stateful_dataloader import StatefulDataLoader
+from torchmetrics import CatMetric, MeanMetric, RunningMean
 
 from camshaft import Events, LengthBatches, Padded, handlers
 from camshaft.handlers import checkpoint, schedules

@@ -1,7 +1,8 @@
 """Runs that hypothesis makes up, left at moments that it makes up, are the runs that were not."""
 
+import time
+
 import pytest
-from hypothesis import seed
 from random_runs.draws import SOURCES, scripts
 from random_runs.look import Look
 
@@ -18,8 +19,7 @@ def test_a_few_runs_left_anywhere_are_the_whole_runs():
 @pytest.mark.slow
 @pytest.mark.parametrize("source", SOURCES)
 def test_hundreds_of_runs_left_anywhere_are_the_whole_runs(source):
-    number = [*SOURCES].index(source)
-    Look().at(scripts(SOURCES[source]), EACH[source], seed(number))
+    Look().at(scripts(SOURCES[source]), EACH[source], seeded=[*SOURCES].index(source))
 
 
 @pytest.mark.soak
@@ -28,3 +28,15 @@ def test_thousands_of_runs_left_anywhere_are_the_whole_runs():
     look = Look()
     look.at(scripts(), 20_000, seeded=None)
     print(look.counts)
+
+
+def test_after_a_difference_a_smaller_run_is_looked_for_for_a_bounded_time(capsys):
+    def differs(plan, kills):
+        time.sleep(0.05)
+        raise AssertionError("other weights")
+
+    began = time.monotonic()
+    with pytest.raises(AssertionError, match="other weights"):
+        Look(shrinking=0.2, check=differs).at(scripts(), 25)
+    assert time.monotonic() - began < 10
+    assert capsys.readouterr().out.startswith("check(Plan(data=")

@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from .triggers import ANYWHERE, FLAGS, KINDS, SIZES, text, triggers
+from .triggers import ANYWHERE, KINDS, SIZES, text, triggers
 
 SAVES = st.one_of(
     triggers(),
