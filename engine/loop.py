@@ -272,13 +272,8 @@ class Loop(Generic[Batch, Output]):
     def _is_beyond(self) -> bool:
         """True if the run has gone on beyond a limit that was lowered since."""
         state = self.state
-        found = (
-            (state.iteration, state.max_iterations),
-            (
-                state.epoch - state.control.in_epoch,
-                state.max_epochs,
-            ),
-        )
+        completed_epochs = state.epoch - state.control.in_epoch
+        found = ((state.iteration, state.max_iterations), (completed_epochs, state.max_epochs))
         return any(limit is not None and count > limit for count, limit in found)
 
     def _say_why(self) -> None:
