@@ -54,12 +54,12 @@ def limits(draw):
 
 
 @st.composite
-def plans(draw, source, saving, until):
+def plans(draw, source, saving, until, engines=ENGINES):
     """A run; its checkpoints are somewhere among its handlers."""
     handlers = draw(st.lists(HANDLERS, max_size=6, unique_by=lambda text: text.split("(")[0]))
     place = draw(st.integers(0, len(handlers)))
     handlers.insert(place, saving)
-    data, engine = draw(source), draw(ENGINES)
+    data, engine = draw(source), draw(engines)
     if data.startswith(("iter", "(")) and draw(FLAGS):  # several passes read it on
         until = re.sub("max_batches=.*?, ", "", f"{until}, max_batches=3")
     if not data.startswith("batches"):  # then the steps may not be known
@@ -91,8 +91,19 @@ def between_saves(draw, source):
     return draw(plans(source, saving, until)), kills
 
 
+@st.composite
+def while_windows_are_open(draw, source):
+    """A run that is asked to end where windows of two updates overlap, up to an epoch's end."""
+    several = st.integers(2, 3)
+    engines = text("two({a}, {b}, {every})", a=several, b=several, every=several)
+    saving = draw(checkpoints(st.just("ITERATION_COMPLETED | EPOCH_COMPLETED")))
+    until = draw(st.sampled_from(["max_epochs=3", "max_iterations=17"]))
+    kills = [draw(kills_at("interrupt")), *draw(st.lists(KILLS, max_size=2))]
+    return draw(plans(source, saving, until, engines)), kills
+
+
 def scripts(source=None):
-    """A plan of a run and its kills: half of them of any kind, half left between two saves.
+    """A plan of a run and its kills, of each family in equal parts.
 
     Without a `source`, all have equal parts, except for workers, which are rare.
     """
@@ -100,4 +111,4 @@ def scripts(source=None):
         usual = st.sampled_from([each for each in SOURCES.values() if each is not WORKERS])
         rare = st.integers(0, 99).map(lambda number: number == 99)
         source = rare.flatmap(lambda is_rare: WORKERS if is_rare else usual.flatmap(lambda s: s))
-    return st.one_of(anywhere(source), between_saves(source))
+    return st.one_of(anywhere(source), between_saves(source), while_windows_are_open(source))
