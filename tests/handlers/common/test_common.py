@@ -36,6 +36,7 @@ from camshaft.handlers.common import (
     steps_of,
     write,
 )
+from camshaft.handlers.files import printable
 
 
 @pytest.mark.parametrize(
@@ -248,7 +249,7 @@ def test_columns_begin_and_end_at_the_same_place(rows):
     lines = aligned(rows)
     assert len({len(line) for line in lines}) == 1
     for line, (text, number) in zip(lines, rows, strict=True):
-        assert line.startswith(text)
+        assert line.startswith(printable(text))
         assert line.endswith(f"  {number:,}") or line.endswith(f" {number:,}")
 
 
