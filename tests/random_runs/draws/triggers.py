@@ -20,7 +20,16 @@ def clauses(events, most=9):
     others = st.builds(
         "{}({})".format,
         st.sampled_from(events),
-        st.sampled_from(["last=True", "once=True", "after=3", "before=4", "every=3, last=True"]),
+        st.sampled_from(
+            [
+                "last=True",
+                "once=True",
+                "after=3",
+                "before=4",
+                "every=3, last=True",
+                "after=2, once=True",
+            ]
+        ),
     )
     return st.one_of(every, every, at, others, st.sampled_from(events))
 
