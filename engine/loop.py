@@ -272,10 +272,8 @@ class Loop(Generic[Batch, Output]):
     def _is_beyond(self) -> bool:
         """True if the run has gone on beyond a limit that was lowered since."""
         state = self.state
-        found = (
-            (state.iteration, state.max_iterations),
-            (state.epoch, state.max_epochs),  # the epoch under way counts: it began beyond it
-        )
+        # The epoch under way counts: it began beyond a limit that is lower.
+        found = ((state.iteration, state.max_iterations), (state.epoch, state.max_epochs))
         return any(limit is not None and count > limit for count, limit in found)
 
     def _say_why(self) -> None:

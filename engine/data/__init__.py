@@ -1,8 +1,8 @@
 """The data of a run: which batches come, in which order, and from where a resumed run reads on."""
 
-from .feed import Feed, is_read, length_of_epoch, shortest
+from .feed import Feed, is_read
 from .in_step import InStep
-from .sources import length_of
+from .lengths import length_of, length_of_epoch, shortest
 
 __all__ = [
     "Feed",

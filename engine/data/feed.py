@@ -20,7 +20,9 @@ from ..state import (
     under_way,
 )
 from .in_step import InStep
-from .sources import END, Source, Stateful, may_begin_again, rest_of
+from .iterators import END, read_again, rest_of
+from .lengths import check_sizes, length_of_epoch, shortest
+from .sources import Source, Stateful
 
 logger = logging.getLogger("camshaft")
 
@@ -61,6 +63,7 @@ class Feed(Generic[Batch]):
         self._is_taken_up = True
         position = state.control.position
         if position is not None and position.left is not None:
+            # Inside a pass, `_reopen` puts the data where it was; here no pass is opened again.
             if not state.control.in_epoch or position.used_up:
                 self._settle(position, position.left)
             restore_generators(position.left, self.data)
@@ -69,7 +72,8 @@ class Feed(Generic[Batch]):
     def put_back(self, state: State[Batch, Any], rng: Rng | None = None) -> None:
         """Leave data that this process has not read, and generators, where the run left them.
 
-        The generators stay as they are, or become those of `rng`.
+        The generators stay as they are, or become those of `rng`. So a script that finds its run
+        finished leaves the same as one that has just trained.
         """
         position = state.control.position
         rng = rng or capture_generators(self.data)
@@ -213,30 +217,12 @@ class Feed(Generic[Batch]):
         seed = seed_from(rng) if earlier is None else earlier.seed
         position = state.control.position = Position(number, state.iteration, rng, seed)
         position.sizes = self.source.sizes()
-        consumed = self._read_on(position, earlier)
+        consumed = read_again(self.data, position, earlier)
         self._has_opened = True
         batches = self.source.open(position, consumed)
-        if consumed:
+        if consumed:  # what an iterator draws as it is read again, it has drawn before this pass
             restore_generators(rng, self.data)
         return batches
-
-    def _read_on(self, position: Position, earlier: Position | None) -> int:
-        """Of an iterator that an earlier pass has read from, how much to read again.
-
-        In the process that has read from it, the iterator stands where the next pass begins.
-        """
-        position.source = self.data if isinstance(self.data, Iterator) else None
-        if position.source is None or may_begin_again(self.data):
-            return 0
-        position.read_from = position.began
-        if earlier is None or earlier.read_from is None:
-            return 0
-        if earlier.source is None:
-            position.read_from = earlier.read_from
-            return position.began - earlier.read_from
-        if earlier.source is self.data:
-            position.read_from = earlier.read_from
-        return 0
 
     def _reopen(self, state: State[Batch, Any]) -> Iterator[Batch]:
         position = state.control.position
@@ -246,7 +232,7 @@ class Feed(Generic[Batch]):
         now = capture_generators(self.data)
         restore_generators(position.rng, self.data)
         _set_epoch(self.data, position.number)
-        self._check_sizes(position, state.epoch)
+        check_sizes(position.sizes, self.source.sizes(), state.epoch)
         if position.source is not None:  # another iterator, in this process
             position.read_from = None
         first = position.began if position.read_from is None else position.read_from
@@ -262,20 +248,6 @@ class Feed(Generic[Batch]):
             left.generators = capture_generators(self.data).generators
         if position.told is not None:
             self.source.settle(position.told)
-
-    def _check_sizes(self, position: Position, epoch: int) -> None:
-        now = self.source.sizes()
-        changed = [
-            f"{name} {was} -> {now.get(name)}"
-            for name, was in position.sizes.items()
-            if now.get(name) != was
-        ]
-        if changed:
-            raise ValueError(
-                f"cannot carry on in the middle of epoch {epoch} with other data: "
-                f"{', '.join(changed)}. Pass the data that the run was left with; between two "
-                "epochs it may change"
-            )
 
 
 def source_of(data: Iterable[Any], each_once: bool = False) -> Source[Any]:
@@ -293,18 +265,6 @@ def source_of(data: Iterable[Any], each_once: bool = False) -> Source[Any]:
         if is_plain(data):
             return Loader(data, each_once)
     return Source(data)
-
-
-def length_of_epoch(length: int | None, epoch_length: int | None, most: int | None) -> int | None:
-    """The number of batches of an epoch over data of this length, or None if it is unknown."""
-    if epoch_length is not None:
-        return epoch_length
-    return None if length is None else shortest(length, most)
-
-
-def shortest(*lengths: int | None) -> int | None:
-    """The smallest of these lengths; None means no limit."""
-    return min((each for each in lengths if each is not None), default=None)
 
 
 def is_read(data: object) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 from .. import ranks
 from ..state import Batch, State
-from .sources import END, may_begin_again
+from .iterators import END, may_begin_again
 
 logger = logging.getLogger("camshaft")
 

@@ -13,8 +13,9 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from .. import ranks
 from ..state import Position, own_generators, seed_of
+from .lengths import check_length, length_of
 from .shares import unpadded
-from .sources import Source, check_length, has_persistent_workers, iterate, length_of
+from .sources import Source, has_persistent_workers, iterate
 from .workers import Preparation, Seeded, blocked, caught_signals, is_forked
 
 

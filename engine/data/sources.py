@@ -5,12 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from types import FunctionType
 from typing import Any, Generic
 
 from ..state import Batch, Position
-
-END: Any = object()
+from .iterators import rest_of
+from .lengths import check_length, length_of
 
 
 class Source(Generic[Batch]):
@@ -109,39 +108,6 @@ def iterate(data: Iterable[Batch]) -> Iterator[Batch]:
     return rest_of(batches) if batches is data else batches
 
 
-def rest_of(batches: Iterator[Batch]) -> Iterator[Batch]:
-    """What an iterator has left; one that `iter` may rewind is kept from being rewound."""
-    return _left(batches) if may_begin_again(batches) else batches
-
-
-def _left(batches: Iterator[Batch]) -> Iterator[Batch]:
-    while (batch := next(batches, END)) is not END:
-        yield batch
-
-
-def may_begin_again(batches: object) -> bool:
-    """True for an iterator of a class with an `__iter__` in Python, which may rewind it."""
-    is_own = isinstance(getattr(type(batches), "__iter__", None), FunctionType)
-    return is_own and isinstance(batches, Iterator)
-
-
 def has_persistent_workers(data: object) -> bool:
     """True if this is a loader whose workers outlive a pass."""
     return bool(getattr(data, "persistent_workers", False) and getattr(data, "num_workers", 0))
-
-
-def length_of(data: object) -> int | None:
-    """The number of batches, or None if the data does not know it."""
-    try:
-        return len(data)  # type: ignore[arg-type]
-    except (TypeError, NotImplementedError):
-        return None
-
-
-def check_length(found: int, consumed: int) -> None:
-    """Refuse data that ends before the position of the run."""
-    if found < consumed:
-        raise ValueError(
-            f"cannot carry on at batch {consumed + 1} of the epoch: the data ended before "
-            "that. Pass the data that the run was left with"
-        )

@@ -97,7 +97,7 @@ class Counts(dict[EventEnum, int]):
                 f"state.fire({event!r}): needs an event of your own, a member of a class derived "
                 "from EventEnum"
             )
-        self[event] = count = self._loaded.pop(repr(event), 0)
+        self[event] = count = self._loaded.get(repr(event), 0)
         return count
 
     def __contains__(self, event: object) -> bool:
@@ -109,7 +109,7 @@ class Counts(dict[EventEnum, int]):
         return self[event] if known else default
 
     def state_dict(self) -> dict[str, int]:
-        """The counts, by the events' names."""
+        """The counts, by the events' names, in the order in which the run met the events."""
         return self._loaded | {repr(event): count for event, count in self.items()}
 
     def load_state_dict(self, saved: dict[str, int]) -> None:
@@ -121,7 +121,7 @@ class Counts(dict[EventEnum, int]):
             by_name.setdefault(repr(event), []).append(event)
         for name in saved:
             if len(events := by_name.get(name, [])) == 1:
-                self[events[0]] = self._loaded.pop(name)
+                self[events[0]] = saved[name]
 
 
 @dataclass(slots=True, eq=False)

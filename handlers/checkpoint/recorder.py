@@ -76,7 +76,8 @@ class Recorder:
         self._staging = Staging() if to.background else None
         self._writer = BackgroundWriter(to.background, to.retries, to.on_failure)
         self._newest: Saved | None = None
-        self._why: tuple[int, list[str]] = (0, [])
+        self._why: tuple[int, str] = (0, "")
+        """The iteration of the newest save, and its reasons."""
         self._lock = DirectoryLock(self.directory)
         self._is_open = False
 
@@ -94,6 +95,7 @@ class Recorder:
         path = path.absolute()
         if path.parent == self.directory and path.resolve() != self.spared:
             self._newest = saved_at(path)
+            self._why = (self._newest.manifest.iteration, self._newest.manifest.reason)
 
     def prepare(self, state: State[Any, Any], *, of_all: bool) -> list[str]:
         """Why to save at this commit point; empty if the handler was not asked.
@@ -124,9 +126,9 @@ class Recorder:
         ignored.
         """
         iteration, earlier = self._why
-        reasons = [*dict.fromkeys([*earlier * (iteration == state.iteration), *reasons])]
-        self._why = (state.iteration, reasons)
-        manifest = _manifest(state, ", ".join(reasons), self.keep)
+        reason = _with(earlier if iteration == state.iteration else "", reasons)
+        self._why = (state.iteration, reason)
+        manifest = _manifest(state, reason, self.keep)
         self.wait()
         made = self.attempt(lambda: self._copied(make()))
         if made is not None:
@@ -216,6 +218,14 @@ def refuse_unreadable(snapshot: Snapshot) -> None:
             raise UnreadableError(
                 f"no run could be resumed from this checkpoint: {error}"
             ) from error
+
+
+def _with(text: str, reasons: list[str]) -> str:
+    """A text of reasons, with those added that it does not hold yet."""
+    for reason in reasons:
+        if f", {reason}, " not in f", {text}, ":
+            text = f"{text}, {reason}" if text else reason
+    return text
 
 
 def _manifest(state: State[Any, Any], reason: str, keep: Keep) -> Manifest:

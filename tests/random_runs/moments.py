@@ -53,6 +53,10 @@ class Moments:
     state: object = None
     is_left: bool = False
     is_closing: bool = False
+    is_saving: bool = False
+    """True if the run was left between the first file of a checkpoint and its rename."""
+    known: frozenset = frozenset()
+    """The drafts that earlier kills have left."""
     _lock: RLock = field(default_factory=RLock)
     """While the directory is copied, a thread that writes waits."""
 
@@ -60,6 +64,7 @@ class Moments:
     def watching(self, engine):
         """Within a `with` block, see what this engine calls, and all changes of files."""
         LISTENING.append(self)
+        self.known = self._drafts()
         patches = [patch.object(os, name, self._synchronised(name)) for name in ("fsync",)]
         try:
             with engine.watching(self._watch), patches[0]:
@@ -82,6 +87,7 @@ class Moments:
             if kind == "interrupt":
                 self.state.interrupt("asked to")
                 return
+            self.is_saving = bool(self._drafts() - self.known)
             self._leave(torn if self.kill.torn else None)
             self._stop()
 
@@ -89,6 +95,9 @@ class Moments:
         copy(self.place, self.copy)
         if torn is not None:
             os.truncate(self.copy / torn, (self.place / torn).stat().st_size // 2)
+
+    def _drafts(self):
+        return frozenset(self.place.glob(".tmp-iteration-*"))
 
     def _stop(self):
         """Stop a run that was left; one that is closing its files and threads ends by itself."""

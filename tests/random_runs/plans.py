@@ -13,6 +13,7 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 from torchdata.stateful_dataloader import StatefulDataLoader
+from torchmetrics import CatMetric, MeanMetric, RunningMean
 
 from camshaft import Events, LengthBatches, Padded, handlers
 from camshaft.handlers import checkpoint, schedules
@@ -30,6 +31,7 @@ NAMES = {
     **{each.__name__: each for each in (BatchSampler, DataLoader, DistributedSampler)},
     **{each.__name__: each for each in (RandomSampler, WeightedRandomSampler)},
     **{each.__name__: each for each in (StatefulDataLoader, LengthBatches, Padded)},
+    **{each.__name__: each for each in (CatMetric, MeanMetric, RunningMean)},
     **vars(sources),
     **vars(steps),
     **vars(users),

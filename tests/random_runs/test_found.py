@@ -16,7 +16,7 @@ SHUFFLED = "DataLoader(Pairs(8), 2, sampler=Shuffled(8))"
 def left(kills, data, *handlers, engine="recurrent(1)", **limits):
     limits = ", ".join(f"{name}={value}" for name, value in limits.items())
     story = check(Plan(data, engine, handlers, limits), kills)
-    assert story.kills.total() == len(kills)
+    assert story.kills.total() - story.kills["inside a save"] == len(kills)
     return story
 
 
@@ -85,6 +85,13 @@ def test_an_iterator_that_several_passes_read_on_is_read_again_to_its_place(data
     left(kill, data, "Stop(ITERATION_COMPLETED(every=3), 'epoch')", save, max_epochs=4)
 
 
+def test_the_counts_of_events_stay_in_their_order_in_the_rows():
+    """An event that the new process does not fire was first, and the others came after it."""
+    handlers = ("Tell(STEP_COMPLETED(at=1))", "JSONLines(place / 'rows.jsonl', STEP_COMPLETED)")
+    kill = [Kill("ITERATION_STARTED", 800)]
+    left(kill, "batches(12)", *handlers, AT_EACH_BATCH, engine="two(1, 3, 1)", max_epochs=1)
+
+
 def test_a_used_up_iterator_begins_no_other_pass_after_an_interruption():
     handlers = (AT_EACH_EPOCH, "Save(COMPLETED(at=6))")
     left(
@@ -109,3 +116,24 @@ def test_data_of_its_own_state_that_draws_as_it_begins_draws_once_between_two_ep
         "Draw(EPOCH_STARTED)",
         max_epochs=3,
     )
+
+
+@pytest.mark.xfail(strict=True, reason="not mended: the last bit of torchmetrics' RunningMean")
+def test_a_running_mean_of_torchmetrics_is_the_same_after_a_resume():
+    handlers = (
+        "Checkpoint(place, ITERATION_COMPLETED(at=3), latest(3), resume=True, background=False)",
+        "SpikeGuard('skip', deviations=0.5, window=3, steps=3)",
+        "History(STEP_COMPLETED)",
+        "Metrics({'measured': RunningMean(3, nan_strategy='ignore')}, select=loss_of)",
+    )
+    data, limits = "DataLoader(Stream(14), 3)", {"epoch_length": 13, "max_epochs": 3}
+    left([Kill("COMPLETED", 208)], data, *handlers, engine="recurrent(2)", **limits)
+
+
+@pytest.mark.xfail(strict=True, reason="not mended: where the last epoch began, 0 and 3")
+def test_a_used_up_generator_ends_in_the_same_epoch_after_two_interruptions():
+    save = "Checkpoint(place, ITERATION_COMPLETED | EPOCH_COMPLETED, resume=True, background=False)"
+    kills = [Kill("interrupt", 133), Kill("interrupt", 401)]
+    handlers = ("Stop(ITERATION_COMPLETED(at=1), 'epoch')", save, "Tell(ITERATION_COMPLETED)")
+    data = "(each for each in batches(3))"
+    left(kills, data, *handlers, engine="two(2, 2, 2)", max_epochs=3)

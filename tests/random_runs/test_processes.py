@@ -7,9 +7,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, given, seed, settings
 from random_runs.attempts import Story, attempt, compare, tell
-from random_runs.draws import KILLS, plans
+from random_runs.draws import scripts
 from random_runs.moments import Moments
 from random_runs.outcomes import Outcome
 
@@ -57,14 +57,16 @@ def left(plan, kills, root):
 def sample(place, number):
     killed = []
 
-    @given(plan=plans(), kills=KILLS)
+    @seed(0)
+    @given(script=scripts())
     @settings(
         max_examples=number,
         phases=[Phase.generate],
-        derandomize=True,
+        database=None,
         suppress_health_check=list(HealthCheck),
     )
-    def each(plan, kills):
+    def each(script):
+        plan, kills = script
         killed.append(left(plan, kills, Path(place, str(len(killed)))))
 
     each()

@@ -1,48 +1,42 @@
 """Runs that hypothesis makes up, left at moments that it makes up, are the runs that were not."""
 
-from collections import Counter
+import time
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from random_runs.attempts import check
-from random_runs.draws import KILLS, plans
+from random_runs.draws import SOURCES, scripts
+from random_runs.look import Look
 
 # What is drawn may be what scripts are warned of; torchdata uses what torch has deprecated.
 pytestmark = pytest.mark.filterwarnings("ignore")
-COUNTS = Counter()
+EACH = {"workers": 5} | dict.fromkeys(set(SOURCES) - {"workers"}, 27)
+"""The draws of each source in CI, 300 together: none waits for its turn in a larger draw."""
 
 
-def draws(number, **options):
-    return settings(max_examples=number, suppress_health_check=list(HealthCheck), **options)
-
-
-def left(plan, kills):
-    story = check(plan, kills)
-    COUNTS.update(story.kills + Counter(draws=1, resumes=story.resumes))
-
-
-@given(plan=plans(), kills=KILLS)
-@draws(25, derandomize=True)
-def test_a_few_runs_left_anywhere_are_the_whole_runs(plan, kills):
-    left(plan, kills)
+def test_a_few_runs_left_anywhere_are_the_whole_runs():
+    Look().at(scripts(), 25)
 
 
 @pytest.mark.slow
-@given(plan=plans(), kills=KILLS)
-@draws(300, derandomize=True)
-def test_hundreds_of_runs_left_anywhere_are_the_whole_runs(plan, kills):
-    left(plan, kills)
+@pytest.mark.parametrize("source", SOURCES)
+def test_hundreds_of_runs_left_anywhere_are_the_whole_runs(source):
+    Look().at(scripts(SOURCES[source]), EACH[source], seeded=[*SOURCES].index(source))
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
-def test_thousands_of_runs_left_anywhere_are_the_whole_runs(pytestconfig):
-    COUNTS.clear()
+def test_thousands_of_runs_left_anywhere_are_the_whole_runs():
+    look = Look()
+    look.at(scripts(), 20_000, seeded=None)
+    print(look.counts)
 
-    @given(plan=plans(), kills=KILLS)
-    @draws(20_000, print_blob=True)
-    def look(plan, kills):
-        left(plan, kills)
 
-    look()
-    print(dict(COUNTS))
+def test_after_a_difference_a_smaller_run_is_looked_for_for_a_bounded_time(capsys):
+    def differs(plan, kills):
+        time.sleep(0.05)
+        raise AssertionError("other weights")
+
+    began = time.monotonic()
+    with pytest.raises(AssertionError, match="other weights"):
+        Look(shrinking=0.2, check=differs).at(scripts(), 25)
+    assert time.monotonic() - began < 10
+    assert capsys.readouterr().out.startswith("check(Plan(data=")

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
+from camshaft.engine import part_of
+
 from .steps import Own
 
 DRAWS = {
@@ -14,6 +16,11 @@ DRAWS = {
     "numpy": lambda: float(np.random.random()),
     "python": random.random,
 }
+
+
+def loss_of(output):
+    """What is measured of each engine's output."""
+    return part_of(output, "loss")
 
 
 @dataclass

@@ -1,0 +1,100 @@
+"""The handlers of a run, as text."""
+
+from hypothesis import strategies as st
+
+from .triggers import ANYWHERE, KINDS, SIZES, text, triggers
+
+SAVES = st.one_of(
+    triggers(),
+    st.just("ITERATION_COMPLETED | EPOCH_COMPLETED"),
+    st.builds("ITERATION_COMPLETED(every={}) | EPOCH_COMPLETED".format, st.integers(1, 9)),
+    st.just("EPOCH_COMPLETED(last=True)"),
+)
+KEEPS = st.sampled_from(
+    [
+        "latest(2)",
+        "latest(1)",
+        "latest(3)",
+        "best(1, 'loss')",
+        "latest(1) | best(2, 'loss')",
+        "every(4)",
+    ]
+)
+IN_BACKGROUND = st.sampled_from([False, False, True])
+
+
+def checkpoints(saves=SAVES):
+    """The handler that saves."""
+    return text(
+        "Checkpoint(place, {when}, {keep}, resume=True, background={background})",
+        when=saves,
+        keep=KEEPS,
+        background=IN_BACKGROUND,
+    )
+
+
+ONES_OF_THE_RUN = st.one_of(
+    text(
+        "LRSchedule({pieces})",
+        pieces=st.sampled_from(
+            [
+                *("cosine()", "warmup(0.3).then(cosine(0.1))", "hold(0.5).then(linear(0.2))"),
+                "inverse_sqrt(3)",
+            ]
+        ),
+    ),
+    text("EMA(0.8, when={when})", when=triggers("STEP_COMPLETED", "EPOCH_COMPLETED")),
+    text("SWA(when={when})", when=triggers("EPOCH_COMPLETED")),
+    text(
+        "EarlyStopping('loss', patience={n}, when={when})",
+        n=SIZES,
+        when=triggers("ITERATION_COMPLETED"),
+    ),
+    text("RestoreBest('loss', when={when})", when=triggers("ITERATION_COMPLETED")),
+    text("ClipGradNorm({n})", n=st.sampled_from([0.01, 1.0])),
+    st.just("GradNorm()"),
+    st.just("NonFiniteGuard('skip')"),
+    text(
+        "SpikeGuard('{how}', deviations=0.5, window=3, steps=3)",
+        how=st.sampled_from(["skip", "rewind"]),
+    ),
+)
+ONES_THAT_MEASURE = st.one_of(
+    text(
+        "Validate({data}, name='{name}', when={when})",
+        data=st.sampled_from(
+            [
+                "batches(3)",
+                "DataLoader(Pairs(7, noisy=True), 3, shuffle=True)",
+                "DataLoader(Pairs(5), 2, shuffle=True, generator=seeded(8))",
+            ]
+        ),
+        name=st.sampled_from(["val", "test"]),
+        when=triggers("ITERATION_COMPLETED", "EPOCH_COMPLETED"),
+    ),
+    st.just("Average('loss', weight=1)"),
+    text(
+        "Metrics({{'measured': {metric}}}, select=loss_of)",
+        metric=st.sampled_from(["MeanMetric('ignore')", "CatMetric('ignore')"]),
+    ),
+    text("JSONLines(place / 'rows.jsonl', {when})", when=triggers()),
+    text("CSV(place / 'rows.csv', {when})", when=triggers()),
+    text("History({when})", when=triggers()),
+    text(
+        "Export(place / 'weights', when={when}, keep={keep}, background={background})",
+        when=triggers(),
+        keep=KEEPS,
+        background=IN_BACKGROUND,
+    ),
+    st.just("Journal(place)"),
+)
+ONES_OF_THE_SCRIPT = st.one_of(
+    text("Draw({when}, '{kind}')", when=ANYWHERE, kind=KINDS),
+    text("Draw({when}, '{kind}')", when=ANYWHERE, kind=KINDS),
+    text("Tell({when})", when=ANYWHERE),
+    text("Tally({when})", when=ANYWHERE),
+    text("Slower({when})", when=triggers()),
+    text("Stop({when}, '{of}')", when=triggers(), of=st.sampled_from(["run", "epoch", "epoch"])),
+    text("Save({when})", when=ANYWHERE),
+)
+HANDLERS = st.one_of(ONES_OF_THE_RUN, ONES_THAT_MEASURE, ONES_OF_THE_SCRIPT)
