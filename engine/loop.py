@@ -164,7 +164,8 @@ class Loop(Generic[Batch, Output]):
         if self._epoch_is_over(feed, all_read):
             self._check_steps()
             control.in_epoch = control.epoch_stopped = False
-            if all_read and feed.has_ended(state):
+            # Where the run was left after the last batch, this process has not read to the end.
+            if (all_read or feed.was_used_up(state)) and feed.has_ended(state):
                 self._end_with_data()
             self.writes = state.metrics.writes
             self.moments.announce(Events.EPOCH_COMPLETED, state)

@@ -99,9 +99,7 @@ class Feed(Generic[Batch]):
         elif not self._is_open(state):
             batches = self._begin(state)
         else:
-            position = state.control.position
-            is_used_up = position is not None and position.used_up
-            batches = iter(()) if is_used_up else self._reopen(state)
+            batches = iter(()) if self.was_used_up(state) else self._reopen(state)
         if most is not None:
             batches = islice(batches, most - state.iteration_in_epoch)
         self._pass = batches
@@ -116,6 +114,11 @@ class Feed(Generic[Batch]):
         is_cut = state.iteration_in_epoch == most or state.iteration == state.max_iterations
         if state.control.position is not None and self._repeated is None and not is_cut:
             state.control.position.used_up = True
+
+    def was_used_up(self, state: State[Batch, Any]) -> bool:
+        """True if the pass under way was read to its end, perhaps by an earlier process."""
+        position = state.control.position
+        return position is not None and position.used_up
 
     def is_used_up(self) -> bool:
         """True if no batch follows in this epoch.

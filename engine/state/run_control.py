@@ -119,9 +119,9 @@ class Counts(dict[EventEnum, int]):
         by_name: dict[str, list[EventEnum]] = {}
         for event in _events(EventEnum):
             by_name.setdefault(repr(event), []).append(event)
-        for name in saved:
+        for name, count in saved.items():
             if len(events := by_name.get(name, [])) == 1:
-                self[events[0]] = saved[name]
+                self[events[0]] = count
 
 
 @dataclass(slots=True, eq=False)

@@ -13,6 +13,9 @@ from torch.nn import Module, ModuleDict
 
 from ...engine import Means, Number, flat, mean_over_ranks
 
+CACHES = {"_computed", "_forward_cache", "_cache"}
+"""Attributes of torchmetrics that are computed anew."""
+
 
 @dataclass
 class RunningMetrics:
@@ -28,6 +31,11 @@ class RunningMetrics:
     """True for metrics whose update takes one tuple, as pytorch-ignite's does."""
     has_no_targets: bool = False
     """True if a batch of this epoch had no target, so that the results would lack it."""
+    made: dict[str, dict[str, Any]] = field(init=False)
+    """The plain attributes of each metric and its parts, as they were made."""
+
+    def __post_init__(self) -> None:
+        self.made = {name: _by_part(metric, _plain) for name, metric in self.metrics.items()}
 
     @classmethod
     def of(cls, given: Mapping[str, Any], *, skip_nan: bool) -> RunningMetrics:
@@ -83,7 +91,7 @@ class RunningMetrics:
 
     def state_dict(self) -> dict[str, Any]:
         """What the metrics have accumulated."""
-        saved = {name: _accumulated(metric) for name, metric in self.metrics.items()}
+        saved = {name: _accumulated(each, self.made[name]) for name, each in self.metrics.items()}
         return saved | {name: means.state_dict() for name, means in self.means.items()}
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
@@ -128,18 +136,41 @@ def _check_no_more(metric: Any) -> None:
             module.validate_args = False
 
 
-def _accumulated(metric: Any) -> Any:
-    """What a metric has accumulated; torchmetrics' own state_dict leaves that out."""
+def _by_part(metric: Any, what: Callable[[Any], Any]) -> dict[str, Any]:
+    """Something of each metric inside a metric of torchmetrics, itself included."""
+    inside = list(metric.named_modules()) if isinstance(metric, Module) else []
+    return {name: what(each) for name, each in inside if hasattr(each, "update_count")}
+
+
+def _plain(metric: Any) -> dict[str, Any]:
+    """The numbers and tensors among a metric's attributes that are none of its states."""
+    return {
+        name: value
+        for name, value in vars(metric).items()
+        if isinstance(value, bool | int | float | torch.Tensor)
+        and name not in (*metric.metric_state, *CACHES)
+    }
+
+
+def _accumulated(metric: Any, made: Mapping[str, Any]) -> Any:
+    """What a metric has accumulated; torchmetrics' own state_dict leaves that out.
+
+    Besides its states these are attributes that have changed since it was made, such as the place
+    in a window.
+    """
     if not isinstance(metric, Module):
         return metric.state_dict() if hasattr(type(metric), "state_dict") else dict(vars(metric))
     if isinstance(metric, ModuleDict):
         list(metric.items())  # makes the compute groups of a collection share their states again
-    inside: list[tuple[str, Any]] = list(metric.named_modules())
-    return {
-        name: {"states": dict(module.metric_state), "updates": module.update_count}
-        for name, module in inside
-        if hasattr(module, "update_count")
-    }
+    found = _by_part(
+        metric, lambda each: {"states": dict(each.metric_state), "updates": each.update_count}
+    )
+    for name, plain in _by_part(metric, _plain).items():
+        before = made.get(name, {})
+        found[name]["attributes"] = {
+            key: value for key, value in plain.items() if value is not before.get(key)
+        }
+    return found
 
 
 def _put_back(metric: Any, saved: Any) -> None:
@@ -151,6 +182,7 @@ def _put_back(metric: Any, saved: Any) -> None:
         return
     modules = dict(metric.named_modules())
     for name, accumulated in saved.items():
-        for key, value in accumulated["states"].items():
+        # Checkpoints of before have no attributes.
+        for key, value in (accumulated["states"] | accumulated.get("attributes", {})).items():
             setattr(modules[name], key, value)
         modules[name]._update_count = accumulated["updates"]

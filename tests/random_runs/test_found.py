@@ -118,7 +118,6 @@ def test_data_of_its_own_state_that_draws_as_it_begins_draws_once_between_two_ep
     )
 
 
-@pytest.mark.xfail(strict=True, reason="not mended: the last bit of torchmetrics' RunningMean")
 def test_a_running_mean_of_torchmetrics_is_the_same_after_a_resume():
     handlers = (
         "Checkpoint(place, ITERATION_COMPLETED(at=3), latest(3), resume=True, background=False)",
@@ -130,10 +129,15 @@ def test_a_running_mean_of_torchmetrics_is_the_same_after_a_resume():
     left([Kill("COMPLETED", 208)], data, *handlers, engine="recurrent(2)", **limits)
 
 
-@pytest.mark.xfail(strict=True, reason="not mended: where the last epoch began, 0 and 3")
 def test_a_used_up_generator_ends_in_the_same_epoch_after_two_interruptions():
     save = "Checkpoint(place, ITERATION_COMPLETED | EPOCH_COMPLETED, resume=True, background=False)"
     kills = [Kill("interrupt", 133), Kill("interrupt", 401)]
     handlers = ("Stop(ITERATION_COMPLETED(at=1), 'epoch')", save, "Tell(ITERATION_COMPLETED)")
     data = "(each for each in batches(3))"
     left(kills, data, *handlers, engine="two(2, 2, 2)", max_epochs=3)
+
+
+def test_a_checkpoint_that_takes_the_place_of_one_of_before_a_kill_has_the_reasons_of_both():
+    save = "Checkpoint(place, ITERATION_COMPLETED(every=4), resume=True, background=False)"
+    handlers = (save, "Validate(batches(2))", "Save(EPOCH_COMPLETED)")
+    left([Kill("EPOCH_COMPLETED", 0)], "batches(4)", *handlers, max_epochs=1)

@@ -75,7 +75,9 @@ ONES_THAT_MEASURE = st.one_of(
     st.just("Average('loss', weight=1)"),
     text(
         "Metrics({{'measured': {metric}}}, select=loss_of)",
-        metric=st.sampled_from(["MeanMetric('ignore')", "CatMetric('ignore')"]),
+        metric=st.sampled_from(
+            ["MeanMetric('ignore')", "RunningMean(3, nan_strategy='ignore')", "CatMetric('ignore')"]
+        ),
     ),
     text("JSONLines(place / 'rows.jsonl', {when})", when=triggers()),
     text("CSV(place / 'rows.csv', {when})", when=triggers()),
