@@ -168,6 +168,7 @@ def forwarded(port):
         thread.join()
 
 
+@pytest.mark.slow
 def test_a_page_of_a_server_that_was_started_again_says_what_to_open(server, open_page, tmp_path):
     grow(tmp_path / "run", 1, 5)
     page = open_page(server.page_address)

@@ -132,6 +132,7 @@ def check_equal(directory, whole):
     assert all(torch.equal(ours[key], theirs[key]) for key in keys)
 
 
+@pytest.mark.slow
 def test_killed_with_its_workers_and_run_again_it_is_the_same_run(processes, tmp_path, whole):
     expected, printed = whole
     command = (PREEMPTIBLE, "--directory", tmp_path)

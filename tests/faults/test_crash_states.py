@@ -189,6 +189,7 @@ def test_in_every_state_a_good_checkpoint_is_at_least_the_last_durable_one(
     assert count > 300
 
 
+@pytest.mark.slow
 def test_in_every_state_a_checkpoint_whose_place_another_takes_is_there_until_it_is(
     faults, tmp_path
 ):

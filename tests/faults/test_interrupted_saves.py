@@ -70,6 +70,7 @@ def test_killed_at_any_operation_it_resumes_exactly(faults, honest, operations, 
 TWICE = Events.ITERATION_COMPLETED | Events.EPOCH_COMPLETED
 
 
+@pytest.mark.slow
 def test_killed_while_a_checkpoint_takes_the_place_of_another_it_resumes_from_one_of_them(
     faults, honest, operations, whole, tmp_path
 ):

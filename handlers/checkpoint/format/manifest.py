@@ -165,6 +165,6 @@ def installed_versions() -> dict[str, str]:
     for name in ("camshaft", "torch", "safetensors"):
         try:
             found[name] = version(name) or "unknown"  # of damaged metadata it is None
-        except PackageNotFoundError:
+        except (PackageNotFoundError, FileNotFoundError):  # of importlib_metadata, if it is damaged
             found[name] = "unknown"
     return found

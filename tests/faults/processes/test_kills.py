@@ -63,12 +63,12 @@ def gone(process):
 
 @pytest.mark.parametrize("case", fast("with every log"))
 def test_kills_at_any_moment_lose_next_to_nothing_and_change_nothing(tally, tmp_path, case):
-    tally(case, tmp_path, seed=1).kill_until(6, kill)
+    tally(case, tmp_path, seed=1).kill_until(4, kill)
 
 
 @pytest.mark.parametrize("case", fast("plain")[:3])
 def test_a_group_that_is_asked_to_stop_saves_the_very_step(tally, tmp_path, case):
-    tally(case, tmp_path, seed=2).kill_until(5, ask_to_stop)
+    tally(case, tmp_path, seed=2).kill_until(3, ask_to_stop)
 
 
 @pytest.mark.slow

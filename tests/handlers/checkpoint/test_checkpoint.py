@@ -638,6 +638,7 @@ print(model[0].weight.sum(dtype=torch.float64).item(), torch.rand(1).item())
 """
 
 
+@pytest.mark.slow
 def test_a_process_killed_while_it_saves_loses_no_more_than_that_save(processes, tmp_path):
     killed = tmp_path / "killed"
     with processes.start(SCRIPT, killed, 60) as process:
