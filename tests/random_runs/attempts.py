@@ -126,11 +126,21 @@ def differently_kept(kept, parts):
     """What differs in the checkpoints at the end, or None.
 
     The save of an interruption is one more. After a kill between a save and the removal of what no
-    claim keeps, one more stays until the next save, which may not come.
+    claim keeps, one more stays until the next save, which may not come. A kill while a checkpoint
+    takes the place of another leaves the other name, and a save may be asked for in two parts.
     """
     if parts.kills["interrupt"]:
         return None
-    more = parts.kept.keys() - kept
+    whole, found = by_iteration(kept), by_iteration(parts.kept)
+    more = found.keys() - whole
     if len(more) > 1:
         return f"kept: {sorted(more)} too"
-    return difference(kept, {name: parts.kept[name] for name in parts.kept.keys() - more}, "kept")
+    return difference(whole, {name: found[name] for name in found.keys() - more}, "kept")
+
+
+def by_iteration(kept):
+    """Where in the run each checkpoint was saved, by its name without the number of its place."""
+    return {
+        name.partition(".")[0]: {what: saved[what] for what in ("step", "epoch", "metrics")}
+        for name, saved in sorted(kept.items(), reverse=True)
+    }

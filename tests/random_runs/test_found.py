@@ -140,4 +140,6 @@ def test_a_used_up_generator_ends_in_the_same_epoch_after_two_interruptions():
 def test_a_checkpoint_that_takes_the_place_of_one_of_before_a_kill_has_the_reasons_of_both():
     save = "Checkpoint(place, ITERATION_COMPLETED(every=4), resume=True, background=False)"
     handlers = (save, "Validate(batches(2))", "Save(EPOCH_COMPLETED)")
-    left([Kill("EPOCH_COMPLETED", 0)], "batches(4)", *handlers, max_epochs=1)
+    story = left([Kill("EPOCH_COMPLETED", 0)], "batches(4)", *handlers, max_epochs=1)
+    reason = story.kept["iteration-0000000004"]["reason"]
+    assert reason == "Events.ITERATION_COMPLETED(every=4), wanted"
