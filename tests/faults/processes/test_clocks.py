@@ -32,8 +32,9 @@ def test_a_clock_that_goes_back_changes_nothing(processes, run, machine, tmp_pat
     kept = [each.manifest.iteration for each in checkpoints(directory)]
     assert kept[-1] == process.LENGTH
     assert kept == sorted(kept)
-    for command in ("inspect", "report", "verify"):
-        ran = processes.run(COMMAND, command, directory)
+    page = directory.with_name("report.html")
+    for command, *options in (["inspect"], ["report", "-o", page], ["verify"]):
+        ran = processes.run(COMMAND, command, directory, *options)
         assert "Traceback" not in ran.stderr
 
 
