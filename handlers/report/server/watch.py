@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from threading import Thread
 
 from ..facts import runs_in
 from ..page import library
@@ -22,10 +23,15 @@ def watch(paths: list[Path], port: int) -> int:
     library()  # fails now if plotly is not installed
     with make_server(paths, port) as server:
         print(f"{server.page_address}  (Ctrl-C ends it)", flush=True)
+        # Ctrl-C interrupts this thread alone, which does nothing that could be left half done.
+        serving = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.2}, daemon=True)
+        serving.start()
         try:
-            server.serve_forever(poll_interval=0.2)
+            while serving.is_alive():
+                serving.join(1)
         except KeyboardInterrupt:
             print(file=sys.stderr)
+        server.shutdown()
     return 0
 
 

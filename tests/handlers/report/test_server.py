@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import contextmanager
 
 import pytest
 
@@ -149,9 +150,19 @@ def test_what_cannot_be_read_is_an_answer_and_no_traceback(tmp_path, visit, capf
     assert capfd.readouterr().err == ""
 
 
+@contextmanager
+def started(command):
+    """A process that does not outlive the test."""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
 def test_it_prints_its_address_with_a_token_and_ends_cleanly_at_ctrl_c(tmp_path, visit):
     command = [sys.executable, "-m", "camshaft", "watch", str(tmp_path / "run"), "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with started(command) as process:
         address = process.stdout.readline().decode().split()[0]
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/\?token=[0-9a-f]{32}", address)
         cookie = visit(address).getheader("Set-Cookie").partition(";")[0]
@@ -160,9 +171,35 @@ def test_it_prints_its_address_with_a_token_and_ends_cleanly_at_ctrl_c(tmp_path,
         for refused in (root, address[:-1], f"{root}nowhere", f"{root}data.json"):
             assert visit(refused).status == 403
         process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 0
+        assert process.wait(30) == 0
         assert process.stdout.read() == b""
         assert process.stderr.read().strip() == b""  # no log, so no log has the token
+
+
+def test_ctrl_c_ends_it_also_while_a_connection_is_opened(tmp_path, visit):
+    program = """if True:
+        import os, signal, sys, threading
+        from socketserver import ThreadingMixIn
+        from camshaft.__main__ import main
+
+        opened = ThreadingMixIn.process_request
+
+        def process_request(*arguments):
+            opened(*arguments)
+            for thread in threading.enumerate():
+                if "process_request_thread" in thread.name:
+                    thread.join()
+            os.kill(os.getpid(), signal.SIGINT)
+            sum(range(1000))  # the interrupt arrives here if this is the main thread
+
+        ThreadingMixIn.process_request = process_request
+        sys.exit(main())
+    """
+    command = [sys.executable, "-c", program, "watch", str(tmp_path / "run"), "--port", "0"]
+    with started(command) as process:
+        visit(process.stdout.readline().decode().split()[0])
+        assert process.wait(30) == 0
+        assert process.stderr.read().strip() == b""
 
 
 def test_a_port_that_is_taken_is_code_1(camshaft, server, tmp_path):
