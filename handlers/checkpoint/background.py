@@ -42,7 +42,7 @@ class BackgroundWriter:
         """Begin a task after the one before; call `failed` if the thread ends it by an error."""
         self.wait()
         if not self.background:
-            self._attempt(task)
+            self._try_several_times(task)
             return
         self.attempt(lambda: self._submit(task, failed))
 
@@ -94,12 +94,12 @@ class BackgroundWriter:
 
     def _carry_out(self, task: Callable[[], None], failed: Callable[[], object]) -> None:
         try:
-            self._attempt(task)
+            self._try_several_times(task)
         except BaseException:
             failed()
             raise
 
-    def _attempt(self, task: Callable[[], None]) -> None:
+    def _try_several_times(self, task: Callable[[], None]) -> None:
         for attempt in range(self.retries + 1):
             try:
                 return task()

@@ -126,7 +126,7 @@ class Recorder:
         ignored.
         """
         iteration, earlier = self._why
-        reason = _with(earlier if iteration == state.iteration else "", reasons)
+        reason = _reasons(earlier if iteration == state.iteration else "", reasons)
         self._why = (state.iteration, reason)
         manifest = _manifest(state, reason, self.keep)
         self.wait()
@@ -220,7 +220,7 @@ def refuse_unreadable(snapshot: Snapshot) -> None:
             ) from error
 
 
-def _with(text: str, reasons: list[str]) -> str:
+def _reasons(text: str, reasons: list[str]) -> str:
     """A text of reasons, with those added that it does not hold yet."""
     for reason in reasons:
         if f", {reason}, " not in f", {text}, ":

@@ -36,6 +36,16 @@ ORDINARY = 20
 """Values of a sign of life in a journal; one with more counts as an event."""
 MOST_RANGES = 10_000
 """Ranges of a histogram; a page shows forty."""
+MOST_SIGNS = 2000
+"""Signs of life of one process that are kept: the pace of a run is drawn from them."""
+MOST_CLOCKS = 20_000
+"""Rows of a file of which the clocks are kept: a page shows some hundred of them."""
+MOST_HISTOGRAMS = 240
+"""Histograms of a metric that are kept: a page shows a quarter of them."""
+BEYOND = 2**63
+"""Clocks and counts are below it."""
+LARGEST_IMAGES = 12_000_000
+"""Bytes of the images of a page that holds them, as they are on the disk."""
 MOST_METRICS = 2000
 """Metrics of a run: a page draws a chart for each."""
 LONGEST_NAME = 300

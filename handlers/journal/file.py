@@ -11,21 +11,27 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from ..files import Thinned, budget, record_of, regular, values_in, whole_lines
+from ..files import (
+    RemovedError,
+    Thinned,
+    appending,
+    budget,
+    record_of,
+    refuse_removed,
+    regular,
+    values_in,
+    whole_lines,
+)
 
 try:
     import fcntl
 except ImportError:  # without these locks a run that was killed looks alive
     fcntl = None  # type: ignore[assignment]
 
-from ..files import RemovedError, appending, refuse_removed
-
 logger = logging.getLogger("camshaft")
 
 JOURNAL = "journal.jsonl"
 """The name of the file in a run's directory."""
-MOST_SIGNS = 2000
-"""Signs of life of one process that are kept: the pace of a run is drawn from them."""
 NUMBER = itemgetter(0)
 
 
@@ -148,7 +154,7 @@ class Part:
 
     def __init__(self) -> None:
         self._events: list[tuple[int, dict[str, Any]]] = []
-        self._signs = Thinned[tuple[int, dict[str, Any]]](MOST_SIGNS)
+        self._signs = Thinned[tuple[int, dict[str, Any]]](budget.MOST_SIGNS)
 
     def add(self, number: int, record: dict[str, Any]) -> bool:
         """Add a line; False if it is a sign of life, of which some may be left out."""

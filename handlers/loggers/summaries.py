@@ -14,7 +14,7 @@ from typing import Any
 
 from ...engine.modules import untouched
 from ..common import Embedding, Histogram, Image, Medium, PRCurve, Text, grid
-from ..files import Folder, regular, replacing, safe_name
+from ..files import LARGEST_TEXT, Folder, regular, replacing, safe_name
 from .images import as_bytes, png
 from .logger import flat_hparams
 
@@ -124,7 +124,7 @@ def write_embedding(directory: Path, name: str, iteration: int, embedding: Embed
 def _add(entry: str, config: Path) -> None:
     known = ""
     with suppress(FileNotFoundError), regular(config) as file:
-        known = file.read().decode()
+        known = file.read(LARGEST_TEXT).decode()
     if entry not in known:
         with replacing(config) as file:
             file.write((known + entry).encode())

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...common import Histogram, Image, Medium, Text
-from ...files import refuse_odd_directory, regular, replacing, safe_name
+from ...files import LARGEST_TEXT, refuse_odd_directory, regular, replacing, safe_name
 from ..images import as_bytes
 from ..rows import Row, Start
 from .tracker import LogsToTracker
@@ -51,7 +51,7 @@ class Aim(LogsToTracker):
         known = Path(self.directory, ".aim", safe_name(f"camshaft-{start.run}"))
         known_hash = None
         with suppress(FileNotFoundError), regular(known) as file:
-            known_hash = file.read().decode()
+            known_hash = file.read(LARGEST_TEXT).decode()
         options = {
             "run_hash": known_hash,
             "repo": repository,

@@ -1,11 +1,10 @@
 """What a run's directory tells: curves, clocks, histograms, images, parts, checkpoints."""
 
-from .images import MOST_BYTES, Picture, shown
+from .images import Picture, shown
 from .parts import Part, number_in
 from .run import PACE, NothingToReportError, Run, RunFacts, runs_in
 
 __all__ = [
-    "MOST_BYTES",
     "PACE",
     "NothingToReportError",
     "Part",

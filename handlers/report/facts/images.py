@@ -15,8 +15,6 @@ from ...files import budget, regular
 
 SHOWN = 12
 """Images of one name, spread over the run; the newest is always one of them."""
-MOST_BYTES = 12_000_000
-"""Images of a page that holds them, as they are on the disk."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +39,7 @@ class Picture:
     def content(self) -> bytes:
         """The file; empty if it cannot be read."""
         with suppress(OSError), regular(self.path) as file:
-            return file.read(MOST_BYTES)
+            return file.read(budget.LARGEST_IMAGES)
         return b""
 
 
@@ -84,7 +82,9 @@ def _pictures(folder: str, files: Sequence[str]) -> Iterator[Picture]:
                 yield Picture(path, stem, status.st_size)
 
 
-def shown(images: Mapping[str, Sequence[Picture]], most: int = MOST_BYTES) -> set[Picture]:
+def shown(
+    images: Mapping[str, Sequence[Picture]], most: int = budget.LARGEST_IMAGES
+) -> set[Picture]:
     """The images for a page: of each name a few, the newest of all names before older ones."""
     spread = [list(reversed(_spread(pictures))) for pictures in images.values()]
     chosen: set[Picture] = set()

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ...files import budget
+
 ENDS = ("completed", "interrupted", "failed")
 PATIENCE, MISSED = 60, 3
 """A process is silent after a minute, or three missed signs of life, whatever is longer."""
-LARGEST = 2**63
-"""Clocks and counts are below it."""
 CLOCKS = ("time", "iteration", "step", "epoch")
 
 
@@ -136,4 +136,4 @@ def number_in(record: Mapping[str, Any], name: str) -> float:
     value = record.get(name)
     if not isinstance(value, int | float) or isinstance(value, bool):
         return 0
-    return value if -LARGEST < value < LARGEST else 0
+    return value if -budget.BEYOND < value < budget.BEYOND else 0

@@ -15,13 +15,7 @@ from ....engine.state import as_float
 from ...files import Thinned, budget, record_of, regular, whole_lines
 from ...journal import JOURNAL
 
-MOST_CLOCKS = 20_000
-"""Rows of a file of which the clocks are kept: a page shows some hundred of them."""
-MOST_HISTOGRAMS = 240
-"""Histograms of a metric that are kept: a page shows a quarter of them."""
 CLOCKS = frozenset({"iteration", "step", "epoch", "time"})
-LARGEST = 2**63
-"""Counts are below it."""
 HUGE = 1e307
 """Edges of histograms are below it, so that the width of their ranges is a number."""
 OWN_CLOCK = re.compile(r"\w+\.[A-Z][A-Z0-9_]*")  # such as GanEvents.CRITIC_UPDATED
@@ -76,7 +70,7 @@ class MetricFile:
         self.histograms: dict[str, Thinned[Histogram]] = {}
         self.is_too_fine = False
         """True if a histogram was left out for its many ranges."""
-        self._clocks = Thinned[tuple[int, int, int]](MOST_CLOCKS)
+        self._clocks = Thinned[tuple[int, int, int]](budget.MOST_CLOCKS)
         self._names, self._rows = names, 0
         self._inode, self._offset = -1, 0
 
@@ -101,7 +95,7 @@ class MetricFile:
         status = os.fstat(file.fileno())
         if status.st_ino != self._inode or status.st_size < self._offset:
             self._inode, self._offset, self._rows, self.problem = status.st_ino, 0, 0, ""
-            self._clocks = Thinned(MOST_CLOCKS)
+            self._clocks = Thinned(budget.MOST_CLOCKS)
             for known in (self.series, self.histograms):
                 known.clear()
         if status.st_size <= self._offset or self.problem:
@@ -134,7 +128,7 @@ class MetricFile:
             elif _is_too_fine(value):
                 self.is_too_fine = True
             elif (histogram := _histogram(iteration, value)) and self._names.takes(name):
-                known = self.histograms.setdefault(name, Thinned(MOST_HISTOGRAMS))
+                known = self.histograms.setdefault(name, Thinned(budget.MOST_HISTOGRAMS))
                 known.add(histogram)
 
 
@@ -196,7 +190,7 @@ def _clocks_of(row: dict[str, Any]) -> tuple[int, int, int] | None:
         iteration, step, epoch = (int(float(clock)) for clock in told)
     except (ValueError, TypeError, KeyError, OverflowError):
         return None
-    is_sound = all(0 <= clock < LARGEST for clock in (iteration, step, epoch))
+    is_sound = all(0 <= clock < budget.BEYOND for clock in (iteration, step, epoch))
     return (iteration, step, epoch) if is_sound else None
 
 

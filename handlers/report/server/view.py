@@ -9,8 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ...files import regular
-from ..facts import MOST_BYTES, Picture, Run
+from ...files import budget, regular
+from ..facts import Picture, Run
 from ..page import news
 
 IDLE = 9
@@ -46,7 +46,7 @@ class View:
         """The image that a page has found at this address; None for any other address."""
         if path := self._images.get(address):
             with suppress(OSError), regular(path) as file:
-                return file.read(MOST_BYTES)
+                return file.read(budget.LARGEST_IMAGES)
         return None
 
     def _address(self, picture: Picture) -> str:
