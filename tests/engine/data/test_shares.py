@@ -13,7 +13,7 @@ from torch.utils.data import (
 )
 
 from camshaft import Engine, Events, supervised
-from camshaft.engine.data.shares import Share, unpadded
+from camshaft.engine.data.shares import Dealt, dealt
 from camshaft.handlers import Checkpoint, Validate
 
 
