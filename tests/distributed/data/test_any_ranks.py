@@ -77,6 +77,7 @@ MORE = {
     "virtual epochs": {"kind": "plain", "epoch_length": 5, "max_epochs": 4},
     "cut passes": {"kind": "loader", "max_batches": 5},
     "ninety": {"kind": "plain", "samples": 90},
+    "one left": {"kind": "plain", "samples": 85, "how": "counted"},
     "one by one": {"kind": "loader", "samples": 49, "how": "accumulated"},
     "weighted noise": {"kind": "weighted", "noise": 0.5},
     "noise of like length": {"kind": "of like length", "noise": 0.5},
