@@ -3,6 +3,14 @@ from .evaluation import untouched as untouched
 from .evaluation import using as using
 from .known import all_modules as all_modules
 from .known import modules_of as modules_of
+from .shards import copy_into as copy_into
+from .shards import fully_sharded as fully_sharded
+from .shards import has_shards as has_shards
+from .shards import is_sharded as is_sharded
+from .shards import local as local
+from .shards import locals_of as locals_of
+from .shards import place_of as place_of
+from .shards import reshard as reshard
 from .weights import TWIN as TWIN
 from .weights import buffers_in_training as buffers_in_training
 from .weights import exchange as exchange
