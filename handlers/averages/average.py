@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import Module
 
 from ...engine import Engine, EventEnum, Events, Stage, State, Subscription, Trigger
 from ...engine.modules import (
