@@ -70,7 +70,7 @@ def using(
             )
     with ExitStack() as stack:
         if pairs:
-            from .shards import fully_sharded, reshard  # which need torch
+            from .sharded import fully_sharded, reshard  # which need torch
             from .weights import lend
 
             managed = fully_sharded(objects.values())

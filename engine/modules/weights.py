@@ -12,7 +12,8 @@ from torch.nn import Module
 from torch.optim.swa_utils import AveragedModel
 
 from .known import modules_of
-from .shards import fully_sharded, has_shards, is_alike, local, reshard, weights_alone
+from .sharded import fully_sharded, has_shards, is_alike, reshard, weights_alone
+from .shards import local
 from .wrappers import plain_names, unwrap
 
 Lent = dict[Module, dict[str, Tensor]]

@@ -17,6 +17,7 @@ from .communication import (
 )
 from .process_group import process_group
 from .rank_zero import rank_zero_first, rank_zero_only
+from .transfer import receive, send
 
 __all__ = [
     "agreed",
@@ -32,6 +33,8 @@ __all__ = [
     "rank",
     "rank_zero_first",
     "rank_zero_only",
+    "receive",
+    "send",
     "share",
     "total",
     "world_size",

@@ -12,7 +12,7 @@ from torch import Tensor
 from ...engine import Engine, EventEnum, Events, Stage, State, Subscription, Trigger
 from ...engine.modules import (
     fully_sharded,
-    is_sharded,
+    is_spread,
     local,
     locals_of,
     pairs_of,
@@ -128,12 +128,12 @@ class Pairs:
         copied: dict[Any, Lists] = {}
         parameters = {id(parameter) for parameter in average.parameters()}
         for mine, its in pairs_of(average, model).values():
-            groups, key = copied, (is_sharded(mine),)
+            groups, key = copied, (is_spread(mine),)
             # A mask of minus infinity has no average.
             if (mine.is_floating_point() or mine.is_complex()) and (
                 id(mine) in parameters or (handler.buffers and local(its).isfinite().all())
             ):
-                groups, key = averaged, (is_sharded(mine), mine.device, mine.dtype, its.dtype)
+                groups, key = averaged, (is_spread(mine), mine.device, mine.dtype, its.dtype)
             group = groups.setdefault(key, ([], []))
             group[0].append(mine)
             group[1].append(its)
@@ -143,4 +143,6 @@ class Pairs:
 def _shards(lists: Lists) -> Lists:
     """This rank's parts, which no message is needed to average."""
     # Anew each time, since FSDP2 may replace the memory of a shard.
-    return locals_of(lists[0]), locals_of(lists[1])
+    if not is_spread(lists[0][0]):
+        return lists
+    return list(locals_of(lists[0])), list(locals_of(lists[1]))

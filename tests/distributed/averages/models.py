@@ -1,4 +1,4 @@
-"""A small model in every layout of its weights over ranks, and the data that each rank trains on."""
+"""A small model in every layout of its weights over ranks, and the data of each rank."""
 
 import torch
 from torch import nn
