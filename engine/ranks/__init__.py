@@ -10,6 +10,7 @@ from .communication import (
     share,
     total,
 )
+from .failure import note_failure
 from .groups import (
     alone,
     is_distributed,
@@ -32,6 +33,7 @@ __all__ = [
     "is_distributed",
     "local_rank",
     "local_world_size",
+    "note_failure",
     "on_all_ranks",
     "process_group",
     "rank",
