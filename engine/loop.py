@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Generic
 
+from . import ranks
 from .checks import StepCheck, check_evaluated, check_evaluation, check_training
 from .data import Feed, InStep, length_of_epoch, length_of_pass
 from .events import Events
@@ -75,6 +76,8 @@ class Loop(Generic[Batch, Output]):
                 self._commit()
         except BaseException as error:
             explain(error, "in the data", state)
+            if state.control.outer is None:
+                ranks.note_failure(error)  # before FAILED: the other ranks may be waiting for this
             late += moments.conclude(Events.FAILED, state)
             late += self._close()
             for number in range(len(late)):
@@ -83,6 +86,7 @@ class Loop(Generic[Batch, Output]):
             raise
         if late := self._close():
             late.sort(key=lambda each: isinstance(each, SystemExit))  # it must not hide a failure
+            ranks.note_failure(late[0])
             raise late.pop(0)
         return state
 

@@ -2,21 +2,26 @@
 
 from .communication import (
     agreed,
-    alone,
     any_rank,
     count,
     gathered,
+    gathered_at_first,
+    on_all_ranks,
+    share,
+    total,
+)
+from .failure import note_failure
+from .groups import (
+    alone,
     is_distributed,
     local_rank,
     local_world_size,
-    on_all_ranks,
     rank,
-    share,
-    total,
     world_size,
 )
 from .process_group import process_group
 from .rank_zero import rank_zero_first, rank_zero_only
+from .transfer import receive, send
 
 __all__ = [
     "agreed",
@@ -24,14 +29,18 @@ __all__ = [
     "any_rank",
     "count",
     "gathered",
+    "gathered_at_first",
     "is_distributed",
     "local_rank",
     "local_world_size",
+    "note_failure",
     "on_all_ranks",
     "process_group",
     "rank",
     "rank_zero_first",
     "rank_zero_only",
+    "receive",
+    "send",
     "share",
     "total",
     "world_size",
