@@ -3,6 +3,16 @@ from .evaluation import untouched as untouched
 from .evaluation import using as using
 from .known import all_modules as all_modules
 from .known import modules_of as modules_of
+from .shards import are_spread as are_spread
+from .shards import is_spread as is_spread
+from .shards import local as local
+from .shards import locals_of as locals_of
+from .shards import need_all_ranks as need_all_ranks
+from .shards import norm as norm
+from .shards import norms as norms
+from .shards import sharded_in as sharded_in
+from .shards import trained_by as trained_by
+from .shards import whole as whole
 from .weights import TWIN as TWIN
 from .weights import buffers_in_training as buffers_in_training
 from .weights import exchange as exchange
@@ -14,6 +24,7 @@ from .weights import twin as twin
 from .weights import weights_of as weights_of
 from .wrappers import HIDDEN as HIDDEN
 from .wrappers import inside as inside
+from .wrappers import is_parallel as is_parallel
 from .wrappers import plain_names as plain_names
 from .wrappers import uncompiled as uncompiled
 from .wrappers import unwrap as unwrap

@@ -6,10 +6,12 @@ from .communication import (
     count,
     gathered,
     gathered_at_first,
+    largest,
     on_all_ranks,
     share,
     total,
 )
+from .data_parallel import data_group, data_parallel, members
 from .groups import (
     alone,
     is_distributed,
@@ -26,11 +28,15 @@ __all__ = [
     "alone",
     "any_rank",
     "count",
+    "data_group",
+    "data_parallel",
     "gathered",
     "gathered_at_first",
     "is_distributed",
+    "largest",
     "local_rank",
     "local_world_size",
+    "members",
     "on_all_ranks",
     "process_group",
     "rank",
