@@ -1,4 +1,4 @@
-"""Models that several ranks hold together: what would train wrongly, said before the first batch."""
+"""Models that several ranks hold together: what would train wrongly is refused."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ def _check_averaged(
         name = names.get(id(each), f"of shape {tuple(each.shape)}")
         if not modules.is_spread(each):
             raise ValueError(
-                f"the parameter {name!r} is on no mesh, unlike others, so its gradient would differ "
-                "from rank to rank: call fully_shard(model) on the whole model, after its parts"
+                f"the parameter {name!r} is on no mesh, unlike others, so its gradient would "
+                "differ from rank to rank: call fully_shard(model) on the whole model, after its parts"
             )
         own = set(each.device_mesh.mesh.flatten().tolist())
         splits = sum(place.is_shard() for place in each.placements)

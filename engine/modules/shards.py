@@ -31,12 +31,12 @@ def local(tensor: Tensor) -> Tensor:
     return tensor.detach().to_local() if is_spread(tensor) else tensor
 
 
-def whole(tensor: Tensor) -> Tensor:
+def whole(tensor: Any) -> Tensor:
     """All of a tensor, which its ranks gather together; a plain tensor as it is."""
     return tensor.full_tensor() if is_spread(tensor) else tensor
 
 
-def locals_of(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+def locals_of(tensors: list[Tensor]) -> list[Tensor]:
     """The parts of these tensors that this rank holds.
 
     Operations on many tensors at once need one mesh for all of them; these parts need none.

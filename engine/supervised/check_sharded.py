@@ -28,8 +28,8 @@ def check_sharded(
         return
     if split is not None:
         raise ValueError(
-            f"split={split!r} may cut a batch into more parts on one rank than on another, and each "
-            "forward pass of a sharded model needs all ranks; make the batches smaller and "
+            f"split={split!r} may cut a batch into more parts on one rank than on another, and "
+            "each forward pass of a sharded model needs all ranks; make the batches smaller and "
             "accumulate= more of them"
         )
     for computes in sorted({each for each in map(_computes_in, model.modules()) if each}, key=str):
@@ -42,8 +42,8 @@ def check_sharded(
         is_scaled = precision == "fp16" or (isinstance(optimizer, Update) and optimizer.scaler)
         if computes is torch.float16 and optimizer is not None and not is_scaled:
             raise ValueError(
-                "the model computes in float16 by its MixedPrecisionPolicy, so that small gradients "
-                "become 0 without a gradient scaler: add precision='fp16', which brings one"
+                "the model computes in float16 by its MixedPrecisionPolicy, so that small "
+                "gradients become 0 without a gradient scaler: add precision='fp16', which brings one"
             )
 
 

@@ -59,7 +59,7 @@ class Sync:
         return isinstance(self.model, DistributedDataParallel)
 
     def begin(self) -> None:
-        """Forget what a run that failed in the middle of a window or of a pass has left in shards."""
+        """Forget what a run that failed in the middle of a window or of a pass has left."""
         for each in sharded_in(self.model):
             # Of newer torch, which has nothing to reset before the first forward pass.
             with suppress(AttributeError):

@@ -304,8 +304,8 @@ class Update:
         if ranks.is_distributed() and is_wrapped(parameters_of(self.optimizer)):
             warn(
                 "this Update was not told of the DistributedDataParallel or fully_shard around its "
-                f"parameters, which averages gradients {self.accumulate} times a step; once is enough: "
-                "Update(optimizer, model=model, ...), with the forward pass and the update in "
+                f"parameters, which averages gradients {self.accumulate} times a step; once is "
+                "enough: Update(optimizer, model=model, ...), with the forward pass and the update in "
                 "`with update.micro_batch(state):`. Where each time is meant, write sync='each'"
             )
 
