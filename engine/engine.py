@@ -383,9 +383,13 @@ class Engine(Generic[Batch, Output]):
         engine = self.evaluation
         with modules.untouched(self.objects, data, seed), self.using(weights or {}):
             moments, along = Moments(engine.signals), InStep()
-            if ranks.is_distributed() and modules.need_all_ranks(self.objects.values()):
+            sharded = modules.fully_sharded(self.objects.values()) if ranks.is_distributed() else []
+            if sharded:
                 along = Along(partial(_repeat, engine, state))
-            return Loop(engine, engine.process, moments, state, data, in_step=along).run()
+            try:
+                return Loop(engine, engine.process, moments, state, data, in_step=along).run()
+            finally:  # their parameters are the optimizer's again
+                modules.reshard(sharded)
 
     def using(self, weights: str | Mapping[str, str]) -> AbstractContextManager[None]:
         """Within a `with` block, let a module of `objects` hold the weights of another one.

@@ -27,6 +27,7 @@ def check_training(objects: Mapping[str, Any], handlers: Mapping[str, Any]) -> N
     known = {name: modules.modules_of(each) for name, each in objects.items() if not _is_copy(each)}
     optimizers = _optimizers(objects, handlers)
     if ranks.is_distributed():
+        modules.reshard(modules.fully_sharded(objects.values()))  # after a forward pass alone
         updates = [each for each in handlers.values() if hasattr(each, "accumulate")]
         check_sharded(objects, [*updates, *optimizers.values()])
     if optimizers:

@@ -73,7 +73,7 @@ def _check_averaged(
     held: list[Any], names: Mapping[int, str], readers: set[int], found: list[Any]
 ) -> None:
     """Check that whoever reads data of its own takes part in each parameter's gradient."""
-    if not modules.need_all_ranks(found):
+    if not modules.fully_sharded(found):
         raise ValueError(
             f"the model is parallelized, and nothing averages its gradients over the "
             f"{len(readers)} ranks that read different data: {SAY}; or fully_shard(model) it too"
@@ -83,7 +83,7 @@ def _check_averaged(
         if not modules.is_spread(each):
             raise ValueError(
                 f"the parameter {name!r} is on no mesh, unlike others, so its gradient would "
-                "differ from rank to rank: call fully_shard(model) on the whole model, after its parts"
+                "differ from rank to rank: call fully_shard(model) on all of it, after its parts"
             )
         own = set(each.device_mesh.mesh.flatten().tolist())
         splits = sum(place.is_shard() for place in each.placements)

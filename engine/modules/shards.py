@@ -9,10 +9,8 @@ from typing import Any, TypeGuard
 import torch
 from torch import Tensor
 from torch.linalg import vector_norm
-from torch.nn import Module
 
 from .. import ranks
-from .known import all_modules
 
 
 def is_spread(tensor: object) -> TypeGuard[Any]:
@@ -28,7 +26,8 @@ def are_spread(tensors: Iterable[object]) -> bool:
 
 def local(tensor: Tensor) -> Tensor:
     """The part of a tensor that this rank holds, in the same memory; a plain tensor as it is."""
-    return tensor.detach().to_local() if is_spread(tensor) else tensor
+    # to_local() would be recorded for gradients, or make a view.
+    return tensor._local_tensor if is_spread(tensor) else tensor
 
 
 def whole(tensor: Any) -> Tensor:
@@ -48,21 +47,6 @@ def trained_by(optimizer: Any) -> list[Tensor]:
     """The parameters of an optimizer that train now."""
     groups = optimizer.param_groups
     return [each for group in groups for each in group["params"] if each.requires_grad]
-
-
-def sharded_in(model: Module) -> list[Any]:
-    """The outermost modules that `fully_shard` has split: mostly the model itself."""
-    if (kind := _fsdp()) is None:
-        return []
-    if isinstance(model, kind):
-        return [model]
-    return [each for child in model.children() for each in sharded_in(child)]
-
-
-def need_all_ranks(objects: Iterable[object]) -> bool:
-    """True if a forward pass of these modules needs other ranks, since `fully_shard` split them."""
-    kind = _fsdp()
-    return kind is not None and any(isinstance(each, kind) for each in all_modules(objects))
 
 
 def norms(tensors: Sequence[Tensor], kind: float = 2.0) -> list[Tensor]:
@@ -98,10 +82,6 @@ def _dtensor() -> Any:
     return getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", None)
 
 
-def _fsdp() -> Any:
-    return getattr(sys.modules.get("torch.distributed.fsdp"), "FSDPModule", None)
-
-
 def _elements(part: Tensor) -> Tensor:
     return part._values() if part.is_sparse else part
 
@@ -120,6 +100,8 @@ def _norms_of_parts(parts: list[Tensor], kind: float) -> list[Tensor]:
     """The norms of what this rank holds; wide, since squares of float32 leave its range early."""
     found = [torch.zeros((), dtype=torch.float64, device=each.device) for each in parts]
     held = [number for number, part in enumerate(parts) if part.numel()]
+    if not held:
+        return found
     if all(parts[number].element_size() > 2 for number in held):
         made = torch._foreach_norm([parts[number] for number in held], kind)  # pyright: ignore
     else:

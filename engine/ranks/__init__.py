@@ -12,6 +12,7 @@ from .communication import (
     total,
 )
 from .data_parallel import data_group, data_parallel, members
+from .failure import note_failure
 from .groups import (
     alone,
     is_distributed,
@@ -22,6 +23,7 @@ from .groups import (
 )
 from .process_group import process_group
 from .rank_zero import rank_zero_first, rank_zero_only
+from .transfer import receive, send
 
 __all__ = [
     "agreed",
@@ -37,11 +39,14 @@ __all__ = [
     "local_rank",
     "local_world_size",
     "members",
+    "note_failure",
     "on_all_ranks",
     "process_group",
     "rank",
     "rank_zero_first",
     "rank_zero_only",
+    "receive",
+    "send",
     "share",
     "total",
     "world_size",

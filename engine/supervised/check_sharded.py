@@ -9,7 +9,7 @@ from torch.nn import Module
 from torch.optim import Optimizer
 
 from ..checks import refuse_wrappers
-from ..modules import need_all_ranks
+from ..modules import fully_sharded
 from ..update import Update
 from .check import PRECISIONS
 
@@ -24,7 +24,7 @@ def check_sharded(
             together.
     """
     refuse_wrappers([model])
-    if not need_all_ranks([model]):
+    if not fully_sharded([model]):
         return
     if split is not None:
         raise ValueError(
@@ -43,7 +43,7 @@ def check_sharded(
         if computes is torch.float16 and optimizer is not None and not is_scaled:
             raise ValueError(
                 "the model computes in float16 by its MixedPrecisionPolicy, so that small "
-                "gradients become 0 without a gradient scaler: add precision='fp16', which brings one"
+                "gradients become 0 without a scaler: add precision='fp16', which brings one"
             )
 
 
