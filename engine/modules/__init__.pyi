@@ -9,13 +9,13 @@ from .sharded import fully_sharded as fully_sharded
 from .sharded import has_shards as has_shards
 from .sharded import place_of as place_of
 from .sharded import reshard as reshard
+from .sharded import sharded_in as sharded_in
 from .shards import are_spread as are_spread
 from .shards import is_spread as is_spread
 from .shards import local as local
 from .shards import locals_of as locals_of
 from .shards import norm as norm
 from .shards import norms as norms
-from .sharded import sharded_in as sharded_in
 from .shards import trained_by as trained_by
 from .shards import whole as whole
 from .weights import TWIN as TWIN
