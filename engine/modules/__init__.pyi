@@ -17,7 +17,6 @@ from .shards import locals_of as locals_of
 from .shards import norm as norm
 from .shards import norms as norms
 from .shards import trained_by as trained_by
-from .shards import whole as whole
 from .weights import TWIN as TWIN
 from .weights import buffers_in_training as buffers_in_training
 from .weights import exchange as exchange

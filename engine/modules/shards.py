@@ -27,12 +27,7 @@ def are_spread(tensors: Iterable[object]) -> bool:
 def local(tensor: Tensor) -> Tensor:
     """The part of a tensor that this rank holds, in the same memory; a plain tensor as it is."""
     # to_local() would be recorded for gradients, or make a view.
-    return tensor._local_tensor if is_spread(tensor) else tensor
-
-
-def whole(tensor: Any) -> Tensor:
-    """All of a tensor, which its ranks gather together; a plain tensor as it is."""
-    return tensor.full_tensor() if is_spread(tensor) else tensor
+    return tensor._local_tensor if is_spread(tensor) else tensor  # type: ignore[no-any-return]
 
 
 def locals_of(tensors: list[Tensor]) -> list[Tensor]:
@@ -74,7 +69,7 @@ def norms(tensors: Sequence[Tensor], kind: float = 2.0) -> list[Tensor]:
 def norm(tensors: Sequence[Tensor], kind: float = 2.0) -> Tensor:
     """The norm of all these tensors together, over all ranks that hold parts of them."""
     first, *_ = found = norms(tensors, kind)
-    return vector_norm(torch.stack([each.to(first) for each in found]), kind)
+    return torch.as_tensor(vector_norm(torch.stack([each.to(first) for each in found]), kind))
 
 
 def _dtensor() -> Any:
@@ -102,6 +97,7 @@ def _norms_of_parts(parts: list[Tensor], kind: float) -> list[Tensor]:
     held = [number for number, part in enumerate(parts) if part.numel()]
     if not held:
         return found
+    made: Sequence[Tensor]
     if all(parts[number].element_size() > 2 for number in held):
         made = torch._foreach_norm([parts[number] for number in held], kind)  # pyright: ignore
     else:

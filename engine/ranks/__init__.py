@@ -11,7 +11,7 @@ from .communication import (
     share,
     total,
 )
-from .data_parallel import data_group, data_parallel, members
+from .data_parallel import data_group, data_parallel, data_rank, data_world_size, members
 from .failure import note_failure
 from .groups import (
     alone,
@@ -32,6 +32,8 @@ __all__ = [
     "count",
     "data_group",
     "data_parallel",
+    "data_rank",
+    "data_world_size",
     "gathered",
     "gathered_at_first",
     "is_distributed",

@@ -53,7 +53,6 @@ def data_parallel(mesh: DeviceMesh | None) -> None:
 def data_group() -> Any:
     """The process group of the ranks that read different data, with this one; None for all ranks.
 
-    `ranks.rank(ranks.data_group())` is this rank's number among them, and
     `ranks.total(count, group=ranks.data_group())` counts each sample once.
     """
     if not _told or not is_distributed():
@@ -61,6 +60,16 @@ def data_group() -> Any:
     import torch.distributed as dist
 
     return _told[1] if _told[0] is dist.group.WORLD else None
+
+
+def data_rank() -> int:
+    """This rank's number among those that read different data, from 0."""
+    return rank(data_group())
+
+
+def data_world_size() -> int:
+    """How many ranks read different data."""
+    return world_size(data_group())
 
 
 def members(group: Any = None) -> set[int]:

@@ -319,7 +319,8 @@ class Update:
                 "this Update was not told of the DistributedDataParallel or fully_shard around its "
                 f"parameters, which averages gradients {self.accumulate} times a step; once "
                 "is enough: Update(optimizer, model=model, ...), with the forward pass and the "
-                "update in `with update.micro_batch(state):`. Where each time is meant, write sync='each'"
+                "update in `with update.micro_batch(state):`. Where each time is meant, write "
+                "sync='each'"
             )
 
     def _step(

@@ -137,7 +137,7 @@ def _count_samples_once(metrics: Iterable[Any]) -> None:
     for metric in metrics:
         for each in metric.modules() if isinstance(metric, Module) else ():
             if getattr(each, "process_group", group) is None:
-                each.process_group = group  # type: ignore[assignment]
+                each.process_group = group
 
 
 def _check_no_more(metric: Any) -> None:
