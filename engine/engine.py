@@ -382,14 +382,14 @@ class Engine(Generic[Batch, Output]):
         state.control.pass_limit = shortest(_limit_batches(state, None), epoch_length)
         engine = self.evaluation
         with modules.untouched(self.objects, data, seed), self.using(weights or {}):
-            moments, along = Moments(engine.signals), InStep()
+            moments = Moments(engine.signals)
             sharded = modules.fully_sharded(self.objects.values()) if ranks.is_distributed() else []
-            if sharded:
-                along = Along(partial(_repeat, engine, state))
+            in_step = Along(partial(_repeat, engine, state)) if sharded else InStep()
             try:
-                return Loop(engine, engine.process, moments, state, data, in_step=along).run()
-            finally:  # their parameters are the optimizer's again
-                modules.reshard(sharded)
+                return Loop(engine, engine.process, moments, state, data, in_step=in_step).run()
+            finally:
+                for each in sharded:
+                    each.reshard()  # its parameters are the optimizer's again
 
     def using(self, weights: str | Mapping[str, str]) -> AbstractContextManager[None]:
         """Within a `with` block, let a module of `objects` hold the weights of another one.

@@ -27,7 +27,7 @@ def are_spread(tensors: Iterable[object]) -> bool:
 def local(tensor: Tensor) -> Tensor:
     """The part of a tensor that this rank holds, in the same memory; a plain tensor as it is."""
     # to_local() would be recorded for gradients, or make a view.
-    return tensor._local_tensor if is_spread(tensor) else tensor  # type: ignore[no-any-return]
+    return tensor._local_tensor if is_spread(tensor) else tensor
 
 
 def locals_of(tensors: list[Tensor]) -> list[Tensor]:
