@@ -6,10 +6,12 @@ from .communication import (
     count,
     gathered,
     gathered_at_first,
+    largest,
     on_all_ranks,
     share,
     total,
 )
+from .data_parallel import data_group, data_parallel, data_rank, data_world_size, members
 from .failure import note_failure
 from .groups import (
     alone,
@@ -28,11 +30,17 @@ __all__ = [
     "alone",
     "any_rank",
     "count",
+    "data_group",
+    "data_parallel",
+    "data_rank",
+    "data_world_size",
     "gathered",
     "gathered_at_first",
     "is_distributed",
+    "largest",
     "local_rank",
     "local_world_size",
+    "members",
     "note_failure",
     "on_all_ranks",
     "process_group",

@@ -13,7 +13,8 @@ from torch.optim import Optimizer
 
 from .. import ranks
 from ..checks import warn
-from ..events import EventEnum, Events
+from ..events import EventEnum, Events, Stage
+from ..modules import are_spread
 from ..state import State
 from .gradients import check_scale, clear, has_overflowed, multiply, parameters_of
 from .sync import Sync, is_wrapped
@@ -70,8 +71,9 @@ class Update:
 
         Args:
             optimizer: Its parameters are updated.
-            model: The wrapper made by `DistributedDataParallel` or FSDP, so that ranks average
-                gradients once a window; see `sync` and `micro_batch`.
+            model: The wrapper made by `DistributedDataParallel`, or the model that `fully_shard`
+                has split, so that ranks average gradients once a window; see `sync` and
+                `micro_batch`.
             accumulate: Micro-batches of an accumulation window.
             scaler: Scales losses for float16.
             min_scale: The run fails when overflows have brought the scale below this.
@@ -99,6 +101,12 @@ class Update:
         self.event = event
         self.needs_closure = needs_closure(optimizer)
         self.averages_at_close = self.sync is not None and self.sync.at_close
+        if self.needs_closure and are_spread(parameters_of(optimizer)):
+            raise ValueError(
+                f"{type(optimizer).__name__} searches along all parameters as one vector, and "
+                "those of a sharded model are on several ranks; use another optimizer, such as "
+                "AdamW, or DistributedDataParallel"
+            )
         if self.needs_closure and (self.scaler is not None or self.averages_at_close):
             raise ValueError(
                 f"{type(optimizer).__name__} evaluates the loss several times a step; that works "
@@ -111,7 +119,14 @@ class Update:
         self._clear = partial(clear, optimizer) if plain else optimizer.zero_grad
 
     def attach(self, engine: Engine[Any, Any]) -> None:
-        """No events; schedules and checks look for updates among the engine's handlers."""
+        """Begin runs of a sharded model; schedules and checks look for updates among handlers."""
+        if self.sync is not None and not self.sync.can_average:
+            engine.on(Events.STARTED, stage=Stage.MEASURE)(self.begin)
+
+    def begin(self, state: State[Any, Any]) -> None:
+        """Let the model forget a run that failed in the middle of a window."""
+        if self.sync is not None:
+            self.sync.begin()
 
     def __call__(
         self,
@@ -301,10 +316,11 @@ class Update:
         self._lacks_model = False
         if ranks.is_distributed() and is_wrapped(parameters_of(self.optimizer)):
             warn(
-                "this Update was not told of the DistributedDataParallel around its parameters, "
-                f"which averages gradients {self.accumulate} times a step; once is enough: "
-                "Update(optimizer, model=model, ...), with the forward pass and the update in "
-                "`with update.micro_batch(state):`. Where each time is meant, write sync='each'"
+                "this Update was not told of the DistributedDataParallel or fully_shard around its "
+                f"parameters, which averages gradients {self.accumulate} times a step; once "
+                "is enough: Update(optimizer, model=model, ...), with the forward pass and the "
+                "update in `with update.micro_batch(state):`. Where each time is meant, write "
+                "sync='each'"
             )
 
     def _step(

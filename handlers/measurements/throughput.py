@@ -112,7 +112,8 @@ class Throughput:
             counts["flops"] = counts["samples"] * (state.recall(self, Flops).per_sample or 0.0)
         state.metrics["data_time"] = clock.data / clock.iterations
         state.metrics["step_time"] = clock.step / clock.iterations
-        of_ranks = ranks.gathered({n: each / clock.seconds for n, each in counts.items()})
+        own = {n: each / clock.seconds for n, each in counts.items()}
+        of_ranks = ranks.gathered(own, group=ranks.data_group())
         rates = {name: sum(each[name] for each in of_ranks) for name in counts}
         state.metrics.update({f"{name}_per_second": rate for name, rate in rates.items() if rate})
         peak = self.peak_flops or (peak_of_device() if "flops" in rates else None)

@@ -71,7 +71,7 @@ class Totals:
             numbers = {
                 n: each.item() if isinstance(each, Tensor) else each for n, each in own.items()
             }
-            everybody = ranks.gathered(numbers)
+            everybody = ranks.gathered(numbers, group=ranks.data_group())
         for name in self.counts:
             state.metrics[f"total/{name}"] = sum(each.get(name, 0) for each in everybody)
 
