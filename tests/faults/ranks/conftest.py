@@ -138,14 +138,14 @@ def whole(processes, tmp_path_factory):
 
 @pytest.fixture
 def torchrun():
-    """Runs `train.py` by the real one; its result."""
+    """Runs `train.py` on two ranks by the real one; its result."""
 
     def run(directory, *arguments, options=(), code=0):
-        command = [sys.executable, "-m", "torch.distributed.run", "--max-restarts=3"]
-        command += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", *options]
-        command += [str(SCRIPT), str(directory), *map(str, arguments)]
-        result = subprocess.run(command, capture_output=True, text=True, timeout=200)
-        assert code in (None, result.returncode), result.stderr[-4000:]
+        command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
+        command += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", "--shutdown-timeout=1"]
+        command += [*options, SCRIPT, directory, "--timeout", TIMEOUT, *arguments]
+        result = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=200)
+        assert result.returncode == code, result.stderr[-4000:]
         return result
 
     return run

@@ -28,14 +28,32 @@ def check(job, whole, fault, count=2):
     go_on(job, whole, count)
 
 
-def test_a_rank_that_raises_tells_the_others_why_and_the_run_goes_on(job, whole):
-    check(job(), whole, "1:raise:collective:5")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "fault",
-    ["1:kill:step:3", "0:kill:writing:4", "0:raise:manifest:4", "1:stop:evaluation:6"],
+    [
+        "1:raise:collective:5",
+        "1:kill:step:3",
+        "0:kill:writing:4",
+        "0:raise:manifest:4",
+        "1:stop:evaluation:6",
+    ],
 )
 def test_ranks_end_in_time_when_one_fails_and_the_run_goes_on(job, whole, fault):
     check(job(), whole, fault)
+
+
+@pytest.mark.slow
+def test_torchrun_starts_a_run_again_after_a_hang_and_it_is_the_same_run(job, whole, torchrun):
+    hanging = job()
+    torchrun(hanging.directory, "--fault=1:stop:collective:5", options=["--max-restarts=3"])
+    assert hanging.failed_at
+    assert hanging.outcome(2) == whole(2)
+    assert hanging.left == []
+
+
+@pytest.mark.slow
+def test_the_summary_of_torchrun_says_which_rank_failed_first_and_why(job, torchrun):
+    result = torchrun(job().directory, "--fault=1:raise:collective:5", code=1)
+    summary = result.stderr[result.stderr.index("Root Cause") :]
+    assert "ValueError: the fault of this rank" in summary  # rank 1's own, or as told to rank 0

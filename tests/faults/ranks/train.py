@@ -122,7 +122,7 @@ def main():
     parser.add_argument("--iterations", type=int, default=12)
     parser.add_argument("--timeout", type=float, default=5)
     parser.add_argument("--delay", type=float, default=0, help="seconds before each iteration")
-    parser.add_argument("--signals", action="store_true")
+    parser.add_argument("--preemptible", action="store_true")
     parser.add_argument("--samples", type=int, default=8, help="in the batches of all ranks")
     options = parser.parse_args()
     logging.basicConfig(level="INFO")
@@ -145,7 +145,7 @@ def train(options):
         RankLogs(directory / "logs"),
         fault,
     )
-    if options.signals:
+    if options.preemptible:
         engine.add(StopOnSignal())
     if options.delay:
         engine.on(Events.ITERATION_STARTED)(lambda state: time.sleep(options.delay))
