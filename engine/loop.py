@@ -11,7 +11,7 @@ from typing import Generic
 
 from . import ranks
 from .checks import StepCheck, check_evaluated, check_evaluation, check_training
-from .data import Feed, InStep, length_of, length_of_epoch
+from .data import Feed, InStep, length_of_epoch, length_of_pass
 from .events import Events
 from .explain import explain
 from .moments import Moments
@@ -60,7 +60,8 @@ class Loop(Generic[Batch, Output]):
         try:
             # Before LOADING: schedules are made by this length, and then a state is put into them.
             most = state.control.pass_limit
-            length = length_of_epoch(length_of(self.data), self.epoch_length, most)
+            length = length_of_pass(self.data, each_once=not state.training)
+            length = length_of_epoch(length, self.epoch_length, most)
             state.epoch_length = self.in_step.agree(self.data, length)
             moments.announce(Events.LOADING, state)
             if self._is_done():
@@ -149,7 +150,7 @@ class Loop(Generic[Batch, Output]):
 
     def _run_epoch(self, feed: Feed[Batch]) -> None:
         state, control = self.state, self.state.control
-        state.epoch_length = feed.length()
+        state.epoch_length = feed.length(state)
         if not control.in_epoch:
             state.epoch += 1
             state.metrics.clock = (state.step, state.epoch)

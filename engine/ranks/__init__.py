@@ -21,6 +21,7 @@ from .groups import (
 )
 from .process_group import process_group
 from .rank_zero import rank_zero_first, rank_zero_only
+from .transfer import receive, send
 
 __all__ = [
     "agreed",
@@ -38,6 +39,8 @@ __all__ = [
     "rank",
     "rank_zero_first",
     "rank_zero_only",
+    "receive",
+    "send",
     "share",
     "total",
     "world_size",
