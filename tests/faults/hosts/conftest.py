@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -44,6 +43,8 @@ class Host:
 
 class Hosts(list):
     """Both; what was started on them is ended with them."""
+
+    script = SCRIPT
 
     def __init__(self, directory):
         label, names = f"cam{os.getpid() % 10_000}", directory / "hosts"
@@ -109,11 +110,3 @@ def hosts(tmp_path):
         pytest.skip(f"network namespaces cannot be made here: {error}")
     yield both
     both.close()
-
-
-def until(condition, seconds=60):
-    """Wait for it."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.02)

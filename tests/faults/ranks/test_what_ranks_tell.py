@@ -4,6 +4,7 @@ import socket
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
+import pytest
 from torch.distributed import HashStore
 
 from camshaft.engine.ranks.attempt import store_of_attempt
