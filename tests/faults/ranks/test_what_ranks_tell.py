@@ -1,8 +1,12 @@
 """The store of an attempt, and what ranks that fail say to one another in it."""
 
+import os
+import re
 import socket
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from torch.distributed import HashStore
@@ -86,3 +90,18 @@ def test_an_error_that_all_ranks_raise_because_of_one_names_that_one(processes):
         assert "AnotherRankError: another rank could not look" in each.stderr
         assert "failed first: KeyError: 'the second one'" in each.stderr
     assert "failed first" not in two.stderr
+
+
+def test_the_job_of_the_page_is_queued_again_after_a_signal_and_not_after_an_error(tmp_path):
+    page = Path(__file__).parents[3] / "docs/ranks.md"
+    (job,) = re.findall(r"```sh\n(#!/bin/bash.*?)```", page.read_text(), re.DOTALL)
+    (tmp_path / "job.sh").write_text(job)
+    for name, does in (("srun", "exit $CODE"), ("scontrol", 'echo "$@"')):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{does}\n")
+        (tmp_path / name).chmod(0o755)
+    for code, says in ((0, ""), (1, ""), (138, "requeue 7\n"), (143, "requeue 7\n")):
+        env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "7", "CODE": str(code)}
+        result = subprocess.run(
+            ["bash", tmp_path / "job.sh"], env=env, capture_output=True, text=True
+        )
+        assert result.stdout == says
