@@ -1,0 +1,240 @@
+"""From the store to the disk: the newest good checkpoint, the logs, and whose run it is."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from shutil import disk_usage
+from typing import Any, TypeVar
+from uuid import uuid4
+
+from ..checkpoint import MANIFEST, BrokenCheckpoint, checkpoints, look, unused_path
+from ..files import (
+    appearing,
+    created,
+    locked,
+    make_directory,
+    make_directory_inside,
+    printable,
+    refuse_odd,
+    regular,
+    size_of,
+    synchronise,
+)
+from .copies import RUN, SMALL, Copies, Copy, run_in
+from .logs import is_log
+from .store import CHUNK, Store
+
+logger = logging.getLogger("camshaft")
+
+LOGS = ("*.jsonl", "*.csv", "events.out.tfevents.*", "*/events.out.tfevents.*")
+"""The logs that a run goes on with: of JSONLines, Journal, CSV and TensorBoard."""
+WAITS = (1.0, 2.0, 4.0)
+"""Seconds before each further attempt to read from the store."""
+
+Result = TypeVar("Result")
+
+
+class StoreError(OSError):
+    """A store cannot be read."""
+
+
+def fetch(
+    url: str,
+    directory: str | Path,
+    *,
+    options: Mapping[str, Any] | None = None,
+    logs: Iterable[str] = LOGS,
+) -> Path | None:
+    """Fetch the newest good checkpoint and the logs of a mirrored run, if they are newer.
+
+    `Mirror` does so by itself when a run resumes. This function is for a look at a run that goes on
+    elsewhere, and for large checkpoints on several ranks, which would wait for the first one: call
+    it before they start.
+
+    Args:
+        url: The address that was given to `Mirror`.
+        directory: The run's directory; made if there is none.
+        options: Storage options, as for `Mirror`.
+        logs: Which logs to fetch, as for `Mirror`.
+
+    Returns:
+        The checkpoint that was fetched; None if the directory has what the store has.
+
+    Raises:
+        BlockingIOError: A run writes to the directory.
+        FileExistsError: The directory holds another run.
+        StoreError: The store cannot be read.
+        ValueError: The store holds checkpoints, and all are broken.
+    """
+    store = Store(str(url), options or {})
+    return take_over(store, Path(directory).absolute(), list(logs), again(store, Copies))
+
+
+def take_over(
+    store: Store, directory: Path, logs: list[str], copies: Copies, *, is_new: bool = False
+) -> Path | None:
+    """Make a directory that of the store's run, with its newest good checkpoint."""
+    make_directory(directory)
+    with locked(directory):
+        join(store, directory, copies, is_new=is_new)
+        return _fetch_newest(store, directory, logs, copies)
+
+
+def join(store: Store, directory: Path, copies: Copies, *, is_new: bool = False) -> None:
+    """See that the directory and the store hold the same run, and note so in both.
+
+    A store without checkpoints gets the directory's run, or a new one.
+
+    Raises:
+        FileExistsError: They hold two runs.
+    """
+    here, there = _run_at(directory), again(store, run_in)
+    has_copies = bool(copies or copies.broken)
+    if has_copies and here != there and checkpoints(directory):
+        raise FileExistsError(
+            f"{store.url} holds the checkpoints of another run than {directory}; give this run an "
+            "address of its own"
+        )
+    known = there if has_copies else None if is_new else here
+    run = known or uuid4().hex
+    if here != run:
+        with appearing(directory / RUN) as draft, created(draft) as file:
+            file.write(run.encode())
+    if there != run:
+        store.put_small(RUN, run.encode())
+
+
+def again(store: Store, read: Callable[[Store], Result]) -> Result:
+    """What is read from a store, which may fail for some seconds.
+
+    Raises:
+        StoreError: It still fails.
+        ValueError: What was read is wrong.
+    """
+    for wait in (*WAITS, None):
+        try:
+            return read(store)
+        except ValueError:
+            raise
+        except Exception as error:
+            if wait is None or isinstance(error, FileNotFoundError | PermissionError):
+                raise StoreError(f"{store.url} cannot be read: {store.said(error)}") from None
+            time.sleep(wait)
+    raise AssertionError
+
+
+def _fetch_newest(
+    store: Store, directory: Path, logs: list[str], copies: Copies
+) -> Path | None:
+    here = [each.saved.manifest.number for each in _good(directory) if each.saved]
+    newest, broken = max(here, default=-1), list[str]()
+    both = [*copies.values(), *copies.broken]
+    for copy in sorted(both, key=lambda each: each.manifest.number, reverse=True):
+        if copy.manifest.number <= newest:
+            return None
+        try:
+            _fetch_logs(store, directory, logs, copies.sizes)
+            return _receive(store, copy, directory)
+        except BrokenCheckpoint as error:
+            broken.append(f"{copy.place}: {error.reason}")
+            logger.warning("%s/%s is broken and passed over: %s", store.url, *broken[-1:])
+    if broken and not here:
+        raise ValueError(
+            f"no checkpoint in {store.url} is good, and a run does not silently start anew; to "
+            "start it, give it another address:" + "".join(f"\n  {each}" for each in broken)
+        )
+    return None
+
+
+def _good(directory: Path) -> Iterable[Any]:
+    try:
+        return [each for each in look(directory, thoroughly=False) if each.problem is None]
+    except FileNotFoundError:
+        return []
+
+
+def _receive(store: Store, copy: Copy, directory: Path) -> Path:
+    """Fetch a checkpoint, which appears at once when all of it is there and right.
+
+    Raises:
+        BrokenCheckpoint: The store does not give what the manifest says.
+    """
+    manifest = copy.manifest
+    if (free := disk_usage(directory).free) < manifest.size:
+        raise OSError(
+            f"{manifest.size:,} bytes are needed in {directory} for {store.url}/{copy.place}, and "
+            f"{free:,} are free"
+        )
+    place = unused_path(directory, manifest.iteration)
+    with appearing(place) as draft:
+        draft.mkdir()
+        for name, sums in manifest.files.items():
+            pieces = _pieces(store, f"{copy.place}/{name}", sums.size)
+            _write(draft / name, _compared(pieces, sums.crc32, name))
+        _write(draft / MANIFEST, [manifest.to_json().encode()])
+    logger.info("fetched %s from %s/%s", place, store.url, copy.place)
+    return place
+
+
+def _fetch_logs(store: Store, directory: Path, logs: list[str], sizes: dict[str, int]) -> None:
+    """Fetch the logs that are longer in the store, or not here: a log of one run only grows."""
+    for name, size in sizes.items():
+        if not is_log(name, logs):
+            continue
+        place = directory
+        for folder in name.split("/")[:-1]:
+            place = place / folder
+            make_directory_inside(place)
+        place = directory / name
+        refuse_odd(place)
+        if not place.exists() or size_of(place) < size:
+            with appearing(place) as draft:
+                _write(draft, _pieces(store, name, size))
+
+
+def _pieces(store: Store, name: str, size: int) -> Iterator[bytes]:
+    """The pieces of an object, each of them tried several times.
+
+    Raises:
+        BrokenCheckpoint: It is not there, or shorter.
+    """
+    for at in range(0, size, CHUNK):
+        end = min(at + CHUNK, size)
+
+        def read(store: Store, at: int = at, end: int = end) -> bytes:
+            try:
+                return store.read(name, at, end)
+            except FileNotFoundError:
+                return b""
+
+        piece = again(store, read)
+        if len(piece) != end - at:
+            raise BrokenCheckpoint(f"{name} is missing, or has fewer than {size} bytes")
+        yield piece
+
+
+def _compared(pieces: Iterable[bytes], crc32: list[int], name: str) -> Iterator[bytes]:
+    for piece, expected in zip(pieces, crc32, strict=True):
+        if zlib.crc32(piece) != expected:
+            raise BrokenCheckpoint(f"{name} is damaged: its checksum is not that of the manifest")
+        yield piece
+
+
+def _write(path: Path, pieces: Iterable[bytes]) -> None:
+    with created(path) as file:
+        file.writelines(pieces)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _run_at(directory: Path) -> str | None:
+    try:
+        with regular(directory / RUN) as file:
+            return printable(file.read(SMALL).decode("ascii", "replace").strip()) or None
+    except FileNotFoundError:
+        return None
