@@ -1,11 +1,12 @@
 from .alone import resume_alone as resume_alone
 from .alone import save_alone as save_alone
 from .checkpoint import Checkpoint as Checkpoint
+from .directory import CHUNK as CHUNK
+from .directory import NAME as NAME
 from .directory import Checkpoints as Checkpoints
 from .directory import Claims as Claims
 from .directory import Finding as Finding
 from .directory import Findings as Findings
-from .directory import NAME as NAME
 from .directory import NoCheckpointError as NoCheckpointError
 from .directory import Saved as Saved
 from .directory import checkpoints as checkpoints

@@ -62,11 +62,11 @@ def place_of(manifest: Manifest) -> str:
     return f"iteration-{manifest.iteration:010d}.{int(key_of(manifest)[:8], 16)}"
 
 
-def manifest_at(store: Store, name: str) -> Manifest | None:
-    """The manifest, or draft of one, with this name; None if there is none, or a damaged one."""
+def manifest_at(store: Store, name: str) -> tuple[Manifest, bytes] | None:
+    """A manifest or a draft, and its bytes; None if there is none, or a damaged one."""
     try:
         content = store.read_small(name, budget.LARGEST_MANIFEST)
-        return None if content is None else Manifest.of_json(content)
+        return None if content is None else (Manifest.of_json(content), content)
     except ValueError as error:
         logger.warning("%s/%s cannot be used: %s", store.url, name, error)
         return None
@@ -88,8 +88,8 @@ class Copies(dict[str, Copy]):
         latest = store.read_small(LATEST, SMALL) or b""
         places |= {latest.decode("ascii", "replace").strip()}
         for place in sorted(filter(NAME.fullmatch, places)):
-            if manifest := manifest_at(store, f"{place}/{MANIFEST}"):
-                copy = Copy(place, manifest)
+            if found := manifest_at(store, f"{place}/{MANIFEST}"):
+                copy = Copy(place, found[0])
                 if copy.is_whole(store, self.sizes):
                     self.add(copy)
                 else:
@@ -128,12 +128,18 @@ class Copies(dict[str, Copy]):
                 if draft is None:
                     self.store.remove(name)
                 else:
-                    self.drop(Copy(place, draft))
+                    self.drop(Copy(place, draft[0]))
 
     def note_latest(self) -> None:
         """Name the newest checkpoint, for fetching and for people."""
         if self:
             self.store.put_small(LATEST, f"{self.in_order()[-1].place}\n".encode())
+
+
+def note_run(store: Store, run: str) -> None:
+    """Say to which run a store belongs."""
+    if run_in(store) != run:
+        store.put_small(RUN, run.encode())
 
 
 def run_in(store: Store) -> str | None:

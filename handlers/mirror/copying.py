@@ -14,12 +14,13 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import Any
 
 from ..checkpoint import checkpoints
-from .copies import Copies
+from .copies import Copies, note_run
 from .fetch import StoreError, again, join, take_over
 from .store import Store, shown
 from .uploader import Uploader
@@ -28,7 +29,7 @@ logger = logging.getLogger("camshaft")
 
 LONGEST_WAIT = 300.0
 """Seconds between two attempts, at most, while the store fails."""
-SILENCE = 120.0
+SILENCE = 600.0
 """Seconds after which an operation of the store counts as one that hangs."""
 ERRORS = (FileExistsError, BlockingIOError, StoreError, ValueError, OSError)
 """What the training may be told to raise, by name."""
@@ -36,7 +37,9 @@ ERRORS = (FileExistsError, BlockingIOError, StoreError, ValueError, OSError)
 
 def main() -> None:
     """Copy as the first line of the input says, until its end, or until it says to finish."""
-    parent = os.getppid()
+    global _lines  # what a library prints goes nowhere
+    parent, _lines = os.getppid(), os.fdopen(os.dup(1), "w")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     settings = json.loads(sys.stdin.readline())
     logger.setLevel(logging.INFO)
     logger.addHandler(Telling())
@@ -126,9 +129,10 @@ class Copying:
                 "to go on with it, or choose another address for a new run"
             )
         if fresh:
-            take_over(store, self.directory, self.logs, copies, is_new=not resume)
+            run, _ = take_over(store, self.directory, self.logs, copies, is_new=not resume)
         else:
-            join(store, self.directory, copies)
+            run = join(store, self.directory, copies)
+        again(store, partial(note_run, run=run))
         uploader.begin(copies)
         return True
 
@@ -139,7 +143,7 @@ class Copying:
             with self._busy():
                 if self._failures or not has_begun:
                     copies = Copies(store)
-                    join(store, self.directory, copies)
+                    note_run(store, join(store, self.directory, copies))
                     uploader.begin(copies)
                 if uploader.is_new() or self.finish.is_set():
                     more = uploader.step()
@@ -196,10 +200,11 @@ class Telling(logging.Handler):
 
 
 _one_at_a_time = Lock()
+_lines = sys.stdout
 
 
 def tell(**told: Any) -> None:
     """Write a line for the training."""
     with _one_at_a_time:
-        sys.stdout.write(json.dumps(told) + "\n")
-        sys.stdout.flush()
+        _lines.write(json.dumps(told) + "\n")
+        _lines.flush()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import random
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -12,7 +13,7 @@ from shutil import disk_usage
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from ..checkpoint import MANIFEST, BrokenCheckpoint, checkpoints, look, unused_path
+from ..checkpoint import CHUNK, MANIFEST, BrokenCheckpoint, checkpoints, look, unused_path
 from ..files import (
     appearing,
     created,
@@ -23,11 +24,10 @@ from ..files import (
     refuse_odd,
     regular,
     size_of,
-    synchronise,
 )
-from .copies import RUN, SMALL, Copies, Copy, run_in
+from .copies import RUN, SMALL, Copies, Copy, key_of, manifest_at, run_in
 from .logs import is_log
-from .store import CHUNK, Store
+from .store import Store
 
 logger = logging.getLogger("camshaft")
 
@@ -71,42 +71,53 @@ def fetch(
         StoreError: The store cannot be read.
         ValueError: The store holds checkpoints, and all are broken.
     """
-    store = Store(str(url), options or {})
-    return take_over(store, Path(directory).absolute(), list(logs), again(store, Copies))
+    drawn = random.getstate()  # the libraries of stores draw from Python's generator
+    try:
+        store = Store(str(url), options or {})
+        copies = again(store, Copies)
+        if not copies and not copies.broken:
+            return None
+        return take_over(store, Path(directory).absolute(), list(logs), copies)[1]
+    finally:
+        random.setstate(drawn)
 
 
 def take_over(
     store: Store, directory: Path, logs: list[str], copies: Copies, *, is_new: bool = False
-) -> Path | None:
-    """Make a directory that of the store's run, with its newest good checkpoint."""
+) -> tuple[str, Path | None]:
+    """Give a directory the store's newest good checkpoint, if that is newer.
+
+    Returns the name of the run, and the checkpoint.
+    """
     make_directory(directory)
     with locked(directory):
-        join(store, directory, copies, is_new=is_new)
-        return _fetch_newest(store, directory, logs, copies)
+        run = join(store, directory, copies, is_new=is_new)
+        return run, _fetch_newest(store, directory, logs, copies)
 
 
-def join(store: Store, directory: Path, copies: Copies, *, is_new: bool = False) -> None:
-    """See that the directory and the store hold the same run, and note so in both.
+def join(store: Store, directory: Path, copies: Copies, *, is_new: bool = False) -> str:
+    """See that the directory and the store hold the same run; note and return its name.
 
-    A store without checkpoints gets the directory's run, or a new one.
+    If the store has no checkpoints, it is the directory's run, or a new one.
 
     Raises:
         FileExistsError: They hold two runs.
     """
-    here, there = _run_at(directory), again(store, run_in)
-    has_copies = bool(copies or copies.broken)
-    if has_copies and here != there and checkpoints(directory):
-        raise FileExistsError(
-            f"{store.url} holds the checkpoints of another run than {directory}; give this run an "
-            "address of its own"
-        )
-    known = there if has_copies else None if is_new else here
-    run = known or uuid4().hex
+    here = _run_at(directory)
+    if copies or copies.broken:
+        there = again(store, run_in) or uuid4().hex
+        if here != there and checkpoints(directory):
+            raise FileExistsError(
+                f"{store.url} holds the checkpoints of another run than {directory}; give this run "
+                "an address of its own"
+            )
+        run = there
+    else:
+        run = uuid4().hex if here is None or is_new else here
     if here != run:
         with appearing(directory / RUN) as draft, created(draft) as file:
             file.write(run.encode())
-    if there != run:
-        store.put_small(RUN, run.encode())
+    return run
 
 
 def again(store: Store, read: Callable[[Store], Result]) -> Result:
@@ -128,9 +139,7 @@ def again(store: Store, read: Callable[[Store], Result]) -> Result:
     raise AssertionError
 
 
-def _fetch_newest(
-    store: Store, directory: Path, logs: list[str], copies: Copies
-) -> Path | None:
+def _fetch_newest(store: Store, directory: Path, logs: list[str], copies: Copies) -> Path | None:
     here = [each.saved.manifest.number for each in _good(directory) if each.saved]
     newest, broken = max(here, default=-1), list[str]()
     both = [*copies.values(), *copies.broken]
@@ -165,6 +174,9 @@ def _receive(store: Store, copy: Copy, directory: Path) -> Path:
         BrokenCheckpoint: The store does not give what the manifest says.
     """
     manifest = copy.manifest
+    content = again(store, lambda store: manifest_at(store, f"{copy.place}/{MANIFEST}"))
+    if content is None or key_of(content[0]) != copy.key:
+        raise BrokenCheckpoint(f"{MANIFEST} has changed")
     if (free := disk_usage(directory).free) < manifest.size:
         raise OSError(
             f"{manifest.size:,} bytes are needed in {directory} for {store.url}/{copy.place}, and "
@@ -176,7 +188,7 @@ def _receive(store: Store, copy: Copy, directory: Path) -> Path:
         for name, sums in manifest.files.items():
             pieces = _pieces(store, f"{copy.place}/{name}", sums.size)
             _write(draft / name, _compared(pieces, sums.crc32, name))
-        _write(draft / MANIFEST, [manifest.to_json().encode()])
+        _write(draft / MANIFEST, [content[1]])
     logger.info("fetched %s from %s/%s", place, store.url, copy.place)
     return place
 

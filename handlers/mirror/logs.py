@@ -9,9 +9,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import BinaryIO
 
-from ..checkpoint import NAME
+from ..checkpoint import CHUNK, NAME
 from ..files import regular
-from .store import CHUNK, Store
+from .store import Store
 
 DRAFT = ".tmp-"
 """Begins the name of a log that is being copied."""

@@ -11,10 +11,9 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
+from ..checkpoint import CHUNK
 from ..files import printable
 
-CHUNK = 16 * 2**20
-"""Bytes that are in memory at a time, a few times over; the chunk of a manifest's checksums."""
 MOST_PARTS = 9000
 """Parts of one upload; S3 takes 10,000."""
 HARMLESS = ("endpoint_url", "region_name", "profile", "protocol")
@@ -102,6 +101,19 @@ class Store:
         if self._has_folders:
             with suppress(Exception):
                 self._files.rmdir(self._path(name))
+
+    def drop_uploads(self) -> None:
+        """Drop the parts of large objects that a process that was killed had sent; S3 keeps them.
+
+        Nobody sees them, so a store that does not allow that is left as it is.
+        """
+        if not hasattr(self._files, "list_multipart_uploads"):
+            return
+        bucket, _, prefix = self._root.partition("/")
+        with suppress(Exception):
+            for each in self._files.list_multipart_uploads(bucket):
+                if each["Key"].startswith(f"{prefix}/"):
+                    self._files.abort_mpu(bucket, each["Key"], each["UploadId"])
 
     def said(self, error: BaseException) -> str:
         """What may be shown of an error: without secrets, and not at length."""

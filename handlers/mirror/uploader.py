@@ -12,11 +12,11 @@ from pathlib import Path
 from random import SystemRandom
 from typing import BinaryIO
 
-from ..checkpoint import MANIFEST, Checksums, Saved, checkpoints, keep_of, scratch
+from ..checkpoint import CHUNK, MANIFEST, Checksums, Saved, checkpoints, keep_of, scratch
 from ..files import linked, regular
 from .copies import DRAFT, Copies, Copy, key_of, place_of
 from .logs import LogCopies
-from .store import CHUNK, Store
+from .store import Store
 
 logger = logging.getLogger("camshaft")
 
@@ -50,6 +50,7 @@ class Uploader:
     def begin(self, copies: Copies) -> None:
         """Go by what the store holds; remove halves."""
         copies.drop_halves()
+        self.store.drop_uploads()
         self._logs.begin(copies.sizes)
         self._copies = copies
 
@@ -92,9 +93,10 @@ class Uploader:
 
     def _upload(self, saved: Saved, copies: Copies) -> None:
         copy = Copy(place_of(saved.manifest), saved.manifest)
-        manifest = saved.manifest.to_json().encode()
         try:
             with _held(saved) as folder:
+                with regular(folder / MANIFEST) as file:
+                    manifest = file.read()
                 self.store.put_small(f"{copy.place}/{DRAFT}", manifest)
                 for name, sums in saved.manifest.files.items():
                     if f"{copy.place}/{name}" not in self._verified:
@@ -157,7 +159,7 @@ def _held(saved: Saved) -> Generator[Path, None, None]:
     """
     with scratch(saved.path.parent) as folder:
         try:
-            for name in saved.manifest.files:
+            for name in (*saved.manifest.files, MANIFEST):
                 linked(saved.path / name, folder / name)
         except FileNotFoundError:
             raise GoneError from None

@@ -4,7 +4,7 @@ Importing this room imports no torch.
 """
 
 from .catalogue import Checkpoints, checkpoints, verified_at
-from .files import scratch, sweep
+from .files import CHUNK, scratch, sweep
 from .findings import Claims, Finding, Findings, NoCheckpointError, is_checkpoint, look
 from .lock import DirectoryLock
 from .read import NAME, Saved, read_checkpoint, saved_at, scan, tree_in, verify_files
@@ -22,6 +22,7 @@ from .write import (
 )
 
 __all__ = [
+    "CHUNK",
     "LATEST",
     "NAME",
     "Checkpoints",
