@@ -1,2 +1,2 @@
-from .fetch import fetch as fetch
+from .fetching import fetch as fetch
 from .mirror import Mirror as Mirror

@@ -68,7 +68,8 @@ def manifest_at(store: Store, name: str) -> tuple[Manifest, bytes] | None:
         content = store.read_small(name, budget.LARGEST_MANIFEST)
         return None if content is None else (Manifest.of_json(content), content)
     except ValueError as error:
-        logger.warning("%s/%s cannot be used: %s", store.url, name, error)
+        if not name.endswith(DRAFT):
+            logger.warning("%s/%s cannot be used: %s", store.url, name, error)
         return None
 
 

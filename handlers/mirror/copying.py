@@ -21,7 +21,7 @@ from typing import Any
 
 from ..checkpoint import checkpoints
 from .copies import Copies, note_run
-from .fetch import StoreError, again, join, take_over
+from .fetching import StoreError, again, join, take_over
 from .store import Store, shown
 from .uploader import Uploader
 

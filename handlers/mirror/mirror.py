@@ -12,7 +12,7 @@ from typing import Any
 from ...engine import Engine, Events, RunningEngine, Stage, State, ranks
 from ..checkpoint import Checkpoint
 from ..journal import Journal
-from .fetch import LOGS
+from .fetching import LOGS
 from .process import CopyingProcess
 from .store import check_address, shown
 

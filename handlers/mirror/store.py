@@ -34,10 +34,9 @@ class Store:
         self._secrets = sorted(_secrets(options), key=len, reverse=True)
         is_local = _protocol(url) in ("file", "local")
         given = {"auto_mkdir": True, **options} if is_local else dict(options)
-        self._files, self._root = import_module("fsspec.core").url_to_fs(url, **given)
-        self._has_folders = not isinstance(
-            self._files, import_module("fsspec.asyn").AsyncFileSystem
-        )
+        core, asyn = import_module("fsspec.core"), import_module("fsspec.asyn")
+        self._files, self._root = core.url_to_fs(url, **given)
+        self._has_folders = not isinstance(self._files, asyn.AsyncFileSystem)
 
     def sizes(self) -> dict[str, int]:
         """All names, with the bytes of each; a store may give the names of a moment ago."""
@@ -168,7 +167,8 @@ def shown(text: str) -> str:
 
 
 def _protocol(url: str) -> str:
-    return str(import_module("fsspec.utils").get_protocol(url))
+    utils = import_module("fsspec.utils")
+    return str(utils.get_protocol(url))
 
 
 def _secrets(options: Mapping[str, Any]) -> Generator[str, None, None]:

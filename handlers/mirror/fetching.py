@@ -151,7 +151,7 @@ def _fetch_newest(store: Store, directory: Path, logs: list[str], copies: Copies
             return _receive(store, copy, directory)
         except BrokenCheckpoint as error:
             broken.append(f"{copy.place}: {error.reason}")
-            logger.warning("%s/%s is broken and passed over: %s", store.url, *broken[-1:])
+            logger.warning("passed over, a broken checkpoint: %s/%s", store.url, broken[-1])
     if broken and not here:
         raise ValueError(
             f"no checkpoint in {store.url} is good, and a run does not silently start anew; to "
