@@ -13,7 +13,8 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from threading import Event, Lock, Thread
@@ -63,6 +64,7 @@ class Copying:
         self.settings = settings
         self.go, self.finish = Event(), Event()
         self.store: Store | None = None
+        self.uploader: Uploader | None = None
         self._is_busy = self._is_ready = False
         self._failures = 0
 
@@ -70,7 +72,7 @@ class Copying:
         """Begin; once the run has, copy what is new."""
         with self._busy():
             store = self.store = Store(self.settings["url"], self.settings["options"])
-            uploader = Uploader(store, self.directory, self.logs)
+            uploader = self.uploader = Uploader(store, self.directory, self.logs)
             has_begun = self._begin(store, uploader)
         self._is_ready = True
         tell(ready=True)
@@ -95,6 +97,8 @@ class Copying:
             self.go.set()
             if line.strip() == "finish":
                 self.finish.set()
+                with suppress(RuntimeError):  # the other thread has just noted a copy
+                    tell(behind=self.uploader.behind() if self.uploader else "nothing is copied")
         os._exit(1)
 
     def look_after(self, parent: int) -> None:
@@ -117,7 +121,7 @@ class Copying:
         """See whose run the store holds, and fetch what is newer; False if it cannot be read."""
         resume, fresh = self.settings["resume"], self.settings["fresh"]
         try:
-            copies = again(store, Copies)
+            copies = self._first_look(store)
         except StoreError as error:
             if fresh and not (resume and checkpoints(self.directory)):
                 raise
@@ -135,6 +139,27 @@ class Copying:
         again(store, partial(note_run, run=run))
         uploader.begin(copies)
         return True
+
+    def _first_look(self, store: Store) -> Copies:
+        """What the store holds; a library may try again for minutes, and the run waits.
+
+        Raises:
+            StoreError: The store cannot be read, or has not answered in time.
+        """
+        found = Future[Copies]()
+
+        def look() -> None:
+            try:
+                found.set_result(again(store, Copies))
+            except Exception as error:
+                found.set_exception(error)
+
+        Thread(target=look, daemon=True).start()
+        seconds = self.settings["wait"]
+        try:
+            return found.result(seconds)
+        except TimeoutError:
+            raise StoreError(f"{store.url} has not answered for {seconds:g} s") from None
 
     def _copy(self, store: Store, uploader: Uploader, has_begun: bool) -> bool:
         """Copy what is new, and wait a while; True if all is there."""

@@ -35,6 +35,8 @@ LOGS = ("*.jsonl", "*.csv", "events.out.tfevents.*", "*/events.out.tfevents.*")
 """The logs that a run goes on with: of JSONLines, Journal, CSV and TensorBoard."""
 WAITS = (1.0, 2.0, 4.0)
 """Seconds before each further attempt to read from the store."""
+ENOUGH = 30.0
+"""Seconds after which there is none: the library has tried again by itself."""
 
 Result = TypeVar("Result")
 
@@ -127,13 +129,15 @@ def again(store: Store, read: Callable[[Store], Result]) -> Result:
         StoreError: It still fails.
         ValueError: What was read is wrong.
     """
+    began = time.monotonic()
     for wait in (*WAITS, None):
         try:
             return read(store)
         except ValueError:
             raise
         except Exception as error:
-            if wait is None or isinstance(error, FileNotFoundError | PermissionError):
+            final = isinstance(error, FileNotFoundError | PermissionError)
+            if wait is None or final or time.monotonic() - began > ENOUGH:
                 raise StoreError(f"{store.url} cannot be read: {store.said(error)}") from None
             time.sleep(wait)
     raise AssertionError

@@ -41,7 +41,8 @@ class Mirror:
             values. Credentials are best left to the library, which finds them in the environment.
         logs: Which files besides checkpoints are copied and fetched: patterns of their paths in the
             directory of the `Checkpoint`.
-        wait: Seconds for which the end of the run waits for the last copies.
+        wait: Seconds for which the end of the run waits for the last copies, and its start for the
+            first answer of the store.
         interval: Seconds between two looks for new checkpoints; longer while the store fails.
 
     Raises:
@@ -144,6 +145,7 @@ class Mirror:
             "directory": str(Path(found[0].directory).absolute()),
             "logs": list(self.logs),
             "interval": self.interval,
+            "wait": self.wait,
             "resume": bool(found[0].resume),
         }
 
