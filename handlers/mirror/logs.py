@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import zlib
 from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -81,9 +82,9 @@ class LogCopies:
     def _put(self, name: str, file: BinaryIO, size: int) -> None:
         folder, _, last = name.rpartition("/")
         draft = f"{folder}/{DRAFT}{last}".lstrip("/")
-        self._store.put(draft, first_bytes(file, size), size)
-        if (found := self._store.size(draft)) != size:
-            raise OSError(f"of {size} bytes of {name}, the store holds {found}")
+        crc32 = list[int]()
+        self._store.put(draft, _noted(first_bytes(file, size), crc32), size)
+        self._store.compare(draft, size, crc32)
         self._store.move(draft, name)
 
     def _sign(self, name: str) -> tuple[int, int]:
@@ -98,4 +99,10 @@ def first_bytes(file: BinaryIO, size: int) -> Iterator[bytes]:
     """The bytes of a file up to a size, in pieces; the file may grow meanwhile."""
     while size and (piece := file.read(min(size, CHUNK))):
         size -= len(piece)
+        yield piece
+
+
+def _noted(pieces: Iterable[bytes], crc32: list[int]) -> Iterator[bytes]:
+    for piece in pieces:
+        crc32.append(zlib.crc32(piece))
         yield piece

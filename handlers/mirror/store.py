@@ -5,10 +5,12 @@ from __future__ import annotations
 import posixpath
 import re
 import time
+import zlib
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
+from random import SystemRandom
 from typing import Any
 
 from ..checkpoint import CHUNK
@@ -80,6 +82,20 @@ class Store:
             for piece in pieces:
                 self.active = time.monotonic()
                 file.write(piece)
+
+    def compare(self, name: str, size: int, crc32: list[int]) -> None:
+        """Compare an object's size, and one of its chunks, with what was put.
+
+        Raises:
+            OSError: The store has something else.
+        """
+        if (found := self.size(name)) != size:
+            raise OSError(f"of {size} bytes of {name}, the store holds {found}")
+        if crc32:
+            chunk = SystemRandom().randrange(len(crc32))
+            piece = self.read(name, chunk * CHUNK, min((chunk + 1) * CHUNK, size))
+            if zlib.crc32(piece) != crc32[chunk]:
+                raise OSError(f"the store gives back another {name} than it was given")
 
     def put_small(self, name: str, content: bytes) -> None:
         """Write a small object; an object store does so all at once."""

@@ -9,7 +9,6 @@ import zlib
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from random import SystemRandom
 from typing import BinaryIO
 
 from ..checkpoint import CHUNK, MANIFEST, Checksums, Saved, checkpoints, keep_of, scratch
@@ -126,13 +125,7 @@ class Uploader:
             if path.exists():  # it is the store that has not found something
                 raise
             raise GoneError from None
-        if (found := self.store.size(name)) != sums.size:
-            raise OSError(f"of {sums.size} bytes of {name}, the store holds {found}")
-        if sums.crc32:
-            chunk = SystemRandom().randrange(len(sums.crc32))
-            end = min((chunk + 1) * CHUNK, sums.size)
-            if zlib.crc32(self.store.read(name, chunk * CHUNK, end)) != sums.crc32[chunk]:
-                raise OSError(f"the store gives back another {name} than it was given")
+        self.store.compare(name, sums.size, sums.crc32)
         self._verified.add(name)
 
     def _drop_unclaimed(self, here: list[Saved], copies: Copies) -> None:
