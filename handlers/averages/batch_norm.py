@@ -40,8 +40,6 @@ def _take_means(norms: list[Any]) -> None:
     own = norms[0].num_batches_tracked.double()
     flat = torch.cat([each.reshape(-1).double() for each in statistics])
     sums = torch.as_tensor(ranks.total(torch.cat([flat * own, own[None]])))
-    means, count = sums[:-1] / sums[-1], sums[-1]
+    means = sums[:-1] / sums[-1]
     for each, part in zip(statistics, means.split([s.numel() for s in statistics]), strict=True):
         each.copy_(part.view_as(each))
-    for norm in norms:
-        norm.num_batches_tracked.copy_(count)
