@@ -12,6 +12,7 @@ from models import Net as Base
 from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Replicate
 from torch.distributed.tensor.parallel import ColwiseParallel
 
 from camshaft import ranks, supervised
@@ -55,7 +56,9 @@ class Net(Base):
 def trained(form, place):
     """Train the adapters alone; average, evaluate and export them alone."""
     model = Net()
-    model, number, count = sharded(model, form, {"first.base": ColwiseParallel()})
+    model, number, count = sharded(
+        model, form, {"first.base": ColwiseParallel(output_layouts=Replicate())}
+    )
     load_matching(model, PLACE / "base.safetensors", rename=renamed)
     adapters = model.adapters()
     optimizer = torch.optim.AdamW(adapters.parameters(), 0.05)

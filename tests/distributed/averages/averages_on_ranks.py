@@ -151,13 +151,13 @@ def statistics_for_the_mean_are_measured_over_the_batches_of_all_ranks():
     engine.on(Events.EPOCH_COMPLETED)(lambda s: drawn.append(torch.get_rng_state()))
     modes = [each.training for each in model.modules()]
     engine.run(own, max_epochs=1)
+    assert torch.equal(torch.get_rng_state(), drawn[0])
     expected.load_state_dict(whole(engine.objects["swa"]))
     update_bn([batch for n in range(count) for batch in share(batches(), n, count)], expected)
     found, wanted = whole(engine.objects["swa"]), expected.state_dict()
     assert found.pop("1.num_batches_tracked") * count == wanted.pop("1.num_batches_tracked")
     check(found, wanted)
     assert modes == [each.training for each in model.modules()]
-    assert torch.equal(torch.get_rng_state(), drawn[0])
     statistics = whole(engine.objects["model"])["1.running_mean"]
     assert not torch.equal(statistics, wanted["1.running_mean"])
 
