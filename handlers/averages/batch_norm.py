@@ -19,7 +19,7 @@ def measure_batch_norms(model: Module, data: Iterable[Any]) -> None:
     Each becomes the mean over all batches of all ranks. The mode of each module, and the random
     number generators, are left as they were.
     """
-    norms = [each for each in model.modules() if _is_tracking(each)]
+    norms: list[Any] = [each for each in model.modules() if _is_tracking(each)]
     if not norms:
         return
     device = norms[0].running_mean.device
