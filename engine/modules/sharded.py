@@ -113,7 +113,7 @@ def weights_alone(module: Module, device: str | None = None) -> ShardedWeights:
 
 
 def _weights_alone(
-    module: Module, device: str | None, modules: dict[int, Any], tensors: dict[int, Any]
+    module: Module, device: str | None, modules: dict[int, ShardedWeights], tensors: dict[int, Any]
 ) -> ShardedWeights:
     if id(module) in modules:
         return modules[id(module)]
@@ -128,7 +128,7 @@ def _weights_alone(
             tensors[id(tensor)] = Parameter(copy, requires_grad=False) if is_weight else copy
         return tensors.get(id(tensor))
 
-    own: dict[str, Any] = module._parameters  # type: ignore[assignment]
+    own: dict[str, Any] = module._parameters
     for name, tensor in own.items():
         made.register_parameter(name, copied(tensor))
     for name, tensor in module._buffers.items():
