@@ -6,6 +6,7 @@ from .communication import (
     count,
     gathered,
     gathered_at_first,
+    largest,
     on_all_ranks,
     share,
     total,
@@ -20,6 +21,7 @@ from .groups import (
 )
 from .process_group import process_group
 from .rank_zero import rank_zero_first, rank_zero_only
+from .sums import summed
 
 __all__ = [
     "agreed",
@@ -29,6 +31,7 @@ __all__ = [
     "gathered",
     "gathered_at_first",
     "is_distributed",
+    "largest",
     "local_rank",
     "local_world_size",
     "on_all_ranks",
@@ -37,6 +40,7 @@ __all__ = [
     "rank_zero_first",
     "rank_zero_only",
     "share",
+    "summed",
     "total",
     "world_size",
 ]

@@ -60,6 +60,17 @@ def total(value: Tensor | float, *, group: Any = None) -> Tensor | float:
     return number.item()
 
 
+def largest(tensor: Tensor, *, group: Any = None) -> Tensor:
+    """The largest number over all ranks, or those of a group, in each place of a tensor."""
+    if not is_distributed():
+        return tensor
+    import torch.distributed as dist
+
+    own = tensor.detach().clone()
+    dist.all_reduce(own, dist.ReduceOp.MAX, group=on_cpu(group) if own.is_cpu else group)
+    return own
+
+
 def share(tensors: Iterable[Tensor]) -> None:
     """Copy rank 0's values into these tensors, on every rank: one message a device and type."""
     if not is_distributed():
