@@ -11,6 +11,7 @@ from .communication import (
     share,
     total,
 )
+from .failure import note_failure
 from .groups import (
     alone,
     is_distributed,
@@ -22,6 +23,7 @@ from .groups import (
 from .process_group import process_group
 from .rank_zero import rank_zero_first, rank_zero_only
 from .sums import summed
+from .transfer import receive, send
 
 __all__ = [
     "agreed",
@@ -34,11 +36,14 @@ __all__ = [
     "largest",
     "local_rank",
     "local_world_size",
+    "note_failure",
     "on_all_ranks",
     "process_group",
     "rank",
     "rank_zero_first",
     "rank_zero_only",
+    "receive",
+    "send",
     "share",
     "summed",
     "total",
