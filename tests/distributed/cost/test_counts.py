@@ -58,3 +58,8 @@ def test_four_ranks_send_as_much_each_as_two(counts):
             assert sizes == {n: size for n, (_, size) in fewer[by].items() if n != SAVE}
         # What a rank tells of its part of a save has its number in it.
         assert more["camshaft"][SAVE][1] <= 1.1 * fewer["camshaft"][SAVE][1]
+
+
+@pytest.mark.slow
+def test_what_one_rank_decides_or_finds_ends_both_at_one_iteration(processes, tmp_path):
+    processes.run_ranks(2, HERE / "decisions_on_ranks.py", tmp_path)
