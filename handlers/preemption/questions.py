@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...engine import State, ranks
 
-PERIOD = 1.0
+if TYPE_CHECKING:
+    from torch import Tensor
+
+SHORTEST, LONGEST = 1.0, 10.0
 """Seconds from one question to the next, about."""
+SHARE = 0.01
+"""The part of the time that questions may take, unless that makes them too rare."""
 
 
 class Questions:
@@ -21,24 +26,30 @@ class Questions:
         self._step = 1
         self._asked_in = state.iteration
         self._asked_at = time.monotonic()
+        self._took = 0.0
 
     def ask(self, state: State[Any, Any], received: int | None) -> int | None:
         """The largest number of a signal that one of the ranks got; None if none of them did.
 
-        One message. It brings the time of rank 0 too, whose clock decides for all.
+        Rank 0 also decides, by its clock, in how many iterations the next question comes.
         """
-        import torch
 
-        passed = time.monotonic() - self._asked_at if ranks.rank() == 0 else 0.0
-        told = torch.tensor([received or 0, passed], dtype=torch.float64)
-        number, passed = ranks.largest(told).tolist()
-        self._asked_at = time.monotonic()
-        self._plan(state.iteration, passed)
+        def decide(rows: Tensor) -> Tensor:
+            found = rows[0].clone()
+            found[0], found[1] = rows[:, 0].max(), self._plan(state.iteration, began)
+            return found
+
+        began = time.monotonic()
+        number, step = ranks.decided([received or 0, 0], decide)
+        self._took = time.monotonic() - began
+        self.due = state.iteration + (self.every or step)
         return int(number) or None
 
-    def _plan(self, iteration: int, passed: float) -> None:
-        done, self._asked_in = iteration - self._asked_in, iteration
+    def _plan(self, iteration: int, now: float) -> int:
+        done, passed = iteration - self._asked_in, now - self._asked_at
+        self._asked_in, self._asked_at = iteration, now
         if done:  # at the end of an epoch the ranks may ask twice in one iteration
-            in_time = int(done * PERIOD / max(passed, 1e-9))
+            period = min(max(SHORTEST, self._took / SHARE), LONGEST)
+            in_time = int(done * period / max(passed, 1e-9))
             self._step = max(1, min(in_time, 2 * self._step))
-        self.due = iteration + (self.every or self._step)
+        return self._step

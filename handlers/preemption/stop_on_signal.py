@@ -47,11 +47,11 @@ class StopOnSignal:
         deadline: Seconds after the first signal at which the process ends in any case, with the
             same exit code. Checkpoints that were complete stay so.
         exit: False to let `run` return, with a `state.stop_reason` such as "SIGTERM".
-        every: Of several ranks, the number of iterations from one question to the next, each of
-            which costs one message; they also ask at the end of each epoch. By default as many as
-            took rank 0 a second lately, at most twice as many as the time before, so that the
-            delay is a second or two unless iterations suddenly take longer. One process asks
-            nobody, and stops after the iteration at hand.
+        every: Of several ranks, the number of iterations from one question to the next; they also
+            ask at the end of each epoch. By default as many as took rank 0 a second lately, at
+            most twice as many as the time before; and up to ten seconds where asking takes more
+            than a hundredth of the time, as among thousands of ranks. One process asks nobody,
+            and stops after the iteration at hand.
 
     Raises:
         TypeError: One of `signals` is not a signal.

@@ -26,6 +26,7 @@ assert ranks.gathered({"rank": rank}) == everybody
 assert ranks.gathered_at_first({"rank": rank}) == (None if rank else everybody)
 
 assert ranks.largest(torch.tensor([rank, -rank])).tolist() == [size - 1, 0]
+assert ranks.decided([rank, 1], lambda rows: rows.amax(0)) == [size - 1, 1]
 alike = {"b": 2**60 + rank, "a": 1}
 assert ranks.summed(alike) == {"b": 2**60 * size + sum(range(size)), "a": size}
 assert list(ranks.summed(alike)) == ["b", "a"]
@@ -48,6 +49,7 @@ assert ranks.total(torch.tensor([rank]), group=data).tolist() == [sum(columns)]
 assert ranks.count(rank > 1, group=data) == 1
 assert ranks.any_rank(rank == 1, group=data) is (rank % 2 == 1)
 assert ranks.gathered(rank, group=data) == columns
+assert ranks.summed({"a": rank}, group=data) == {"a": sum(columns)}
 
 # Where no launcher tells it, machines are known by their names.
 assert (ranks.local_rank(), ranks.local_world_size()) == (rank, size)
