@@ -4,6 +4,7 @@ from .communication import (
     agreed,
     any_rank,
     count,
+    decided,
     gathered,
     gathered_at_first,
     largest,
@@ -23,6 +24,7 @@ from .groups import (
 )
 from .process_group import process_group
 from .rank_zero import rank_zero_first, rank_zero_only
+from .sums import summed
 from .transfer import receive, send
 
 __all__ = [
@@ -34,6 +36,7 @@ __all__ = [
     "data_parallel",
     "data_rank",
     "data_world_size",
+    "decided",
     "gathered",
     "gathered_at_first",
     "is_distributed",
@@ -50,6 +53,7 @@ __all__ = [
     "receive",
     "send",
     "share",
+    "summed",
     "total",
     "world_size",
 ]

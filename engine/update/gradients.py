@@ -74,15 +74,17 @@ def non_finite(gradients: list[Tensor]) -> Tensor:
     return (~norm_of(held, float("inf")).isfinite()).float()
 
 
-def has_overflowed(scaler: GradScaler, optimizer: Optimizer) -> bool:
+def has_overflowed(scaler: GradScaler, optimizer: Optimizer, *, alike: bool) -> bool:
     """True if unscaling found gradients that are not finite, on this rank or on another.
 
-    This is the only time that a step with a scaler waits for the device.
+    This is the only time that a step with a scaler waits for the device. Where gradients are alike
+    on all ranks, nothing is sent.
     """
     # The scaler itself looks in its step(), which is too late: clipping comes before. It has no
     # public way to ask. Afterwards optimizer.step() is called directly, so there is no second look.
     found = scaler._found_inf_per_device(optimizer).values()  # pyright: ignore
-    return ranks.any_rank(bool(sum(infinite.item() for infinite in found)))
+    overflow = bool(sum(infinite.item() for infinite in found))
+    return overflow if alike else ranks.any_rank(overflow)
 
 
 def check_scale(scaler: GradScaler, least: float, step: int) -> None:

@@ -16,6 +16,7 @@ from ..checks import warn
 from ..events import EventEnum, Events, Stage
 from ..modules import are_spread
 from ..state import State
+from .alike import are_alike
 from .gradients import check_scale, clear, has_overflowed, multiply, parameters_of
 from .sync import Sync, is_wrapped
 from .window import Evaluation, Window, by_share, needs_closure
@@ -114,6 +115,7 @@ class Update:
             )
         self._is_direct = not (self.averages_at_close or self.needs_closure)
         self._is_checked = False
+        self._are_alike: bool | None = None
         self._lacks_model = model is None and accumulate > 1 and sync != "each"
         plain = getattr(optimizer.zero_grad, "__func__", None) is Optimizer.zero_grad
         self._clear = partial(clear, optimizer) if plain else optimizer.zero_grad
@@ -336,7 +338,11 @@ class Update:
             scaler.unscale_(optimizer)
         if factor is not None:
             multiply(optimizer, factor)
-        overflow = scaler is not None and has_overflowed(scaler, optimizer)
+        overflow = False
+        if scaler is not None:
+            if self._are_alike is None:
+                self._are_alike = are_alike(state, optimizer)
+            overflow = has_overflowed(scaler, optimizer, alike=self._are_alike)
         if not overflow:
             state.fire(BACKWARD_COMPLETED)
         if overflow or step.is_skipped:
