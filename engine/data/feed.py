@@ -22,6 +22,7 @@ from ..state import (
 from .in_step import InStep
 from .iterators import END, read_again, rest_of
 from .lengths import check_sizes, length_of_epoch, shortest
+from .prepared import Prepared, inside
 from .sources import Source, Stateful
 
 logger = logging.getLogger("camshaft")
@@ -258,6 +259,8 @@ def source_of(data: Iterable[Any], each_once: bool = False) -> Source[Any]:
 
     With `each_once`, the samples that a `DistributedSampler` repeats to pad the ranks are left out.
     """
+    if (found := inside(data)) is not None:
+        return Prepared(data, found, source_of(found.loader, each_once))
     if callable(getattr(data, "state_dict", None)) and callable(
         getattr(data, "load_state_dict", None)
     ):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 from itertools import islice
 from typing import Any, TypeGuard
 
@@ -39,7 +40,14 @@ class Share:
 
 
 def unpadded(sampler: Any) -> Any:
-    """A sampler or batch sampler as it is, or with the share of a padded `DistributedSampler`."""
+    """A sampler or batch sampler as it is, or with the share of a padded `DistributedSampler`.
+
+    A batch sampler of accelerate's, which repeats samples by `even_batches`, is told not to.
+    """
+    if getattr(sampler, "even_batches", False):
+        sampler = copy(sampler)
+        sampler.even_batches = False
+        return sampler
     if type(sampler) is BatchSampler and _pads(ones := sampler.sampler):
         share: Any = Share(ones)  # a BatchSampler takes whatever can be iterated
         return BatchSampler(share, sampler.batch_size, sampler.drop_last)

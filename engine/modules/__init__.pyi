@@ -3,6 +3,8 @@ from .evaluation import untouched as untouched
 from .evaluation import using as using
 from .known import all_modules as all_modules
 from .known import modules_of as modules_of
+from .prepared import plain_optimizer as plain_optimizer
+from .prepared import refuse_scaling as refuse_scaling
 from .weights import TWIN as TWIN
 from .weights import buffers_in_training as buffers_in_training
 from .weights import exchange as exchange

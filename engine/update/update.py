@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 from .. import ranks
 from ..checks import warn
 from ..events import EventEnum, Events
+from ..modules import plain_optimizer, refuse_scaling
 from ..state import State
 from .gradients import check_scale, clear, has_overflowed, multiply, parameters_of
 from .sync import Sync, is_wrapped
@@ -69,7 +70,8 @@ class Update:
         """Prepare updates by `optimizer`.
 
         Args:
-            optimizer: Its parameters are updated.
+            optimizer: Its parameters are updated. One that accelerate or Fabric has wrapped is
+                taken out of the wrapper.
             model: The wrapper made by `DistributedDataParallel` or FSDP, so that ranks average
                 gradients once a window; see `sync` and `micro_batch`.
             accumulate: Micro-batches of an accumulation window.
@@ -88,6 +90,8 @@ class Update:
         """
         if not isinstance(optimizer, Optimizer):
             raise TypeError(f"Update got {optimizer!r}; it needs a torch.optim.Optimizer")
+        refuse_scaling(optimizer)
+        optimizer = plain_optimizer(optimizer)
         if isinstance(accumulate, bool) or not isinstance(accumulate, int) or accumulate < 1:
             raise ValueError(f"accumulate={accumulate!r}: needs a number of micro-batches, from 1")
         self.optimizer = optimizer

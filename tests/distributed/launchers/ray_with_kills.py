@@ -1,0 +1,69 @@
+"""The Ray example on a cluster of two nodes: a worker is killed with -9, then a whole node is."""
+
+import json
+import os
+import signal
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psutil
+import ray
+from ray.cluster_utils import Cluster
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+sys.path.insert(0, str(EXAMPLES))
+os.environ["PYTHONPATH"] = os.pathsep.join([str(EXAMPLES), os.environ.get("PYTHONPATH", "")])
+import ray_digits  # noqa: E402
+
+NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
+directory, max_epochs = Path(sys.argv[1]), sys.argv[2]
+told = {}
+
+
+def kill():
+    """Wait for checkpoints, and kill in between."""
+    wait_for(2)
+    victim = next(each for each in workers() if "RayTrainWorker" in each.info["cmdline"][0])
+    told["worker"] = victim.info["cmdline"][0]
+    os.kill(victim.pid, signal.SIGKILL)
+    wait_for(4)
+    told["nodes"] = len(ray.nodes())
+    cluster.remove_node(second, allow_graceful=False)
+    cluster.add_node(**NODE)  # another machine takes its place
+
+
+def wait_for(epoch):
+    while not any(int(each.name[10:20]) >= 36 * epoch for each in run.glob("iteration-*")):
+        assert not training.done(), training.result()
+        time.sleep(0.01)
+    time.sleep(0.1)  # into the next epoch
+
+
+def workers():
+    found = psutil.Process().children(recursive=True)
+    for each in found:
+        each.info = each.as_dict(["cmdline"])
+    return [each for each in found if each.info["cmdline"]]
+
+
+run = directory / "digits" / "run"
+cluster = Cluster(initialize_head=True, head_node_args={"include_dashboard": False, **NODE})
+second = cluster.add_node(**NODE)
+arguments = ["--directory", str(directory), "--address", cluster.address, "--max-epochs", max_epochs]
+with ThreadPoolExecutor(1) as pool:  # nodes are started by the main thread alone
+    training = pool.submit(ray_digits.main, arguments)
+    kill()
+    result = training.result()
+told |= {
+    "rows": result.metrics_dataframe[["epoch", "iteration", "val/accuracy"]].to_dict("records"),
+    "metrics": result.metrics,
+    "checkpoint": result.checkpoint.path,
+    "best": [each.path for each, _ in result.best_checkpoints],
+}
+children = psutil.Process().children(recursive=True)
+ray.shutdown()
+cluster.shutdown()
+told["left"] = [str(each) for each in psutil.wait_procs(children, 10)[1]]
+(directory / "told.json").write_text(json.dumps(told))
