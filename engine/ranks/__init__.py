@@ -2,17 +2,20 @@
 
 from .communication import (
     agreed,
-    alone,
     any_rank,
     count,
     gathered,
+    gathered_at_first,
+    on_all_ranks,
+    share,
+    total,
+)
+from .groups import (
+    alone,
     is_distributed,
     local_rank,
     local_world_size,
-    on_all_ranks,
     rank,
-    share,
-    total,
     world_size,
 )
 from .process_group import process_group
@@ -24,6 +27,7 @@ __all__ = [
     "any_rank",
     "count",
     "gathered",
+    "gathered_at_first",
     "is_distributed",
     "local_rank",
     "local_world_size",

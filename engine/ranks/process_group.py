@@ -1,4 +1,8 @@
-"""The process group of whoever has started this process: torchrun, Slurm or MPI."""
+"""The process group of whoever has started this process: torchrun, Slurm or MPI.
+
+The one file that knows pytorch-ignite's `initialize`, which finds the machine of rank 0 in a job of
+Slurm, makes the group and sets the device.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,8 @@ import os
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from .communication import end, is_distributed, start
+from .communication import count
+from .groups import is_distributed
 
 TORCH = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
 SLURM = ("SLURM_STEP_ID", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID")
@@ -46,11 +51,15 @@ def process_group(backend: str | None = None) -> Generator[None]:
         backend = "nccl" if torch.cuda.is_available() else "gloo"
     # In a job of Slurm, ignite takes Slurm's ranks for those of torchrun and mpirun.
     hidden = () if by == "Slurm" else ("SLURM_JOB_ID",)
+    import ignite.distributed as idist
+
     with _without(hidden):
-        start(backend)
+        idist.initialize(backend)
     yield
+    # Not after an error: it would wait for the other ranks, and hide the error meanwhile.
+    count(True)  # waits for the others
     with _without(hidden):
-        end()  # not after an error: it would wait for the other ranks, and hide the error meanwhile
+        idist.finalize()
 
 
 def launcher() -> str | None:
