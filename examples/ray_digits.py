@@ -1,7 +1,7 @@
 """Train the digits example on two workers of Ray Train; kill one, and it carries on.
 
     python examples/ray_digits.py
-    ray start --head --port=6379; python examples/ray_digits.py --address auto    # a cluster of yours
+    python examples/ray_digits.py --address auto    # on a cluster, after `ray start`
 
 Ray starts workers anew after a failure. They go on from the newest checkpoint, as the same run.
 """

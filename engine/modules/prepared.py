@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-OURS = (
-    "Leave it out there, and write it where Camshaft saves and resumes it: supervised(..., "
-)
+OURS = "Leave it out there, and write it where Camshaft saves and resumes it: supervised(..., "
 
 
 def plain_optimizer(optimizer: Any) -> Any:

@@ -1,6 +1,6 @@
 """Two ranks: runs on what accelerate or Fabric has prepared, beside that library's own loop.
 
-Arguments: the library, a directory, and what to do: "compare", "kill" or "resume".
+Arguments: the library, a directory, and what to do: "compare", "whole", "kill" or "resume".
 """
 
 import os
@@ -8,6 +8,7 @@ import signal
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -164,6 +165,41 @@ def compare(library):
     assert list(saved.state_dict("model")) == ["0.weight", "0.bias", "2.weight", "2.bias"]
 
 
+def refuse_what_cannot_be(library):
+    net = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    if LIBRARY == "fabric":
+        from lightning_fabric import Fabric
+
+        mixed = Fabric(accelerator="cpu", devices=1, precision="bf16-mixed")
+        net, optimizer = mixed.setup(net, optimizer)
+        with pytest.raises(ValueError, match=r"fabric.backward.*supervised\(..., precision='bf16'"):
+            supervised(net, optimizer, nn.functional.mse_loss)
+        return
+    from accelerate import Accelerator, DataLoaderConfiguration
+    from accelerate.optimizer import AcceleratedOptimizer
+
+    scaled = AcceleratedOptimizer(optimizer, scaler=torch.amp.GradScaler("cpu"))
+    with pytest.raises(ValueError, match=r"scale would not be saved.*precision='fp16'"):
+        supervised(net, scaled, nn.functional.mse_loss)
+    config = DataLoaderConfiguration(dispatch_batches=True)
+    dispatching = Accelerator(cpu=True, dataloader_config=config)
+    loader = dispatching.prepare(DataLoader(range(8), 2))
+    with pytest.raises(TypeError, match=r"DataLoaderDispatcher.*dispatch_batches=False"):
+        Engine(lambda state, batch: None).run(loader, max_epochs=1)
+    config = DataLoaderConfiguration(use_seedable_sampler=True)
+    seeded = Accelerator(cpu=True, dataloader_config=config)
+    saved_run(seeded, DIRECTORY / "seeded", max_iterations=6)
+    with pytest.raises(ValueError, match="seed"):
+        saved_run(seeded, DIRECTORY / "seeded", seed=7)
+    cut = saved_run(seeded, DIRECTORY / "seeded")[0]
+    assert same(cut, saved_run(seeded, DIRECTORY / "seeded whole")[0])
+    accumulating = Accelerator(cpu=True, gradient_accumulation_steps=4)
+    wrapped = accumulating.prepare(optimizer)
+    with pytest.raises(ValueError, match=r"steps=4.*lose its gradients.*accumulate=4\)"):
+        Engine(lambda state, batch: None, objects={"model": net, "optimizer": wrapped})
+
+
 library = launch()
 assert ranks.is_distributed()
 with ranks.process_group():  # the one that the library has made
@@ -172,7 +208,8 @@ with ranks.process_group():  # the one that the library has made
     assert ranks.local_world_size() == 2
     if TASK == "compare":
         compare(library)
+        refuse_what_cannot_be(library)
     else:
         dies_at = 7 if TASK == "kill" else None
-        saved_run(library, DIRECTORY, seed=0 if TASK == "kill" else 5, dies_at=dies_at)
+        saved_run(library, DIRECTORY, seed=5 if TASK == "resume" else 0, dies_at=dies_at)
 print("done")

@@ -51,7 +51,14 @@ def workers():
 run = directory / "digits" / "run"
 cluster = Cluster(initialize_head=True, head_node_args={"include_dashboard": False, **NODE})
 second = cluster.add_node(**NODE)
-arguments = ["--directory", str(directory), "--address", cluster.address, "--max-epochs", max_epochs]
+arguments = [
+    "--directory",
+    str(directory),
+    "--address",
+    cluster.address,
+    "--max-epochs",
+    max_epochs,
+]
 with ThreadPoolExecutor(1) as pool:  # nodes are started by the main thread alone
     training = pool.submit(ray_digits.main, arguments)
     kill()
