@@ -1,4 +1,4 @@
-"""The Ray example on a cluster of two nodes: a worker is killed with -9, then a whole node is."""
+"""The Ray example on a cluster of two nodes, of which a "worker" or a whole "node" is killed."""
 
 import json
 import os
@@ -18,19 +18,23 @@ os.environ["PYTHONPATH"] = os.pathsep.join([str(EXAMPLES), os.environ.get("PYTHO
 import ray_digits  # noqa: E402
 
 NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
-directory, max_epochs = Path(sys.argv[1]), sys.argv[2]
+directory, max_epochs, kills = Path(sys.argv[1]), sys.argv[2], sys.argv[3:]
 told = {}
 
 
-def kill():
-    """Wait for checkpoints, and kill in between."""
-    wait_for(2)
-    victim = next(each for each in workers() if "RayTrainWorker" in each.info["cmdline"][0])
-    told["worker"] = victim.info["cmdline"][0]
-    os.kill(victim.pid, signal.SIGKILL)
-    wait_for(4)
-    told["nodes"] = len(ray.nodes())
+def kill_a_worker(epoch):
+    wait_for(epoch)
+    victim = ray_workers()[0]
+    told["worker"] = victim.pid
+    victim.send_signal(signal.SIGKILL)
+
+
+def kill_a_node(epoch):
+    """Kill all processes of a node, which has one of the two workers."""
+    wait_for(epoch)
+    before = ray_workers()
     cluster.remove_node(second, allow_graceful=False)
+    told["with the node"] = len(psutil.wait_procs(before, 20)[0])
     cluster.add_node(**NODE)  # another machine takes its place
 
 
@@ -41,27 +45,20 @@ def wait_for(epoch):
     time.sleep(0.1)  # into the next epoch
 
 
-def workers():
+def ray_workers():
     found = psutil.Process().children(recursive=True)
-    for each in found:
-        each.info = each.as_dict(["cmdline"])
-    return [each for each in found if each.info["cmdline"]]
+    return [each for each in found if each.name().startswith("ray::RayTrain")]
 
 
 run = directory / "digits" / "run"
 cluster = Cluster(initialize_head=True, head_node_args={"include_dashboard": False, **NODE})
 second = cluster.add_node(**NODE)
-arguments = [
-    "--directory",
-    str(directory),
-    "--address",
-    cluster.address,
-    "--max-epochs",
-    max_epochs,
-]
+arguments = ["--directory", str(directory), "--address", cluster.address]
+arguments += ["--max-epochs", max_epochs]
 with ThreadPoolExecutor(1) as pool:  # nodes are started by the main thread alone
     training = pool.submit(ray_digits.main, arguments)
-    kill()
+    for number, what in enumerate(kills):
+        {"worker": kill_a_worker, "node": kill_a_node}[what](2 * number + 1)
     result = training.result()
 told |= {
     "rows": result.metrics_dataframe[["epoch", "iteration", "val/accuracy"]].to_dict("records"),

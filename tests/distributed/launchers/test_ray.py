@@ -11,35 +11,53 @@ ALONE = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",
 }
-EPOCHS = 6
+EPOCHS = 4
 
 
-@pytest.fixture(scope="module")
-def killed(processes, tmp_path_factory):
-    """The only start of Ray, which takes many seconds."""
-    directory = tmp_path_factory.mktemp("ray")
-    processes.run(HERE / "ray_with_kills.py", directory, EPOCHS, fresh=True, env=ALONE)
-    return directory, json.loads((directory / "told.json").read_text())
+def run(processes, directory, epochs, *kills):
+    """Run the example and kill; what its driver tells."""
+    script = HERE / "ray_with_kills.py"
+    processes.run(script, directory, epochs, *kills, fresh=True, env=ALONE)
+    return json.loads((directory / "told.json").read_text())
 
 
-@pytest.mark.slow
-def test_a_run_whose_worker_and_node_were_killed_is_that_of_plain_ranks(
-    killed, processes, tmp_path
-):
-    directory, told = killed
-    assert told["worker"].startswith("ray::RayTrainWorker")
-    processes.run_ranks(2, HERE / "ray_alone.py", tmp_path, EPOCHS)
-    run = directory / "digits" / "run"
-    name = "iteration-0000000216"
+def check_same(processes, directory, plain, epochs):
+    """Check that a run has the bytes and the rows of one on two ranks that no Ray has started."""
+    processes.run_ranks(2, HERE / "ray_alone.py", plain, epochs)
+    own = directory / "digits" / "run"
+    name = f"iteration-{36 * epochs:010}"
     for file in ("model.safetensors", "train.safetensors"):
-        assert (run / name / file).read_bytes() == (tmp_path / name / file).read_bytes()
-    assert rows(run) == rows(tmp_path)
+        assert (own / name / file).read_bytes() == (plain / name / file).read_bytes()
+    assert rows(own) == rows(plain)
 
 
 def rows(directory):
     """What was logged, without the times."""
     lines = (directory / "rows.jsonl").read_text().splitlines()
     return [{k: v for k, v in json.loads(line).items() if "time" not in k} for line in lines]
+
+
+@pytest.fixture(scope="module")
+def killed(processes, tmp_path_factory):
+    """The only start of Ray outside of soak, since it takes many seconds."""
+    directory = tmp_path_factory.mktemp("ray")
+    return directory, run(processes, directory, EPOCHS, "node")
+
+
+@pytest.mark.slow
+def test_a_run_whose_node_was_killed_is_that_of_plain_ranks(killed, processes, tmp_path):
+    directory, told = killed
+    assert told["with the node"] >= 1
+    check_same(processes, directory, tmp_path, EPOCHS)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_so_is_one_whose_workers_and_nodes_were_killed(processes, tmp_path):
+    told = run(processes, tmp_path / "ray", 8, "worker", "node", "worker")
+    assert told["worker"]
+    assert told["left"] == []
+    check_same(processes, tmp_path / "ray", tmp_path / "plain", 8)
 
 
 @pytest.mark.slow

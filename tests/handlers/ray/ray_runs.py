@@ -2,8 +2,10 @@
 
 import json
 import os
+import shutil
 import signal
 import sys
+import tempfile
 import warnings
 from pathlib import Path
 
@@ -82,8 +84,6 @@ def make(local, resume):
 
 def work(config):
     """A worker of Ray Train, killed between a save and its report, then with all it had locally."""
-    import shutil
-
     import torch
 
     from camshaft import Events, Stage, ranks
@@ -117,9 +117,12 @@ def train_with_kills(directory):
     import torch
     from ray.train.torch import TorchTrainer
 
+    # On another file system than Ray's storage, if there is one, so that Ray copies.
+    other = tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else directory)
+    local = Path(other, "local")
     result = TorchTrainer(
         work,
-        train_loop_config={"local": str(directory / "local")},
+        train_loop_config={"local": str(local)},
         scaling_config=ray.train.ScalingConfig(num_workers=1),
         run_config=ray.train.RunConfig(
             name="train",
@@ -130,12 +133,14 @@ def train_with_kills(directory):
     torch.manual_seed(0)
     engine, loader, _ = make(directory / "whole", None)
     engine.run(loader, max_epochs=5)
+    starts = (local.parent / "starts.txt").read_text().splitlines()
+    shutil.rmtree(other)
     return {
         "rows": result.metrics_dataframe.to_dict("records"),
         "metrics": result.metrics,
         "checkpoints": [each.path for each, _ in result.best_checkpoints],
         "checkpoint": result.checkpoint.path,
-        "starts": (directory / "starts.txt").read_text().splitlines(),
+        "starts": starts,
     }
 
 
