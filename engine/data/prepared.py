@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ..state import Position
+from ..state import Dealing, Position
 from .sources import Source
 
 
@@ -70,17 +70,31 @@ class Prepared(Source[Any]):
         self.inside.begin()
         return map(self.inside.move, self.source.open(position, consumed))
 
-    def length(self) -> int | None:
+    def length(self, dealing: Dealing | None = None) -> int | None:
         """The number of batches of a pass."""
-        return self.source.length()
+        return self.source.length(dealing)
+
+    def dealing(self) -> Dealing:
+        """How ranks share the samples."""
+        return self.source.dealing()
+
+    def shares(self) -> dict[int, float] | None:
+        """The weights of batches in a mean over ranks, where they may be unlike."""
+        return self.source.shares()
+
+    @property
+    def goes_on_anywhere(self) -> bool:
+        """True if a pass can go on with batches of another size behind any sample."""
+        return self.source.goes_on_anywhere
+
+    @property
+    def fits_any_ranks(self) -> bool:
+        """True if a position in it may hold for other ranks than those that wrote it."""
+        return self.source.fits_any_ranks
 
     def sizes(self) -> dict[str, int]:
-        """Those of the loader inside; the seed from which accelerate shuffles is one, too."""
-        sampler: Any = getattr(self.inside.loader, "batch_sampler", None)
-        while hasattr(sampler, "batch_sampler") or hasattr(sampler, "sampler"):
-            sampler = getattr(sampler, "batch_sampler", None) or sampler.sampler
-        seed = getattr(sampler, "initial_seed", None)
-        return self.source.sizes() | ({"seed": seed} if isinstance(seed, int) else {})
+        """The sizes of the loader inside."""
+        return self.source.sizes()
 
     def state(self) -> Any:
         """The state of the loader inside, if it has one."""

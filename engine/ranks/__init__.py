@@ -10,6 +10,7 @@ from .communication import (
     share,
     total,
 )
+from .failure import note_failure
 from .groups import (
     alone,
     is_distributed,
@@ -20,6 +21,7 @@ from .groups import (
 )
 from .process_group import process_group
 from .rank_zero import rank_zero_first, rank_zero_only
+from .transfer import receive, send
 
 __all__ = [
     "agreed",
@@ -31,11 +33,14 @@ __all__ = [
     "is_distributed",
     "local_rank",
     "local_world_size",
+    "note_failure",
     "on_all_ranks",
     "process_group",
     "rank",
     "rank_zero_first",
     "rank_zero_only",
+    "receive",
+    "send",
     "share",
     "total",
     "world_size",

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from .failure import AnotherRankError
 from .groups import is_distributed, on_cpu, rank, world_size
 
 if TYPE_CHECKING:
@@ -114,4 +115,4 @@ def on_all_ranks(task: str) -> Generator[None, None, None]:
     except Exception as error:
         raised = error
     if any_rank(raised is not None):
-        raise raised or RuntimeError(f"another rank could not {task}; its own error says why")
+        raise raised or AnotherRankError(f"another rank could not {task}; its own error says why")

@@ -128,6 +128,9 @@ class Encoder:
     def _array(self, value: Any, path: str) -> Any:
         torch: Any = sys.modules.get("torch")  # not loaded: the value is no tensor
         numpy: Any = sys.modules.get("numpy")
+        distributed: Any = sys.modules.get("torch.distributed.tensor")
+        if distributed and isinstance(value, distributed.DTensor):
+            return {"!tensor": self._name(value.detach(), path)}
         if torch and type(value) in (torch.Tensor, torch.nn.Parameter):
             tag, tensor = "!tensor", value
         elif torch and numpy and type(value) is numpy.ndarray:

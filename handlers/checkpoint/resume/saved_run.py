@@ -59,9 +59,12 @@ class SavedRun:
             own = 0
             logger.warning(
                 "the checkpoint was written by %d ranks and is loaded by %d: all ranks go on with "
-                "the random numbers of the first one, so this is not exactly the same run",
+                "the random numbers, and with the sums of an epoch so far, of the first one; what "
+                "depends on these is not exactly the same",
                 *(len(parts), count),
             )
+            if (position := runs[own]["position"]) is not None:
+                position.setdefault("dealing", {"ranks": len(parts)})  # of before: it tells nothing
         return cls(objects, runs[own], own == ranks.rank(), frozen)
 
 
