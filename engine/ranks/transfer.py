@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .communication import _group_on_cpu as on_cpu
+from .groups import on_cpu
 
 if TYPE_CHECKING:
     from torch import Tensor
