@@ -59,15 +59,16 @@ def main(arguments: Sequence[str] | None = None) -> ray.train.Result:
     """Train on a local cluster, or on one that runs already."""
     parser = argparse.ArgumentParser(description="The digits example on workers of Ray Train.")
     parser.add_argument("--directory", type=Path, default=Path("runs/ray"))
-    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--workers", type=int, nargs="+", default=[2], help="or least and most")
     parser.add_argument("--max-epochs", type=int, default=10)
     parser.add_argument("--lr", type=float, default=2e-3)
     parser.add_argument("--address", help="of a cluster; by default a local one is started")
     options = parser.parse_args(arguments)
 
-    local = RESOURCES | {"num_cpus": options.workers} if options.address is None else {}
+    local = RESOURCES | {"num_cpus": options.workers[-1]} if options.address is None else {}
     ray.init(options.address, log_to_driver=False, **local)
     directory = options.directory.absolute()  # on several machines: a folder that all of them see
+    one, *most = options.workers
     trainer = TorchTrainer(
         train,
         train_loop_config={
@@ -75,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> ray.train.Result:
             "lr": options.lr,
             "max_epochs": options.max_epochs,
         },
-        scaling_config=ray.train.ScalingConfig(num_workers=options.workers),
+        scaling_config=ray.train.ScalingConfig(num_workers=(one, *most) if most else one),
         run_config=ray.train.RunConfig(
             name="digits",
             storage_path=str(directory),

@@ -145,7 +145,8 @@ def without_repeats(sampler: Any) -> Any:
 
 def dealing_of(data: DataLoader[Any]) -> Dealing:
     """How ranks share the samples of this loader."""
-    batches, ones = data.batch_sampler, ones_of(data)
+    batches: Any = data.batch_sampler
+    ones = ones_of(data)
     if type(batches) is LengthBatches:
         names = ("shuffle", "pool", "drop_last", "seed")
         order = f"LengthBatches({_settings(batches, *names)})"
@@ -180,10 +181,10 @@ def whole_batch(data: DataLoader[Any]) -> int | None:
     """The samples of a batch over all ranks."""
     if type(data.batch_sampler) is LengthBatches:
         return data.batch_sampler.batch_size
-    size = 1 if data.batch_sampler is None else getattr(data.batch_sampler, "batch_size", None)
-    if is_of_accelerate(data.batch_sampler):
-        split: Any = data.batch_sampler
-        return size * (1 if split.split_batches else split.num_processes)
+    batches: Any = data.batch_sampler
+    size = 1 if batches is None else getattr(batches, "batch_size", None)
+    if is_of_accelerate(batches):
+        return int(batches.batch_size * (1 if batches.split_batches else batches.num_processes))
     ones = ones_of(data)
     return size * ones.num_replicas if isinstance(size, int) and _is_in_turn(ones) else size
 

@@ -30,12 +30,17 @@ def kill_a_worker(epoch):
 
 
 def kill_a_node(epoch):
+    kill_a_node_for_good(epoch)
+    cluster.add_node(**NODE)  # another machine takes its place
+
+
+def kill_a_node_for_good(epoch):
     """Kill all processes of a node, which has one of the two workers."""
     wait_for(epoch)
     before = ray_workers()
     cluster.remove_node(second, allow_graceful=False)
+    told["workers"] = [len(before)]
     told["with the node"] = len(psutil.wait_procs(before, 20)[0])
-    cluster.add_node(**NODE)  # another machine takes its place
 
 
 def wait_for(epoch):
@@ -55,10 +60,15 @@ cluster = Cluster(initialize_head=True, head_node_args={"include_dashboard": Fal
 second = cluster.add_node(**NODE)
 arguments = ["--directory", str(directory), "--address", cluster.address]
 arguments += ["--max-epochs", max_epochs]
+arguments += ["--workers", "1", "2"] if "node for good" in kills else []
+ways = {"worker": kill_a_worker, "node": kill_a_node, "node for good": kill_a_node_for_good}
 with ThreadPoolExecutor(1) as pool:  # nodes are started by the main thread alone
     training = pool.submit(ray_digits.main, arguments)
     for number, what in enumerate(kills):
-        {"worker": kill_a_worker, "node": kill_a_node}[what](2 * number + 1)
+        ways[what](2 * number + 1)
+    if "node for good" in kills:
+        wait_for(int(max_epochs) - 1)
+        told["workers"] += [len(ray_workers())]
     result = training.result()
 told |= {
     "rows": result.metrics_dataframe[["epoch", "iteration", "val/accuracy"]].to_dict("records"),

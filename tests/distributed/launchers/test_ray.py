@@ -45,6 +45,7 @@ def killed(processes, tmp_path_factory):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_a_run_whose_node_was_killed_is_that_of_plain_ranks(killed, processes, tmp_path):
     directory, told = killed
     assert told["with the node"] >= 1
@@ -60,7 +61,19 @@ def test_so_is_one_whose_workers_and_nodes_were_killed(processes, tmp_path):
     check_same(processes, tmp_path / "ray", tmp_path / "plain", 8)
 
 
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_a_run_that_lost_a_node_for_good_goes_on_with_fewer_workers(processes, tmp_path):
+    """The batches over all ranks, and so the steps, stay the same."""
+    told = run(processes, tmp_path, EPOCHS, "node for good")
+    assert told["with the node"] >= 1
+    assert (told["metrics"]["epoch"], told["metrics"]["step"]) == (EPOCHS, 36 * EPOCHS)
+    assert told["workers"] == [2, 1]
+    assert told["metrics"]["val/accuracy"] > 0.9
+
+
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # for whoever runs the fixture
 def test_metrics_and_checkpoints_are_where_users_of_ray_look_for_them(killed):
     directory, told = killed
     assert told["metrics"]["epoch"] == EPOCHS
@@ -76,5 +89,6 @@ def test_metrics_and_checkpoints_are_where_users_of_ray_look_for_them(killed):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_no_process_is_left(killed):
     assert killed[1]["left"] == []
