@@ -38,7 +38,7 @@ def refuse_scaling(optimizer: Any) -> None:
             "Accelerator(mixed_precision='fp16') scales losses, and the scale would not be saved. "
             f"{OURS}precision='fp16')"
         )
-    precision = optimizer._strategy.precision if "_FabricOptimizer" in kinds else None
+    precision: Any = optimizer._strategy.precision if "_FabricOptimizer" in kinds else None
     if type(precision).__name__ == "MixedPrecision":
         name = "bf16" if precision.precision.startswith("bf16") else "fp16"
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Two ranks: runs on what accelerate or Fabric has prepared, beside that library's own loop.
+"""On ranks: runs on what accelerate or Fabric has prepared, beside that library's own loop.
 
 Arguments: the library, a directory, and what to do: "compare", "whole", "kill" or "resume".
 """
@@ -6,6 +6,7 @@ Arguments: the library, a directory, and what to do: "compare", "whole", "kill" 
 import os
 import signal
 import sys
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -36,7 +37,7 @@ def launch():
         return Accelerator(cpu=True)
     from lightning_fabric import Fabric
 
-    fabric = Fabric(accelerator="cpu", devices=2, strategy="ddp")
+    fabric = Fabric(accelerator="cpu", devices=int(os.environ["WORLD_SIZE"]), strategy="ddp")
     fabric.launch()
     return fabric
 
@@ -51,7 +52,8 @@ def prepared(library, seed=0):
     if seed:  # the process that resumes may begin with other numbers
         torch.manual_seed(seed + ranks.rank())
     optimizer = torch.optim.Adam(net.parameters(), lr=0.01)
-    loader, val_loader = DataLoader(data, 4, shuffle=True), DataLoader(data, 4)
+    size = 8 // ranks.world_size()  # of a rank's batch: 8 samples over all ranks
+    loader, val_loader = DataLoader(data, size, shuffle=True), DataLoader(data, size)
     if LIBRARY == "accelerate":
         return net, *library.prepare(net, optimizer, loader, val_loader)
     model, optimizer = library.setup(net, optimizer)
@@ -113,6 +115,13 @@ def saved_run(library, directory, seed=0, dies_at=None, **limits):
         ranks.any_rank(False)
         if ranks.rank() == 1:
             os.kill(os.getpid(), signal.SIGKILL)
+
+    if TASK == "resume":
+
+        @engine.on(Events.ITERATION_COMPLETED)
+        def show(state):
+            numbers = ranks.gathered((state.batch[0][:, 0] * 30).round().tolist())
+            print(state.iteration, sorted(chain(*numbers)))
 
     messages = count_messages(model)
     state = engine.run(loader, max_epochs=EPOCHS, **limits)
@@ -203,9 +212,8 @@ def refuse_what_cannot_be(library):
 library = launch()
 assert ranks.is_distributed()
 with ranks.process_group():  # the one that the library has made
-    assert ranks.world_size() == 2
+    assert ranks.world_size() == ranks.local_world_size() == int(os.environ["WORLD_SIZE"])
     assert ranks.local_rank() == ranks.rank()
-    assert ranks.local_world_size() == 2
     if TASK == "compare":
         compare(library)
         refuse_what_cannot_be(library)

@@ -10,6 +10,7 @@ ALONE = {
     "RAY_AUTH_MODE": "disabled",  # writes a token into the home directory
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.5",
+    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "300",  # of a busy machine
 }
 EPOCHS = 4
 
