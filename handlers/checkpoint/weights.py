@@ -47,7 +47,9 @@ def load_weights(module: Module, saved: Mapping[str, Any]) -> None:
 
 def _holder(module: Module) -> Module:
     """The outermost module with a state of its own; an average also has a counter."""
-    while inside(module) in ("module", "_orig_mod") and not isinstance(module, AveragedModel):
+    while inside(module) in ("module", "_orig_mod", "_forward_module") and not isinstance(
+        module, AveragedModel
+    ):
         module = getattr(module, str(inside(module)))
     return module
 
