@@ -5,6 +5,7 @@ from .communication import (
     alone,
     any_rank,
     count,
+    first,
     gathered,
     is_distributed,
     local_rank,
@@ -15,6 +16,7 @@ from .communication import (
     total,
     world_size,
 )
+from .letters import collected, leave
 from .process_group import process_group
 from .rank_zero import rank_zero_first, rank_zero_only
 
@@ -22,9 +24,12 @@ __all__ = [
     "agreed",
     "alone",
     "any_rank",
+    "collected",
     "count",
+    "first",
     "gathered",
     "is_distributed",
+    "leave",
     "local_rank",
     "local_world_size",
     "on_all_ranks",

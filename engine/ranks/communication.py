@@ -56,6 +56,17 @@ def agreed(value: float) -> float:
     return float(_ignite().broadcast(value, src=0)) if is_distributed() else value
 
 
+def first(number: int) -> int:
+    """Rank 0's whole number, of up to 63 bits, on every rank."""
+    if not is_distributed():
+        return number
+    import torch
+
+    held = torch.tensor([number], dtype=torch.int64)
+    share([held])
+    return int(held)
+
+
 def any_rank(flag: bool) -> bool:
     """True on every rank if `flag` is true on one."""
     if not is_distributed():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,6 +16,7 @@ from .format import Keep, latest
 from .pretrained import check_pretrained, pretrained
 from .recorder import Content, Recorder
 from .snapshot import take
+from .together import take_together
 
 logger = logging.getLogger("camshaft")
 
@@ -112,15 +112,16 @@ class Export:
         recorder = self._recorder(state)
         if not (reasons := recorder.prepare(state, of_all=False)):
             return
-        with ranks.on_all_ranks("export weights"):
-            if ranks.rank() == 0:
-                own = state.engine.objects[self.object]
-                make: Callable[[], Content] = (
-                    partial(pretrained, recorder.directory, self.object, own)
-                    if self.pretrained
-                    else partial(take, {self.object: own}, [], state.engine.lent)
-                )
-                recorder.record(state, make, reasons, only_claimed=True)
+        recorder.record(state, partial(self._take, state), reasons, only_claimed=True)
+
+    def _take(self, state: State[Any, Any]) -> Content:
+        own, lent = state.engine.objects[self.object], state.engine.lent
+        if self.pretrained:
+            directory = self._recorder(state).directory
+            return pretrained(directory, self.object, own) if ranks.rank() == 0 else {}
+        if ranks.world_size() == 1:
+            return take({self.object: own}, [], lent)
+        return take_together({self.object: own}, None, lent, {}, {})
 
     def wait(self, state: State[Any, Any]) -> None:
         """Wait until the last export is on the disk, for handlers that read it during the run.

@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.nn import Module
 from torch.nn.parameter import is_lazy
 
-from ...engine.modules import TWIN, plain_names, unwrap
-from .weights import weights
+from ...engine.modules import TWIN
+from .weights import parameters_of, weights
 
 PIECE = 2**24
 """Numbers of a weight that are added up at once."""
@@ -63,7 +63,7 @@ class FrozenWeights:
 
 def checksums(module: Module, names: set[str] | None = None) -> dict[str, int]:
     """The checksums of a module's parameters, or of those named, by their plain names."""
-    own = {key: each for key, each in _parameters(module).items() if names is None or key in names}
+    own = {key: each for key, each in parameters_of(module).items() if names is None or key in names}
     sums = {key: checksum(each) for key, each in own.items() if not is_lazy(each)}
     return {key: int(each) for key, each in sums.items()}  # waits when all devices have work
 
@@ -89,18 +89,10 @@ def _modules(objects: Mapping[str, Any]) -> dict[str, Module]:
     return {name: each for name, each in objects.items() if isinstance(each, Module)}
 
 
-def _parameters(module: Module) -> dict[str, Tensor]:
-    """The parameters by their plain names; those of tied weights under each."""
-    inner = unwrap(module)
-    named = dict(inner.named_parameters(remove_duplicate=False))
-    names = plain_names(inner, named)
-    return {names[name]: parameter for name, parameter in named.items()}
-
-
 def _frozen(module: Module) -> set[str]:
     own = weights(module)
     return {
         name
-        for name, parameter in _parameters(module).items()
+        for name, parameter in parameters_of(module).items()
         if name in own and not parameter.requires_grad
     }

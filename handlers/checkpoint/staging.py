@@ -42,7 +42,7 @@ class Staging:
             raise
         buffers = self._buffers.items()
         files = {f"{file}{TENSORS}": Payload.of(buffer.content) for file, buffer in buffers}
-        return files | {TREE: Payload.of(text_of(snapshot.tree).encode())}
+        return files | _trees(snapshot)
 
     def _copy(self, file: str, tensors: Mapping[str, Tensor]) -> None:
         size = sum(tensor.nbytes for tensor in tensors.values())
@@ -55,7 +55,7 @@ class Staging:
 def streamed(snapshot: Snapshot) -> dict[str, Payload]:
     """The files out of the run's own memory: for a run that waits until they are written."""
     files = {f"{file}{TENSORS}": _streamed(tensors) for file, tensors in snapshot.tensors.items()}
-    return files | {TREE: Payload.of(text_of(snapshot.tree).encode())}
+    return files | _trees(snapshot)
 
 
 class FileBuffer:
@@ -88,6 +88,11 @@ class FileBuffer:
             view.copy_(tensors[name], non_blocking=tensors[name].is_cuda)
         for device in {tensor.device for tensor in tensors.values() if tensor.is_cuda}:
             torch.cuda.synchronize(device)
+
+
+def _trees(snapshot: Snapshot) -> dict[str, Payload]:
+    trees = {**({} if snapshot.tree is None else {TREE: snapshot.tree}), **snapshot.others}
+    return {file: Payload.of(text_of(tree).encode()) for file, tree in trees.items()}
 
 
 def _streamed(tensors: Mapping[str, Tensor]) -> Payload:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,17 +16,24 @@ from typing import TYPE_CHECKING, Any
 from ...files import LARGEST_TEXT, Tables, budget, regular, size_of, tree_of
 from ..format import (
     MANIFEST,
+    PIECES,
     TENSORS,
     TRAIN,
     TREE,
     BrokenCheckpoint,
     Manifest,
+    Table,
+    TensorInfo,
     decode,
+    pieces_of_rank,
+    rank_file,
     reading,
     references,
+    table_of_tree,
+    tensors_in,
 )
 from .files import CHUNK, checksums_of, foreign_files
-from .tensor_file import TensorFile
+from .tensor_files import PieceFile, RankFiles, TensorFile, TensorSource
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,6 +41,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("camshaft")
 
 NAME = re.compile(r"iteration-\d{10,}(\.\d+)?", re.ASCII)
+OF_RANK = re.compile(r"rank-\d{5,}\.safetensors", re.ASCII)
 SHOWN = 20
 """Foreign files that a message names."""
 
@@ -156,13 +164,15 @@ def verify_files(saved: Saved, files: Iterable[str] | None = None) -> None:
         with reading(saved.path, name):
             if checksums_of(saved.path / name) != saved.manifest.files[name]:
                 raise ValueError(f"is damaged: its checksum is not the one in {MANIFEST}")
+    if files is None and PIECES in saved.manifest.files:
+        check_pieces(saved)
     if foreign := foreign_files(saved.path, {MANIFEST, *saved.manifest.files}):
         more = f" ... ({len(foreign)} in all)" if len(foreign) > SHOWN else ""
         told = f"{foreign[:SHOWN]}{more}"
         logger.warning("%s holds files that no checkpoint has: %s", saved.path, told)
 
 
-def read_checkpoint(saved: Saved) -> tuple[Any, dict[str, Mapping[str, Tensor]]]:
+def read_checkpoint(saved: Saved) -> tuple[Any, dict[str, TensorSource]]:
     """The tree of plain values, and the tensors by file and name, of a verified checkpoint.
 
     Raises:
@@ -170,12 +180,73 @@ def read_checkpoint(saved: Saved) -> tuple[Any, dict[str, Mapping[str, Tensor]]]
     """
     compare_sizes(saved)
     tree = tree_in(saved)
-    tensors: dict[str, Mapping[str, Tensor]] = {}
+    tensors: dict[str, TensorSource] = {}
     for name in saved.manifest.files:
-        if name.endswith(TENSORS):
+        if name.endswith(TENSORS) and not OF_RANK.fullmatch(name):
             with reading(saved.path, name):
                 tensors[name.removesuffix(TENSORS)] = TensorFile(saved.path / name)
-    return tree, tensors
+    return tree, tensors | piece_files(saved)
+
+
+def piece_files(saved: Saved) -> dict[str, TensorSource]:
+    """The tensors that are in pieces in the files of ranks, by the file that they would be in."""
+    files = RankFiles(saved.path)
+    return {file: PieceFile(file, grids, files) for file, grids in table_in(saved).items()}
+
+
+def read_part(saved: Saved, rank: int) -> tuple[Any, TensorSource | dict[str, Tensor]]:
+    """What a rank has saved of the run for itself, and its tensors; of a verified checkpoint.
+
+    Raises:
+        BrokenCheckpoint: A file has the right checksum and a wrong format.
+    """
+    own = rank_file(rank)
+    part = _tree_at(saved, f"{own}.json")
+    if (name := f"{own}{TENSORS}") not in saved.manifest.files:
+        return part, {}
+    with reading(saved.path, name):
+        return part, TensorFile(saved.path / name)
+
+
+def has_parts(saved: Saved) -> bool:
+    """True if each rank has written files of its own."""
+    return f"{rank_file(0)}.json" in saved.manifest.files
+
+
+def table_in(saved: Saved) -> Table:
+    """How tensors are cut into pieces; empty if none is.
+
+    Raises:
+        BrokenCheckpoint: The table is beyond a limit, or no run writes such a table.
+    """
+    if PIECES not in saved.manifest.files:
+        return {}
+    tree = _tree_at(saved, PIECES)
+    with reading(saved.path, PIECES):
+        return table_of_tree(tree, saved.manifest.world_size)
+
+
+def check_pieces(saved: Saved) -> None:
+    """Check that each rank's file holds the pieces that the table says; only headers are read.
+
+    Raises:
+        BrokenCheckpoint: A piece is missing, or has another type or shape.
+    """
+    table = table_in(saved)
+    owners = {each.owners for grids in table.values() for each in grids.values()}
+    for rank in sorted({rank for each in owners for rank in each}):
+        name = f"{rank_file(rank)}{TENSORS}"
+        if name not in saved.manifest.files:
+            raise BrokenCheckpoint(f"{PIECES} names {name}, which is not there", saved.path)
+        with reading(saved.path, name):
+            refuse_other_pieces(tensors_in(saved.path / name), table, rank)
+
+
+def refuse_other_pieces(found: Mapping[str, TensorInfo], table: Table, rank: int) -> None:
+    """Refuse a rank's file without a piece that the table says, or with another one."""
+    meant = pieces_of_rank(table, rank)
+    if odd := [each for each, info in meant.items() if found.get(each) != info]:
+        raise ValueError(f"does not hold the pieces that {PIECES} names: {odd[:3]}")
 
 
 def read_objects(saved: Saved, object: str | None = None) -> dict[str, Any]:
@@ -193,14 +264,30 @@ def read_objects(saved: Saved, object: str | None = None) -> dict[str, Any]:
         raise ValueError(f"{saved.path} holds no object {object!r}; its objects are: {listed}")
     chosen = objects if object is None else {object: objects[object]}
     with reading(saved.path, TREE):
-        files = {each["file"]: f"{each['file']}{TENSORS}" for each in chosen.values()}
-        verify_files(saved, files.values())
-        tensors = {name: TensorFile(saved.path / file) for name, file in files.items()}
+        tensors = sources(saved, {each["file"] for each in chosen.values()})
         tables = Tables()
         return {
             name: decode(each["content"], tensors[each["file"]], tables)
             for name, each in chosen.items()
         }
+
+
+def sources(saved: Saved, files: Collection[str]) -> dict[str, TensorSource]:
+    """The tensors of the files of some objects; what holds them is verified.
+
+    Raises:
+        BrokenCheckpoint: A file is missing or damaged.
+    """
+    if PIECES not in saved.manifest.files:
+        verify_files(saved, [f"{file}{TENSORS}" for file in files])
+        return {file: TensorFile(saved.path / f"{file}{TENSORS}") for file in files}
+    verify_files(saved, [PIECES])
+    chosen = {file: grids for file, grids in table_in(saved).items() if file in files}
+    owners = {rank for grids in chosen.values() for each in grids.values() for rank in each.owners}
+    verify_files(saved, [f"{rank_file(rank)}{TENSORS}" for rank in sorted(owners)])
+    check_pieces(saved)
+    held = RankFiles(saved.path)
+    return {file: PieceFile(file, chosen.get(file, {}), held) for file in files}
 
 
 def tree_in(saved: Saved) -> Any:
@@ -209,12 +296,17 @@ def tree_in(saved: Saved) -> Any:
     Raises:
         BrokenCheckpoint: The tree is beyond a limit, or no run writes such a tree.
     """
+    tree = _tree_at(saved, TREE)
     with reading(saved.path, TREE):
-        with regular(saved.path / TREE) as file:
-            size = os.fstat(file.fileno()).st_size  # read() takes memory for all it is asked for
-            tree = tree_of(file.read(min(size, LARGEST_TEXT) + 1))
         _refuse_repeated(tree)
-        return tree
+    return tree
+
+
+def _tree_at(saved: Saved, name: str) -> Any:
+    with reading(saved.path, name):
+        with regular(saved.path / name) as file:
+            size = os.fstat(file.fileno()).st_size  # read() takes memory for all it is asked for
+            return tree_of(file.read(min(size, LARGEST_TEXT) + 1))
 
 
 def _refuse_repeated(tree: Any) -> None:
