@@ -46,7 +46,9 @@ class BackgroundWriter:
             return
         self.attempt(lambda: self._submit(lambda: self.several_times(task), failed))
 
-    def start_together(self, task: Callable[[], object], failed: Callable[[Exception], None]) -> None:
+    def start_together(
+        self, task: Callable[[], object], failed: Callable[[Exception], None]
+    ) -> None:
         """Begin a task that all ranks begin: its error comes with the next `wait`, on all of them.
 
         The task itself tries several times what can be tried. `failed` is called if no thread

@@ -191,9 +191,7 @@ class Checkpoint:
     def _take(self, state: State[Any, Any], left_out: Sums) -> Snapshot:
         return take(state.engine.objects, [take_part(state)], state.engine.lent, left_out)
 
-    def _take_together(
-        self, state: State[Any, Any], left_out: Sums, differing: Buffers
-    ) -> Taken:
+    def _take_together(self, state: State[Any, Any], left_out: Sums, differing: Buffers) -> Taken:
         engine, part = state.engine, take_part(state)
         return take_together(engine.objects, part, engine.lent, left_out, differing)
 

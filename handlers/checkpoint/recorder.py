@@ -144,8 +144,9 @@ class Recorder:
     ) -> None:
         """Copy what `make` gives, write that, and drop the checkpoints that no claim keeps.
 
-        On several ranks each of them calls this, and `make` gives what is that rank's own. The run may change when this returns; the next call or `wait` raises an error in writing.
-        A save of the iteration of the save before takes its place, with the reasons of both. With
+        On several ranks each of them calls this, and `make` gives what is that rank's own. The run
+        may change when this returns; the next call or `wait` raises an error in writing. A save of
+        the iteration of the save before takes its place, with the reasons of both. With
         `only_claimed`, nothing is written that no claim would keep. `broken` checkpoints are
         ignored.
         """
@@ -173,7 +174,7 @@ class Recorder:
         only_claimed: bool,
         broken: Collection[str],
     ) -> None:
-        with ranks.on_all_ranks("write a checkpoint"):
+        with ranks.on_all_ranks("take part in a checkpoint"):
             self.wait()
             content = self.attempt(make)
             own = SKIPPED if only_claimed and not self._is_claimed(manifest) else _digest(content)

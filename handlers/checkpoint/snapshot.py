@@ -41,7 +41,7 @@ class Part(NamedTuple):
     tree: Any
     tensors: dict[str, Tensor]
     """Its tensors, on the CPU."""
-    shared: Mapping[str, Tensor] = {}  # noqa: RUF012  # a named tuple has no factories
+    shared: Mapping[str, Tensor] = {}  # a named tuple has no factories
     """The distributed tensors that handlers remember, by names that are the same on all ranks."""
 
 

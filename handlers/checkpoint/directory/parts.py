@@ -1,4 +1,4 @@
-"""A checkpoint that several ranks write: each its own files, and rank 0 gives all of them a name."""
+"""A checkpoint that several ranks write: each its own files, which rank 0 gives a name."""
 
 from __future__ import annotations
 

@@ -303,10 +303,9 @@ def tree_in(saved: Saved) -> Any:
 
 
 def _tree_at(saved: Saved, name: str) -> Any:
-    with reading(saved.path, name):
-        with regular(saved.path / name) as file:
-            size = os.fstat(file.fileno()).st_size  # read() takes memory for all it is asked for
-            return tree_of(file.read(min(size, LARGEST_TEXT) + 1))
+    with reading(saved.path, name), regular(saved.path / name) as file:
+        size = os.fstat(file.fileno()).st_size  # read() takes memory for all it is asked for
+        return tree_of(file.read(min(size, LARGEST_TEXT) + 1))
 
 
 def _refuse_repeated(tree: Any) -> None:

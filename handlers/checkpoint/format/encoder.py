@@ -165,7 +165,9 @@ class Encoder:
     def _put_shards(self, tensor: Any, path: str) -> str:
         local = tensor.to_local()
         if str(local.dtype) not in DTYPES or any(each.is_partial() for each in tensor.placements):
-            raise self._refuse(path, f"a tensor of {local.dtype}, distributed as {tensor.placements}")
+            raise self._refuse(
+                path, f"a tensor of {local.dtype}, distributed as {tensor.placements}"
+            )
         form = (tensor.device_mesh, tensor.placements, tensor.shape, tensor.dtype)
         held = (*form, local.device, local.data_ptr())
         if self._once is not None and local.numel() and held in self._once:

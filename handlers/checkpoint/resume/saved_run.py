@@ -14,7 +14,7 @@ from ....engine import ranks
 from ...files import Tables
 from ..directory import Saved, has_parts, read_checkpoint, read_part
 from ..format import MEMORY, TRAIN, decode, is_untagged, rank_file, reading
-from ..together import Targets
+from ..sharding import Targets
 from .validate import validate_run
 
 logger = logging.getLogger("camshaft")
@@ -79,7 +79,9 @@ class SavedRun:
         return cls(objects, runs[own], own == ranks.rank(), frozen)
 
     @staticmethod
-    def of_part(part: Any, tensors: Mapping[str, Tensor]) -> tuple[Any, dict[str, dict[str, Tensor]]]:
+    def of_part(
+        part: Any, tensors: Mapping[str, Tensor]
+    ) -> tuple[Any, dict[str, dict[str, Tensor]]]:
         """The state of the run in the file of one rank, and its buffers.
 
         Raises:
@@ -109,7 +111,7 @@ def _objects(
     for name, each in tree["objects"].items():
         # A module may be large, so its weights are decoded one by one when they are loaded.
         is_module = each["file"] != TRAIN and is_untagged(each["content"])
-        own = tensors[each["file"]] if each["file"] in tensors else {}
+        own = tensors.get(each["file"], {})
         objects[name] = (Decoded if is_module else decode)(each["content"], own, tables)
     if odd := [name for name, each in objects.items() if not isinstance(each, Mapping)]:
         raise ValueError(f"has objects without a state: {odd}")

@@ -12,8 +12,8 @@ from torch.nn import Module
 from ....engine import ranks
 from ....engine.modules import plain_names, unwrap
 from ..frozen import checksum
+from ..sharding import is_sharded
 from ..weights import weights
-from .regions import is_sharded
 
 Buffers = dict[str, dict[str, Tensor]]
 """By object and plain name."""

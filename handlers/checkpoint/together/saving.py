@@ -82,10 +82,10 @@ class Saving:
         if failures:
             shown = "; ".join(failures[:3]) + ("; ..." if len(failures) > 3 else "")
             raise OSError(
-                f"could not write a checkpoint to {self.directory}: {shown}. Nothing of it is "
+                f"could not write the checkpoint {self.temporary}: {shown}. Nothing of it is "
                 "left, and older ones are as they were"
             )
-        found = {}
+        found: dict[str, Checksums] = {}
         for each in filter(None, told):
             found |= {name: Checksums(**sums) for name, sums in each["files"].items()}
         return dict(sorted(found.items()))

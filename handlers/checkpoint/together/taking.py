@@ -14,11 +14,10 @@ from torch.optim import Optimizer
 
 from ....engine import ranks
 from ..format import MEMORY, PIECES, TRAIN, Encoder, Table, rank_file, table_as_tree
+from ..sharding import Plan, is_sharded, own_pieces
 from ..snapshot import Part, Snapshot, is_file_name, take
 from ..weights import parameters_of
 from .buffers import Buffers
-from .plan import Plan, own_pieces
-from .regions import is_sharded
 
 
 @dataclass(frozen=True)

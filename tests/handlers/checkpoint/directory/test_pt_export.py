@@ -60,7 +60,9 @@ class Holder:
 def saved_with(directory, **objects):
     held = {name: Holder(state) for name, state in objects.items()}
     return write_checkpoint(
-        directory, streamed(take(held, [Part({}, {})])), Manifest(iteration=7, metrics={"loss": 0.5})
+        directory,
+        streamed(take(held, [Part({}, {})])),
+        Manifest(iteration=7, metrics={"loss": 0.5}),
     )
 
 

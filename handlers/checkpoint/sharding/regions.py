@@ -37,6 +37,15 @@ def own_runs(tensor: Any) -> list[list[Run]]:
     return _runs(tensor.shape, tensor.device_mesh.shape, tensor.placements, coordinate)
 
 
+def holds_first_copy(tensor: Any) -> bool:
+    """True on one of the ranks that hold the same shard of a tensor."""
+    coordinate = tensor.device_mesh.get_coordinate()
+    return coordinate is not None and not any(
+        at for at, place in zip(coordinate, tensor.placements, strict=True)
+        if place.is_replicate()
+    )  # fmt: skip
+
+
 def shard_of(source: TensorSource, name: str, like: Any) -> Tensor:
     """A distributed tensor like this one, with the values in a file; only the shard is read."""
     from torch.distributed.tensor import DTensor
@@ -57,7 +66,7 @@ def replicas(tensor: Any) -> list[Grid]:
         raise TypeError(f"a distributed tensor with partial sums: {placements}")
     free = [dim for dim, each in enumerate(placements) if isinstance(each, Replicate)]
     cuts, places = [], []
-    for dim, size in enumerate(tensor.shape):
+    for dim in range(tensor.ndim):
         sharding = [m for m, each in enumerate(placements) if m not in free and each.dim == dim]
         spans = sorted(_spans(tensor.shape, dim, mesh.shape, placements, sharding))
         cuts.append((0, *(end for _, end, _ in spans)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import product
 from typing import Any
 
 from torch import Tensor
@@ -75,7 +74,9 @@ def own_pieces(tensors: Tensors, table: Table) -> dict[str, Tensor]:
     return found
 
 
-def _inside(runs: Sequence[Sequence[Run]], begin: tuple[int, ...], end: tuple[int, ...]) -> tuple[slice, ...]:
+def _inside(
+    runs: Sequence[Sequence[Run]], begin: tuple[int, ...], end: tuple[int, ...]
+) -> tuple[slice, ...]:
     """Where a range of the whole tensor lies in the shard that consists of these ranges."""
     places = []
     for own, first, last in zip(runs, begin, end, strict=True):

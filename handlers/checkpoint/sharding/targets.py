@@ -88,5 +88,3 @@ class Targets:
                 return [each for each in found if is_distributed(each)]
         tails = (".".join(parts[at:]) for at in range(len(parts)))
         return next((self._named[tail] for tail in tails if tail in self._named), [])
-
-
