@@ -10,6 +10,8 @@ from .engine import ranks as ranks
 from .engine import seed_everything as seed_everything
 from .engine.loaders import LengthBatches as LengthBatches
 from .engine.loaders import Padded as Padded
+from .engine.loaders import SeededSamples as SeededSamples
+from .engine.loaders import SharedOrder as SharedOrder
 from .engine.loaders import loader as loader
 from .engine.modules import checkpoint_activations as checkpoint_activations
 from .engine.modules import unwrap as unwrap

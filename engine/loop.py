@@ -9,8 +9,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Generic
 
+from . import ranks
 from .checks import StepCheck, check_evaluated, check_evaluation, check_training
-from .data import Feed, InStep, length_of, length_of_epoch
+from .data import Feed, InStep, length_of_epoch, length_of_pass
 from .events import Events
 from .explain import explain
 from .moments import Moments
@@ -59,7 +60,8 @@ class Loop(Generic[Batch, Output]):
         try:
             # Before LOADING: schedules are made by this length, and then a state is put into them.
             most = state.control.pass_limit
-            length = length_of_epoch(length_of(self.data), self.epoch_length, most)
+            length = length_of_pass(self.data, each_once=not state.training)
+            length = length_of_epoch(length, self.epoch_length, most)
             state.epoch_length = self.in_step.agree(self.data, length)
             moments.announce(Events.LOADING, state)
             if self._is_done():
@@ -74,6 +76,8 @@ class Loop(Generic[Batch, Output]):
                 self._commit()
         except BaseException as error:
             explain(error, "in the data", state)
+            if state.control.outer is None:
+                ranks.note_failure(error)  # before FAILED: the other ranks may be waiting for this
             late += moments.conclude(Events.FAILED, state)
             late += self._close()
             for number in range(len(late)):
@@ -82,6 +86,7 @@ class Loop(Generic[Batch, Output]):
             raise
         if late := self._close():
             late.sort(key=lambda each: isinstance(each, SystemExit))  # it must not hide a failure
+            ranks.note_failure(late[0])
             raise late.pop(0)
         return state
 
@@ -145,7 +150,7 @@ class Loop(Generic[Batch, Output]):
 
     def _run_epoch(self, feed: Feed[Batch]) -> None:
         state, control = self.state, self.state.control
-        state.epoch_length = feed.length()
+        state.epoch_length = feed.length(state)
         if not control.in_epoch:
             state.epoch += 1
             state.metrics.clock = (state.step, state.epoch)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..engine import Engine, EventEnum, Events, State, Trigger
-from ..engine.modules import exchange, put, twin
+from ..engine.modules import exchange, fully_sharded, put, reshard, twin
 from .common import Mode, Monitored, is_better, is_last_look, mode_of, module_of, refuse_taken
 from .validate import Validate, ValidationEvents
 
@@ -65,7 +65,7 @@ class RestoreBest:
         """
         model = module_of(engine.objects, self.object, "RestoreBest")
         refuse_taken(engine.objects, self.name, "RestoreBest", f"{self.name}_by_loss")
-        engine.objects[self.name] = twin(model).cpu()
+        engine.objects[self.name] = twin(model, "cpu")
         engine.on(Events.LOADING)(self.take_back)
         if self.when is None:
             engine.on(ValidationEvents.VALIDATED)(self.look_at_validation)
@@ -101,6 +101,7 @@ class RestoreBest:
         value = record.new_value(state, self.monitor)
         if value is not None and is_better(value, record.best, self.mode):
             record.best = value
+            reshard(fully_sharded(objects.values()))
             put(objects[self.name], objects[self.weights or self.object])
 
     def restore(self, state: State[Any, Any]) -> None:
@@ -139,6 +140,7 @@ class RestoreBest:
 
     def _exchange(self, state: State[Any, Any], record: Record) -> None:
         objects = state.engine.objects
+        reshard(fully_sharded(objects.values()))
         exchange(objects[self.object], objects[self.name])
         record.is_restored = not record.is_restored
 

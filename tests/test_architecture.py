@@ -10,12 +10,14 @@ from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+import torch
+
 ROOT = Path(__file__).parents[1]
 ROOMS = ("engine", "handlers")
 MODULES = sorted(path for room in ROOMS for path in ROOT.glob(f"{room}/**/*.py"))
 ONE_FILE_KNOWS = {
     "blinker": ["engine/signals.py"],
-    "ignite": ["engine/ranks/communication.py"],
+    "ignite": ["engine/ranks/process_group.py"],
     "rich": ["engine/inspection/describe.py"],
     "plotly": ["handlers/report/page.py"],
     "wandb": [],  # the files of handlers/loggers/trackers import theirs by name
@@ -144,6 +146,38 @@ def test_each_library_is_known_by_one_file():
         for library in ONE_FILE_KNOWS
     }
     assert known == ONE_FILE_KNOWS
+
+
+def sends(path):
+    """What a module uses of that part of torch.distributed by which ranks send."""
+    names = set(torch.distributed.distributed_c10d.__all__)
+    homes = ("torch.distributed", "torch.distributed.distributed_c10d")
+    for module, name in imported(path):
+        is_home = module in homes and (not name or name in names)
+        if is_home or "collectives" in str(module) or name in ("distributed", "distributed_c10d"):
+            yield f"{module} {name}".strip()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Attribute) and node.attr in names:
+            owner = ast.unparse(node.value)
+            yield from [ast.unparse(node)] * owner.endswith(("distributed", "distributed_c10d"))
+
+
+def test_one_room_sends_to_other_ranks():
+    found = {name_of(path): list(sends(path)) for path in MODULES}
+    rooms = {Path(name).parent for name, ways in found.items() if ways}
+    assert rooms == {Path("engine/ranks")}, found
+
+
+def test_ways_to_send_are_seen(tmp_path, monkeypatch):
+    sources = [
+        *("import torch.distributed as dist", "from torch.distributed import all_reduce"),
+        *("from torch import distributed", "torch.distributed.all_reduce(x)"),
+        *("import torch.distributed._functional_collectives", "torch.distributed.barrier()"),
+    ]
+    monkeypatch.setitem(globals(), "ROOT", tmp_path)
+    for number, source in enumerate(sources):
+        (path := tmp_path / f"{number}.py").write_text(source)
+        assert list(sends(path)), source
 
 
 def test_a_library_that_only_some_need_is_imported_when_it_is_used():

@@ -1,6 +1,6 @@
 """The data of a run: which batches come, in which order, and from where a resumed run reads on."""
 
-from .feed import Feed, is_read
+from .feed import Feed, is_read, length_of_pass
 from .in_step import InStep
 from .lengths import length_of, length_of_epoch, shortest
 
@@ -10,5 +10,6 @@ __all__ = [
     "is_read",
     "length_of",
     "length_of_epoch",
+    "length_of_pass",
     "shortest",
 ]

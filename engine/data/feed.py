@@ -21,7 +21,8 @@ from ..state import (
 )
 from .in_step import InStep
 from .iterators import END, read_again, rest_of
-from .lengths import check_sizes, length_of_epoch, shortest
+from .lengths import length_of, length_of_epoch, shortest
+from .other_ranks import check_same_ranks, go_on
 from .sources import Source, Stateful
 
 logger = logging.getLogger("camshaft")
@@ -60,8 +61,10 @@ class Feed(Generic[Batch]):
 
     def take_up(self, state: State[Batch, Any]) -> None:
         """Restore the random generators, if this state continues a run."""
-        self._is_taken_up = True
         position = state.control.position
+        if position is not None and self._is_inside(position, state):
+            go_on(position, self.source, self._consumed(position, state), state.epoch)
+        self._is_taken_up, state.share = True, 1.0
         if position is not None and position.left is not None:
             # Inside a pass, `_reopen` puts the data where it was; here no pass is opened again.
             if not state.control.in_epoch or position.used_up:
@@ -83,9 +86,12 @@ class Feed(Generic[Batch]):
                 self.source.settle(position.told)
         restore_generators(rng, self.data)
 
-    def length(self) -> int | None:
+    def length(self, state: State[Batch, Any]) -> int | None:
         """The number of batches of an epoch, or None if it is unknown; the same on all ranks."""
-        own = length_of_epoch(self.source.length(), self.epoch_length, self.most)
+        position = state.control.position
+        is_open = position is not None and state.control.in_epoch and self._is_open(state)
+        length = self.source.length(position.dealing if position and is_open else None)
+        own = length_of_epoch(length, self.epoch_length, self.most)
         agreed = self.in_step.agree(self.data, own)
         self._shared = None if agreed == own else agreed
         return agreed
@@ -219,13 +225,14 @@ class Feed(Generic[Batch]):
         rng = capture_generators(self.data)
         seed = seed_from(rng) if earlier is None else earlier.seed
         position = state.control.position = Position(number, state.iteration, rng, seed)
-        position.sizes = self.source.sizes()
+        position.sizes, position.dealing = self.source.sizes(), self.source.dealing()
         consumed = read_again(self.data, position, earlier)
+        check_same_ranks(earlier, consumed)
         self._has_opened = True
         batches = self.source.open(position, consumed)
         if consumed:  # what an iterator draws as it is read again, it has drawn before this pass
             restore_generators(rng, self.data)
-        return batches
+        return self._with_shares(batches, 1, state)
 
     def _reopen(self, state: State[Batch, Any]) -> Iterator[Batch]:
         position = state.control.position
@@ -235,15 +242,32 @@ class Feed(Generic[Batch]):
         now = capture_generators(self.data)
         restore_generators(position.rng, self.data)
         _set_epoch(self.data, position.number)
-        check_sizes(position.sizes, self.source.sizes(), state.epoch)
+        consumed = self._consumed(position, state)
         if position.source is not None:  # another iterator, in this process
             position.read_from = None
-        first = position.began if position.read_from is None else position.read_from
-        batches = self.source.open(position, state.iteration - first)
+        batches = self.source.open(position, consumed)
         position.source = self.data if isinstance(self.data, Iterator) else None
         self._has_opened = True
         restore_generators(now, self.data)
-        return batches
+        return self._with_shares(batches, consumed + 1, state)
+
+    def _is_inside(self, position: Position, state: State[Batch, Any]) -> bool:
+        """True if this process is to go on inside the pass that was left."""
+        if not position.number or position.used_up or position.source is self.data:
+            return False
+        return self._repeated is not None or (state.control.in_epoch and self._is_open(state))
+
+    def _consumed(self, position: Position, state: State[Batch, Any]) -> int:
+        """How many batches of the pass have come, or of all passes of an iterator."""
+        is_anew = position.source is not None or position.read_from is None
+        return state.iteration - (position.began if is_anew else position.read_from or 0)
+
+    def _with_shares(
+        self, batches: Iterator[Batch], first: int, state: State[Batch, Any]
+    ) -> Iterator[Batch]:
+        """These batches, each with its weight in a mean over ranks, where weights may be unlike."""
+        shares = self.source.shares() if state.training else None
+        return batches if shares is None else _weighted(batches, shares, first, state)
 
     def _settle(self, position: Position, left: Rng) -> None:
         """Between two epochs, when the data may change: keep the generators of new data."""
@@ -253,10 +277,19 @@ class Feed(Generic[Batch]):
             self.source.settle(position.told)
 
 
+def _weighted(
+    batches: Iterator[Batch], shares: dict[int, float], first: int, state: State[Batch, Any]
+) -> Iterator[Batch]:
+    for number, batch in enumerate(batches, first):
+        state.share = shares.pop(number, 1.0)
+        yield batch
+    state.share = 1.0
+
+
 def source_of(data: Iterable[Any], each_once: bool = False) -> Source[Any]:
     """Choose how this data resumes: by its own state, by skipping indices, or by reading again.
 
-    With `each_once`, the samples that a `DistributedSampler` repeats to pad the ranks are left out.
+    With `each_once`, a rank without a sample of a short batch has one batch less.
     """
     if callable(getattr(data, "state_dict", None)) and callable(
         getattr(data, "load_state_dict", None)
@@ -268,6 +301,17 @@ def source_of(data: Iterable[Any], each_once: bool = False) -> Source[Any]:
         if is_plain(data):
             return Loader(data, each_once)
     return Source(data)
+
+
+def length_of_pass(data: object, each_once: bool = False) -> int | None:
+    """The number of batches of a pass over data that is not open yet."""
+    if "torch.utils.data" in sys.modules:
+        from .loader import is_plain
+        from .shares import dealt
+
+        if is_plain(data) and (share := dealt(data, each_once)) is not None:
+            return len(share)
+    return length_of(data)
 
 
 def is_read(data: object) -> bool:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import copy
-from collections import deque
-from collections.abc import Iterable, Iterator, Sized
-from itertools import count, islice
+from collections.abc import Iterator, Sized
+from itertools import islice
 from typing import Any, TypeGuard
 from weakref import WeakKeyDictionary
 
-from torch.utils.data import BatchSampler, DataLoader, IterableDataset
+from torch.utils.data import DataLoader, IterableDataset
 
 from .. import ranks
-from ..state import Position, own_generators, seed_of
-from .lengths import check_length, length_of
-from .shares import unpadded
+from ..loaders import LengthBatches, SeededSamples
+from ..state import Dealing, Position, own_generators
+from .indices import Indices
+from .lengths import check_length
+from .shares import Dealt, dealing_of, dealt, ones_of
 from .sources import Source, has_persistent_workers, iterate
 from .workers import Preparation, Seeded, blocked, caught_signals, is_forked
 
@@ -41,11 +42,13 @@ class Loader(Source[Any]):
         """Make the copy, or reuse one whose persistent workers are alive from an earlier run."""
         super().__init__(data)
         self.is_indexed = not isinstance(data.dataset, IterableDataset)
-        self.is_cut = each_once and self.is_indexed
         self.copy = IDLE.pop(data) if data in IDLE else _copy_of(data)
+        self.dealt: Dealt | None = None
         if self.is_indexed:
+            self.dealt = dealt(data, each_once)
             sampler = data.sampler if data.batch_sampler is None else data.batch_sampler
-            _indices(self.copy).sampler = unpadded(sampler) if self.is_cut else sampler
+            _indices(self.copy).sampler = sampler if self.dealt is None else self.dealt
+            _check_places(data)
 
     def open(self, position: Position, consumed: int) -> Iterator[Any]:
         """Begin a pass, at its first batch or a later one."""
@@ -57,16 +60,44 @@ class Loader(Source[Any]):
             return batches
         indices = _indices(self.copy)
         key = (position.seed, ranks.rank(), position.number)
-        indices.begin(consumed, key if self.data.num_workers else None)
+        samples = None if position.dealing is None else position.dealing.samples_in(consumed)
+        indices.begin(consumed, key if self.data.num_workers else None, samples)
+        if isinstance(self.data.dataset, SeededSamples):
+            indices.tell_places(position.number)
         with blocked(caught):
             batches = iterate(self.copy)
         indices.skip()  # workers, if any, have their first indices by now
         check_length(indices.number, consumed)
         return batches
 
-    def length(self) -> int | None:
-        """The number of batches of a pass, without the samples that are left out."""
-        return length_of(_indices(self.copy).sampler) if self.is_cut else super().length()
+    def length(self, dealing: Dealing | None = None) -> int | None:
+        """The number of batches of a pass; of one that has had batches of another size, too."""
+        before = (0, 0) if dealing is None else (dealing.batches_before, dealing.samples_before)
+        if self.dealt is not None:
+            return self.dealt.length(*before)
+        ones, size = ones_of(self.data), self.data.batch_size
+        if not any(before) or not isinstance(ones, Sized) or size is None:
+            return super().length()
+        rest = max(0, len(ones) - before[1])
+        return before[0] + (rest // size if self.data.drop_last else -(-rest // size))
+
+    def shares(self) -> dict[int, float] | None:
+        """By the number of the batch: the weights in a mean over ranks that are not 1."""
+        return None if self.dealt is None else _indices(self.copy).shares
+
+    def dealing(self) -> Dealing:
+        """How ranks share the samples."""
+        return dealing_of(self.data) if self.is_indexed else super().dealing()
+
+    @property
+    def fits_any_ranks(self) -> bool:
+        """True if samples have indices: a stream cannot tell which ones other ranks have had."""
+        return self.is_indexed
+
+    @property
+    def goes_on_anywhere(self) -> bool:
+        """True if a pass can go on with batches of another size behind any sample."""
+        return self.is_indexed and type(self.data.batch_sampler) is not LengthBatches
 
     def sizes(self) -> dict[str, int]:
         """The numbers of batches and samples, the batch size, and the workers of a stream."""
@@ -133,51 +164,35 @@ def _copy_of(data: DataLoader[Any]) -> DataLoader[Any]:
     return twin
 
 
+def _check_places(data: DataLoader[Any]) -> None:
+    """Refuse `SeededSamples` where the places of samples are not known, or inside a wrapper.
+
+    Raises:
+        ValueError: They are.
+    """
+    inner = getattr(data.dataset, "dataset", None)
+    if isinstance(data.dataset, SeededSamples):
+        if dealing_of(data).batch is None and ranks.world_size() > 1:
+            raise ValueError(
+                f"SeededSamples draws by the place of each sample, and {_sampler_of(data)} does "
+                "not tell how the ranks share its samples; use loader(...), DistributedSampler, "
+                "SharedOrder or LengthBatches"
+            )
+        return
+    while inner is not None:
+        if isinstance(inner, SeededSamples):
+            raise ValueError(
+                f"SeededSamples is inside a {type(data.dataset).__name__}, and would not be told "
+                f"the places of samples: write SeededSamples({type(data.dataset).__name__}(...))"
+            )
+        inner = getattr(inner, "dataset", None)
+
+
+def _sampler_of(data: DataLoader[Any]) -> str:
+    ones = ones_of(data)
+    return type(data.batch_sampler if ones is None else ones).__name__
+
+
 def _indices(twin: DataLoader[Any]) -> Indices:
     found: Any = twin.sampler if twin.batch_sampler is None else twin.batch_sampler
     return found  # type: ignore[no-any-return]
-
-
-class Indices:
-    """The indices of each batch of a pass, from any batch on, with a seed for each batch."""
-
-    def __init__(self, sampler: Iterable[Any]) -> None:
-        self.sampler = sampler
-        self.begin(0, None)
-
-    def begin(self, first: int, key: tuple[int, ...] | None) -> None:
-        """Begin the next pass after the `first` batches; without a `key` give no seeds."""
-        self.first, self.key = first, key
-        self.number = 0
-        self._indices: Iterator[Any] = iter(())
-
-    def skip(self) -> None:
-        """Draw the indices of the skipped batches, unless that has happened."""
-        missing = max(0, self.first - self.number)
-        if missing and type(self.sampler) is BatchSampler:  # in one go, without making the batches
-            size, ones = self.sampler.batch_size, iter(self.sampler.sampler)
-            deque(islice(ones, (missing - 1) * size), maxlen=0)
-            # One index is enough for the last skipped batch, which may be short.
-            self.number += missing if _skip(ones, 1) else 0
-            deque(islice(ones, size - 1), maxlen=0)
-            self._indices = iter(BatchSampler(ones, size, self.sampler.drop_last))
-        else:
-            self.number += _skip(self._indices, missing)
-
-    def __iter__(self) -> Iterator[Any]:
-        """Begin to draw; a loader may call this twice for a pass, and uses the second iterator."""
-        self._indices, self.number = iter(self.sampler), 0
-        return self._rest()
-
-    def _rest(self) -> Iterator[Any]:
-        self.skip()
-        for indices in self._indices:
-            self.number += 1
-            yield indices if self.key is None else (seed_of(*self.key, self.number), indices)
-
-
-def _skip(items: Iterator[Any], most: int) -> int:
-    """Skip at most `most` items of an iterator; return how many were skipped."""
-    found = count()
-    deque(zip(islice(items, most), found, strict=False), maxlen=0)
-    return next(found)

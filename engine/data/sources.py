@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any, Generic
 
-from ..state import Batch, Position
+from .. import ranks
+from ..state import Batch, Dealing, Position
 from .iterators import rest_of
 from .lengths import check_length, length_of
 
@@ -34,8 +35,12 @@ class Source(Generic[Batch]):
         check_length(sum(1 for _ in islice(batches, consumed)), consumed)
         return batches
 
-    def length(self) -> int | None:
-        """The number of batches of a pass, or None if it is unknown."""
+    def length(self, dealing: Dealing | None = None) -> int | None:
+        """The number of batches of a pass, or None if it is unknown.
+
+        Args:
+            dealing: Of the pass under way, if it has had batches of another size.
+        """
         return length_of(self.data)
 
     def sizes(self) -> dict[str, int]:
@@ -44,6 +49,24 @@ class Source(Generic[Batch]):
         if workers := getattr(self.data, "num_workers", 0):
             sizes["workers"] = workers
         return sizes
+
+    def dealing(self) -> Dealing:
+        """How ranks share the samples, as far as it is known."""
+        return Dealing(ranks.world_size())
+
+    def shares(self) -> dict[int, float] | None:
+        """The weights of batches in a mean over ranks, where they may be unlike."""
+        return None
+
+    @property
+    def goes_on_anywhere(self) -> bool:
+        """True if a pass can go on with batches of another size behind any sample."""
+        return False
+
+    @property
+    def fits_any_ranks(self) -> bool:
+        """True if a position in it may hold for other ranks than those that wrote it."""
+        return False
 
     def state(self) -> Any:
         """The data's own state, if it has one."""
@@ -78,6 +101,11 @@ class Stateful(Source[Batch]):
     def state(self) -> Any:
         """The data's own state."""
         return self.data.state_dict()
+
+    @property
+    def fits_any_ranks(self) -> bool:
+        """True if the data says that its state is the same on all ranks, however many."""
+        return bool(getattr(self.data, "fits_any_ranks", False))
 
     def settle(self, state: Any) -> None:
         """Load the data's state; a loader of torch's kind takes it up in its next iterator."""

@@ -3,5 +3,7 @@
 from .factory import loader
 from .lengths import LengthBatches
 from .padding import Padded
+from .seeded_samples import Placed, SeededSamples
+from .shared_order import SharedOrder
 
-__all__ = ["LengthBatches", "Padded", "loader"]
+__all__ = ["LengthBatches", "Padded", "Placed", "SeededSamples", "SharedOrder", "loader"]

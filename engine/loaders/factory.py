@@ -17,6 +17,8 @@ from torch.utils.data import (
 )
 
 from .. import ranks
+from .seeded_samples import SeededSamples
+from .shared_order import SharedOrder
 
 MOST_WORKERS = 8
 
@@ -31,19 +33,20 @@ def loader(
 ) -> DataLoader[Any]:
     """Make the `DataLoader` of a data set, for training or for evaluation, on any number of ranks.
 
-    For training samples are shuffled, in another order each epoch. On several ranks each gets its
-    share of the samples and of the batch, so that a step takes the same number of samples on any
-    number of ranks. The shares of training are even, by samples that are repeated; evaluations
-    leave these out again.
+    For training samples are shuffled, in another order each epoch, which is the same on any number
+    of ranks. Each rank gets its share of the samples and of the batch, so that a step takes the
+    same samples on any number of ranks. The sampler evens shares out by samples that are repeated;
+    an engine leaves these out again.
 
     Args:
         dataset: Samples by index.
         batch_size: Samples of a batch, on all ranks together.
-        training: True to shuffle.
-        seed: Of the order on several ranks. On one, torch's generator draws it.
-        options: Of torch's `DataLoader`; they replace what is set here: `num_workers`, by default
-            the processors that this rank may use, up to 8, and none for samples in memory; and
-            `pin_memory`, by default where there is CUDA.
+        training: True to shuffle, unless there is a `sampler`.
+        seed: Of the order, with the number of the epoch.
+        options: Of torch's `DataLoader`; they replace what is set here: `sampler`, which gives the
+            whole order and is dealt out; `num_workers`, by default the processors that this rank
+            may use, up to 8, and none for samples in memory; and `pin_memory`, by default where
+            there is CUDA.
 
     Raises:
         TypeError: The data set has no indices or no length, as a stream.
@@ -54,21 +57,23 @@ def loader(
     (2, 2)
     """
     _check(dataset, batch_size, options)
+    place: dict[str, Any] = {"num_replicas": ranks.world_size(), "rank": ranks.rank()}
+    if (given := options.pop("sampler", None)) is not None:
+        sampler: DistributedSampler[Any] = SharedOrder(given, seed=seed, **place)
+    else:
+        sampler = DistributedSampler(
+            dataset,  # type: ignore[arg-type]  # a sequence will do
+            **place,
+            shuffle=training,
+            seed=seed,
+            drop_last=bool(options.get("drop_last", False)),
+        )
     ours: dict[str, Any] = {
         "batch_size": batch_size // ranks.world_size(),
+        "sampler": sampler,
         "num_workers": _workers(dataset),
         "pin_memory": torch.cuda.is_available(),
     }
-    if ranks.world_size() > 1:
-        ours["sampler"] = DistributedSampler(
-            dataset,  # type: ignore[arg-type]  # a sequence will do
-            num_replicas=ranks.world_size(),
-            rank=ranks.rank(),
-            shuffle=training,
-            seed=seed,
-        )
-    else:
-        ours["shuffle"] = training
     return DataLoader(dataset, **ours | options)  # type: ignore[arg-type]
 
 
@@ -84,10 +89,15 @@ def _check(dataset: object, batch_size: int, options: dict[str, Any]) -> None:
             f"loader() deals out samples by their indices, and a {type(dataset).__name__} has no "
             "indices or no length: give a Dataset with __getitem__ and __len__, or a list"
         )
-    if not {"shuffle", "sampler", "batch_sampler"}.isdisjoint(options):
+    if not {"shuffle", "batch_sampler"}.isdisjoint(options):
         raise ValueError(
-            "loader() chooses the sampler, by training=: for another one write "
-            "DataLoader(dataset, batch_size, sampler=...)"
+            "loader() shuffles by training=, and deals out a sampler= that gives the whole order; "
+            "for a batch sampler write DataLoader(dataset, batch_sampler=...)"
+        )
+    if hasattr(sampler := options.get("sampler"), "num_replicas"):
+        raise ValueError(
+            f"loader() deals samples out to the ranks, and so does {type(sampler).__name__}: give "
+            "a sampler of the whole order, or write DataLoader(dataset, batch_size, sampler=...)"
         )
     if batch_size < 1 or batch_size % ranks.world_size():
         raise ValueError(
@@ -98,7 +108,7 @@ def _check(dataset: object, batch_size: int, options: dict[str, Any]) -> None:
 
 def _workers(dataset: object) -> int:
     """How many workers load the samples; at least one, so that any machine draws alike."""
-    while isinstance(dataset, Subset):
+    while isinstance(dataset, Subset | SeededSamples):
         dataset = dataset.dataset
     if isinstance(dataset, TensorDataset | list | tuple | range):
         return 0

@@ -15,7 +15,9 @@ class LengthBatches:
 
     Each epoch is shuffled anew, by its number. Its samples are cut into pools of so many batches;
     each pool is sorted by length and cut into batches, which come in random order. Every sample
-    comes once an epoch. Ranks share each batch, and so have equally many, of like length.
+    comes once an epoch. Ranks share each batch, and so have equally many, of like length. Where a
+    short batch has no sample for a rank, its first one is repeated there; an engine lets it count
+    for nothing.
 
     >>> batches = LengthBatches([5, 1, 4, 2, 3, 6], batch_size=2, shuffle=False)
     >>> list(batches)
@@ -36,8 +38,7 @@ class LengthBatches:
 
         Args:
             lengths: Of each sample, in the order of the data set.
-            batch_size: Samples of a batch, on all ranks together. If there are fewer samples than
-                ranks in the last batch, they join another one.
+            batch_size: Samples of a batch, on all ranks together.
             shuffle: False to sort all samples once, for evaluation.
             pool: Batches that are sorted together: more of them have less padding, fewer have more
                 chance in them.
@@ -50,13 +51,13 @@ class LengthBatches:
         self.lengths = torch.as_tensor(list(lengths))
         self.batch_size, self.pool = batch_size, pool
         self.shuffle, self.drop_last, self.seed = shuffle, drop_last, seed
-        self.rank, self.ranks = ranks.rank(), ranks.world_size()
+        self.rank, self.num_replicas = ranks.rank(), ranks.world_size()
         self.epoch = 0
-        least = batch_size if drop_last else self.ranks
-        if batch_size < self.ranks or pool < 1:
+        least = batch_size if drop_last else self.num_replicas
+        if batch_size < self.num_replicas or pool < 1:
             raise ValueError(
                 f"LengthBatches(batch_size={batch_size}, pool={pool}): needs a sample for each of "
-                f"{self.ranks} ranks, and a batch in each pool"
+                f"{self.num_replicas} ranks, and a batch in each pool"
             )
         if len(self.lengths) < least:
             raise ValueError(f"LengthBatches got {len(self.lengths)} lengths: needs {least}")
@@ -67,25 +68,27 @@ class LengthBatches:
 
     def __len__(self) -> int:
         whole, rest = divmod(len(self.lengths), self.batch_size)
-        return whole + (rest >= self.ranks and not self.drop_last)
+        return whole + (rest > 0 and not self.drop_last)
 
     def __iter__(self) -> Iterator[list[int]]:
+        for batch in self.whole():
+            yield batch[self.rank :: self.num_replicas] or batch[:1]
+
+    def whole(self) -> Iterator[list[int]]:
+        """The batches of the epoch, each over all ranks."""
         generator = torch.Generator().manual_seed(self.seed + self.epoch)
         batches = self._batches(generator)
         if self.shuffle:
             batches = [batches[i] for i in torch.randperm(len(batches), generator=generator)]
         for batch in batches:
-            yield batch[self.rank :: self.ranks].tolist()
+            yield batch.tolist()
 
     def _batches(self, generator: torch.Generator) -> list[Tensor]:
-        """The batches of an epoch over all ranks."""
+        """The batches of an epoch over all ranks, not yet in random order."""
         count, size = len(self.lengths), self.batch_size
         pool = size * self.pool if self.shuffle else count
         order = torch.randperm(count, generator=generator) if self.shuffle else torch.arange(count)
         if self.drop_last:
             order = order[: len(self) * size]
         pools = (part[self.lengths[part].argsort(stable=True)] for part in order.split(pool))
-        batches = [batch for part in pools for batch in part.split(size)]
-        if len(batches[-1]) < self.ranks:
-            batches[-2:] = [torch.cat(batches[-2:])]
-        return batches
+        return [batch for part in pools for batch in part.split(size)]

@@ -3,6 +3,15 @@ from .evaluation import untouched as untouched
 from .evaluation import using as using
 from .known import all_modules as all_modules
 from .known import modules_of as modules_of
+from .put_together import put_together as put_together
+from .sharded import copy_into as copy_into
+from .sharded import fully_sharded as fully_sharded
+from .sharded import has_shards as has_shards
+from .sharded import place_of as place_of
+from .sharded import reshard as reshard
+from .shards import is_spread as is_spread
+from .shards import local as local
+from .shards import locals_of as locals_of
 from .weights import TWIN as TWIN
 from .weights import buffers_in_training as buffers_in_training
 from .weights import exchange as exchange

@@ -70,8 +70,12 @@ def using(
             )
     with ExitStack() as stack:
         if pairs:
-            from .weights import lend  # which needs torch
+            from .sharded import fully_sharded, reshard  # which need torch
+            from .weights import lend
 
+            managed = fully_sharded(objects.values())
+            reshard(managed)
             for borrower, owner in pairs.items():
                 stack.enter_context(lend(objects[borrower], objects[owner], lent))
+            stack.callback(reshard, managed)  # so that training does not use what was lent
         yield

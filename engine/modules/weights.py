@@ -12,7 +12,9 @@ from torch.nn import Module
 from torch.optim.swa_utils import AveragedModel
 
 from .known import modules_of
-from .wrappers import unwrap
+from .sharded import fully_sharded, has_shards, is_alike, reshard, weights_alone
+from .shards import local
+from .wrappers import plain_names, unwrap
 
 Lent = dict[Module, dict[str, Tensor]]
 """By module: where its own weights are, by name, while it holds those of another module."""
@@ -30,15 +32,20 @@ def weights_of(module: Module) -> dict[str, Tensor]:
     }
 
 
-def twin(module: Module) -> Module:
+def twin(module: Module, device: str | None = None) -> Module:
     """A copy that records no gradients, with float32 for numbers of 16 bits and less.
 
-    An average moves by small parts of a difference, which a bfloat16 would round away.
+    An average moves by small parts of a difference, which a bfloat16 would round away. Of a sharded
+    module it is a copy of the weights alone: each rank has its own parts.
     """
-    made = copy.deepcopy(unwrap(module)).requires_grad_(False)
-    for tensor in weights_of(made).values():
-        if tensor.is_floating_point() and tensor.element_size() < 4:
-            tensor.data = tensor.data.float()
+    inner = unwrap(module)
+    if has_shards(inner):
+        made: Module = weights_alone(inner, device)
+    else:
+        made = copy.deepcopy(inner).requires_grad_(False).to(device)
+        for tensor in weights_of(made).values():
+            if tensor.is_floating_point() and tensor.element_size() < 4:
+                tensor.data = tensor.data.float()
     setattr(made, TWIN, True)
     return made
 
@@ -57,7 +64,7 @@ def buffers_in_training(objects: Iterable[object]) -> list[Tensor]:
 def put(target: Module, source: Module) -> None:
     """Copy all weights of a module into another one of the same kind."""
     for into, value in pairs_of(target, source).values():
-        into.data.copy_(value.data)
+        _copy(into, value)
 
 
 def exchange(first: Module, second: Module) -> None:
@@ -67,14 +74,21 @@ def exchange(first: Module, second: Module) -> None:
 
 
 def pairs_of(first: Module, second: Module) -> dict[str, tuple[Tensor, Tensor]]:
-    """The weights of two modules by name, in pairs."""
-    one, other = weights_of(unwrap(first)), weights_of(unwrap(second))
+    """The weights of two modules by their plain names, in pairs; of sharded ones, the shards."""
+    one, other = _plain(unwrap(first)), _plain(unwrap(second))
     odd = sorted(one.keys() ^ other.keys())
-    odd += sorted(n for n in one.keys() & other.keys() if one[n].shape != other[n].shape)
+    both = sorted(one.keys() & other.keys())
+    odd += [name for name in both if one[name].shape != other[name].shape]
     if odd:
         raise ValueError(
             f"the weights of a {type(second).__name__} do not fit into a {type(first).__name__}: "
-            f"{', '.join(odd[:5])}{', ...' if len(odd) > 5 else ''}"
+            f"{_some(odd)}"
+        )
+    if unlike := [name for name in both if not is_alike(one[name], other[name])]:
+        raise ValueError(
+            f"the weights of a {type(second).__name__} and of a {type(first).__name__} are sharded "
+            f"in different ways: {_some(unlike)}. Shard the model (fully_shard, "
+            "parallelize_module) before a handler that copies its weights is attached"
         )
     return {name: (tensor, other[name]) for name, tensor in one.items()}
 
@@ -110,8 +124,8 @@ def lend(borrower: Module, owner: Module, lent: Lent) -> Generator[None]:
                 _exchange(mine, other)
             else:
                 places[id(mine)] = mine.detach().clone()
-                undo.callback(mine.data.copy_, places[id(mine)])
-                mine.data.copy_(other.data)
+                undo.callback(_copy, mine, places[id(mine)])
+                _copy(mine, other)
         for module in (borrower, owner):
             named = _named(module)
             lent[module] = {name: places[id(own)] for name, own in named if id(own) in places}
@@ -119,14 +133,31 @@ def lend(borrower: Module, owner: Module, lent: Lent) -> Generator[None]:
         yield
 
 
-def _exchange(one: Tensor, other: Tensor) -> None:
+def _copy(into: Tensor, value: Tensor) -> None:
     # By .data, so that a graph recorded before stays valid for its backward pass.
-    held = one.data.clone()
-    one.data.copy_(other.data)
-    other.data.copy_(held)
+    local(into).data.copy_(local(value).data)
+
+
+def _exchange(one: Tensor, other: Tensor) -> None:
+    held = local(one).data.clone()
+    _copy(one, other)
+    local(other).data.copy_(held)
+
+
+def _plain(module: Module) -> dict[str, Tensor]:
+    """The weights by their names without wrappers."""
+    own = weights_of(module)
+    names = plain_names(module, own)
+    return {names[name]: tensor for name, tensor in own.items()}
+
+
+def _some(names: list[str]) -> str:
+    return f"{', '.join(names[:5])}{', ...' if len(names) > 5 else ''}"
 
 
 def _named(module: Module) -> Iterable[tuple[str, Tensor]]:
+    """All parameters and buffers by name; of a module of FSDP2, the shards."""
+    reshard(fully_sharded([module]))
     return chain(
         module.named_parameters(remove_duplicate=False),
         module.named_buffers(remove_duplicate=False),

@@ -2,23 +2,27 @@
 
 from .communication import (
     agreed,
-    alone,
     any_rank,
     count,
-    first,
     gathered,
+    gathered_at_first,
+    on_all_ranks,
+    share,
+    total,
+)
+from .failure import note_failure
+from .groups import (
+    alone,
     is_distributed,
     local_rank,
     local_world_size,
-    on_all_ranks,
     rank,
-    share,
-    total,
     world_size,
 )
 from .letters import collected, leave
 from .process_group import process_group
 from .rank_zero import rank_zero_first, rank_zero_only
+from .transfer import receive, send
 
 __all__ = [
     "agreed",
@@ -26,17 +30,20 @@ __all__ = [
     "any_rank",
     "collected",
     "count",
-    "first",
     "gathered",
+    "gathered_at_first",
     "is_distributed",
     "leave",
     "local_rank",
     "local_world_size",
+    "note_failure",
     "on_all_ranks",
     "process_group",
     "rank",
     "rank_zero_first",
     "rank_zero_only",
+    "receive",
+    "send",
     "share",
     "total",
     "world_size",

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from datetime import timedelta
 
-from .communication import end, is_distributed, start
+from .attempt import store_of_attempt
+from .communication import count
+from .failure import note_failure, write_error_file
+from .groups import is_distributed
 
 TORCH = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
 SLURM = ("SLURM_STEP_ID", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID")
@@ -19,11 +23,13 @@ MPI = (
 
 
 @contextmanager
-def process_group(backend: str | None = None) -> Generator[None]:
+def process_group(backend: str | None = None, *, timeout: float | None = None) -> Generator[None]:
     """Inside a `with` block, or a function, take part in what torchrun, srun or mpirun started.
 
     A process that none of them has started is alone, and nothing happens; the same where a process
     group is there already. Each rank's CUDA device is the one of its number on the machine.
+
+    A rank that raises inside tells the others why, and torchrun, whose summary shows it.
 
     >>> from camshaft import ranks
     >>> with ranks.process_group():
@@ -32,8 +38,11 @@ def process_group(backend: str | None = None) -> Generator[None]:
 
     Args:
         backend: `"nccl"`, `"gloo"` or another of torch's; by default `"nccl"` where there is CUDA.
+        timeout: Seconds that a rank waits for another one, in a collective or at the start, before
+            it fails; by default torch's: 600 for NCCL, 1800 for others.
 
     Raises:
+        TimeoutError: Some of the ranks that torchrun started did not come.
         RuntimeError: mpirun has started ranks on several machines without `MASTER_ADDR`.
     """
     by = None if is_distributed() else launcher()
@@ -44,13 +53,58 @@ def process_group(backend: str | None = None) -> Generator[None]:
         import torch
 
         backend = "nccl" if torch.cuda.is_available() else "gloo"
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        end = _join_attempt(backend, timeout)
+    else:
+        end = _initialize(backend, timeout, is_slurm=by == "Slurm")
+    try:
+        yield
+    except BaseException as error:
+        note_failure(error)
+        write_error_file(error)
+        raise  # without leaving the group: that would wait for the other ranks meanwhile
+    count(True)  # waits for the others
+    end()
+
+
+def _join_attempt(backend: str, timeout: float | None) -> Callable[[], None]:
+    """Make the group of the ranks that torchrun has started together; how to leave it."""
+    import torch
+    import torch.distributed as dist
+
+    environ = os.environ
+    number, size = int(environ["RANK"]), int(environ["WORLD_SIZE"])
+    limit = _limit(backend) if timeout is None else timedelta(seconds=timeout)
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(environ["LOCAL_RANK"]))
+    store = dist.TCPStore(
+        environ["MASTER_ADDR"], int(environ["MASTER_PORT"]), is_master=False, timeout=limit
+    )
+    own = store_of_attempt(store, number, size, limit)
+    dist.init_process_group(backend, store=own, rank=number, world_size=size, timeout=limit)
+    return dist.destroy_process_group
+
+
+def _initialize(backend: str, timeout: float | None, *, is_slurm: bool) -> Callable[[], None]:
+    """Make the group that the environment describes; how to leave it."""
+    import ignite.distributed as idist
+
     # In a job of Slurm, ignite takes Slurm's ranks for those of torchrun and mpirun.
-    hidden = () if by == "Slurm" else ("SLURM_JOB_ID",)
+    hidden = () if is_slurm else ("SLURM_JOB_ID",)
+    given = {} if timeout is None else {"timeout": timedelta(seconds=timeout)}
     with _without(hidden):
-        start(backend)
-    yield
-    with _without(hidden):
-        end()  # not after an error: it would wait for the other ranks, and hide the error meanwhile
+        idist.initialize(backend, **given)
+
+    def end() -> None:
+        with _without(hidden):
+            idist.finalize()
+
+    return end
+
+
+def _limit(backend: str) -> timedelta:
+    """How long torch lets a rank wait if nobody says otherwise."""
+    return timedelta(minutes=10 if "nccl" in backend else 30)
 
 
 def launcher() -> str | None:

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
-from .communication import local_rank, on_all_ranks, rank
+from .communication import on_all_ranks
+from .groups import local_rank, rank
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")

@@ -1,6 +1,6 @@
 """The state of a run: its clocks, metrics, handler memory, and position in the data."""
 
-from .data_position import Position
+from .data_position import Dealing, Position
 from .generators import (
     Rng,
     capture_generators,
@@ -18,6 +18,7 @@ from .state import Batch, Output, State, under_way
 
 __all__ = [
     "Batch",
+    "Dealing",
     "LatestMetrics",
     "Output",
     "Position",

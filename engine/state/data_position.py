@@ -2,10 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from .generators import Rng
+
+
+@dataclass(slots=True)
+class Dealing:
+    """How ranks share the samples of a pass, as far as it is known."""
+
+    ranks: int
+    """How many share them."""
+    order: str = ""
+    """What draws their order, the same on all ranks."""
+    batch: int | None = None
+    """The samples of a batch over all ranks; None if it is not known."""
+    batches_before: int = 0
+    """The batches of this pass that had another number of samples."""
+    samples_before: int = 0
+    """The samples in these batches, over all ranks."""
+
+    def samples_in(self, batches: int) -> int | None:
+        """The samples over all ranks in the first `batches` batches of the pass."""
+        if self.batch is None:
+            return None
+        return self.samples_before + (batches - self.batches_before) * self.batch
 
 
 @dataclass(slots=True)
@@ -30,6 +52,8 @@ class Position:
     """True if this pass was read to its end, and its epoch is still to be completed."""
     read_from: int | None = None
     """The run's iteration before the first batch of an iterator, which all passes read on."""
+    dealing: Dealing | None = None
+    """How ranks share the samples; None in checkpoints of before."""
     source: object = None
     """The data, if it is an iterator: it cannot begin again and is taken where it stands."""
 
@@ -45,6 +69,7 @@ class Position:
             "told": self.told,
             "used_up": self.used_up,
             "read_from": self.read_from,
+            "dealing": None if self.dealing is None else asdict(self.dealing),
         }
 
     @classmethod
@@ -52,4 +77,5 @@ class Position:
         """The position that `state_dict` gave."""
         left = None if saved["left"] is None else Rng(**saved["left"])
         generators: dict[str, Any] = {"rng": Rng(**saved["rng"]), "left": left}
-        return cls(**saved | generators)
+        dealing = None if saved.get("dealing") is None else Dealing(**saved["dealing"])
+        return cls(**saved | generators | {"dealing": dealing})

@@ -63,6 +63,9 @@ class State(Generic[Batch, Output]):
     """Batches of an epoch: a hint, or None if it is not known."""
     batch: Batch | None = field(default=None, repr=False)
     output: Output | None = field(default=None, repr=False)
+    share: float = field(default=1.0, repr=False)
+    """The weight of this rank's batch in a mean over ranks: 1, unless they have unlike numbers of
+    samples. It is 0 for a batch that is there only so that all ranks step; `Update` applies it."""
     metrics: LatestMetrics = field(default_factory=LatestMetrics)
     training: bool = True
     """False in an evaluation."""
@@ -132,8 +135,8 @@ class State(Generic[Batch, Output]):
 
     @property
     def is_discarded(self) -> bool:
-        """True if the step of this iteration was skipped, so that its batch counts for nothing."""
-        return self.step_under_way.skipped_at == self.iteration
+        """True if the batch counts for nothing: its step was skipped, or its `share` is 0."""
+        return self.step_under_way.skipped_at == self.iteration or self.share == 0
 
     @property
     def limit_reached(self) -> str | None:

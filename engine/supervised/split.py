@@ -116,7 +116,8 @@ def _in_parts(
                 loss, output = forward(part)
                 if loss is None:
                     raise _no_loss_of_a_part()
-                update.backward(state, loss if output.weight is not None else loss * share)
+                is_sum = output.weight is not None
+                update.backward(state, loss if is_sum else loss * share, is_sum=is_sum)
         outputs.append(output)
         shares.append(share)
     output = _whole(outputs, shares)

@@ -17,7 +17,7 @@ from ..events import EventEnum, Events
 from ..state import State
 from .gradients import check_scale, clear, has_overflowed, multiply, parameters_of
 from .sync import Sync, is_wrapped
-from .window import Evaluation, Window, needs_closure
+from .window import Evaluation, Window, by_share, needs_closure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -152,6 +152,8 @@ class Update:
                 f"{type(self.optimizer).__name__} evaluates the loss several times a step: pass "
                 "update(state, loss, closure=...), a function that computes the loss again"
             )
+        if state.share != 1:  # ranks hold unlike numbers of samples
+            loss, weight, closure = by_share(state.share, loss, weight, closure)
         window = state.step_under_way.windows.get(self)
         if (
             loss is not None
@@ -169,7 +171,7 @@ class Update:
             self._check_kept()
         window.add(loss, weight, closure if self.needs_closure else None)
         if loss is not None:
-            self.backward(state, loss)
+            self._backward(state, loss)
         if window.calls >= self.accumulate or state.is_last_batch:
             self.close(state)
 
@@ -205,8 +207,18 @@ class Update:
             window.defers_reduce = defers
         return sync.off() if defers else AS_IS
 
-    def backward(self, state: State[Any, Any], loss: Tensor) -> None:
-        """Add the gradients of a part of a micro-batch, which `advance` counts when it is whole."""
+    def backward(self, state: State[Any, Any], loss: Tensor, *, is_sum: bool = False) -> None:
+        """Add the gradients of a part of a micro-batch, which `advance` counts when it is whole.
+
+        Args:
+            state: The run.
+            loss: Of this part, in proportion to its samples.
+            is_sum: True if `advance` is told the number of targets that all parts are a sum over.
+        """
+        loss, *_ = by_share(state.share, loss, 1.0 if is_sum else None)
+        self._backward(state, loss)
+
+    def _backward(self, state: State[Any, Any], loss: Tensor) -> None:
         window = state.step_under_way.windows.get(self) or self._open(state)
         try:
             window.backward(loss)
@@ -219,6 +231,7 @@ class Update:
     ) -> None:
         """Count a micro-batch whose gradients are there; step if its window is complete."""
         window: Window = state.step_under_way.windows[self]
+        _, weight, _ = by_share(state.share, loss, weight)
         window.add(loss, weight)
         if window.calls >= self.accumulate or state.is_last_batch:
             self.close(state)

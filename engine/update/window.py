@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -129,6 +129,30 @@ class Evaluation:
             self.loss = self.loss + loss.detach()
         if self.factor is not None:
             multiply(self.optimizer, self.factor)
+
+
+def by_share(
+    share: float,
+    loss: Tensor | None,
+    weight: Tensor | float | None,
+    closure: Closure | None = None,
+) -> tuple[Any, Tensor | float | None, Closure | None]:
+    """Loss, weight and closure of a micro-batch, by the share of this rank in all samples of it.
+
+    A loss with a weight is a sum, which needs no share other than 0.
+
+    >>> by_share(0.5, torch.tensor(3.0), None)[:2], by_share(0.5, torch.tensor(3.0), 7)[:2]
+    ((tensor(1.5000), None), (tensor(3.), 7))
+    """
+    if weight is not None and share:
+        share = 1.0
+    if share == 1:
+        return loss, weight, closure
+    return (
+        None if loss is None else loss * share,
+        None if weight is None else weight * share,
+        None if closure is None else lambda: closure() * share,
+    )
 
 
 def needs_closure(optimizer: Optimizer) -> bool:

@@ -8,10 +8,18 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import Module
 
 from ...engine import Engine, EventEnum, Events, Stage, State, Subscription, Trigger
-from ...engine.modules import pairs_of, put, twin
+from ...engine.modules import (
+    fully_sharded,
+    is_spread,
+    local,
+    locals_of,
+    pairs_of,
+    put,
+    reshard,
+    twin,
+)
 from ..common import module_of, refuse_taken
 
 
@@ -56,25 +64,27 @@ class AverageOfWeights:
         """In a new run, copy the weights into the average."""
         updates, objects = state.recall(self, Updates), state.engine.objects
         if not updates.has_begun:
+            reshard(fully_sharded(objects.values()))
             put(objects[self.name], objects[self.object])
             updates.has_begun = True
 
     def update(self, state: State[Any, Any]) -> None:
         """Take the weights into the average; the first ones are copied."""
         updates, objects = state.recall(self, Updates), state.engine.objects
-        average, model = objects[self.name], objects[self.object]
         if updates.count == 0:
-            put(average, model)
+            reshard(fully_sharded(objects.values()))
+            put(objects[self.name], objects[self.object])
         else:
-            pairs = state.recall(self, lambda: Pairs.of(average, model, self.buffers), saved=False)
+            pairs = state.recall(self, lambda: Pairs.of(self, objects), saved=False)
+            reshard(pairs.managed)
             with torch.no_grad():
-                for averages, weights in pairs.averaged:
+                for averages, weights in map(_shards, pairs.averaged):
                     kind = averages[0].dtype
                     same = weights[0].dtype == kind
                     new = weights if same else [each.to(kind) for each in weights]
                     self.fold(averages, new, updates.count)
-                if pairs.copied[0]:
-                    torch._foreach_copy_(*pairs.copied)  # pyright: ignore
+                for copies, originals in map(_shards, pairs.copied):
+                    torch._foreach_copy_(copies, originals)  # pyright: ignore
         updates.count += 1
 
     def fold(self, averages: list[Tensor], weights: list[Tensor], count: int) -> None:
@@ -94,26 +104,45 @@ class AverageOfWeights:
         return None
 
 
+Lists = tuple[list[Tensor], list[Tensor]]
+"""The average's tensors, and the model's; all of them are sharded, or none is."""
+
+
 @dataclass(frozen=True)
 class Pairs:
     """The tensors of an average and of its model, in lists for functions over many at once."""
 
-    averaged: list[tuple[list[Tensor], list[Tensor]]]
-    """For each type and device: the average's tensors, the model's tensors."""
-    copied: tuple[list[Tensor], list[Tensor]]
+    averaged: list[Lists]
+    """One for each type and device."""
+    copied: list[Lists]
+    managed: list[Any]
+    """The modules that hold whole weights for a while, by FSDP2."""
 
     @classmethod
-    def of(cls, average: Module, model: Module, buffers: bool) -> Pairs:
+    def of(cls, handler: AverageOfWeights, objects: Mapping[str, Any]) -> Pairs:
         """Sort the tensors: integers are copied, and so are buffers unless `buffers` is True."""
-        groups: dict[Any, tuple[list[Tensor], list[Tensor]]] = {}
-        copied: tuple[list[Tensor], list[Tensor]] = ([], [])
+        managed = fully_sharded(objects.values())
+        reshard(managed)
+        average, model = objects[handler.name], objects[handler.object]
+        averaged: dict[Any, Lists] = {}
+        copied: dict[Any, Lists] = {}
         parameters = {id(parameter) for parameter in average.parameters()}
         for mine, its in pairs_of(average, model).values():
-            group, is_float = copied, mine.is_floating_point() or mine.is_complex()
+            groups, key = copied, (is_spread(mine),)
             # A mask of minus infinity has no average.
-            if is_float and (id(mine) in parameters or (buffers and its.isfinite().all())):
-                key = (mine.device, mine.dtype, its.dtype)
-                group = groups.setdefault(key, ([], []))
+            if (mine.is_floating_point() or mine.is_complex()) and (
+                id(mine) in parameters or (handler.buffers and local(its).isfinite().all())
+            ):
+                groups, key = averaged, (is_spread(mine), mine.device, mine.dtype, its.dtype)
+            group = groups.setdefault(key, ([], []))
             group[0].append(mine)
             group[1].append(its)
-        return cls(list(groups.values()), copied)
+        return cls(list(averaged.values()), list(copied.values()), managed)
+
+
+def _shards(lists: Lists) -> Lists:
+    """This rank's parts, which no message is needed to average."""
+    # Anew each time, since FSDP2 may replace the memory of a shard.
+    if not is_spread(lists[0][0]):
+        return lists
+    return list(locals_of(lists[0])), list(locals_of(lists[1]))

@@ -275,7 +275,9 @@ class Checkpoint:
 
     def _recorder(self, state: State[Any, Any]) -> Recorder:
         return state.recall(
-            self, lambda: Recorder(self, self._destination(), self._path), saved=False
+            self,
+            lambda: Recorder(self, self._destination(), self._path, together=True),
+            saved=False,
         )
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from torch.nn import Module
+
 from ...engine import Engine, EventEnum, Events, Stage, State, Trigger, ranks
+from ...engine.modules import has_shards, put_together
 from .background import OnFailure
 from .destination import Destination
 from .directory import checkpoints
@@ -16,7 +20,7 @@ from .format import Keep, latest
 from .pretrained import check_pretrained, pretrained
 from .recorder import Content, Recorder
 from .snapshot import take
-from .together import take_together
+from .staging import streamed
 
 logger = logging.getLogger("camshaft")
 
@@ -24,6 +28,9 @@ logger = logging.getLogger("camshaft")
 @dataclass(frozen=True, eq=False)
 class Export:
     """Write the weights of one object, beside a `Checkpoint` or without one.
+
+    Of a sharded model, rank 0 writes the same file: it asks the other ranks for their parts of one
+    tensor at a time, and the run waits meanwhile.
 
     An export is a directory like a checkpoint, written and kept in the same way. It holds
     `<object>.safetensors`, and `state.json` and `manifest.json` that describe it. An export that no
@@ -112,16 +119,33 @@ class Export:
         recorder = self._recorder(state)
         if not (reasons := recorder.prepare(state, of_all=False)):
             return
-        recorder.record(state, partial(self._take, state), reasons, only_claimed=True)
+        if self._is_sharded(state):
+            self._save_shards(state, recorder, reasons)
+            return
+        with ranks.on_all_ranks("export weights"):
+            if ranks.rank() == 0:
+                own = state.engine.objects[self.object]
+                make: Callable[[], Content] = (
+                    partial(pretrained, recorder.directory, self.object, own)
+                    if self.pretrained
+                    else partial(take, {self.object: own}, [], state.engine.lent)
+                )
+                recorder.record(state, make, reasons, only_claimed=True)
 
-    def _take(self, state: State[Any, Any]) -> Content:
-        own, lent = state.engine.objects[self.object], state.engine.lent
-        if self.pretrained:
-            directory = self._recorder(state).directory
-            return pretrained(directory, self.object, own) if ranks.rank() == 0 else {}
-        if ranks.world_size() == 1:
-            return take({self.object: own}, [], lent)
-        return take_together({self.object: own}, None, lent, {}, {})
+    def _save_shards(self, state: State[Any, Any], recorder: Recorder, reasons: list[str]) -> None:
+        """Write weights of which each rank has a part: rank 0 has one whole tensor at a time."""
+        own = state.engine.objects[self.object]
+        with ranks.on_all_ranks("take the weights to export"):
+            snapshot = take({self.object: own}, [], state.engine.lent)
+            ((file, tensors),) = snapshot.tensors.items()
+        with ranks.on_all_ranks("export weights"), put_together(tensors) as whole:
+            if whole is not None:
+                make: Callable[[], Content] = (
+                    partial(pretrained, recorder.directory, self.object, own, whole)
+                    if self.pretrained
+                    else partial(streamed, snapshot, {file: whole})
+                )
+                recorder.record(state, make, reasons, only_claimed=True)
 
     def wait(self, state: State[Any, Any]) -> None:
         """Wait until the last export is on the disk, for handlers that read it during the run.
@@ -139,10 +163,19 @@ class Export:
         """
         self._recorder(state).close(state)
 
-    def _destination(self) -> Destination:
-        return Destination(
-            self.directory, self.keep, self.background, self.retries, self.on_failure
-        )
+    def _destination(self, background: bool | None = None) -> Destination:
+        is_beside = self.background if background is None else background
+        return Destination(self.directory, self.keep, is_beside, self.retries, self.on_failure)
 
     def _recorder(self, state: State[Any, Any]) -> Recorder:
-        return state.recall(self, lambda: Recorder(self, self._destination()), saved=False)
+        def make() -> Recorder:
+            # No thread sends messages to other ranks.
+            return Recorder(
+                self, self._destination(self.background and not self._is_sharded(state))
+            )
+
+        return state.recall(self, make, saved=False)
+
+    def _is_sharded(self, state: State[Any, Any]) -> bool:
+        own = state.engine.objects[self.object]
+        return ranks.is_distributed() and isinstance(own, Module) and has_shards(own)

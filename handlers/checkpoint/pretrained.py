@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
 from torch.nn import Module
 
 from ...engine.modules import unwrap
@@ -23,14 +25,20 @@ def check_pretrained(name: str, own: Any) -> None:
         )
 
 
-def pretrained(directory: Path, name: str, module: Any) -> dict[str, Payload]:
+def pretrained(
+    directory: Path, name: str, module: Any, whole: Mapping[str, Tensor] | None = None
+) -> dict[str, Payload]:
     """The files that `save_pretrained` writes, and the tree of plain values of an export.
 
-    They are written to a temporary place in `directory`, and are in memory afterwards.
+    They are written to a temporary place in `directory`, and are in memory afterwards. `whole` are
+    the weights of a sharded model.
     """
     with scratch(directory) as place:
         model: Any = unwrap(module)
-        model.save_pretrained(place)
+        if whole is None:
+            model.save_pretrained(place)
+        else:
+            model.save_pretrained(place, state_dict=whole)
         paths = sorted(path for path in place.iterdir() if path.is_file())
         files = {path.name: Payload.of(path.read_bytes()) for path in paths}
         weights = [path for path in paths if path.name.endswith(TENSORS)]

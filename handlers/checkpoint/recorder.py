@@ -79,11 +79,26 @@ class CheckpointMemory:
 class Recorder:
     """Writes one handler's checkpoints of one run, and holds the directory's lock.
 
-    Every rank has a recorder; only the first rank's writes.
+    Every rank has a recorder; only the first rank's holds the lock.
     """
 
-    def __init__(self, handler: object, to: Destination, spared: Path | None = None) -> None:
-        """Write nothing yet; `spared` is a checkpoint that is never dropped."""
+    def __init__(
+        self,
+        handler: object,
+        to: Destination,
+        spared: Path | None = None,
+        *,
+        together: bool = False,
+    ) -> None:
+        """Write nothing yet.
+
+        Args:
+            handler: Whose checkpoints these are.
+            to: Where they are written, and how.
+            spared: A checkpoint that is never dropped.
+            together: True if each rank writes files of its own, not the first one all.
+        """
+        self._together = together
         self.handler = handler
         self.keep = to.keep
         self.directory = Path(to.directory).absolute()  # the script may change its directory
@@ -111,7 +126,7 @@ class Recorder:
             if ranks.rank() == 0:
                 self._lock.acquire()
             self._is_open = True
-        if ranks.world_size() > 1:
+        if self._together and ranks.world_size() > 1:
             self._session = meet(self.directory)
 
     def go_on_from(self, path: Path) -> None:
@@ -144,7 +159,7 @@ class Recorder:
     ) -> None:
         """Copy what `make` gives, write that, and drop the checkpoints that no claim keeps.
 
-        On several ranks each of them calls this, and `make` gives what is that rank's own. The run
+        Ranks that write together all call this, and `make` gives what is their own. The run
         may change when this returns; the next call or `wait` raises an error in writing. A save of
         the iteration of the save before takes its place, with the reasons of both. With
         `only_claimed`, nothing is written that no claim would keep. `broken` checkpoints are
@@ -154,7 +169,7 @@ class Recorder:
         reason = _reasons(earlier if iteration == state.iteration else "", reasons)
         self._why = (state.iteration, reason)
         manifest = _manifest(state, reason, self.keep)
-        if ranks.world_size() > 1:
+        if self._together and ranks.world_size() > 1:
             self._record_together(make, manifest, only_claimed, broken)
             return
         self.wait()
@@ -178,7 +193,7 @@ class Recorder:
             self.wait()
             content = self.attempt(make)
             own = SKIPPED if only_claimed and not self._is_claimed(manifest) else _digest(content)
-        first = ranks.first(own)
+        first = int(ranks.agreed(own))
         if first == SKIPPED:
             return
         with ranks.on_all_ranks("copy its part of a checkpoint"):

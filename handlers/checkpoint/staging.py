@@ -52,9 +52,20 @@ class Staging:
             self._buffers[file].fill(tensors)
 
 
-def streamed(snapshot: Snapshot) -> dict[str, Payload]:
-    """The files out of the run's own memory: for a run that waits until they are written."""
-    files = {f"{file}{TENSORS}": _streamed(tensors) for file, tensors in snapshot.tensors.items()}
+def streamed(
+    snapshot: Snapshot, whole: Mapping[str, Mapping[str, Tensor]] | None = None
+) -> dict[str, Payload]:
+    """The files out of the run's own memory: for a run that waits until they are written.
+
+    Args:
+        snapshot: What to write.
+        whole: By file, the tensors to write where those of the snapshot are sharded.
+    """
+    values = snapshot.tensors if whole is None else whole
+    files = {
+        f"{file}{TENSORS}": _streamed(tensors, values[file])
+        for file, tensors in snapshot.tensors.items()
+    }
     return files | _trees(snapshot)
 
 
@@ -95,13 +106,13 @@ def _trees(snapshot: Snapshot) -> dict[str, Payload]:
     return {file: Payload.of(text_of(tree).encode()) for file, tree in trees.items()}
 
 
-def _streamed(tensors: Mapping[str, Tensor]) -> Payload:
+def _streamed(tensors: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> Payload:
     header, places = layout(tensors)
 
     def pieces() -> Iterator[memoryview]:
         yield memoryview(header)
         for name in places:
-            plain = tensors[name].resolve_conj().resolve_neg().cpu().contiguous()
+            plain = values[name].resolve_conj().resolve_neg().cpu().contiguous()
             if plain.nbytes:
                 # view() needs the strides of a new tensor; contiguous() leaves a single number's.
                 flat = plain.as_strided((plain.numel(),), (1,))

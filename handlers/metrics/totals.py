@@ -52,7 +52,9 @@ class Totals:
         engine.on(self.when, stage=Stage.MEASURE)(self.write)
 
     def add(self, state: State[Any, Any]) -> None:
-        """Count one batch."""
+        """Count one batch, unless another rank counts its sample."""
+        if state.share == 0:
+            return
         sums = state.recall(self, dict[str, Any])
         for name, count in self.counts.items():
             number = count(state.batch)

@@ -56,6 +56,7 @@ class SavedRun:
         memory = targets.of_memory(tensors[MEMORY]) if MEMORY in tensors else dict[str, Tensor]()
         with reading(file=name):
             run, buffers = cls.of_part(part, ChainMap(source, memory))  # type: ignore[arg-type]
+            _note_dealing(run, count)
         is_own = own == ranks.rank() and count == ranks.world_size()
         return cls(states, run, own == ranks.rank(), frozen, buffers if is_own else {})
 
@@ -76,6 +77,7 @@ class SavedRun:
         if not parts:
             raise ValueError("it holds exported weights alone, and no run can resume from them")
         own = _own_part(len(parts))
+        _note_dealing(runs[own], len(parts))
         return cls(objects, runs[own], own == ranks.rank(), frozen)
 
     @staticmethod
@@ -121,13 +123,20 @@ def _objects(
     return objects, frozen
 
 
+def _note_dealing(run: Any, count: int) -> None:
+    """Say of a position that tells nothing about it how many ranks the data was dealt to."""
+    if count != ranks.world_size() and (position := run["position"]) is not None:
+        position.setdefault("dealing", {"ranks": count})
+
+
 def _own_part(count: int) -> int:
     """Which of so many parts this rank loads."""
     if count == ranks.world_size():
         return ranks.rank()
     logger.warning(
         "the checkpoint was written by %d ranks and is loaded by %d: all ranks go on with "
-        "the random numbers of the first one, so this is not exactly the same run",
+        "the random numbers, and with the sums of an epoch so far, of the first one; what "
+        "depends on these is not exactly the same",
         *(count, ranks.world_size()),
     )
     return 0

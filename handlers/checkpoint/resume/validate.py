@@ -17,7 +17,7 @@ from ....engine.state import Position, Rng, State
 
 FREE_SHAPES = (LBFGS, getattr(torch.optim, "Adafactor", LBFGS))
 """Torch's optimizers with states of other shapes than the parameters."""
-LATER = {"used_up", "read_from"}
+LATER = {"used_up", "read_from", "dealing"}
 """What positions of older checkpoints do not have."""
 
 
@@ -90,6 +90,11 @@ def _of_position(position: Position, saved: Mapping[str, Any]) -> Iterator[str]:
         yield "position.seed is no seed"
     for name, size in position.sizes.items():
         yield from _count(f"position.sizes.{name}", size)
+    for name, size in (saved.get("dealing") or {}).items():
+        if name == "order":
+            yield from _kinds("position.dealing.order", "", size)
+        elif size is not None or name != "batch":
+            yield from _count(f"position.dealing.{name}", size)
     for rng in (position.rng, position.left):
         if rng is not None:
             yield from _of_generators(rng)

@@ -406,15 +406,17 @@ def test_a_data_set_with_a_generator_of_its_own_is_resumed_where_this_process_re
     assert seen_in(make(), [3, 8], make=make) == seen_in(make())
 
 
-def test_in_mid_epoch_another_batch_size_is_an_error_and_between_epochs_it_is_none():
+def test_in_mid_epoch_other_data_is_an_error_and_between_epochs_it_is_none():
     engine = Engine(lambda state, batch: None)
     engine.on(Events.ITERATION_COMPLETED(at=(3, 6)))(lambda state: state.stop("pause"))
     state = engine.run(DataLoader(Augmented(), 4), max_epochs=2)
-    with pytest.raises(ValueError, match=r"batches 6 -> 12, batch_size 4 -> 2"):
-        engine.run(DataLoader(Augmented(), 2), state=state)
+    with pytest.raises(ValueError, match=r"batches 6 -> 5, samples 23 -> 20"):
+        engine.run(DataLoader(Augmented(20), 4), state=state)
+    with pytest.raises(ValueError, match=r"drawn by SequentialSampler, and RandomSampler draws"):
+        engine.run(DataLoader(Augmented(), 4, shuffle=True), state=state)
     engine.run(DataLoader(Augmented(), 4), state=state)
     assert (state.epoch, state.control.in_epoch) == (1, False)
-    assert engine.run(DataLoader(Augmented(), 2), state=state).iteration == 6 + 12
+    assert engine.run(DataLoader(Augmented(20), 2), state=state).iteration == 6 + 10
 
 
 def test_a_stream_cut_among_workers_needs_as_many_to_be_carried_on():

@@ -13,7 +13,7 @@ from torch.utils.data import (
 )
 
 from camshaft import Engine, Events, supervised
-from camshaft.engine.data.shares import Share, unpadded
+from camshaft.engine.data.shares import dealt
 from camshaft.handlers import Checkpoint, Validate
 
 
@@ -51,10 +51,14 @@ def test_a_last_batch_of_repeats_alone_is_not_there():
     assert [[len(batch) for batch in share] for share in shares] == [[83, 83, 83, 1], [83, 83, 83]]
 
 
-def test_training_keeps_the_repeats_since_ranks_step_together():
-    assert [len(flat(share_of(rank, 2, training=True, batch_size=83))) for rank in (0, 1)] == [
-        250
-    ] * 2
+def test_in_training_a_rank_without_a_sample_takes_one_that_counts_for_nothing():
+    for rank in range(4):
+        sampler = DistributedSampler(range(9), num_replicas=4, rank=rank, shuffle=False)
+        shares = []
+        engine = Engine(lambda state, batch, s=shares: s.append((batch.tolist(), state.share)))
+        state = engine.run(DataLoader(range(9), 2, sampler=sampler), max_epochs=1)
+        assert shares == [([rank, rank + 4], 1), ([8], 0 if rank else 4)]
+        assert (state.epoch_length, state.share) == (2, 1)
 
 
 def test_who_drops_the_rest_has_it_dropped():
@@ -66,7 +70,7 @@ def test_who_drops_the_rest_has_it_dropped():
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_persistent_workers_serve_training_and_evaluation_over_one_loader_in_turn():
-    data = range(7)
+    data = range(5)
     sampler = DistributedSampler(data, num_replicas=2, rank=1, shuffle=False)
     loader = DataLoader(data, 2, sampler=sampler, num_workers=1, persistent_workers=True)
     seen = []
@@ -74,7 +78,7 @@ def test_persistent_workers_serve_training_and_evaluation_over_one_loader_in_tur
     for _ in range(2):
         engine.run(loader, max_epochs=1)
         engine.evaluate(loader)
-    training, evaluation = [1, 3, 5, 0], [1, 3, 5]
+    training, evaluation = [1, 3, 4], [1, 3]
     assert flat([batch for is_training, batch in seen if is_training]) == training * 2
     assert flat([batch for is_training, batch in seen if not is_training]) == evaluation * 2
 
@@ -86,15 +90,17 @@ class Reversed(DistributedSampler):
 
 def test_samplers_that_go_their_own_way_are_left_alone():
     own = Reversed(range(5), num_replicas=2, rank=1)
-    assert unpadded(own) is own
-    for other in (RandomSampler(range(5)), BatchSampler(own, 2, False)):
-        assert unpadded(other) is other
+    for arguments in [
+        *({"sampler": own}, {"sampler": RandomSampler(range(5))}),
+        {"batch_sampler": BatchSampler(own, 2, False)},
+    ]:
+        assert dealt(DataLoader(range(5), **arguments), each_once=False) is None
 
 
 def test_fewer_samples_than_ranks_is_an_error_on_every_rank():
     for rank in (0, 1, 2):
         with pytest.raises(ValueError, match="an evaluation of 2 samples on 3 ranks"):
-            Share(DistributedSampler(range(2), num_replicas=3, rank=rank))
+            share_of(rank, 3, samples=2)
 
 
 def recording():

@@ -6,8 +6,6 @@ import pytest
 import torch
 from torch.utils.data import (
     IterableDataset,
-    RandomSampler,
-    SequentialSampler,
     Subset,
     TensorDataset,
 )
@@ -28,8 +26,6 @@ class Squares:
 
 def test_training_is_shuffled_and_evaluation_in_order_and_nothing_is_left_out():
     training, evaluation = (loader(range(11), 4, training=each) for each in (True, False))
-    assert isinstance(training.sampler, RandomSampler)
-    assert isinstance(evaluation.sampler, SequentialSampler)
     assert [batch.tolist() for batch in evaluation] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10]]
     assert sorted(torch.cat(list(training)).tolist()) == list(range(11))
 
@@ -59,7 +55,7 @@ class Stream(IterableDataset):
     [
         (Stream(), 2, {}, TypeError, "Stream is a stream without indices: write DataLoader"),
         (range(9), 0, {}, ValueError, "batch_size=0: needs a number of samples that 1 ranks can"),
-        (range(9), 2, {"shuffle": False}, ValueError, "loader.. chooses the sampler, by training="),
+        (range(9), 2, {"shuffle": False}, ValueError, "loader.. shuffles by training=, and"),
     ],
 )
 def test_what_it_cannot_make_is_refused(data, size, options, error, says):
@@ -121,8 +117,8 @@ def flat(batches):
 def test_ranks_share_each_batch_and_resume_in_mid_epoch_as_the_same_run(processes, tmp_path):
     processes.run_ranks(2, ON_RANKS, tmp_path)
     first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in (0, 1))
-    for found in (first, second):
-        assert [len(batch) for batch in found["shuffled"]] == [3, 3, 3, 3] * 2
+    for found, last in ((first, 3), (second, 2)):  # none is repeated, though 23 is odd
+        assert [len(batch) for batch in found["shuffled"]] == [3, 3, 3, last] * 2
     epochs = [flat(found["shuffled"][at : at + 4]) for at in (0, 4) for found in (first, second)]
     assert set(epochs[0] + epochs[1]) == set(epochs[2] + epochs[3]) == set(range(23))
     assert epochs[0] != epochs[2]

@@ -92,7 +92,7 @@ def test_an_iterator_is_saved_as_how_far_it_was_read():
     saved = Position(1, 5, capture_generators(), 5, source=iter("abc")).state_dict()
     assert set(saved) == {
         *("number", "began", "rng", "seed", "left"),
-        *("sizes", "told", "used_up", "read_from"),
+        *("sizes", "told", "used_up", "read_from", "dealing"),
     }
     json.dumps([saved["number"], saved["began"], saved["left"]])
 

@@ -1,0 +1,120 @@
+"""Going on in the middle of a pass on another number of ranks, or with batches of another size."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import Any
+
+from .. import ranks
+from ..state import Dealing, Position
+from .lengths import check_sizes
+from .sources import Source
+
+logger = logging.getLogger("camshaft")
+
+
+def go_on(position: Position, source: Source[Any], consumed: int, epoch: int) -> None:
+    """Take the position of a pass over to this data and these ranks; warn of what changes.
+
+    A position counts samples over all ranks: with as many samples a batch, the batches to come are
+    the same on any number of ranks.
+
+    Raises:
+        ValueError: Samples would come twice or never, or in another order.
+    """
+    was, now, sizes = position.dealing, source.dealing(), source.sizes()
+    if was is None:  # a checkpoint of before, by as many ranks
+        _check_earlier(now, epoch)
+        check_sizes(position.sizes, sizes, epoch)
+        was = now
+    _check_order(was, now, epoch)
+    is_known = was.batch is not None and now.batch is not None
+    if was.ranks == now.ranks and not (is_known and was.batch != now.batch):
+        check_sizes(position.sizes, sizes, epoch)
+    elif was.ranks != now.ranks and consumed:
+        _check_ranks(was, now, is_known, source)
+        names = ("samples",) if is_known else ("samples", "batches")
+        check_sizes({n: position.sizes[n] for n in names if n in position.sizes}, sizes, epoch)
+    now = replace(now, batches_before=was.batches_before, samples_before=was.samples_before)
+    if is_known and was.batch != now.batch:
+        samples = {n: size for n, size in position.sizes.items() if n == "samples"}
+        check_sizes(samples, sizes, epoch)
+        now = _with_other_batches(was, now, source, consumed, epoch)
+    position.dealing, position.sizes = now, sizes
+
+
+def check_same_ranks(earlier: Position | None, consumed: int) -> None:
+    """Refuse to read an iterator again on another number of ranks."""
+    dealing = None if earlier is None else earlier.dealing
+    if consumed and dealing is not None and dealing.ranks != ranks.world_size():
+        raise _cannot(dealing.ranks, ranks.world_size(), "the iterator")
+
+
+def _check_order(was: Dealing, now: Dealing, epoch: int) -> None:
+    if was.order and now.order and was.order != now.order:
+        raise ValueError(
+            f"cannot carry on in the middle of epoch {epoch}: the order of its samples was drawn "
+            f"by {was.order}, and {now.order} draws another one, so samples would come twice or "
+            "never. Pass a loader with the same sampler on any number of ranks, such as "
+            "camshaft.loader(...) makes; between two epochs it may change"
+        )
+
+
+def _check_earlier(now: Dealing, epoch: int) -> None:
+    """Refuse to go on with the order of today's `loader` where that of before was another one."""
+    if now.ranks == 1 and now.order.startswith("DistributedSampler"):
+        raise ValueError(
+            f"cannot carry on in the middle of epoch {epoch}: its checkpoint is of a version whose "
+            "loader(...) drew another order on one process. Finish the epoch with "
+            "DataLoader(dataset, batch_size, shuffle=True), which is what it made; between two "
+            "epochs the loader may change"
+        )
+
+
+def _check_ranks(was: Dealing, now: Dealing, is_known: bool, source: Source[Any]) -> None:
+    """Refuse another number of ranks where nobody can tell which samples have come."""
+    what = f"the {type(source.data).__name__}"
+    if not source.fits_any_ranks:
+        raise _cannot(was.ranks, now.ranks, what)
+    if not is_known:
+        logger.warning(
+            "an epoch goes on on %d ranks instead of %d, and %s does not tell how ranks share its "
+            "samples: each goes on behind as many batches, which is right if they have equal parts "
+            "of each batch; loader(...), DistributedSampler, SharedOrder and LengthBatches tell it",
+            *(now.ranks, was.ranks, now.order or what),
+        )
+
+
+def _with_other_batches(
+    was: Dealing, now: Dealing, source: Source[Any], consumed: int, epoch: int
+) -> Dealing:
+    """The rest of the samples in batches of another size; a warning names what changes."""
+    if not source.goes_on_anywhere:
+        raise ValueError(
+            f"cannot carry on in the middle of epoch {epoch} with {now.batch} samples a batch "
+            f"instead of {was.batch} over all ranks: {now.order} makes other batches of them. "
+            f"Keep {was.batch} to the end of the epoch; between two epochs it may change"
+        )
+    samples = was.samples_in(consumed) or 0
+    if (count := source.sizes().get("samples")) is not None:
+        samples = min(samples, count)
+    now = replace(now, batches_before=consumed, samples_before=samples)
+    whole, there = source.length(), source.length(now)
+    logger.warning(
+        "epoch %d goes on with %s samples a batch instead of %s over all ranks, each sample once: "
+        "it has %s batches, and later ones %s; losses are means over other numbers of samples, and "
+        "schedules, which count steps or epochs, meet other samples",
+        *(epoch, now.batch, was.batch, there, whole),
+    )
+    return now
+
+
+def _cannot(was: int, now: int, what: str) -> ValueError:
+    return ValueError(
+        f"cannot carry on on {now} ranks what {was} ranks have left, other than between two "
+        f"epochs: {what} is read in order, and nobody can tell which of its samples the other "
+        f"ranks have had. Go on on {was} ranks, or use data with indices, such as "
+        "camshaft.loader(...) takes; data with a state_dict() that is the same on all ranks says "
+        "so by an attribute fits_any_ranks = True"
+    )

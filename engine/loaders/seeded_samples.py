@@ -1,0 +1,63 @@
+"""Random numbers of a sample that depend on its place in the order, and on nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from torch.utils.data import Dataset
+
+from ..state import capture_generators, restore_generators, seed_all, seed_of
+
+
+class Placed(NamedTuple):
+    """The index of a sample, and where it comes: what the engine asks `SeededSamples` for."""
+
+    index: Any
+    number: int
+    """The pass over the data, from 1."""
+    place: int
+    """Its place among the samples of the pass, over all ranks, from 0."""
+
+
+class SeededSamples(Dataset[Any]):
+    """A data set whose samples draw the same random numbers on any ranks, workers and batches.
+
+    While a sample is loaded, the generators of Python, NumPy and torch are seeded by the seed, the
+    number of the pass and the sample's place in the order over all ranks; afterwards they are as
+    they were. An engine tells the places; without one, samples are those of the data set.
+
+    >>> from camshaft import SeededSamples, loader
+    >>> samples = SeededSamples([0.5, 1.5, 2.5], seed=7)
+    >>> train_loader = loader(samples, 2, training=True)  # for engine.run(train_loader, ...)
+    """
+
+    def __init__(self, dataset: Dataset[Any] | Sequence[Any], seed: int = 0) -> None:
+        """Wrap a data set; whatever else wraps it, such as `Subset`, goes inside.
+
+        Args:
+            dataset: Samples by index, which may draw from the generators of Python, NumPy and
+                torch. A generator of its own is not seeded.
+            seed: Of the run; the same on all ranks.
+        """
+        self.dataset, self.seed = dataset, seed
+
+    def __len__(self) -> int:
+        return len(self.dataset)  # type: ignore[arg-type]
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indices: list[Any]) -> list[Any]:
+        """Load samples, each with its own random numbers if the engine has told its place."""
+        if not all(isinstance(index, Placed) for index in indices):
+            return [self.dataset[index] for index in indices]
+        before = capture_generators()
+        try:
+            return [self._load(*index) for index in indices]
+        finally:
+            restore_generators(before)
+
+    def _load(self, index: Any, number: int, place: int) -> Any:
+        seed_all(seed_of(self.seed, number, place))
+        return self.dataset[index]

@@ -1,0 +1,131 @@
+"""The weights of sharded modules (FSDP2's `fully_shard`, tensor parallelism), copied by parts."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Module, Parameter
+
+from .known import all_modules
+from .shards import is_spread, local
+from .wrappers import unwrap
+
+Place = tuple[slice, ...]
+"""Where in a whole tensor a part of it lies."""
+
+
+def has_shards(module: Module) -> bool:
+    """True for a module that holds parts of tensors, or that FSDP2 manages."""
+    return any(map(is_spread, module.parameters())) or bool(fully_sharded([module]))
+
+
+def place_of(tensor: Any, coordinate: list[int] | None = None) -> Place:
+    """Where in the whole tensor this rank's part lies, or that at another place of its mesh."""
+    if not is_spread(tensor):
+        return tuple(slice(0, size) for size in tensor.shape)
+    from torch.distributed.tensor import _utils as layout
+
+    mesh = tensor.device_mesh
+    shape, offset = layout._compute_local_shape_and_global_offset(
+        tensor.shape, mesh.shape, coordinate or mesh.get_coordinate(), tensor.placements
+    )
+    return tuple(slice(begin, begin + size) for begin, size in zip(offset, shape, strict=True))
+
+
+@torch.no_grad()
+def copy_into(own: Tensor, value: Any) -> None:
+    """Copy a whole tensor, or one that is sharded in any way, into one of the same shape.
+
+    Of a whole tensor each rank reads its own part alone, so `value` may be a slice of a file. A
+    tensor that is sharded in another way is put together first: all ranks have to call this.
+    """
+    if is_spread(value):
+        value = local(value) if is_alike(own, value) else value.full_tensor()[place_of(own)]
+    elif is_spread(own):
+        value = value[place_of(own)]
+    local(own).data.copy_(value)
+
+
+def is_alike(one: Any, other: Any) -> bool:
+    """True if two tensors of the same shape are in the same parts on the same ranks."""
+    if not is_spread(one) or not is_spread(other):
+        return is_spread(one) == is_spread(other)
+    return bool(one.device_mesh == other.device_mesh and one.placements == other.placements)
+
+
+def fully_sharded(objects: Iterable[object]) -> list[Any]:
+    """The modules among objects, and inside them, to which FSDP2's `fully_shard` was applied."""
+    kind = getattr(sys.modules.get("torch.distributed.fsdp"), "FSDPModule", None)
+    return [each for each in all_modules(objects) if isinstance(each, kind)] if kind else []
+
+
+def reshard(modules: Iterable[Any]) -> None:
+    """Drop the whole weights that FSDP2 keeps after a forward pass without a backward pass.
+
+    The next forward pass would use them even if the shards have changed meanwhile.
+    """
+    for each in modules:
+        each.reshard()
+
+
+class ShardedWeights(Module):
+    """The weights of a sharded module under their plain names; no batch can go through it."""
+
+    def forward(self, *_: Any, **__: Any) -> Any:
+        """Tell how to evaluate these weights.
+
+        Raises:
+            TypeError: Always.
+        """
+        raise TypeError(
+            "these are the weights of a sharded module, such as an average, and not a module that "
+            "computes; lend them to the model: engine.evaluate(loader, weights='ema'), or "
+            "`with engine.using('ema'): model(...)`"
+        )
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        """Take whole tensors too, and those that are sharded in another way."""
+        for name, tensor in [*self._parameters.items(), *self._buffers.items()]:
+            value = state_dict.get(prefix + name)
+            if is_spread(tensor) and isinstance(value, Tensor) and value.shape == tensor.shape:
+                copy_into(tensor, value)
+                state_dict[prefix + name] = tensor
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
+
+def weights_alone(module: Module, device: str | None = None) -> ShardedWeights:
+    """A copy of a module's weights, each rank's part of its own, that records no gradients."""
+    reshard(fully_sharded([module]))
+    return _weights_alone(unwrap(module), device, {}, {})
+
+
+def _weights_alone(
+    module: Module, device: str | None, modules: dict[int, Any], tensors: dict[int, Any]
+) -> ShardedWeights:
+    if id(module) in modules:
+        return modules[id(module)]
+    made = modules[id(module)] = ShardedWeights()
+
+    def copied(tensor: Any) -> Any:
+        if tensor is not None and id(tensor) not in tensors:
+            is_small = tensor.is_floating_point() and tensor.element_size() < 4
+            kind = torch.float32 if is_small else tensor.dtype  # as in `twin`
+            copy = tensor.detach().to(device=device or tensor.device, dtype=kind, copy=True)
+            is_weight = isinstance(tensor, Parameter)
+            tensors[id(tensor)] = Parameter(copy, requires_grad=False) if is_weight else copy
+        return tensors.get(id(tensor))
+
+    own: dict[str, Any] = module._parameters  # type: ignore[assignment]
+    for name, tensor in own.items():
+        made.register_parameter(name, copied(tensor))
+    for name, tensor in module._buffers.items():
+        is_saved = name not in module._non_persistent_buffers_set
+        made.register_buffer(name, copied(tensor), persistent=is_saved)
+    for name, child in module._modules.items():
+        if child is not None:
+            made._modules[name] = _weights_alone(unwrap(child), device, modules, tensors)
+    return made

@@ -1,0 +1,138 @@
+"""Why a rank failed: told to the other ranks before it leaves, and read by those that lose it."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import time
+from dataclasses import asdict, dataclass
+from functools import partial
+from threading import Thread
+from typing import Any
+
+from .groups import is_distributed, rank, world_size
+
+PLACE = "camshaft/failures"
+PATIENCE = 2.0
+"""Seconds within which another rank may still say why it failed."""
+QUIET = 0.5
+"""Seconds without a word after which no other word is awaited."""
+LONGEST = 2000
+"""Characters of an error that are told to the other ranks."""
+BEGAN = time.time()
+"""When this process began, about: what was said before is of an earlier attempt in the store."""
+
+
+class AnotherRankError(RuntimeError):
+    """Another rank has raised; its own error says why."""
+
+
+@dataclass
+class Failure:
+    """What a rank says of its failure."""
+
+    rank: int
+    host: str
+    reason: str | None
+    """The error; None if the rank has only lost another one."""
+    at: float
+    """The clock of its host, in seconds since 1970."""
+
+
+def note_failure(error: BaseException) -> None:
+    """Tell the other ranks why this one fails; or add to its error which rank failed first.
+
+    The words go through the store of the process group, which needs no other rank. A rank whose
+    error only says that it has lost another one waits a moment for the reason of that one. It
+    takes two seconds at most, also where the process that keeps the store hangs.
+    """
+    if not is_distributed() or world_size() == 1 or vars(error).get(PLACE):
+        return
+    if isinstance(error, SystemExit):  # a stop that was asked for
+        return
+    vars(error)[PLACE] = True  # an error passes several runs, and the end of the process group
+    notes: list[str] = []
+    thread = Thread(target=partial(_try, error, notes), name="failure of a rank", daemon=True)
+    thread.start()
+    thread.join(2 * PATIENCE)
+    for note in notes:
+        error.add_note(note)
+
+
+def is_loss(error: BaseException) -> bool:
+    """True if an error only says that another rank failed, left, or did not answer in time."""
+    dist: Any = sys.modules["torch.distributed"]
+    if isinstance(error, AnotherRankError | dist.DistError):
+        return True
+    return isinstance(error, RuntimeError) and "/gloo/" in str(error)
+
+
+def write_error_file(error: BaseException) -> None:
+    """Write the error for the summary of torchrun, as its decorator `record` does.
+
+    torchrun shows the error of the rank that failed first, by clocks that count seconds. So what
+    is written on any rank names the rank that failed first.
+    """
+    if isinstance(error, SystemExit) or "TORCHELASTIC_ERROR_FILE" not in os.environ:
+        return
+    from torch.distributed.elastic.multiprocessing.errors import get_error_handler
+
+    text = "\n".join([str(error), *getattr(error, "__notes__", ())])
+    get_error_handler().record_exception(type(type(error).__name__, (Exception,), {})(text))
+
+
+def _try(error: BaseException, notes: list[str]) -> None:
+    try:
+        store = _store()
+        lost = is_loss(error)
+        said = None if lost else f"{type(error).__name__}: {error}"[:LONGEST]
+        own = Failure(rank(), socket.gethostname(), said, time.time())
+        store.append(PLACE, json.dumps(asdict(own)) + "\n")
+        if lost:
+            notes.append(_first_reason(store))
+        elif rank() == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+            _listen(store, None)  # the store ends with this process, and others read from it
+    except Exception as failure:
+        notes.append(f"the other ranks' reasons cannot be read: {failure}")
+
+
+def _first_reason(store: Any) -> str:
+    found = _listen(store, "reason")
+    for each in found:
+        if each.reason is not None and each.rank != rank():
+            return f"rank {each.rank} ({each.host}) failed first: {each.reason}"
+    silent = sorted({*range(world_size())} - {each.rank for each in found})
+    if not silent:
+        return "every rank has lost its connection to another one, and none has failed by itself"
+    return (
+        f"no rank has said why; rank {', '.join(map(str, silent[:9]))} has said nothing: killed, "
+        "hanging, cut off or busy. Its own log says more: that of the launcher, or RankLogs"
+    )
+
+
+def _listen(store: Any, until: str | None) -> list[Failure]:
+    """What the ranks have said, when all have, or when no more words come."""
+    count, found = 0, list[Failure]()
+    began = changed = time.monotonic()
+    while True:
+        lines = store.get(PLACE).decode().splitlines()
+        now = time.monotonic()
+        if len(lines) > count:
+            count, changed = len(lines), now
+            told = [Failure(**json.loads(line)) for line in lines]
+            found = [each for each in told if each.at >= BEGAN]
+        if until and any(each.reason is not None for each in found):
+            return found
+        if len({each.rank for each in found}) == world_size():
+            return found
+        if now > began + PATIENCE or now > changed + QUIET:
+            return found
+        time.sleep(0.02)
+
+
+def _store() -> Any:
+    from torch.distributed.distributed_c10d import _get_default_store
+
+    return _get_default_store()

@@ -1,0 +1,133 @@
+"""The process group that is up, this process's place in it, and its way over the CPU."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+
+
+class Alone:
+    """Whether this process acts as the only rank."""
+
+    is_on = False
+
+
+def is_distributed() -> bool:
+    """True if a process group is up."""
+    if Alone.is_on:
+        return False
+    group = sys.modules.get("torch.distributed")
+    return group is not None and group.is_available() and group.is_initialized()
+
+
+@contextmanager
+def alone() -> Generator[None]:
+    """Within a `with` block, act as the only rank: nothing is sent to others or awaited of them.
+
+    For trials whose outcome differs from rank to rank. It holds for the whole process.
+    """
+    before, Alone.is_on = Alone.is_on, True
+    try:
+        yield
+    finally:
+        Alone.is_on = before
+
+
+def rank(group: Any = None) -> int:
+    """This process's number among the ranks, or among those of a process group, from 0."""
+    return int(_torch().get_rank(group)) if is_distributed() else 0
+
+
+def world_size(group: Any = None) -> int:
+    """How many ranks there are, or how many a process group has."""
+    return int(_torch().get_world_size(group)) if is_distributed() else 1
+
+
+def local_rank() -> int:
+    """This process's number among the ranks of its machine, from 0.
+
+    Launchers tell it in the environment. Under others the ranks compare the names of their
+    machines, so all of them have to ask the first time.
+    """
+    if not is_distributed():
+        return 0
+    told = os.environ.get("LOCAL_RANK")
+    return int(told) if told is not None else _known().neighbours.index(rank())
+
+
+def local_world_size() -> int:
+    """How many ranks there are on this machine; asked like `local_rank`."""
+    if not is_distributed():
+        return 1
+    told = os.environ.get("LOCAL_WORLD_SIZE")
+    return int(told) if told is not None else len(_known().neighbours)
+
+
+def on_cpu(group: Any = None) -> Any:
+    """A group of the same ranks that sends over the CPU, so that the host waits for no device.
+
+    The group itself if it can, as gloo's, else one of gloo that is made the first time. Every
+    message here is sent by all ranks, so they make it together; `Engine.run` sends its first
+    message before the first batch.
+    """
+    dist = _torch()
+    group = group or dist.group.WORLD
+    if "cpu" in dist.get_backend_config(group):
+        return group
+    sides = _known().sides
+    if group not in sides:
+        sides[group] = dist.new_group(
+            dist.get_process_group_ranks(group),
+            timeout=_timeout_of(group),
+            backend="gloo",
+            use_local_synchronization=group is not dist.group.WORLD,
+        )
+    return sides[group]
+
+
+class Known:
+    """What is known of the default group that is up."""
+
+    def __init__(self, group: Any) -> None:
+        self.group = group
+        self.sides: dict[Any, Any] = {}
+        """By group: the group of the same ranks that sends over the CPU."""
+        self._neighbours: list[int] | None = None
+
+    @property
+    def neighbours(self) -> list[int]:
+        """The ranks of this machine."""
+        if self._neighbours is None:
+            names: list[Any] = [None] * world_size()
+            _torch().all_gather_object(names, socket.gethostname(), group=on_cpu())
+            self._neighbours = [n for n, name in enumerate(names) if name == names[rank()]]
+        return self._neighbours
+
+
+_latest: list[Known] = []
+
+
+def _known() -> Known:
+    world = _torch().group.WORLD
+    if not _latest or _latest[0].group is not world:
+        _latest[:] = [Known(world)]
+    return _latest[0]
+
+
+def _timeout_of(group: Any) -> Any:
+    """How long the group waits for a rank, so that its side group does too."""
+    import torch
+
+    (kind, *_) = _torch().get_backend_config(group).split(":")
+    options = group._get_backend(torch.device(kind)).options
+    return getattr(options, "_timeout", None)
+
+
+def _torch() -> Any:
+    import torch.distributed as dist
+
+    return dist

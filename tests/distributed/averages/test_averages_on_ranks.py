@@ -1,0 +1,25 @@
+"""Handlers that hold copies of weights, on sharded models: each equals one process."""
+
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+
+
+def test_averages_and_best_weights_of_a_sharded_model_equal_one_process(processes):
+    processes.run_ranks(2, HERE / "averages_on_ranks.py")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["FSDP", "HSDP", "TP x FSDP"])
+def test_so_they_do_on_four_ranks_in_every_layout(processes, form):
+    processes.run_ranks(4, HERE / "averages_on_ranks.py", form)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["FSDP", "HSDP", "TP x FSDP"])
+def test_exports_are_those_of_one_process_and_a_failure_of_one_rank_is_one_of_all(
+    processes, tmp_path, form
+):
+    processes.run_ranks(4, HERE / "exports_on_ranks.py", tmp_path, form)

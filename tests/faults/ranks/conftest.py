@@ -1,0 +1,151 @@
+"""Jobs of several ranks that fail: who ends when, saying what, and what is left on the disk."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from torch.distributed import TCPStore
+
+from camshaft.handlers.checkpoint import checkpoints
+
+SCRIPT = Path(__file__).with_name("train.py")
+TIMEOUT = 4
+"""Seconds that a rank waits for another one."""
+REPORTED = re.compile(r"saved (\S+) \(")
+
+
+class Job:
+    """Runs `train.py` on several ranks, whom nobody ends but their own faults.
+
+    Like torchrun, it gives the same store to all attempts.
+    """
+
+    def __init__(self, processes, directory):
+        self.processes, self.directory = processes, directory
+        self.marker = directory.with_name(f"{directory.name}.fault")
+        self.store = TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+
+    def run(self, count, *arguments):
+        """The ends of all ranks; one that still stands still when the others have ended is killed.
+
+        Each has `code`, `stderr`, and `seconds` from the fault to its end.
+        """
+        env = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(self.store.port)}
+        env |= {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)}
+        env |= {"TORCHELASTIC_USE_AGENT_STORE": "True"}
+        arguments = (self.directory, "--timeout", TIMEOUT, *arguments)
+        started = [
+            self.processes.start(
+                SCRIPT, *arguments, env=env | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+            )
+            for rank in range(count)
+        ]
+        with ThreadPoolExecutor(count) as pool:
+            ends = [pool.submit(self._end, each) for each in started]
+            self._end_who_stands_still(started)
+            return [end.result() for end in ends]
+
+    def _end(self, process):
+        with process:
+            result = process.result()
+        seconds = time.time() - self.failed_at if self.failed_at else None
+        return SimpleNamespace(code=result.returncode, stderr=result.stderr, seconds=seconds)
+
+    def _end_who_stands_still(self, started):
+        """As an agent or a person does, but only once the others have ended."""
+        end = time.monotonic() + 90
+        while sum(each.returncode is None for each in started):
+            time.sleep(0.02)
+            if self.victim and all(
+                e.returncode is not None or e.pid == self.victim for e in started
+            ):
+                self._kill(self.victim)
+            assert time.monotonic() < end, "ranks have not ended"
+
+    @staticmethod
+    def _kill(process):
+        with suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+
+    @property
+    def failed_at(self):
+        """When the fault happened, as `time.time`; None if it has not."""
+        return float(self.marker.read_text().split()[0]) if self.marker.exists() else None
+
+    @property
+    def victim(self):
+        """The process with the fault."""
+        said = self.marker.read_text().split() if self.marker.exists() else []
+        return int(said[1]) if len(said) == 2 else None
+
+    def outcome(self, count):
+        """What each rank has written at the end of a whole run, but for where it began."""
+        files = [
+            self.directory.with_name(f"{self.directory.name}.rank-{rank}.json")
+            for rank in range(count)
+        ]
+        return [json.loads(file.read_text()) | {"began": None} for file in files]
+
+    def check_saves(self, stderr):
+        """The newest checkpoint that was reported is there and whole."""
+        reported = [Path(each) for each in REPORTED.findall(stderr)]
+        newest = checkpoints(self.directory).latest()
+        if reported:
+            assert newest is not None
+            assert newest.path.name >= reported[-1].name
+
+    @property
+    def left(self):
+        """What does not belong in a directory whose run is over."""
+        found = [path.relative_to(self.directory) for path in self.directory.rglob("*")]
+        return [
+            str(path)
+            for path in found
+            if any(part.startswith(".") for part in path.parts) or path.name == "LOCK"
+        ]
+
+
+@pytest.fixture
+def job(processes, tmp_path):
+    """Makes a job in a directory of its own."""
+    return lambda name="run": Job(processes, tmp_path / name)
+
+
+@pytest.fixture(scope="session")
+def whole(processes, tmp_path_factory):
+    """The outcome on so many ranks of the run that nothing happened to."""
+    found = {}
+
+    def of(count):
+        if count not in found:
+            job = Job(processes, tmp_path_factory.mktemp("whole") / "run")
+            assert [each.code for each in job.run(count)] == [0] * count
+            assert job.left == []
+            found[count] = job.outcome(count)
+        return found[count]
+
+    return of
+
+
+@pytest.fixture
+def torchrun():
+    """Runs `train.py` by the real one; its result."""
+
+    def run(directory, *arguments, options=(), code=0):
+        command = [sys.executable, "-m", "torch.distributed.run", "--max-restarts=3"]
+        command += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", *options]
+        command += [str(SCRIPT), str(directory), *map(str, arguments)]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=200)
+        assert code in (None, result.returncode), result.stderr[-4000:]
+        return result
+
+    return run

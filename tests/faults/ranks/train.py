@@ -1,0 +1,170 @@
+"""Run as one of several ranks: train under DDP, and fail once at a named point.
+
+A fault is `rank:kind:phase:iteration`, such as `1:kill:collective:5`. It happens once: a file
+beside the run directory says so. At the end each rank writes what came out, to the last bit.
+"""
+
+import argparse
+import hashlib
+import json
+import logging
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+from camshaft import Events, Stage, ranks, seed_everything, supervised
+from camshaft.handlers import Checkpoint, JSONLines, RankLogs, StopOnSignal, Validate, latest
+
+INPUTS = torch.linspace(-1, 1, 288).reshape(48, 6)
+PAIRS = TensorDataset(INPUTS, INPUTS[:, :2].cos())
+CHANGES = {"os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate", "os.link"}
+
+
+class Fault:
+    """What happens once, at one point of one rank."""
+
+    def __init__(self, text, marker):
+        rank, self.kind, self.phase, iteration = text.split(":")
+        self.iteration, self.marker = int(iteration), marker
+        self.is_here = int(rank) == ranks.rank() and not marker.exists()
+        self.is_due = False
+
+    def happen(self):
+        if not self.is_here or self.marker.exists():
+            return
+        self.marker.write_text(f"{time.time()} {os.getpid()}")
+        if self.kind == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif self.kind == "stop":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        elif self.kind == "sleep":
+            time.sleep(1000)
+        elif self.kind == "preempt":
+            os.kill(os.getpid(), signal.SIGTERM)
+        else:
+            raise ValueError("the fault of this rank")
+
+    def attach(self, engine):
+        def act(state):
+            self.happen()
+
+        def due(state):
+            self.is_due = True
+
+        at = self.iteration
+        if self.phase == "step":
+            engine.on(Events.ITERATION_STARTED(at=at))(act)
+        elif self.phase == "collective":  # the others wait in it, or have parts of it already
+            engine.on(Events.ITERATION_STARTED(at=at))(self.in_backward)
+        elif self.phase == "evaluation":
+            engine.evaluation.on(Events.ITERATION_STARTED)(
+                lambda state: state.parent and state.parent.iteration >= at and self.happen()
+            )
+        elif self.phase == "copy":
+            engine.on(Events.ITERATION_COMPLETED(at=at), stage=Stage.MEASURE)(due)
+            engine.on(Events.SAVING, stage=Stage.MEASURE)(
+                lambda state: state.iteration >= at and self.happen()
+            )
+        else:
+            engine.on(Events.ITERATION_COMPLETED(at=at), stage=Stage.MEASURE)(due)
+
+    def in_backward(self, state):
+        first = next(iter(state.engine.objects["model"].parameters()))
+        hook = first.register_hook(lambda gradient: (hook.remove(), self.happen())[0])
+
+    def listen(self, directory):
+        """Happen before an operation that changes files: the one with a number, or of a name."""
+        place, seen = str(directory), 0
+
+        def hear(event, arguments):
+            nonlocal seen
+            path = str(arguments[0]) if arguments else ""
+            writes = event in CHANGES or (
+                event == "open" and isinstance(arguments[2], int) and arguments[2] & 3
+            )
+            if not self.is_due or not writes or not path.startswith(place) or "logs" in path:
+                return
+            seen += 1
+            if {
+                "writing": path.endswith(".safetensors"),
+                "manifest": path.endswith("manifest.json"),
+                "rename": event == "os.rename",
+            }.get(self.phase, self.phase == f"operation {seen}"):
+                self.happen()
+
+        if self.is_here:
+            sys.addaudithook(hear)
+
+
+def digest(value):
+    """A checksum over nested values, bit by bit."""
+    if isinstance(value, torch.Tensor):
+        value = value.detach().contiguous().numpy().tobytes()
+    elif isinstance(value, dict):
+        value = [(key, digest(each)) for key, each in value.items()]
+    elif isinstance(value, list | tuple):
+        value = [digest(each) for each in value]
+    return hashlib.sha256(repr(value).encode()).hexdigest()
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--fault", default="-1:none:none:1")
+    parser.add_argument("--iterations", type=int, default=12)
+    parser.add_argument("--timeout", type=float, default=5)
+    parser.add_argument("--delay", type=float, default=0, help="seconds before each iteration")
+    parser.add_argument("--signals", action="store_true")
+    parser.add_argument("--samples", type=int, default=8, help="in the batches of all ranks")
+    options = parser.parse_args()
+    logging.basicConfig(level="INFO")
+    with ranks.process_group(timeout=options.timeout):
+        train(options)
+
+
+def train(options):
+    rank, directory = ranks.rank(), options.directory
+    fault = Fault(options.fault, directory.with_name(f"{directory.name}.fault"))
+    seed_everything(0)
+    net = nn.Sequential(nn.Linear(6, 32), nn.Tanh(), nn.Dropout(0.2), nn.Linear(32, 2))
+    model = DistributedDataParallel(net)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    engine = supervised(model, optimizer, nn.functional.mse_loss)
+    engine.add(
+        Validate(DataLoader(PAIRS, 24), name="val", when=Events.ITERATION_COMPLETED(every=2)),
+        Checkpoint(directory, when=Events.ITERATION_COMPLETED, keep=latest(2), resume=True),
+        JSONLines(directory / "rows.jsonl", when=Events.ITERATION_COMPLETED),
+        RankLogs(directory / "logs"),
+        fault,
+    )
+    if options.signals:
+        engine.add(StopOnSignal())
+    if options.delay:
+        engine.on(Events.ITERATION_STARTED)(lambda state: time.sleep(options.delay))
+    fault.listen(directory)
+    sampler = DistributedSampler(PAIRS)
+    loader = DataLoader(PAIRS, options.samples // ranks.world_size(), sampler=sampler)
+    began = []
+    engine.on(Events.STARTED)(lambda state: began.append(state.iteration))
+    state = engine.run(loader, max_iterations=options.iterations)
+    outcome = {
+        "iteration": state.iteration,
+        "weights": digest(net.state_dict()),
+        "optimizer": digest(optimizer.state_dict()),
+        "drawn": (random.random(), torch.rand(1).item()),
+        "rows": (directory / "rows.jsonl").read_text() if rank == 0 else None,
+    }
+    path = directory.with_name(f"{directory.name}.rank-{rank}.json")
+    path.write_text(json.dumps({"began": began, **outcome}))
+
+
+if __name__ == "__main__":
+    main()
