@@ -9,11 +9,22 @@ import logging
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...files import LARGEST_TEXT, Tables, budget, regular, size_of, tree_of
+from ...files import (
+    LARGEST_TEXT,
+    Tables,
+    appearing,
+    budget,
+    make_directory,
+    refuse_odd,
+    regular,
+    size_of,
+    tree_of,
+)
 from ..format import (
     MANIFEST,
     PIECES,
@@ -32,8 +43,8 @@ from ..format import (
     table_of_tree,
     tensors_in,
 )
-from .files import CHUNK, checksums_of, foreign_files
-from .tensor_files import PieceFile, RankFiles, TensorFile, TensorSource
+from .files import CHUNK, checksums_of, foreign_files, write_file
+from .tensor_files import PieceFile, RankFiles, TensorFile, TensorSource, payload_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -75,11 +86,15 @@ class Saved:
         The file holds a dict: the state of each of the run's objects by its name, `"iteration"`,
         `"step"`, `"epoch"` and `"metrics"`. With `object="model"` it holds that state alone, so
         that `model.load_state_dict(torch.load(file, weights_only=True))` works. NumPy's arrays
-        become tensors and its numbers Python's.
+        become tensors and its numbers Python's. It is in memory before it is written.
+
+        If the name ends with `.safetensors`, it is such a file of one object's tensors, of which
+        one after the other is in memory.
 
         Args:
             file: Where to write; an existing file is replaced at once.
-            object: The name of the one object to export; by default all.
+            object: The name of the one object to export; by default all, or `"model"` for
+                `.safetensors`.
 
         Raises:
             BrokenCheckpoint: A file is missing or damaged.
@@ -87,6 +102,8 @@ class Saved:
             TypeError: A state holds a value that such a file cannot.
             ValueError: The run had no object of that name, or an object has the name of a number.
         """
+        if Path(file).suffix == TENSORS:
+            return write_tensors(self, Path(file), object or "model")
         from .pt_export import write_pt  # it imports torch
 
         return write_pt(read_objects(self, object), self.manifest, Path(file), object)
@@ -188,6 +205,28 @@ def read_checkpoint(saved: Saved) -> tuple[Any, dict[str, TensorSource]]:
     return tree, tensors | piece_files(saved)
 
 
+def infos_in(saved: Saved) -> dict[str, dict[str, TensorInfo]]:
+    """The types and shapes of all tensors, by the file in which a checkpoint of one rank has them.
+
+    Raises:
+        BrokenCheckpoint: A file has the right checksum and a wrong format.
+    """
+    found = {}
+    for name in saved.manifest.files:
+        if name.endswith(TENSORS) and not OF_RANK.fullmatch(name):
+            with reading(saved.path, name):
+                found[name.removesuffix(TENSORS)] = tensors_in(saved.path / name)
+    table = table_in(saved)
+    return found | {file: {n: each.info for n, each in own.items()} for file, own in table.items()}
+
+
+def part_tree(saved: Saved, tree: Any) -> Any:
+    """What the first rank has saved of the run for itself; None for an export."""
+    if has_parts(saved):
+        return read_part(saved, 0)[0]["run"]
+    return tree["run"][0] if tree["run"] else None
+
+
 def piece_files(saved: Saved) -> dict[str, TensorSource]:
     """The tensors that are in pieces in the files of ranks, by the file that they would be in."""
     files = RankFiles(saved.path)
@@ -249,6 +288,49 @@ def refuse_other_pieces(found: Mapping[str, TensorInfo], table: Table, rank: int
         raise ValueError(f"does not hold the pieces that {PIECES} names: {odd[:3]}")
 
 
+def write_tensors(saved: Saved, file: Path, object: str) -> Path:
+    """Write the tensors of an object as one file, without holding more than one of them.
+
+    Raises:
+        BrokenCheckpoint: A file is missing or damaged.
+        OSError: The file cannot be written.
+        TypeError: The object's state is more than tensors by name.
+        ValueError: The run had no object of that name.
+    """
+    each = objects_in(saved, object)[object]
+    with reading(saved.path, TREE):
+        content = each["content"]
+        source = sources(saved, {each["file"]})[each["file"]]
+        names = {
+            name: value["!tensor"]
+            for name, value in content.items()
+            if isinstance(value, dict) and value.keys() == {"!tensor"}
+        }
+        if odd := [name for name in content if name not in names]:
+            raise TypeError(
+                f"the state of {object!r} is more than tensors by name, such as {odd[0]!r}: export "
+                "it to a file that ends with .pt"
+            )
+    refuse_odd(file)
+    make_directory(file.absolute().parent)
+    with appearing(file) as temporary, ThreadPoolExecutor(1) as helper:
+        write_file(temporary, payload_of(source, names), helper)
+    return file
+
+
+def objects_in(saved: Saved, object: str | None) -> dict[str, Any]:
+    """What the tree says of the run's objects, or of one."""
+    verify_files(saved, [TREE])
+    with reading(saved.path, TREE):
+        objects = dict(tree_in(saved)["objects"])
+    if object is None:
+        return objects
+    if object not in objects:
+        listed = ", ".join(map(repr, objects)) or "none"
+        raise ValueError(f"{saved.path} holds no object {object!r}; its objects are: {listed}")
+    return {object: objects[object]}
+
+
 def read_objects(saved: Saved, object: str | None = None) -> dict[str, Any]:
     """The states of the run's objects, or of one, by name; the files they need are verified.
 
@@ -256,13 +338,7 @@ def read_objects(saved: Saved, object: str | None = None) -> dict[str, Any]:
         BrokenCheckpoint: A file is missing or damaged.
         ValueError: The run had no object of that name.
     """
-    verify_files(saved, [TREE])
-    with reading(saved.path, TREE):
-        objects = dict(tree_in(saved)["objects"])
-    if object is not None and object not in objects:
-        listed = ", ".join(map(repr, objects)) or "none"
-        raise ValueError(f"{saved.path} holds no object {object!r}; its objects are: {listed}")
-    chosen = objects if object is None else {object: objects[object]}
+    chosen = objects_in(saved, object)
     with reading(saved.path, TREE):
         tensors = sources(saved, {each["file"] for each in chosen.values()})
         tables = Tables()

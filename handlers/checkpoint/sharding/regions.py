@@ -39,11 +39,11 @@ def own_runs(tensor: Any) -> list[list[Run]]:
 
 def holds_first_copy(tensor: Any) -> bool:
     """True on one of the ranks that hold the same shard of a tensor."""
-    coordinate = tensor.device_mesh.get_coordinate()
+    mesh, placements = _on_all(tensor.device_mesh, tensor.placements)
+    coordinate = mesh.get_coordinate()
     return coordinate is not None and not any(
-        at for at, place in zip(coordinate, tensor.placements, strict=True)
-        if place.is_replicate()
-    )  # fmt: skip
+        at for at, place in zip(coordinate, placements, strict=True) if place.is_replicate()
+    )
 
 
 def shard_of(source: TensorSource, name: str, like: Any) -> Tensor:
@@ -61,7 +61,7 @@ def replicas(tensor: Any) -> list[Grid]:
     """How the whole tensor is cut into shards, once for each copy of it that the ranks hold."""
     from torch.distributed.tensor.placement_types import Replicate
 
-    mesh, placements = tensor.device_mesh, tensor.placements
+    mesh, placements = _on_all(tensor.device_mesh, tensor.placements)
     if any(each.is_partial() for each in placements):
         raise TypeError(f"a distributed tensor with partial sums: {placements}")
     free = [dim for dim, each in enumerate(placements) if isinstance(each, Replicate)]
@@ -71,12 +71,27 @@ def replicas(tensor: Any) -> list[Grid]:
         spans = sorted(_spans(tensor.shape, dim, mesh.shape, placements, sharding))
         cuts.append((0, *(end for _, end, _ in spans)))
         places.append([at for _, _, at in spans])
-    ranks = mesh.mesh
     dtype = str(tensor.dtype)
     return [
-        Grid(dtype, tuple(cuts), tuple(_rank(ranks, free, copy, at) for at in product(*places)))
+        Grid(dtype, tuple(cuts), tuple(_rank(mesh.mesh, free, copy, at) for at in product(*places)))
         for copy in product(*(range(mesh.shape[dim]) for dim in free))
     ]
+
+
+def _on_all(mesh: Any, placements: Sequence[Any]) -> tuple[Any, list[Any]]:
+    """The mesh that a mesh is a part of, and the placements there.
+
+    A layer that is sharded along one dimension of a mesh lies on as many parts of that mesh as its
+    other dimensions have places; each rank knows only its own part by the tensor.
+    """
+    from torch.distributed.tensor.placement_types import Replicate
+
+    root = mesh._get_root_mesh()
+    own, names = mesh.mesh_dim_names or (), root.mesh_dim_names or ()
+    if root is mesh or not own or [name for name in names if name in own] != [*own]:
+        return mesh, list(placements)
+    by_name = dict(zip(own, placements, strict=True))
+    return root, [by_name.get(name, Replicate()) for name in names]
 
 
 def _rank(ranks: Tensor, free: Sequence[int], copy: Sequence[int], at: Sequence[Any]) -> int:
