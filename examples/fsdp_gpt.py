@@ -39,13 +39,14 @@ class Windows(Dataset[tuple[Tensor, Tensor]]):
     """Pieces of a text as bytes, each with the same piece one byte further on."""
 
     def __init__(self, text: bytes, length: int) -> None:
-        self.text, self.length = torch.frombuffer(bytearray(text), dtype=torch.uint8), length
+        whole = torch.frombuffer(bytearray(text), dtype=torch.uint8)
+        self.pieces = whole.unfold(0, length + 1, length)
 
     def __len__(self) -> int:
-        return (len(self.text) - 1) // self.length
+        return len(self.pieces)
 
     def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
-        piece = self.text[number * self.length : (number + 1) * self.length + 1].long()
+        piece = self.pieces[number].long()
         return piece[:-1], piece[1:]
 
 
@@ -89,16 +90,13 @@ class GPT(nn.Module):
 
 
 def shard(model: GPT, replicas: int, device: torch.device) -> None:
-    """Give each rank its shards, or leave one process with the whole model."""
-    if ranks.world_size() == 1:
-        return
+    """Give each rank its shards of each block and of the rest."""
     shape = (replicas, ranks.world_size() // replicas)
     mesh = init_device_mesh(device.type, shape, mesh_dim_names=("replicas", "shards"))
     bf16 = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     policy = bf16 if device.type == "cuda" else MixedPrecisionPolicy()
-    for block in model.blocks:
-        fully_shard(block, mesh=mesh, mp_policy=policy)
-    fully_shard(model, mesh=mesh, mp_policy=policy)
+    for part in (*model.blocks, model):
+        fully_shard(part, mesh=mesh, mp_policy=policy)
 
 
 def loss_fn(logits: Tensor, targets: Tensor) -> Tensor:
@@ -131,7 +129,8 @@ def main(arguments: Sequence[str] | None = None) -> State[Any, Output]:
 
     model = GPT(options.width, options.layers, options.length).to(device)
     checkpoint_activations(model, "blocks.*")
-    shard(model, options.replicas, device)
+    if ranks.world_size() > 1:
+        shard(model, options.replicas, device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95))
 
     engine = supervised(model, optimizer, loss_fn, accumulate=options.accumulate, device=device)

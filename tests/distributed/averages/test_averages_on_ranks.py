@@ -31,3 +31,10 @@ def test_adapters_of_a_frozen_model_train_are_averaged_and_exported_alone(
     processes, tmp_path, form
 ):
     processes.run_ranks(4, HERE / "adapters_on_ranks.py", tmp_path, form)
+
+
+@pytest.mark.slow
+def test_averages_resume_on_other_numbers_of_ranks_and_other_meshes(processes, tmp_path):
+    parts = [(4, "TP x FSDP"), (2, "FSDP"), (1, "plain"), (4, "HSDP"), (4, "FSDP"), (2, "FSDP")]
+    for number, (count, form) in enumerate(parts, 1):
+        processes.run_ranks(count, HERE / "resumes_on_ranks.py", tmp_path, form, number)
