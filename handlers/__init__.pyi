@@ -44,6 +44,8 @@ from .measurements import describe_model as describe_model
 from .metrics import Average as Average
 from .metrics import Metrics as Metrics
 from .metrics import Totals as Totals
+from .mirror import Mirror as Mirror
+from .mirror import fetch as fetch
 from .outputs import Collect as Collect
 from .outputs import Predictions as Predictions
 from .outputs import predict as predict

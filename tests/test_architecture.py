@@ -27,6 +27,7 @@ ONE_FILE_KNOWS = {
     "clearml": [],
     "comet_ml": [],
     "aim": [],
+    "fsspec": [],  # handlers/mirror/store.py imports it by name
     "matplotlib": [],  # and handlers/loggers/images.py, handlers/search/lr_curve.py
     "optuna": [],  # as handlers/search/optuna_pruning.py
     "ray": [],  # and ray_tune.py do

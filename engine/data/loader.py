@@ -59,7 +59,7 @@ class Loader(Source[Any]):
             check_length(sum(1 for _ in islice(batches, consumed)), consumed)
             return batches
         indices = _indices(self.copy)
-        key = (position.seed, ranks.rank(), position.number)
+        key = (position.seed, ranks.data_rank(), position.number)
         samples = None if position.dealing is None else position.dealing.samples_in(consumed)
         indices.begin(consumed, key if self.data.num_workers else None, samples)
         if isinstance(self.data.dataset, SeededSamples):
@@ -172,7 +172,7 @@ def _check_places(data: DataLoader[Any]) -> None:
     """
     inner = getattr(data.dataset, "dataset", None)
     if isinstance(data.dataset, SeededSamples):
-        if dealing_of(data).batch is None and ranks.world_size() > 1:
+        if dealing_of(data).batch is None and ranks.data_world_size() > 1:
             raise ValueError(
                 f"SeededSamples draws by the place of each sample, and {_sampler_of(data)} does "
                 "not tell how the ranks share its samples; use loader(...), DistributedSampler, "

@@ -125,6 +125,12 @@ def dealt(data: DataLoader[Any], each_once: bool) -> Dealt | None:
     sampler = batches if kind is LengthBatches else ones_of(data)
     if not (kind is LengthBatches or _is_in_turn(sampler)) or sampler.num_replicas == 1:
         return None
+    if ranks.data_group() is not None and sampler.num_replicas != ranks.data_world_size():
+        raise ValueError(
+            f"{type(sampler).__name__} deals samples out to {sampler.num_replicas} ranks, and by "
+            f"ranks.data_parallel(...) {ranks.data_world_size()} ranks read different ones; give "
+            "it num_replicas=ranks.data_world_size() and rank=ranks.data_rank()"
+        )
     size, drop_last = whole_batch(data), bool(getattr(batches, "drop_last", False))
     assert size is not None
     return Dealt(
@@ -140,10 +146,10 @@ def dealing_of(data: DataLoader[Any]) -> Dealing:
         order = f"LengthBatches({_settings(batches, *names)})"
         return Dealing(batches.num_replicas, order, whole_batch(data))
     if ones is None:
-        return Dealing(ranks.world_size(), type(batches).__name__)
+        return Dealing(ranks.data_world_size(), type(batches).__name__)
     if not _is_in_turn(ones):
-        size = whole_batch(data) if ranks.world_size() == 1 else None
-        return Dealing(ranks.world_size(), type(ones).__name__, size)
+        size = whole_batch(data) if ranks.data_world_size() == 1 else None
+        return Dealing(ranks.data_world_size(), type(ones).__name__, size)
     if isinstance(ones, SharedOrder):
         order = f"SharedOrder({type(ones.sampler).__name__}, {_settings(ones, 'seed')})"
     elif ones.shuffle:

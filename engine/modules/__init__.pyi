@@ -9,9 +9,14 @@ from .sharded import fully_sharded as fully_sharded
 from .sharded import has_shards as has_shards
 from .sharded import place_of as place_of
 from .sharded import reshard as reshard
+from .sharded import sharded_in as sharded_in
+from .shards import are_spread as are_spread
 from .shards import is_spread as is_spread
 from .shards import local as local
 from .shards import locals_of as locals_of
+from .shards import norm as norm
+from .shards import norms as norms
+from .shards import trained_by as trained_by
 from .weights import TWIN as TWIN
 from .weights import buffers_in_training as buffers_in_training
 from .weights import exchange as exchange
@@ -23,6 +28,7 @@ from .weights import twin as twin
 from .weights import weights_of as weights_of
 from .wrappers import HIDDEN as HIDDEN
 from .wrappers import inside as inside
+from .wrappers import is_parallel as is_parallel
 from .wrappers import plain_names as plain_names
 from .wrappers import uncompiled as uncompiled
 from .wrappers import unwrap as unwrap

@@ -32,6 +32,11 @@ def unwrap(model: Module) -> Module:
     return model
 
 
+def is_parallel(model: Module) -> bool:
+    """True for a `DistributedDataParallel`, also inside torch.compile."""
+    return isinstance(uncompiled(model), DistributedDataParallel)
+
+
 def uncompiled(model: Module) -> Module:
     """The module inside torch.compile; other wrappers stay."""
     while inside(model) == "_orig_mod":
