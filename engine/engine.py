@@ -88,7 +88,9 @@ class Engine(Generic[Batch, Output]):
         if evaluate is not None:
             check_arity(evaluate, 2, "an engine's evaluation", "the state and a batch")
         self.process = process
-        self.objects: dict[str, Any] = dict(objects or {})
+        self.objects: dict[str, Any] = {
+            name: modules.plain_optimizer(each) for name, each in (objects or {}).items()
+        }
         self.handlers: dict[str, Handler] = {}
         self.signals = Signals()
         self.rehearsal: Process[Batch, Any] | None = None

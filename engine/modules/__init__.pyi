@@ -3,6 +3,8 @@ from .evaluation import untouched as untouched
 from .evaluation import using as using
 from .known import all_modules as all_modules
 from .known import modules_of as modules_of
+from .prepared import plain_optimizer as plain_optimizer
+from .prepared import refuse_scaling as refuse_scaling
 from .put_together import put_together as put_together
 from .sharded import copy_into as copy_into
 from .sharded import fully_sharded as fully_sharded

@@ -22,6 +22,7 @@ from .groups import (
     rank,
     world_size,
 )
+from .letters import collected, leave
 from .process_group import process_group
 from .rank_zero import rank_zero_first, rank_zero_only
 from .sums import summed
@@ -31,6 +32,7 @@ __all__ = [
     "agreed",
     "alone",
     "any_rank",
+    "collected",
     "count",
     "data_group",
     "data_parallel",
@@ -41,6 +43,7 @@ __all__ = [
     "gathered_at_first",
     "is_distributed",
     "largest",
+    "leave",
     "local_rank",
     "local_world_size",
     "members",

@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from .. import ranks
 from ..checks import warn
 from ..events import EventEnum, Events, Stage
-from ..modules import are_spread
+from ..modules import are_spread, plain_optimizer, refuse_scaling
 from ..state import State
 from .alike import are_alike
 from .gradients import check_scale, clear, has_overflowed, multiply, parameters_of
@@ -71,7 +71,8 @@ class Update:
         """Prepare updates by `optimizer`.
 
         Args:
-            optimizer: Its parameters are updated.
+            optimizer: Its parameters are updated. One that accelerate or Fabric has wrapped is
+                taken out of the wrapper.
             model: The wrapper made by `DistributedDataParallel`, or the model that `fully_shard`
                 has split, so that ranks average gradients once a window; see `sync` and
                 `micro_batch`.
@@ -91,6 +92,8 @@ class Update:
         """
         if not isinstance(optimizer, Optimizer):
             raise TypeError(f"Update got {optimizer!r}; it needs a torch.optim.Optimizer")
+        refuse_scaling(optimizer)
+        optimizer = plain_optimizer(optimizer)
         if isinstance(accumulate, bool) or not isinstance(accumulate, int) or accumulate < 1:
             raise ValueError(f"accumulate={accumulate!r}: needs a number of micro-batches, from 1")
         self.optimizer = optimizer
