@@ -4,7 +4,7 @@
     torchrun --nproc-per-node=4 examples/fsdp_gpt.py                   # four GPUs, or CPU ranks
     torchrun --nproc-per-node=8 examples/fsdp_gpt.py --replicas 2      # two replicas of four shards
 
-Stop it, run it again, and it carries on.
+Stop it, run it again, also on another number of ranks, and it carries on.
 """
 
 import argparse
@@ -24,6 +24,7 @@ from torch.utils.data import Dataset
 from camshaft import Events, Output, State, checkpoint_activations, loader, ranks, supervised
 from camshaft.handlers import (
     EMA,
+    Checkpoint,
     ClipGradNorm,
     Export,
     JSONLines,
@@ -51,11 +52,10 @@ class Windows(Dataset[tuple[Tensor, Tensor]]):
 
 
 class Block(nn.Module):
-    """Causal self-attention, and a feed-forward layer."""
+    """Causal self-attention with heads of 32 numbers, and a feed-forward layer."""
 
-    def __init__(self, width: int, heads: int) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
-        self.heads = heads
         self.norm_1, self.norm_2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.attention = nn.Linear(width, 3 * width, bias=False)
         self.projection = nn.Linear(width, width, bias=False)
@@ -63,7 +63,7 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """From (batch, time, width) to the same."""
-        split = self.attention(self.norm_1(x)).unflatten(-1, (3, self.heads, -1))
+        split = self.attention(self.norm_1(x)).unflatten(-1, (3, -1, 32))
         q, k, v = split.permute(2, 0, 3, 1, 4)
         mixed = scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.projection(mixed.transpose(1, 2).flatten(2))
@@ -77,7 +77,7 @@ class GPT(nn.Module):
     def __init__(self, width: int, layers: int, length: int) -> None:
         super().__init__()
         self.token, self.position = nn.Embedding(256, width), nn.Embedding(length, width)
-        self.blocks = nn.Sequential(*(Block(width, width // 32) for _ in range(layers)))
+        self.blocks = nn.Sequential(*(Block(width) for _ in range(layers)))
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, 256, bias=False)
         self.head.weight = self.token.weight  # tied
         nn.init.normal_(self.token.weight, std=0.02)
@@ -121,8 +121,8 @@ def main(arguments: Sequence[str] | None = None) -> State[Any, Output]:
     torch.manual_seed(0)  # the same weights on all ranks, before they are sharded
     has_cuda = torch.cuda.is_available()
     device = torch.device("cuda", ranks.local_rank()) if has_cuda else torch.device("cpu")
-    modules = sorted(Path(os.__file__).parent.glob(options.modules))
-    text = b"".join(each.read_bytes() for each in modules)
+    files = sorted(Path(os.__file__).parent.glob(options.modules))
+    text = b"".join(each.read_bytes() for each in files)
     cut = len(text) * 9 // 10
     train_loader = loader(Windows(text[:cut], options.length), options.batch_size, training=True)
     val_loader = loader(Windows(text[cut:], options.length), options.batch_size, training=False)
@@ -139,6 +139,7 @@ def main(arguments: Sequence[str] | None = None) -> State[Any, Output]:
         LRSchedule(warmup(0.1).then(cosine(final=0.1))),
         EMA(0.99),  # each rank averages its own shards
         Validate(val_loader, weights="ema", when=Events.STEP_COMPLETED(every=200, last=True)),
+        Checkpoint(options.directory, resume=True),  # on any number of ranks
         Export(options.directory / "export", "ema"),  # one file, for one process
         Throughput(tokens=lambda batch: batch[0].numel()),
         JSONLines(options.directory / "rows.jsonl"),
