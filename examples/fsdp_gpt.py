@@ -10,7 +10,6 @@ Stop it, run it again, also on another number of ranks, and it carries on.
 import argparse
 import math
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,7 @@ from camshaft.handlers import (
     Throughput,
     Validate,
 )
-from camshaft.handlers.schedules import cosine, warmup
+from camshaft.handlers.schedules import warmup
 
 
 class Windows(Dataset[tuple[Tensor, Tensor]]):
@@ -104,7 +103,7 @@ def loss_fn(logits: Tensor, targets: Tensor) -> Tensor:
     return cross_entropy(logits.float().flatten(0, 1), targets.flatten())
 
 
-def main(arguments: Sequence[str] | None = None) -> State[Any, Output]:
+def main() -> State[Any, Output]:
     """Train, or carry on."""
     parser = argparse.ArgumentParser(description="A GPT whose weights are sharded over ranks.")
     parser.add_argument("--directory", type=Path, default=Path("runs/fsdp_gpt"))
@@ -116,11 +115,10 @@ def main(arguments: Sequence[str] | None = None) -> State[Any, Output]:
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--modules", default="*.py", help="of the standard library")
-    options = parser.parse_args(arguments)
+    options = parser.parse_args()
 
     torch.manual_seed(0)  # the same weights on all ranks, before they are sharded
-    has_cuda = torch.cuda.is_available()
-    device = torch.device("cuda", ranks.local_rank()) if has_cuda else torch.device("cpu")
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")  # of this rank
     files = sorted(Path(os.__file__).parent.glob(options.modules))
     text = b"".join(each.read_bytes() for each in files)
     cut = len(text) * 9 // 10
@@ -136,7 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> State[Any, Output]:
     engine = supervised(model, optimizer, loss_fn, accumulate=options.accumulate, device=device)
     engine.add(
         ClipGradNorm(1.0),
-        LRSchedule(warmup(0.1).then(cosine(final=0.1))),
+        LRSchedule(warmup(50)),
         EMA(0.99),  # each rank averages its own shards
         Validate(val_loader, weights="ema", when=Events.STEP_COMPLETED(every=200, last=True)),
         Checkpoint(options.directory, resume=True),  # on any number of ranks
