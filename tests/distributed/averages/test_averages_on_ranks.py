@@ -7,13 +7,13 @@ import pytest
 HERE = Path(__file__).parent
 
 
-def test_averages_and_best_weights_of_a_sharded_model_equal_one_process(processes):
-    processes.run_ranks(2, HERE / "averages_on_ranks.py")
+def test_averages_of_a_sharded_model_equal_one_process_and_updates_send_nothing(processes):
+    processes.run_ranks(2, HERE / "averages_on_ranks.py", "FSDP", 3)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["FSDP", "HSDP", "TP x FSDP"])
-def test_so_they_do_on_four_ranks_in_every_layout(processes, form):
+def test_averages_and_best_weights_do_so_on_four_ranks_in_every_layout(processes, form):
     processes.run_ranks(4, HERE / "averages_on_ranks.py", form)
 
 
