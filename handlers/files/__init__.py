@@ -8,6 +8,7 @@ from .budget import DEEPEST, LARGEST_HEADER, LARGEST_TEXT, LONGEST, MOST, Tables
 from .durable import (
     appearing,
     beside,
+    link_folder,
     make_directory,
     make_directory_inside,
     remove,
@@ -50,6 +51,7 @@ __all__ = [
     "beside",
     "budget",
     "created",
+    "link_folder",
     "linked",
     "locked",
     "make_directory",
