@@ -106,9 +106,10 @@ def _first_reason(store: Any) -> str:
     silent = sorted({*range(world_size())} - {each.rank for each in found})
     if not silent:
         return "every rank has lost its connection to another one, and none has failed by itself"
+    who = f"rank {silent[0]} has" if len(silent) == 1 else f"ranks {silent[:9]} have"
     return (
-        f"no rank has said why; rank {', '.join(map(str, silent[:9]))} has said nothing: killed, "
-        "hanging, cut off or busy. Its own log says more: that of the launcher, or RankLogs"
+        f"no rank has said why; {who} said nothing: killed, hanging, cut off or busy. The log of "
+        "such a rank says more: that of its launcher, or of RankLogs"
     )
 
 
