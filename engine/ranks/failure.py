@@ -9,6 +9,7 @@ import sys
 import time
 from dataclasses import asdict, dataclass
 from functools import partial
+from importlib import import_module
 from threading import Thread
 from typing import Any
 
@@ -134,6 +135,5 @@ def _listen(store: Any, until: str | None) -> list[Failure]:
 
 
 def _store() -> Any:
-    from torch.distributed.distributed_c10d import _get_default_store
-
-    return _get_default_store()
+    c10d: Any = import_module("torch.distributed.distributed_c10d")
+    return c10d._get_default_store()
