@@ -22,6 +22,8 @@ QUIET = 0.5
 """Seconds without a word after which no other word is awaited."""
 LONGEST = 2000
 """Characters of an error that are told to the other ranks."""
+OF_GLOO = ("/gloo/", "Application timeout caused pair closure")
+"""What the RuntimeErrors of gloo say: most of them the file that raises, some only this."""
 BEGAN = time.time()
 """When this process began, about: what was said before is of an earlier attempt in the store."""
 
@@ -67,7 +69,7 @@ def is_loss(error: BaseException) -> bool:
     dist: Any = sys.modules["torch.distributed"]
     if isinstance(error, AnotherRankError | dist.DistError):
         return True
-    return isinstance(error, RuntimeError) and "/gloo/" in str(error)
+    return type(error) is RuntimeError and any(text in str(error) for text in OF_GLOO)
 
 
 def write_error_file(error: BaseException) -> None:
