@@ -89,3 +89,22 @@ def reached(directory):
     """The iteration of the newest checkpoint."""
     saved = checkpoints(directory).latest() if directory.is_dir() else None
     return 0 if saved is None else saved.manifest.iteration
+
+
+@pytest.mark.slow
+def test_a_host_with_a_folder_of_its_own_ends_the_run_on_both_before_the_first_iteration(
+    hosts, tmp_path
+):
+    directory, own = tmp_path / "run", tmp_path / "own"
+    directory.mkdir()
+    own.mkdir()
+    apart = f"mount --bind {own} {directory}"  # the same path, on a disk of the second host
+    first = hosts.torchrun(0, directory, "--timeout=60")
+    started = [first, hosts.torchrun(1, directory, "--timeout=60", setup=apart)]
+    texts = ended(hosts, *started)
+    assert all(each.returncode for each in started)
+    for text in texts:
+        assert f"rank 1 (first on {hosts[1].name}" in text, text[-3000:]
+        assert f"does not see what rank 0 writes on {hosts[0].name}" in text
+    assert not [*directory.glob("iteration-*"), *own.glob("iteration-*")]
+    assert not [path for path in (*directory.iterdir(), *own.iterdir()) if path.name != "logs"]
