@@ -122,7 +122,7 @@ def whole_order(sampler: DistributedSampler[Any], samples: int) -> list[Any]:
 def dealt(data: DataLoader[Any], each_once: bool) -> Dealt | None:
     """The share of a loader's batches, if it is known how ranks share them."""
     batches, kind = data.batch_sampler, type(data.batch_sampler)
-    sampler = batches if kind is LengthBatches else ones_of(data)
+    sampler: Any = batches if kind is LengthBatches else ones_of(data)
     if not (kind is LengthBatches or _is_in_turn(sampler)) or sampler.num_replicas == 1:
         return None
     size, drop_last = whole_batch(data), bool(getattr(batches, "drop_last", False))
