@@ -4,12 +4,15 @@ from .communication import (
     agreed,
     any_rank,
     count,
+    decided,
     gathered,
     gathered_at_first,
+    largest,
     on_all_ranks,
     share,
     total,
 )
+from .data_parallel import data_group, data_parallel, data_rank, data_world_size, members
 from .failure import note_failure
 from .groups import (
     alone,
@@ -19,20 +22,31 @@ from .groups import (
     rank,
     world_size,
 )
+from .letters import collected, leave
 from .process_group import process_group
 from .rank_zero import rank_zero_first, rank_zero_only
+from .sums import summed
 from .transfer import receive, send
 
 __all__ = [
     "agreed",
     "alone",
     "any_rank",
+    "collected",
     "count",
+    "data_group",
+    "data_parallel",
+    "data_rank",
+    "data_world_size",
+    "decided",
     "gathered",
     "gathered_at_first",
     "is_distributed",
+    "largest",
+    "leave",
     "local_rank",
     "local_world_size",
+    "members",
     "note_failure",
     "on_all_ranks",
     "process_group",
@@ -42,6 +56,7 @@ __all__ = [
     "receive",
     "send",
     "share",
+    "summed",
     "total",
     "world_size",
 ]
