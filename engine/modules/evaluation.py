@@ -39,7 +39,7 @@ def untouched(objects: Mapping[str, Any], data: object, seed: int | None = None)
         for module in modules:
             module.training = False
         if seed is not None:
-            seed_all(seed_of_rank(seed, ranks.rank()))
+            seed_all(seed_of_rank(seed, ranks.data_rank()))
         with torch.no_grad() if torch else nullcontext():
             yield
     except BaseException:

@@ -12,6 +12,7 @@ from .communication import (
     share,
     total,
 )
+from .data_parallel import data_group, data_parallel, data_rank, data_world_size, members
 from .failure import note_failure
 from .groups import (
     alone,
@@ -21,6 +22,7 @@ from .groups import (
     rank,
     world_size,
 )
+from .letters import collected, leave
 from .process_group import process_group
 from .rank_zero import rank_zero_first, rank_zero_only
 from .sums import summed
@@ -30,14 +32,21 @@ __all__ = [
     "agreed",
     "alone",
     "any_rank",
+    "collected",
     "count",
+    "data_group",
+    "data_parallel",
+    "data_rank",
+    "data_world_size",
     "decided",
     "gathered",
     "gathered_at_first",
     "is_distributed",
     "largest",
+    "leave",
     "local_rank",
     "local_world_size",
+    "members",
     "note_failure",
     "on_all_ranks",
     "process_group",

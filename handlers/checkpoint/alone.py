@@ -28,7 +28,7 @@ def save_alone(
         OSError: Nothing was written.
         TypeError: A value cannot be saved.
     """
-    tree, tensors = take_part(state)
+    tree, tensors, _ = take_part(state)
     files, objects = {TRAIN: tensors}, dict[str, Any]()
     for name, each in made.items():
         encoder = Encoder(name)

@@ -38,13 +38,32 @@ class BackgroundWriter:
     _pending: Future[None] | None = field(default=None, init=False)
     _process: int = field(default_factory=os.getpid, init=False)
 
-    def start(self, task: Callable[[], None], failed: Callable[[], object]) -> None:
+    def start(self, task: Callable[[], object], failed: Callable[[], object]) -> None:
         """Begin a task after the one before; call `failed` if the thread ends it by an error."""
         self.wait()
         if not self.background:
-            self._try_several_times(task)
+            self.attempt(lambda: self.several_times(task))
             return
-        self.attempt(lambda: self._submit(task, failed))
+        self.attempt(lambda: self._submit(lambda: self.several_times(task), failed))
+
+    def start_together(
+        self, task: Callable[[], object], failed: Callable[[Exception], None]
+    ) -> None:
+        """Begin a task that all ranks begin: its error comes with the next `wait`, on all of them.
+
+        The task itself tries several times what can be tried. `failed` is called if no thread
+        could be started for it.
+        """
+        self.wait()
+        try:
+            if self.background:
+                return self._submit(task, lambda: None)
+            self.attempt(task)
+        except Exception as error:
+            if self.background:
+                failed(error)
+            self._pending = Future()
+            self._pending.set_exception(error)
 
     def attempt(self, task: Callable[[], Result]) -> Result | None:
         """What a task gives; None after an OSError that `on_failure` only logs."""
@@ -82,7 +101,7 @@ class BackgroundWriter:
                 self._pool.shutdown()
                 self._pool = None
 
-    def _submit(self, task: Callable[[], None], failed: Callable[[], object]) -> None:
+    def _submit(self, task: Callable[[], object], failed: Callable[[], object]) -> None:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(1, "camshaft-checkpoints")
         try:
@@ -92,22 +111,27 @@ class BackgroundWriter:
             self._pool = None  # a pool keeps a task for which it could not start a thread
             raise
 
-    def _carry_out(self, task: Callable[[], None], failed: Callable[[], object]) -> None:
+    def _carry_out(self, task: Callable[[], object], failed: Callable[[], object]) -> None:
         try:
-            self._try_several_times(task)
+            self.attempt(task)
         except BaseException:
             failed()
             raise
 
-    def _try_several_times(self, task: Callable[[], None]) -> None:
-        for attempt in range(self.retries + 1):
+    def several_times(self, task: Callable[[], Result]) -> Result:
+        """What a task gives, which is tried again after an OSError.
+
+        Raises:
+            OSError: That of the last attempt.
+        """
+        for attempt in range(self.retries):
             try:
                 return task()
+            except UnreadableError:
+                raise
             except OSError as error:
-                if attempt == self.retries or isinstance(error, UnreadableError):
-                    self._decide(error)
-                    return
                 wait = FIRST_WAIT * 2**attempt
                 again = f"{attempt + 1} of {self.retries}"
                 logger.warning("%s; trying again in %g s (%s)", error, wait, again)
                 time.sleep(wait)
+        return task()

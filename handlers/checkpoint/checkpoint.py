@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,9 +16,10 @@ from .destination import Destination
 from .directory import checkpoints, next_number, set_aside, verified_at
 from .format import Keep, latest
 from .frozen import FrozenWeights, Sums
-from .recorder import CheckpointMemory, Recorder
+from .recorder import CheckpointMemory, Content, Recorder
 from .resume import resume, settings_of, settings_of_steps
-from .snapshot import take, take_part
+from .snapshot import Snapshot, take, take_part
+from .together import Buffers, Taken, buffers_of_own, take_together
 
 logger = logging.getLogger("camshaft")
 
@@ -177,19 +178,22 @@ class Checkpoint:
         recorder = self._recorder(state)
         if not (reasons := recorder.prepare(state, of_all=True)):
             return
-        with ranks.on_all_ranks("take part in a checkpoint"):
-            part = recorder.attempt(lambda: (take_part(state), self._left_out(state)))
-        # Asked before the parts are sent: a rank without memory for its own has none for all.
-        if ranks.any_rank(part is None) or part is None:
-            return
-        own, left_out = part
-        parts = ranks.gathered(own)
-        with ranks.on_all_ranks("write a checkpoint"):
-            if ranks.rank() == 0:
-                make = partial(take, state.engine.objects, parts, state.engine.lent, left_out)
-                memory = state.recall(self, CheckpointMemory)
-                memory.broken = [n for n in memory.broken if (recorder.directory / n).exists()]
-                recorder.record(state, make, reasons, broken=memory.broken.copy())
+        memory = state.recall(self, CheckpointMemory)
+        if ranks.rank() == 0:
+            memory.broken = [n for n in memory.broken if (recorder.directory / n).exists()]
+        left_out = self._left_out(state)  # ranks may compare checksums for it, as for buffers
+        make: Callable[[], Content] = partial(self._take, state, left_out)
+        if ranks.world_size() > 1:
+            differing = buffers_of_own(state.engine.objects)
+            make = partial(self._take_together, state, left_out, differing)
+        recorder.record(state, make, reasons, broken=memory.broken.copy())
+
+    def _take(self, state: State[Any, Any], left_out: Sums) -> Snapshot:
+        return take(state.engine.objects, [take_part(state)], state.engine.lent, left_out)
+
+    def _take_together(self, state: State[Any, Any], left_out: Sums, differing: Buffers) -> Taken:
+        engine, part = state.engine, take_part(state)
+        return take_together(engine.objects, part, engine.lent, left_out, differing)
 
     def wait(self, state: State[Any, Any]) -> None:
         """Wait until the last save is on the disk, for handlers that read it during the run.
@@ -271,7 +275,9 @@ class Checkpoint:
 
     def _recorder(self, state: State[Any, Any]) -> Recorder:
         return state.recall(
-            self, lambda: Recorder(self, self._destination(), self._path), saved=False
+            self,
+            lambda: Recorder(self, self._destination(), self._path, together=True),
+            saved=False,
         )
 
 

@@ -11,8 +11,10 @@ from torch import Tensor
 from torch.nn import Module
 from torch.nn.parameter import is_lazy
 
-from ...engine.modules import TWIN, plain_names, unwrap
-from .weights import weights
+from ...engine import ranks
+from ...engine.modules import TWIN
+from .sharding import holds_first_copy, is_sharded, own_runs
+from .weights import parameters_of, weights
 
 PIECE = 2**24
 """Numbers of a weight that are added up at once."""
@@ -63,8 +65,15 @@ class FrozenWeights:
 
 def checksums(module: Module, names: set[str] | None = None) -> dict[str, int]:
     """The checksums of a module's parameters, or of those named, by their plain names."""
-    own = {key: each for key, each in _parameters(module).items() if names is None or key in names}
-    sums = {key: checksum(each) for key, each in own.items() if not is_lazy(each)}
+    own = {
+        key: each for key, each in parameters_of(module).items() if names is None or key in names
+    }
+    own = {key: each for key, each in own.items() if not is_lazy(each)}
+    sums = {key: checksum(each) for key, each in own.items()}
+    if shards := [key for key, each in own.items() if is_sharded(each)]:
+        # Each rank has added up what it holds; all ranks ask for the same weights.
+        added = ranks.total(torch.stack([sums[key] for key in shards]))
+        sums |= dict(zip(shards, added, strict=True))  # type: ignore[arg-type]
     return {key: int(each) for key, each in sums.items()}  # waits when all devices have work
 
 
@@ -75,7 +84,12 @@ def changed(module: Module, frozen: Mapping[str, int]) -> list[str]:
 
 
 def checksum(tensor: Tensor) -> Tensor:
-    """The sum of the bits as integers, each times its place; exact, and on the tensor's device."""
+    """The sum of the bits as integers, each times its place; exact, and on the tensor's device.
+
+    Of a sharded tensor it is what this rank's shard adds to it; ranks with the same shard add once.
+    """
+    if is_sharded(tensor):
+        return _checksum_of_shard(tensor)
     flat = tensor.detach().contiguous().reshape(-1)
     whole = flat.view(INTEGERS.get(flat.element_size(), torch.int64))
     total = torch.zeros((), dtype=torch.int64, device=flat.device)
@@ -85,22 +99,38 @@ def checksum(tensor: Tensor) -> Tensor:
     return total
 
 
+def _checksum_of_shard(tensor: Any) -> Tensor:
+    local = tensor.detach().to_local()
+    total = torch.zeros((), dtype=torch.int64, device=local.device)
+    if not holds_first_copy(tensor) or not local.numel():
+        return total
+    numbers = [
+        torch.cat([torch.arange(*run, device=local.device) for run in runs])
+        for runs in own_runs(tensor)
+    ]
+    step, inner = 1, torch.zeros((), dtype=torch.int64, device=local.device)
+    for dim in range(tensor.ndim - 1, 0, -1):  # the places in a row of the first dimension
+        shape = [-1] + [1] * (tensor.ndim - 1 - dim)
+        inner = inner + numbers[dim].reshape(shape) * step
+        step *= tensor.shape[dim]
+    bits = INTEGERS.get(local.element_size(), torch.int64)
+    rows = zip(local, numbers[0], strict=True) if tensor.ndim else [(local, 0)]
+    for row, number in rows:
+        places = inner + number * step
+        # As above: the numbers of each piece are counted anew, from one further.
+        factors = places % PIECE + places // PIECE + 1
+        total += (row.contiguous().reshape(-1).view(bits).long() * factors.reshape(-1)).sum()
+    return total
+
+
 def _modules(objects: Mapping[str, Any]) -> dict[str, Module]:
     return {name: each for name, each in objects.items() if isinstance(each, Module)}
-
-
-def _parameters(module: Module) -> dict[str, Tensor]:
-    """The parameters by their plain names; those of tied weights under each."""
-    inner = unwrap(module)
-    named = dict(inner.named_parameters(remove_duplicate=False))
-    names = plain_names(inner, named)
-    return {names[name]: parameter for name, parameter in named.items()}
 
 
 def _frozen(module: Module) -> set[str]:
     own = weights(module)
     return {
         name
-        for name, parameter in _parameters(module).items()
+        for name, parameter in parameters_of(module).items()
         if name in own and not parameter.requires_grad
     }

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import time
+from collections import ChainMap
 from collections.abc import Callable, Collection, Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -22,18 +24,33 @@ from .directory import (
     is_claimed,
     saved_at,
     write_checkpoint,
+    write_part,
 )
-from .format import Keep, Manifest, Payload, installed_versions, needing_memory
+from .format import (
+    Checksums,
+    Keep,
+    Manifest,
+    Payload,
+    Table,
+    installed_versions,
+    needing_memory,
+    rank_file,
+)
 from .frozen import FrozenWeights
 from .resume import SavedRun
 from .snapshot import Snapshot
 from .staging import Staging, streamed
+from .together import Saving, Taken, meet, temporary_path
 
 logger = logging.getLogger("camshaft")
 
 Result = TypeVar("Result")
-Content = Snapshot | Mapping[str, Payload]
+Content = Snapshot | Taken | Mapping[str, Payload]
 FAILED = "the last one failed"
+GRACE = 4.0
+"""Seconds for which a run that ends by an error waits for other ranks, which may be gone."""
+SKIPPED, NO_MEMORY = -1, -2
+"""In place of the digest of what a rank writes: nothing, by a claim or for want of memory."""
 
 
 @dataclass
@@ -62,11 +79,26 @@ class CheckpointMemory:
 class Recorder:
     """Writes one handler's checkpoints of one run, and holds the directory's lock.
 
-    Every rank has a recorder; only the first rank's writes.
+    Every rank has a recorder; only the first rank's holds the lock.
     """
 
-    def __init__(self, handler: object, to: Destination, spared: Path | None = None) -> None:
-        """Write nothing yet; `spared` is a checkpoint that is never dropped."""
+    def __init__(
+        self,
+        handler: object,
+        to: Destination,
+        spared: Path | None = None,
+        *,
+        together: bool = False,
+    ) -> None:
+        """Write nothing yet.
+
+        Args:
+            handler: Whose checkpoints these are.
+            to: Where they are written, and how.
+            spared: A checkpoint that is never dropped.
+            together: True if each rank writes files of its own, not the first one all.
+        """
+        self._together = together
         self.handler = handler
         self.keep = to.keep
         self.directory = Path(to.directory).absolute()  # the script may change its directory
@@ -80,6 +112,11 @@ class Recorder:
         """The iteration of the newest save, and its reasons."""
         self._lock = DirectoryLock(self.directory)
         self._is_open = False
+        self._session = ""
+        """A random number that all ranks know, and what was made of it so far."""
+        self._saves = 0
+        self._given_up: float | None = None
+        """Since when the run is over by an error, so that other ranks may be gone."""
 
     def open(self) -> None:
         """Make and lock the directory, and remove what a killed run had not finished."""
@@ -89,6 +126,8 @@ class Recorder:
             if ranks.rank() == 0:
                 self._lock.acquire()
             self._is_open = True
+        if self._together and ranks.world_size() > 1:
+            self._session = meet(self.directory)
 
     def go_on_from(self, path: Path) -> None:
         """Let the next save take the place of this checkpoint, if it is of the same iteration."""
@@ -120,8 +159,9 @@ class Recorder:
     ) -> None:
         """Copy what `make` gives, write that, and drop the checkpoints that no claim keeps.
 
-        The run may change when this returns; the next call or `wait` raises an error in writing.
-        A save of the iteration of the save before takes its place, with the reasons of both. With
+        Ranks that write together all call this, and `make` gives what is their own. The run
+        may change when this returns; the next call or `wait` raises an error in writing. A save of
+        the iteration of the save before takes its place, with the reasons of both. With
         `only_claimed`, nothing is written that no claim would keep. `broken` checkpoints are
         ignored.
         """
@@ -129,6 +169,9 @@ class Recorder:
         reason = _reasons(earlier if iteration == state.iteration else "", reasons)
         self._why = (state.iteration, reason)
         manifest = _manifest(state, reason, self.keep)
+        if self._together and ranks.world_size() > 1:
+            self._record_together(make, manifest, only_claimed, broken)
+            return
         self.wait()
         made = self.attempt(lambda: self._copied(make()))
         if made is not None:
@@ -139,8 +182,89 @@ class Recorder:
         """What a part of a save gives; None if it failed and `on_failure` is `"warn"`."""
         return self._writer.attempt(task)
 
+    def _record_together(
+        self,
+        make: Callable[[], Content],
+        manifest: Manifest,
+        only_claimed: bool,
+        broken: Collection[str],
+    ) -> None:
+        with ranks.on_all_ranks("take part in a checkpoint"):
+            self.wait()
+            content = self.attempt(make)
+            own = SKIPPED if only_claimed and not self._is_claimed(manifest) else _digest(content)
+        first = int(ranks.agreed(own))
+        if first == SKIPPED:
+            return
+        with ranks.on_all_ranks("copy its part of a checkpoint"):
+            if first != NO_MEMORY and own not in (first, NO_MEMORY):
+                raise RuntimeError(
+                    f"rank {ranks.rank()} saves other objects, or distributes them otherwise, than "
+                    "rank 0: several ranks make one checkpoint only of the same objects on one mesh"
+                )
+            made = None if content is None else self.attempt(lambda: self._copied(content))
+        if ranks.any_rank(made is None) or made is None:
+            return
+        snapshot, files = made
+        table = content.table if isinstance(content, Taken) else {}
+        self._saves += 1
+        saving = Saving(
+            self.directory,
+            temporary_path(self.directory, manifest.iteration, self._session, self._saves),
+            ranks.rank(),
+            ranks.world_size(),
+            self._writer.several_times,
+            self._is_over,
+        )
+        task = partial(self._write_together, saving, snapshot, files, table, manifest, broken)
+        self._writer.start_together(task, saving.tell_failure)
+        if self._staging is None:
+            with ranks.on_all_ranks("write its part of a checkpoint"):
+                self.wait()
+
+    def _write_together(
+        self,
+        saving: Saving,
+        snapshot: Snapshot | None,
+        files: Mapping[str, Payload],
+        table: Table,
+        manifest: Manifest,
+        broken: Collection[str],
+    ) -> None:
+        """Write this rank's files; on rank 0 also the manifest: in the thread beside the run."""
+        write = partial(self._write_own, saving, snapshot, files, table)
+        if saving.rank > 0:
+            saving.carry_out(write)
+            return
+        with suppress(OSError):  # it is told again with those of the other ranks
+            saving.carry_out(write)
+        self._newest = saved = saving.finish(manifest, self._newest)
+        self._drop(saved, broken)
+
+    def _write_own(
+        self,
+        saving: Saving,
+        snapshot: Snapshot | None,
+        files: Mapping[str, Payload],
+        table: Table,
+    ) -> dict[str, Checksums]:
+        if saving.rank == 0:
+            self._lock.renew()
+        if snapshot is not None:
+            refuse_unreadable(snapshot)
+        return write_part(saving.temporary, files, table, saving.rank)
+
+    def _is_claimed(self, manifest: Manifest) -> bool:
+        return ranks.rank() > 0 or is_claimed(self.directory, self.keep, manifest)
+
+    def _is_over(self) -> bool:
+        """True if a rank that is silent is no longer waited for."""
+        return self._given_up is not None and time.monotonic() - self._given_up > GRACE
+
     def _copied(self, content: Content) -> tuple[Snapshot | None, Mapping[str, Payload]]:
         """A snapshot, if the content is one, and the files to write."""
+        if isinstance(content, Taken):
+            content = content.snapshot
         if not isinstance(content, Snapshot):
             return None, content
         with needing_memory("copy the run"):
@@ -162,7 +286,10 @@ class Recorder:
         if snapshot is not None:
             refuse_unreadable(snapshot)
         self._newest = saved = write_checkpoint(self.directory, files, manifest, self._newest)
-        logger.info("saved %s (%s)", saved.path, manifest.reason)
+        self._drop(saved, broken)
+
+    def _drop(self, saved: Saved, broken: Collection[str]) -> None:
+        logger.info("saved %s (%s)", saved.path, saved.manifest.reason)
         try:
             drop_unclaimed(self.directory, self.keep, broken, self.spared)
         except OSError as error:  # the save itself has not failed
@@ -182,6 +309,8 @@ class Recorder:
         together = ranks.on_all_ranks("write its last checkpoint")
         with nullcontext() if state.error is not None else together:  # ranks that fail do not meet
             self._is_open = False
+            if state.error is not None:
+                self._given_up = time.monotonic()
             try:
                 self._writer.close(self._lock.release)
             finally:  # the error is raised here, so the next commit point need not raise it
@@ -211,13 +340,22 @@ def refuse_unreadable(snapshot: Snapshot) -> None:
     Raises:
         UnreadableError: No run could be resumed from it.
     """
-    if snapshot.tree["run"]:
-        try:
+    own = rank_file(ranks.rank())
+    part = snapshot.others.get(f"{own}.json")
+    try:
+        if part is not None:
+            tensors = ChainMap(dict(snapshot.tensors.get(own, {})), dict(snapshot.shared))
+            SavedRun.of_part(part, tensors)
+        elif snapshot.tree is not None and snapshot.tree["run"]:
             SavedRun.of(snapshot.tree, snapshot.tensors)
-        except ValueError as error:
-            raise UnreadableError(
-                f"no run could be resumed from this checkpoint: {error}"
-            ) from error
+    except ValueError as error:
+        raise UnreadableError(f"no run could be resumed from this checkpoint: {error}") from error
+
+
+def _digest(content: Content | None) -> int:
+    if content is None:
+        return NO_MEMORY
+    return content.digest if isinstance(content, Taken) else 0
 
 
 def _reasons(text: str, reasons: list[str]) -> str:

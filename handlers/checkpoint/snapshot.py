@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from torch import Tensor
 from torch.nn import Module
@@ -12,6 +13,9 @@ from torch.nn import Module
 from ...engine import State, ranks
 from .format import PLAIN_NAME, TRAIN, Encoder, needing_memory
 from .weights import weights
+
+OF_RANKS = re.compile(r"rank-\d+")
+"""The names of files that ranks write; see `rank_file`."""
 
 
 @dataclass(frozen=True)
@@ -25,31 +29,48 @@ class Snapshot:
 
     tree: Any
     tensors: Mapping[str, Mapping[str, Tensor]]
+    others: Mapping[str, Any] = field(default_factory=dict)
+    """Further trees, by the names of their files; a rank besides the first has no other."""
+    shared: Mapping[str, Tensor] = field(default_factory=dict)
+    """What a rank's part refers to besides its own tensors; see `Part`."""
 
 
-def take_part(state: State[Any, Any]) -> tuple[Any, dict[str, Tensor]]:
+class Part(NamedTuple):
+    """The state of the run on one rank, encoded."""
+
+    tree: Any
+    tensors: dict[str, Tensor]
+    """Its tensors, on the CPU."""
+    shared: Mapping[str, Tensor] = {}  # a named tuple has no factories
+    """The distributed tensors that handlers remember, by names that are the same on all ranks."""
+
+
+def take_part(state: State[Any, Any]) -> Part:
     """The state of the run on this rank, encoded, with its tensors on the CPU.
 
     Raises:
         OSError: Memory has run out.
         TypeError: A value cannot be saved.
     """
-    encoder = Encoder(once=True)
+    encoder = Encoder(once=True, of_rank=True)
     with needing_memory("take the state of the run and what its handlers remember"):
         tree = encoder.encode(state.state_dict(), f"run.{ranks.rank()}")
     size = sum(each.nbytes for each in encoder.tensors.values())
     with needing_memory(f"copy the tensors of the run's state, {size:,} bytes"):
-        return tree, {name: tensor.cpu() for name, tensor in encoder.tensors.items()}
+        own = {name: tensor.cpu() for name, tensor in encoder.tensors.items()}
+        return Part(tree, own, encoder.shared)
 
 
 def is_file_name(name: str) -> bool:
     """True for the name of an object that its file can have; other objects are in one file."""
-    return name != TRAIN and len(name) <= 200 and PLAIN_NAME.fullmatch(name) is not None
+    if name == TRAIN or OF_RANKS.fullmatch(name):
+        return False
+    return len(name) <= 200 and PLAIN_NAME.fullmatch(name) is not None
 
 
 def take(
     objects: Mapping[str, Any],
-    parts: list[tuple[Any, dict[str, Tensor]]],
+    parts: Sequence[Part],
     lent: Mapping[Module, Mapping[str, Tensor]] | None = None,
     left_out: Mapping[str, Mapping[str, int]] | None = None,
 ) -> Snapshot:
@@ -63,8 +84,8 @@ def take(
         TypeError: A value cannot be saved.
     """
     train = Encoder(once=True)
-    for _, tensors in parts:
-        train.tensors.update(tensors)
+    for part in parts:
+        train.tensors.update(part.tensors)
     files, saved = {TRAIN: train}, {}
     for name, each in objects.items():
         out = (left_out or {}).get(name, {})
@@ -79,7 +100,7 @@ def take(
         saved[name] = {"file": file, "content": content}
         if out:
             saved[name]["frozen"] = dict(out)
-    tree = {"objects": saved, "run": [part for part, _ in parts]}
+    tree = {"objects": saved, "run": [part.tree for part in parts]}
     if not parts and not train.tensors:  # an export of modules
         del files[TRAIN]
     return Snapshot(tree, {file: encoder.tensors for file, encoder in files.items()})

@@ -42,7 +42,7 @@ class Staging:
             raise
         buffers = self._buffers.items()
         files = {f"{file}{TENSORS}": Payload.of(buffer.content) for file, buffer in buffers}
-        return files | {TREE: Payload.of(text_of(snapshot.tree).encode())}
+        return files | _trees(snapshot)
 
     def _copy(self, file: str, tensors: Mapping[str, Tensor]) -> None:
         size = sum(tensor.nbytes for tensor in tensors.values())
@@ -66,7 +66,7 @@ def streamed(
         f"{file}{TENSORS}": _streamed(tensors, values[file])
         for file, tensors in snapshot.tensors.items()
     }
-    return files | {TREE: Payload.of(text_of(snapshot.tree).encode())}
+    return files | _trees(snapshot)
 
 
 class FileBuffer:
@@ -99,6 +99,11 @@ class FileBuffer:
             view.copy_(tensors[name], non_blocking=tensors[name].is_cuda)
         for device in {tensor.device for tensor in tensors.values() if tensor.is_cuda}:
             torch.cuda.synchronize(device)
+
+
+def _trees(snapshot: Snapshot) -> dict[str, Payload]:
+    trees = {**({} if snapshot.tree is None else {TREE: snapshot.tree}), **snapshot.others}
+    return {file: Payload.of(text_of(tree).encode()) for file, tree in trees.items()}
 
 
 def _streamed(tensors: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> Payload:

@@ -45,9 +45,19 @@ def load_weights(module: Module, saved: Mapping[str, Any]) -> None:
     )
 
 
+def parameters_of(module: Module) -> dict[str, Tensor]:
+    """The parameters by their plain names; those of tied weights under each."""
+    inner = unwrap(module)
+    named = dict(inner.named_parameters(remove_duplicate=False))
+    names = plain_names(inner, named)
+    return {names[name]: parameter for name, parameter in named.items()}
+
+
 def _holder(module: Module) -> Module:
     """The outermost module with a state of its own; an average also has a counter."""
-    while inside(module) in ("module", "_orig_mod") and not isinstance(module, AveragedModel):
+    while inside(module) in ("module", "_orig_mod", "_forward_module") and not isinstance(
+        module, AveragedModel
+    ):
         module = getattr(module, str(inside(module)))
     return module
 
@@ -58,4 +68,9 @@ def _put(own: Any, saved: Any) -> Any:
         return saved
     if (own.shape, own.dtype) != (saved.shape, saved.dtype):
         return saved
-    return own.copy_(saved)
+    _local(own).copy_(_local(saved))  # both are in the same shards
+    return own
+
+
+def _local(tensor: Any) -> Tensor:
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor  # type: ignore[no-any-return]

@@ -22,6 +22,8 @@ LARGEST_HEADER = 16 * 2**20
 """Bytes of the header that lists the tensors of a file: each takes a hundred or two."""
 LARGEST_MANIFEST = 4 * 2**20
 """Bytes of a manifest, of which a directory has many; the checksums of 6 TB take so many."""
+MOST_PIECES = 2**23
+"""Pieces of sharded tensors in a checkpoint: two thousand tensors on four thousand ranks."""
 LARGEST_LOG = 4 * 2**30
 """Bytes of a journal, or of a file of rows."""
 LONGEST_LINE = 16 * 2**20

@@ -112,7 +112,8 @@ class Throughput:
             counts["flops"] = counts["samples"] * (state.recall(self, Flops).per_sample or 0.0)
         state.metrics["data_time"] = clock.data / clock.iterations
         state.metrics["step_time"] = clock.step / clock.iterations
-        rates = ranks.summed({name: each / clock.seconds for name, each in counts.items()})
+        own = {name: each / clock.seconds for name, each in counts.items()}
+        rates = ranks.summed(own, group=ranks.data_group())
         state.metrics.update({f"{name}_per_second": rate for name, rate in rates.items() if rate})
         peak = self.peak_flops or (peak_of_device() if "flops" in rates else None)
         if peak is not None and "flops" in rates:

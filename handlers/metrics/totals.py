@@ -69,7 +69,7 @@ class Totals:
             numbers = {
                 n: each.item() if isinstance(each, Tensor) else each for n, each in own.items()
             }
-            own = ranks.summed(numbers)
+            own = ranks.summed(numbers, group=ranks.data_group())
         for name in self.counts:
             state.metrics[f"total/{name}"] = own.get(name, 0)
 

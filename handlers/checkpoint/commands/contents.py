@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from ...common import aligned, readable_metrics, readable_size
-from ..directory import Finding, tree_in
+from ..directory import Finding, infos_in, part_tree, table_in, tree_in
 from ..format import (
     TENSORS,
     TREE,
     Manifest,
     TensorInfo,
+    rank_file,
     reading,
     references,
-    tensors_in,
 )
 
 
@@ -30,23 +29,23 @@ def contents(found: Finding) -> list[str]:
     manifest = found.saved.manifest
     with reading(found.path, TREE):
         tree = tree_in(found.saved)
-        facts = _facts(manifest, tree["run"])
-        tensors = {
-            Path(name).stem: tensors_in(found.path / name)
-            for name in manifest.files
-            if name.endswith(TENSORS)
-        }
-        objects = aligned([("object", *HEAD), *_objects(tree["objects"], tensors)])
-    files = aligned([("file", "bytes"), *((n, each.size) for n, each in manifest.files.items())])
+        facts = _facts(manifest, part_tree(found.saved, tree))
+        tensors, table = infos_in(found.saved), table_in(found.saved)
+        objects = aligned([("object", *HEAD), *_objects(tree["objects"], tensors, table.keys())])
+    sizes = [(name, each.size) for name, each in manifest.files.items()]
+    left = [("...", sum(size for _, size in sizes[MOST:]))] if len(sizes) > MOST else []
+    files = aligned([("file", "bytes"), *sizes[:MOST], *left])
     return [str(found.path), *facts, "", *objects, "", *files]
 
 
+MOST = 50
+"""Files that are listed: thousands of ranks have written as many."""
 HEAD = ("tensors", "numbers", "bytes", "types", "file")
 
 
-def _facts(manifest: Manifest, parts: list[dict[str, Any]]) -> list[str]:
+def _facts(manifest: Manifest, part: dict[str, Any] | None) -> list[str]:
     rows = [
-        *(_of_run(manifest, parts[0]) if parts else _of_export(manifest)),
+        *(_of_run(manifest, part) if part is not None else _of_export(manifest)),
         ("why", manifest.reason),
         ("metrics", readable_metrics(manifest.metrics) or "none"),
         ("kept by", manifest.keep or "unknown"),
@@ -78,15 +77,20 @@ def _position(manifest: Manifest) -> str:
 
 
 def _objects(
-    objects: dict[str, Any], tensors: dict[str, dict[str, TensorInfo]]
+    objects: dict[str, Any], tensors: dict[str, dict[str, TensorInfo]], cut: Collection[str]
 ) -> Iterator[tuple[str | int, ...]]:
     left = {file: dict(each) for file, each in tensors.items()}
     for name, each in objects.items():
         own = [left[each["file"]].pop(tensor) for tensor in {*references(each["content"])}]
-        yield (name, *_sums(own), f"{each['file']}{TENSORS}")
+        yield (name, *_sums(own), _file(each["file"], cut))
     for file, rest in left.items():
         if rest:
-            yield ("(the run)", *_sums(list(rest.values())), f"{file}{TENSORS}")
+            yield ("(the run)", *_sums(list(rest.values())), _file(file, cut))
+
+
+def _file(file: str, cut: Collection[str]) -> str:
+    """The file of tensors; those that are cut into pieces are in the files of ranks."""
+    return f"{rank_file(0)[:5]}*{TENSORS}" if file in cut else f"{file}{TENSORS}"
 
 
 def _sums(own: list[TensorInfo]) -> tuple[int, int, int, str]:

@@ -66,7 +66,7 @@ def _freed(saved: Saved, strip: bool) -> int:
         kept = module_files(saved)
     except BrokenCheckpoint:
         return 0
-    return saved.manifest.size - sum(saved.manifest.files[n].size for n in kept) if kept else 0
+    return saved.manifest.size - sum(kept.values()) if kept else 0
 
 
 def _strip(saved: Saved) -> bool:

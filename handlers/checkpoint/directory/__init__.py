@@ -4,43 +4,78 @@ Importing this room imports no torch.
 """
 
 from .catalogue import Checkpoints, checkpoints, verified_at
-from .files import scratch, sweep
+from .files import CHUNK, scratch, sweep
 from .findings import Claims, Finding, Findings, NoCheckpointError, is_checkpoint, look
 from .lock import DirectoryLock
-from .read import Saved, read_checkpoint, saved_at, scan, tree_in, verify_files
+from .parts import commit, write_part
+from .read import (
+    NAME,
+    Saved,
+    has_parts,
+    infos_in,
+    part_tree,
+    read_checkpoint,
+    read_part,
+    saved_at,
+    scan,
+    table_in,
+    tree_in,
+    verify_files,
+)
 from .read_back import UnreadableError, next_number
 from .strip import module_files, strip
+from .tensor_files import PieceFile, TensorSource
 from .weights_at import weights_at
-from .write import LATEST, drop, drop_unclaimed, is_claimed, set_aside, write_checkpoint
+from .write import (
+    LATEST,
+    drop,
+    drop_unclaimed,
+    is_claimed,
+    set_aside,
+    unused_path,
+    write_checkpoint,
+)
 
 __all__ = [
+    "CHUNK",
     "LATEST",
+    "NAME",
     "Checkpoints",
     "Claims",
     "DirectoryLock",
     "Finding",
     "Findings",
     "NoCheckpointError",
+    "PieceFile",
     "Saved",
+    "TensorSource",
     "UnreadableError",
     "checkpoints",
+    "commit",
     "drop",
     "drop_unclaimed",
+    "has_parts",
+    "infos_in",
     "is_checkpoint",
     "is_claimed",
     "look",
     "module_files",
     "next_number",
+    "part_tree",
     "read_checkpoint",
+    "read_part",
     "saved_at",
     "scan",
     "scratch",
     "set_aside",
     "strip",
     "sweep",
+    "table_in",
     "tree_in",
+    "unused_path",
     "verified_at",
     "verify_files",
     "weights_at",
     "write_checkpoint",
+    "write_part",
 ]

@@ -8,25 +8,43 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...files import LARGEST_TEXT, Tables, budget, regular, size_of, tree_of
+from ...files import (
+    LARGEST_TEXT,
+    Tables,
+    appearing,
+    budget,
+    make_directory,
+    refuse_odd,
+    regular,
+    size_of,
+    tree_of,
+)
 from ..format import (
     MANIFEST,
+    PIECES,
     TENSORS,
     TRAIN,
     TREE,
     BrokenCheckpoint,
     Manifest,
+    Table,
+    TensorInfo,
     decode,
+    pieces_of_rank,
+    rank_file,
     reading,
     references,
+    table_of_tree,
+    tensors_in,
 )
-from .files import CHUNK, checksums_of, foreign_files
-from .tensor_file import TensorFile
+from .files import CHUNK, checksums_of, foreign_files, write_file
+from .tensor_files import PieceFile, RankFiles, TensorFile, TensorSource, payload_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,6 +52,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("camshaft")
 
 NAME = re.compile(r"iteration-\d{10,}(\.\d+)?", re.ASCII)
+OF_RANK = re.compile(r"rank-\d{5,}\.safetensors", re.ASCII)
 SHOWN = 20
 """Foreign files that a message names."""
 
@@ -67,11 +86,15 @@ class Saved:
         The file holds a dict: the state of each of the run's objects by its name, `"iteration"`,
         `"step"`, `"epoch"` and `"metrics"`. With `object="model"` it holds that state alone, so
         that `model.load_state_dict(torch.load(file, weights_only=True))` works. NumPy's arrays
-        become tensors and its numbers Python's.
+        become tensors and its numbers Python's. It is in memory before it is written.
+
+        If the name ends with `.safetensors`, it is such a file of one object's tensors, of which
+        one after the other is in memory.
 
         Args:
             file: Where to write; an existing file is replaced at once.
-            object: The name of the one object to export; by default all.
+            object: The name of the one object to export; by default all, or `"model"` for
+                `.safetensors`.
 
         Raises:
             BrokenCheckpoint: A file is missing or damaged.
@@ -79,6 +102,8 @@ class Saved:
             TypeError: A state holds a value that such a file cannot.
             ValueError: The run had no object of that name, or an object has the name of a number.
         """
+        if Path(file).suffix == TENSORS:
+            return write_tensors(self, Path(file), object or "model")
         from .pt_export import write_pt  # it imports torch
 
         return write_pt(read_objects(self, object), self.manifest, Path(file), object)
@@ -156,13 +181,15 @@ def verify_files(saved: Saved, files: Iterable[str] | None = None) -> None:
         with reading(saved.path, name):
             if checksums_of(saved.path / name) != saved.manifest.files[name]:
                 raise ValueError(f"is damaged: its checksum is not the one in {MANIFEST}")
+    if files is None and PIECES in saved.manifest.files:
+        check_pieces(saved)
     if foreign := foreign_files(saved.path, {MANIFEST, *saved.manifest.files}):
         more = f" ... ({len(foreign)} in all)" if len(foreign) > SHOWN else ""
         told = f"{foreign[:SHOWN]}{more}"
         logger.warning("%s holds files that no checkpoint has: %s", saved.path, told)
 
 
-def read_checkpoint(saved: Saved) -> tuple[Any, dict[str, Mapping[str, Tensor]]]:
+def read_checkpoint(saved: Saved) -> tuple[Any, dict[str, TensorSource]]:
     """The tree of plain values, and the tensors by file and name, of a verified checkpoint.
 
     Raises:
@@ -170,12 +197,138 @@ def read_checkpoint(saved: Saved) -> tuple[Any, dict[str, Mapping[str, Tensor]]]
     """
     compare_sizes(saved)
     tree = tree_in(saved)
-    tensors: dict[str, Mapping[str, Tensor]] = {}
+    tensors: dict[str, TensorSource] = {}
     for name in saved.manifest.files:
-        if name.endswith(TENSORS):
+        if name.endswith(TENSORS) and not OF_RANK.fullmatch(name):
             with reading(saved.path, name):
                 tensors[name.removesuffix(TENSORS)] = TensorFile(saved.path / name)
-    return tree, tensors
+    return tree, tensors | piece_files(saved)
+
+
+def infos_in(saved: Saved) -> dict[str, dict[str, TensorInfo]]:
+    """The types and shapes of all tensors, by the file in which a checkpoint of one rank has them.
+
+    Raises:
+        BrokenCheckpoint: A file has the right checksum and a wrong format.
+    """
+    found = {}
+    for name in saved.manifest.files:
+        if name.endswith(TENSORS) and not OF_RANK.fullmatch(name):
+            with reading(saved.path, name):
+                found[name.removesuffix(TENSORS)] = tensors_in(saved.path / name)
+    table = table_in(saved)
+    return found | {file: {n: each.info for n, each in own.items()} for file, own in table.items()}
+
+
+def part_tree(saved: Saved, tree: Any) -> Any:
+    """What the first rank has saved of the run for itself; None for an export."""
+    if has_parts(saved):
+        return read_part(saved, 0)[0]["run"]
+    return tree["run"][0] if tree["run"] else None
+
+
+def piece_files(saved: Saved) -> dict[str, TensorSource]:
+    """The tensors that are in pieces in the files of ranks, by the file that they would be in."""
+    files = RankFiles(saved.path)
+    return {file: PieceFile(file, grids, files) for file, grids in table_in(saved).items()}
+
+
+def read_part(saved: Saved, rank: int) -> tuple[Any, TensorSource | dict[str, Tensor]]:
+    """What a rank has saved of the run for itself, and its tensors; of a verified checkpoint.
+
+    Raises:
+        BrokenCheckpoint: A file has the right checksum and a wrong format.
+    """
+    own = rank_file(rank)
+    part = _tree_at(saved, f"{own}.json")
+    if (name := f"{own}{TENSORS}") not in saved.manifest.files:
+        return part, {}
+    with reading(saved.path, name):
+        return part, TensorFile(saved.path / name)
+
+
+def has_parts(saved: Saved) -> bool:
+    """True if each rank has written files of its own."""
+    return f"{rank_file(0)}.json" in saved.manifest.files
+
+
+def table_in(saved: Saved) -> Table:
+    """How tensors are cut into pieces; empty if none is.
+
+    Raises:
+        BrokenCheckpoint: The table is beyond a limit, or no run writes such a table.
+    """
+    if PIECES not in saved.manifest.files:
+        return {}
+    tree = _tree_at(saved, PIECES)
+    with reading(saved.path, PIECES):
+        return table_of_tree(tree, saved.manifest.world_size)
+
+
+def check_pieces(saved: Saved) -> None:
+    """Check that each rank's file holds the pieces that the table says; only headers are read.
+
+    Raises:
+        BrokenCheckpoint: A piece is missing, or has another type or shape.
+    """
+    table = table_in(saved)
+    owners = {each.owners for grids in table.values() for each in grids.values()}
+    for rank in sorted({rank for each in owners for rank in each}):
+        name = f"{rank_file(rank)}{TENSORS}"
+        if name not in saved.manifest.files:
+            raise BrokenCheckpoint(f"{PIECES} names {name}, which is not there", saved.path)
+        with reading(saved.path, name):
+            refuse_other_pieces(tensors_in(saved.path / name), table, rank)
+
+
+def refuse_other_pieces(found: Mapping[str, TensorInfo], table: Table, rank: int) -> None:
+    """Refuse a rank's file without a piece that the table says, or with another one."""
+    meant = pieces_of_rank(table, rank)
+    if odd := [each for each, info in meant.items() if found.get(each) != info]:
+        raise ValueError(f"does not hold the pieces that {PIECES} names: {odd[:3]}")
+
+
+def write_tensors(saved: Saved, file: Path, object: str) -> Path:
+    """Write the tensors of an object as one file, without holding more than one of them.
+
+    Raises:
+        BrokenCheckpoint: A file is missing or damaged.
+        OSError: The file cannot be written.
+        TypeError: The object's state is more than tensors by name.
+        ValueError: The run had no object of that name.
+    """
+    each = objects_in(saved, object)[object]
+    with reading(saved.path, TREE):
+        content = each["content"]
+        source = sources(saved, {each["file"]})[each["file"]]
+        names = {
+            name: value["!tensor"]
+            for name, value in content.items()
+            if isinstance(value, dict) and value.keys() == {"!tensor"}
+        }
+        if odd := [name for name in content if name not in names]:
+            raise TypeError(
+                f"the state of {object!r} is more than tensors by name, such as {odd[0]!r}: export "
+                "it to a file that ends with .pt"
+            )
+    refuse_odd(file)
+    make_directory(file.absolute().parent)
+    with appearing(file) as temporary, ThreadPoolExecutor(1) as helper:
+        write_file(temporary, payload_of(source, names), helper)
+    return file
+
+
+def objects_in(saved: Saved, object: str | None) -> dict[str, Any]:
+    """What the tree says of the run's objects, or of one."""
+    verify_files(saved, [TREE])
+    with reading(saved.path, TREE):
+        objects = dict(tree_in(saved)["objects"])
+    if object is None:
+        return objects
+    if object not in objects:
+        listed = ", ".join(map(repr, objects)) or "none"
+        raise ValueError(f"{saved.path} holds no object {object!r}; its objects are: {listed}")
+    return {object: objects[object]}
 
 
 def read_objects(saved: Saved, object: str | None = None) -> dict[str, Any]:
@@ -185,22 +338,32 @@ def read_objects(saved: Saved, object: str | None = None) -> dict[str, Any]:
         BrokenCheckpoint: A file is missing or damaged.
         ValueError: The run had no object of that name.
     """
-    verify_files(saved, [TREE])
+    chosen = objects_in(saved, object)
     with reading(saved.path, TREE):
-        objects = dict(tree_in(saved)["objects"])
-    if object is not None and object not in objects:
-        listed = ", ".join(map(repr, objects)) or "none"
-        raise ValueError(f"{saved.path} holds no object {object!r}; its objects are: {listed}")
-    chosen = objects if object is None else {object: objects[object]}
-    with reading(saved.path, TREE):
-        files = {each["file"]: f"{each['file']}{TENSORS}" for each in chosen.values()}
-        verify_files(saved, files.values())
-        tensors = {name: TensorFile(saved.path / file) for name, file in files.items()}
+        tensors = sources(saved, {each["file"] for each in chosen.values()})
         tables = Tables()
         return {
             name: decode(each["content"], tensors[each["file"]], tables)
             for name, each in chosen.items()
         }
+
+
+def sources(saved: Saved, files: Collection[str]) -> dict[str, TensorSource]:
+    """The tensors of the files of some objects; what holds them is verified.
+
+    Raises:
+        BrokenCheckpoint: A file is missing or damaged.
+    """
+    if PIECES not in saved.manifest.files:
+        verify_files(saved, [f"{file}{TENSORS}" for file in files])
+        return {file: TensorFile(saved.path / f"{file}{TENSORS}") for file in files}
+    verify_files(saved, [PIECES])
+    chosen = {file: grids for file, grids in table_in(saved).items() if file in files}
+    owners = {rank for grids in chosen.values() for each in grids.values() for rank in each.owners}
+    verify_files(saved, [f"{rank_file(rank)}{TENSORS}" for rank in sorted(owners)])
+    check_pieces(saved)
+    held = RankFiles(saved.path)
+    return {file: PieceFile(file, chosen.get(file, {}), held) for file in files}
 
 
 def tree_in(saved: Saved) -> Any:
@@ -209,12 +372,16 @@ def tree_in(saved: Saved) -> Any:
     Raises:
         BrokenCheckpoint: The tree is beyond a limit, or no run writes such a tree.
     """
+    tree = _tree_at(saved, TREE)
     with reading(saved.path, TREE):
-        with regular(saved.path / TREE) as file:
-            size = os.fstat(file.fileno()).st_size  # read() takes memory for all it is asked for
-            tree = tree_of(file.read(min(size, LARGEST_TEXT) + 1))
         _refuse_repeated(tree)
-        return tree
+    return tree
+
+
+def _tree_at(saved: Saved, name: str) -> Any:
+    with reading(saved.path, name), regular(saved.path / name) as file:
+        size = os.fstat(file.fileno()).st_size  # read() takes memory for all it is asked for
+        return tree_of(file.read(min(size, LARGEST_TEXT) + 1))
 
 
 def _refuse_repeated(tree: Any) -> None:

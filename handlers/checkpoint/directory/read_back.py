@@ -13,7 +13,7 @@ from ..format import (
     reading,
     tensors_in,
 )
-from .read import compare_sizes, saved_at, scan, tree_in
+from .read import OF_RANK, compare_sizes, saved_at, scan, tree_in
 
 
 class UnreadableError(OSError):
@@ -35,7 +35,7 @@ def read_back(temporary: Path, place: Path, manifest: Manifest) -> None:
         compare_sizes(saved)
         tree_in(saved)
         for name in saved.manifest.files:
-            if name.endswith(TENSORS):
+            if name.endswith(TENSORS) and not OF_RANK.fullmatch(name):  # which its rank has read
                 with reading(temporary, name):
                     tensors_in(temporary / name)
     except BrokenCheckpoint as error:

@@ -6,16 +6,29 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ...files import regular, size_of, text_of
-from ..format import MANIFEST, TENSORS, TRAIN, TREE, Payload, reading
+from ..format import MANIFEST, PLAIN_NAME, TENSORS, TRAIN, TREE, Payload, reading
 from .files import CHUNK, foreign_files
-from .read import Saved, tree_in, verify_files
+from .read import OF_RANK, Saved, has_parts, piece_files, table_in, tree_in, verify_files
+from .tensor_files import TensorSource, payload_of
 from .write import drop, unused_path, write_at
 
 
-def module_files(saved: Saved) -> list[str]:
-    """The files of a checkpoint that hold modules; empty if that is all it holds."""
-    files = [name for name in saved.manifest.files if name.endswith(TENSORS)]
-    return [name for name in files if name != f"{TRAIN}{TENSORS}"] if _has_run(saved) else []
+def module_files(saved: Saved) -> dict[str, int]:
+    """The files that hold modules when a checkpoint is stripped, with about their sizes.
+
+    There are none if that is all it holds. Modules in pieces get a file each.
+    """
+    if not (has_parts(saved) or _has_run(saved)):
+        return {}
+    table = table_in(saved)
+    whole = {f"{file}{TENSORS}": grids for file, grids in table.items() if PLAIN_NAME.match(file)}
+    files = {name: sum(each.info.size for each in own.values()) for name, own in whole.items()}
+    files |= {
+        name: sums.size
+        for name, sums in saved.manifest.files.items()
+        if name.endswith(TENSORS) and not OF_RANK.fullmatch(name)
+    }
+    return {name: size for name, size in files.items() if name != f"{TRAIN}{TENSORS}"}
 
 
 def strip(saved: Saved) -> Saved:
@@ -34,7 +47,13 @@ def strip(saved: Saved) -> Saved:
     with reading(saved.path, TREE):
         every = tree_in(saved)["objects"]
         kept = {name: each for name, each in every.items() if f"{each['file']}{TENSORS}" in names}
-    files = {name: _copied(saved.path / name) for name in names}
+    pieces = piece_files(saved)
+    files = {
+        name: _put_together(pieces[file])
+        if (file := name.removesuffix(TENSORS)) in pieces
+        else _copied(saved.path / name)
+        for name in names
+    }
     files[TREE] = Payload.of(text_of({"objects": kept, "run": []}).encode())
     aside = unused_path(saved.path.parent, saved.manifest.iteration)
     stripped = write_at(saved.path, aside, files, saved.manifest)
@@ -45,6 +64,10 @@ def strip(saved: Saved) -> Saved:
 def _has_run(saved: Saved) -> bool:
     with reading(saved.path, TREE):
         return bool(tree_in(saved)["run"])
+
+
+def _put_together(source: TensorSource) -> Payload:
+    return payload_of(source, {name: name for name in source})
 
 
 def _copied(path: Path) -> Payload:

@@ -13,7 +13,7 @@ from zipfile import ZIP_STORED, ZipFile, is_zipfile
 from ...files import printable_lines, regular
 from ..format import TENSORS
 from .catalogue import checkpoints
-from .tensor_file import TensorFile
+from .tensor_files import TensorFile
 
 
 def weights_at(path: Path, object: str) -> Mapping[str, Any]:

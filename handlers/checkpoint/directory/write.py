@@ -47,14 +47,14 @@ def write_checkpoint(
         OSError: Writing failed. Nothing of the checkpoint is left; older ones are as they were.
         UnreadableError: What was written could not be read again, and is not left either.
     """
-    place, aside = _place(directory, manifest.iteration, before)
+    place, aside = place_for(directory, manifest.iteration, before)
     try:
         manifest = replace(manifest, number=next_number(directory))
         make_directory(directory)
         saved = write_at(place, aside, payloads, manifest)
     except OSError as error:
-        raise _failure(place, error) from error
-    _note_latest(place)
+        raise failure_of(place, error) from error
+    note_latest(place)
     return saved
 
 
@@ -144,7 +144,7 @@ def drop(saved: Saved) -> bool:
     return True
 
 
-def _note_latest(place: Path) -> None:
+def note_latest(place: Path) -> None:
     """Name the newest checkpoint in `LATEST`: for people only, so an error is a warning."""
     try:
         with appearing(place.with_name(LATEST)) as temporary, created(temporary) as file:
@@ -153,7 +153,7 @@ def _note_latest(place: Path) -> None:
         logger.warning("%s is saved, but %s does not say so: %s", place, LATEST, error)
 
 
-def _failure(place: Path, error: OSError) -> OSError:
+def failure_of(place: Path, error: OSError) -> OSError:
     """The error to raise, with what is free on the disk."""
     free = "unknown"
     with suppress(OSError):
@@ -167,7 +167,7 @@ def _failure(place: Path, error: OSError) -> OSError:
     return failure
 
 
-def _place(directory: Path, iteration: int, before: Saved | None) -> tuple[Path, Path | None]:
+def place_for(directory: Path, iteration: int, before: Saved | None) -> tuple[Path, Path | None]:
     """Where to write a checkpoint, and where to move what is there."""
     unused = unused_path(directory, iteration)
     if before is None or before.manifest.iteration != iteration or not before.path.exists():

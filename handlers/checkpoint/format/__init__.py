@@ -15,13 +15,26 @@ from .manifest import (
     installed_versions,
 )
 from .no_memory import needing_memory
+from .pieces import (
+    MEMORY,
+    PIECES,
+    Grid,
+    Piece,
+    Table,
+    pieces_of_rank,
+    rank_file,
+    table_as_tree,
+    table_of_tree,
+)
 from .retention import Best, Keep, best, every, keep_of, latest
-from .tensors import DTYPES, Payload, TensorInfo, layout, open_tensors, tensors_in
+from .tensors import DTYPES, Payload, TensorInfo, info_of, layout, open_tensors, tensors_in
 
 __all__ = [
     "DTYPES",
     "LARGEST_COUNT",
     "MANIFEST",
+    "MEMORY",
+    "PIECES",
     "PLAIN_NAME",
     "TENSORS",
     "TRAIN",
@@ -30,13 +43,17 @@ __all__ = [
     "BrokenCheckpoint",
     "Checksums",
     "Encoder",
+    "Grid",
     "Keep",
     "Manifest",
     "Payload",
+    "Piece",
+    "Table",
     "TensorInfo",
     "best",
     "decode",
     "every",
+    "info_of",
     "installed_versions",
     "is_untagged",
     "keep_of",
@@ -44,7 +61,11 @@ __all__ = [
     "layout",
     "needing_memory",
     "open_tensors",
+    "pieces_of_rank",
+    "rank_file",
     "reading",
     "references",
+    "table_as_tree",
+    "table_of_tree",
     "tensors_in",
 ]

@@ -39,14 +39,18 @@ class Encoder:
     {'adam.mean': tensor([0., 0.])}
     """
 
-    def __init__(self, owner: str = "", *, once: bool = False) -> None:
+    def __init__(self, owner: str = "", *, once: bool = False, of_rank: bool = False) -> None:
         """Encode nothing yet; with `once`, a tensor that is twice in a value is saved once.
 
-        It comes back as one tensor, so that a change of the one is a change of the other.
+        It comes back as one tensor, so that a change of the one is a change of the other. With
+        `of_rank`, values are those of one rank, and distributed tensors are in `shared`.
         """
-        self.owner = owner
+        self.owner, self._of_rank = owner, of_rank
         self.tensors: dict[str, Tensor] = {}
+        self.shared: dict[str, Tensor] = {}
+        """Distributed tensors, under names that are the same on all ranks."""
         self._once: dict[Any, str] | None = {} if once else None
+        self._root = ""
 
     def encode(self, value: Any, path: str = "") -> Any:
         """The value as JSON; `path` is its place, which names its tensors.
@@ -56,6 +60,7 @@ class Encoder:
         """
         if self._once is not None:
             self._once = {}
+        self._root = path
         return self._encode(value, path, DEEPEST)
 
     def _encode(self, value: Any, path: str, depth: int) -> Any:
@@ -130,7 +135,9 @@ class Encoder:
         numpy: Any = sys.modules.get("numpy")
         distributed: Any = sys.modules.get("torch.distributed.tensor")
         if distributed and isinstance(value, distributed.DTensor):
-            return {"!tensor": self._name(value.detach(), path)}
+            if value.device_mesh.size() > 1:
+                return {"!tensor": self._put_shards(value.detach(), path)}
+            value = value.detach().to_local()
         if torch and type(value) in (torch.Tensor, torch.nn.Parameter):
             tag, tensor = "!tensor", value
         elif torch and numpy and type(value) is numpy.ndarray:
@@ -154,6 +161,25 @@ class Encoder:
         if tensor.numpy().dtype.type is not array.dtype.type:  # such as a longlong
             raise self._refuse(path, f"an array of {array.dtype!r}")
         return tensor
+
+    def _put_shards(self, tensor: Any, path: str) -> str:
+        local = tensor.to_local()
+        if str(local.dtype) not in DTYPES or any(each.is_partial() for each in tensor.placements):
+            raise self._refuse(
+                path, f"a tensor of {local.dtype}, distributed as {tensor.placements}"
+            )
+        form = (tensor.device_mesh, tensor.placements, tensor.shape, tensor.dtype)
+        held = (*form, local.device, local.data_ptr())
+        if self._once is not None and local.numel() and held in self._once:
+            return self._once[held]
+        if self._of_rank:
+            name = f"run{path[len(self._root) :]}"
+            self.shared[name] = tensor
+        else:
+            name = self._name(tensor, path)
+        if self._once is not None:
+            self._once[held] = name
+        return name
 
     def _put(self, tensor: Tensor, path: str) -> str:
         dense = str(tensor.layout) == "torch.strided" and not tensor.is_meta

@@ -25,6 +25,8 @@ LARGEST_COUNT = 2**63 - 1
 """The largest number that any field of a manifest takes."""
 TRAIN = "train"
 """The file of all tensors that are not a module's."""
+MANY = 1000
+"""Files of which a manifest that people read still has a line for each."""
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
@@ -66,7 +68,8 @@ class Manifest:
     def to_json(self) -> str:
         """The text of the file, with a SHA-256 of itself."""
         body: dict[str, Any] = Encoder("the manifest").encode(asdict(self))
-        return json.dumps(body | {"sha256": _digest(body)}, indent=1)
+        indent = 1 if len(self.files) <= MANY else None  # of thousands of ranks it is large
+        return json.dumps(body | {"sha256": _digest(body)}, indent=indent)
 
     @classmethod
     def of_json(cls, text: str | bytes) -> Manifest:

@@ -32,6 +32,7 @@ DTYPES = {
 }
 """The types that a file can hold, as torch prints them, with the code of each in the file."""
 
+NAMES = {code: name.removeprefix("torch.") for name, code in DTYPES.items()}
 ALIGNMENT = 64
 
 
@@ -119,12 +120,13 @@ def tensors_in(file: Path) -> dict[str, TensorInfo]:
         ValueError: The file is not a `.safetensors` file.
     """
     with open_tensors(file, "numpy") as opened:
-        return {name: _info(opened.get_slice(name)) for name in opened.keys()}  # noqa: SIM118
+        return {name: info_of(opened.get_slice(name)) for name in opened.keys()}  # noqa: SIM118
 
 
-def _info(found: Any) -> TensorInfo:
+def info_of(found: Any) -> TensorInfo:
+    """What the library's slice of a tensor says of it."""
     code, shape = found.get_dtype(), found.get_shape()
     kinds = {"F": "float", "BF": "bfloat", "I": "int", "U": "uint", "C": "complex"}
     kind, bits, variant = re.fullmatch(r"([A-Z]+)(\d*)(.*)", code).groups()  # type: ignore[union-attr]
-    dtype = f"{kinds.get(kind, kind.lower())}{bits}{variant.lower()}"
+    dtype = NAMES.get(code, f"{kinds.get(kind, kind.lower())}{bits}{variant.lower()}")
     return TensorInfo(dtype, tuple(shape), prod(shape) * int(bits or 8) // 8)

@@ -14,7 +14,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from ....engine import State, ranks
 from ...files import printable, printable_lines
-from ..directory import read_checkpoint, saved_at
+from ..directory import saved_at
 from ..format import reading
 from ..weights import load_weights
 from .comparison import Comparison
@@ -39,7 +39,7 @@ def resume(
         ValueError: The checkpoint does not fit the script; nothing is changed.
     """
     with ranks.on_all_ranks(f"read {path}"), reading(path):
-        saved = SavedRun.of(*read_checkpoint(saved_at(path)))
+        saved = SavedRun.at(saved_at(path), state.engine.objects)
         earlier = saved.run["memory"].get(handler, {})
         comparison = Comparison(
             saved, state.engine, state.control.settings, override, reset, earlier
@@ -76,6 +76,7 @@ def load(comparison: Comparison, state: State[Any, Any]) -> None:
     for name in sorted(loaded, key=lambda name: isinstance(objects[name], Module)):
         if isinstance(objects[name], Module):
             load_weights(objects[name], saved[name])
+            load_weights(objects[name], comparison.saved.buffers.get(name, {}))
         elif not comparison.is_of_another_class(name):
             objects[name].load_state_dict(saved[name])
     for name in anew:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,7 +12,9 @@ from torch import Tensor
 
 from ....engine import ranks
 from ...files import Tables
-from ..format import TRAIN, decode, is_untagged, reading
+from ..directory import Saved, has_parts, read_checkpoint, read_part
+from ..format import MEMORY, TRAIN, decode, is_untagged, rank_file, reading
+from ..sharding import Targets
 from .validate import validate_run
 
 logger = logging.getLogger("camshaft")
@@ -28,44 +31,115 @@ class SavedRun:
     frozen: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """By object: the weights that the checkpoint left out, with their checksums."""
 
+    buffers: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
+    """By object: those of this rank, where they are not those of rank 0."""
+
+    @classmethod
+    def at(cls, saved: Saved, objects: Mapping[str, Any]) -> SavedRun:
+        """What a verified checkpoint holds; what the script distributes is read in part.
+
+        Raises:
+            BrokenCheckpoint: A file has a wrong format, or no run writes such values.
+            ValueError: The checkpoint is an export.
+        """
+        tree, tensors = read_checkpoint(saved)
+        targets = Targets(objects)
+        held = {file: targets.of(file, source) for file, source in tensors.items()}
+        if not has_parts(saved):
+            return cls.of(tree, held)
+        with reading(file="state.json"):
+            states, frozen = _objects(tree, held)
+        count = saved.manifest.world_size
+        own = _own_part(count)
+        name = f"{rank_file(own)}.json"
+        part, source = read_part(saved, own)
+        memory = targets.of_memory(tensors[MEMORY]) if MEMORY in tensors else dict[str, Tensor]()
+        with reading(file=name):
+            run, buffers = cls.of_part(part, ChainMap(source, memory))  # type: ignore[arg-type]
+            _note_dealing(run, count)
+        is_own = own == ranks.rank() and count == ranks.world_size()
+        return cls(states, run, own == ranks.rank(), frozen, buffers if is_own else {})
+
     @classmethod
     def of(cls, tree: Any, tensors: Mapping[str, Mapping[str, Tensor]]) -> SavedRun:
-        """Decode what `read_checkpoint` gave.
+        """Decode what `read_checkpoint` gave, where the parts of all ranks are in the tree.
 
         Raises:
             BrokenCheckpoint: No run writes such values.
             ValueError: The checkpoint is an export.
         """
         with reading(file="state.json"):
-            parts, objects, tables = tree["run"], dict[str, Any](), Tables()
-            for name, each in tree["objects"].items():
-                # A module may be large, so its weights are decoded one by one when they are loaded.
-                is_module = each["file"] != TRAIN and is_untagged(each["content"])
-                objects[name] = (Decoded if is_module else decode)(
-                    each["content"], tensors[each["file"]], tables
-                )
-            if odd := [name for name, each in objects.items() if not isinstance(each, Mapping)]:
-                raise ValueError(f"has objects without a state: {odd}")
-            frozen = {name: each.get("frozen", {}) for name, each in tree["objects"].items()}
-            if odd := [name for name, each in frozen.items() if not isinstance(each, Mapping)]:
-                raise ValueError(f"has objects without checksums: {odd}")
+            objects, frozen = _objects(tree, tensors)
+            parts, tables = tree["run"], Tables()
             runs = [decode(part, tensors[TRAIN], tables) for part in parts[: ranks.world_size()]]
             for run in runs:
                 validate_run(run)
         if not parts:
             raise ValueError("it holds exported weights alone, and no run can resume from them")
-        own, count = ranks.rank(), ranks.world_size()
-        if len(parts) != count:
-            own = 0
-            logger.warning(
-                "the checkpoint was written by %d ranks and is loaded by %d: all ranks go on with "
-                "the random numbers, and with the sums of an epoch so far, of the first one; what "
-                "depends on these is not exactly the same",
-                *(len(parts), count),
-            )
-            if (position := runs[own]["position"]) is not None:
-                position.setdefault("dealing", {"ranks": len(parts)})  # of before: it tells nothing
+        own = _own_part(len(parts))
+        _note_dealing(runs[own], len(parts))
         return cls(objects, runs[own], own == ranks.rank(), frozen)
+
+    @staticmethod
+    def of_part(
+        part: Any, tensors: Mapping[str, Tensor]
+    ) -> tuple[Any, dict[str, dict[str, Tensor]]]:
+        """The state of the run in the file of one rank, and its buffers.
+
+        Raises:
+            ValueError: No run writes such values.
+        """
+        tables = Tables()
+        run, buffers = (decode(part[each], tensors, tables) for each in ("run", "buffers"))
+        validate_run(run)
+        if not isinstance(buffers, dict) or odd_buffers(buffers):
+            raise ValueError("has buffers that are no tensors by object and name")
+        return run, buffers
+
+
+def odd_buffers(buffers: dict[Any, Any]) -> bool:
+    """True if what should be buffers is something else."""
+    return not all(
+        isinstance(own, dict) and all(isinstance(each, Tensor) for each in own.values())
+        for own in buffers.values()
+    )
+
+
+def _objects(
+    tree: Any, tensors: Mapping[str, Mapping[str, Tensor]]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The states of the objects, and the checksums of the weights that were left out."""
+    objects, tables = dict[str, Any](), Tables()
+    for name, each in tree["objects"].items():
+        # A module may be large, so its weights are decoded one by one when they are loaded.
+        is_module = each["file"] != TRAIN and is_untagged(each["content"])
+        own = tensors.get(each["file"], {})
+        objects[name] = (Decoded if is_module else decode)(each["content"], own, tables)
+    if odd := [name for name, each in objects.items() if not isinstance(each, Mapping)]:
+        raise ValueError(f"has objects without a state: {odd}")
+    frozen = {name: each.get("frozen", {}) for name, each in tree["objects"].items()}
+    if odd := [name for name, each in frozen.items() if not isinstance(each, Mapping)]:
+        raise ValueError(f"has objects without checksums: {odd}")
+    return objects, frozen
+
+
+def _note_dealing(run: Any, count: int) -> None:
+    """Say of a position that tells nothing about it how many ranks the data was dealt to."""
+    if count != ranks.world_size() and (position := run["position"]) is not None:
+        position.setdefault("dealing", {"ranks": count})
+
+
+def _own_part(count: int) -> int:
+    """Which of so many parts this rank loads."""
+    if count == ranks.world_size():
+        return ranks.rank()
+    logger.warning(
+        "the checkpoint was written by %d ranks and is loaded by %d: all ranks go on with "
+        "the random numbers, and with the sums of an epoch so far, of the first one; what "
+        "depends on these is not exactly the same",
+        *(count, ranks.world_size()),
+    )
+    return 0
 
 
 @dataclass(frozen=True)

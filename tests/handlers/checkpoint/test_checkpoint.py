@@ -706,7 +706,7 @@ def test_on_two_ranks_one_writes_each_goes_on_with_its_own_numbers_and_errors_ar
         assert parts[rank]["weight"] == whole[0]["weight"]
     assert first["drawn"] != second["drawn"]
     assert first["said"] == (
-        "RuntimeError: another rank could not take part in a checkpoint; its own error says why"
+        "AnotherRankError: another rank could not take part in a checkpoint; its own error says why"
     )
     assert second["said"].startswith("TypeError: run.1.metrics.values.bad is a builtins.object")
     assert numbers(tmp_path / "parts") == [3, 4]

@@ -400,7 +400,7 @@ def test_of_several_ranks_all_are_told_at_the_next_save_or_at_the_end(
     said = [json.loads(each.stdout) for each in results]
     assert [reached for reached, _ in said] == [min(end, 4)] * 2
     assert said[0][1].startswith("OSError: could not write the checkpoint")
-    assert said[1][1].startswith("RuntimeError: another rank could not")
+    assert said[1][1].startswith("AnotherRankError: another rank could not")
     assert task in said[1][1]
     assert files(directory) == [LATEST, "iteration-0000000001"]
 

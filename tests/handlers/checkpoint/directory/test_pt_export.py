@@ -16,7 +16,7 @@ from camshaft.handlers import Checkpoint, LRSchedule, checkpoints
 from camshaft.handlers.checkpoint.directory import write_checkpoint
 from camshaft.handlers.checkpoint.directory.pt_export import portable
 from camshaft.handlers.checkpoint.format import Manifest
-from camshaft.handlers.checkpoint.snapshot import Snapshot, take
+from camshaft.handlers.checkpoint.snapshot import Part, Snapshot, take
 from camshaft.handlers.checkpoint.staging import streamed
 
 # What torch 2.4.0 takes of those that can come from here, read from its source.
@@ -60,7 +60,9 @@ class Holder:
 def saved_with(directory, **objects):
     held = {name: Holder(state) for name, state in objects.items()}
     return write_checkpoint(
-        directory, streamed(take(held, [({}, {})])), Manifest(iteration=7, metrics={"loss": 0.5})
+        directory,
+        streamed(take(held, [Part({}, {})])),
+        Manifest(iteration=7, metrics={"loss": 0.5}),
     )
 
 

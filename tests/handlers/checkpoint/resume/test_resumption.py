@@ -610,11 +610,11 @@ def test_on_two_ranks_errors_are_shared_and_what_one_rank_alone_remembers_is_no_
     directory = tmp_path / "run"
     assert [each["epoch"] for each in on_ranks(directory, 1)] == [1, 1]
     first, second = on_ranks(directory, 3, lr=[0.1, 0.2])
-    assert first["said"].startswith("RuntimeError: another rank could not load")
+    assert first["said"].startswith("AnotherRankError: another rank could not load")
     assert "optimizer.lr: 0.1 in the checkpoint -> 0.2 in the script" in second["said"]
     first, second = on_ranks(directory, 3, rows=False)
     assert "handlers only in the checkpoint: 'JSONLines'" in first["said"]
-    assert second["said"].startswith("RuntimeError: another rank could not load")
+    assert second["said"].startswith("AnotherRankError: another rank could not load")
     options = {"rows": False, "override": ["JSONLines", "optimizer.lr"], "lr": [0.2, 0.2]}
     for each in on_ranks(directory, 3, **options):
         assert each == {"said": None, "epoch": 3, "lr": 0.2}

@@ -1,0 +1,71 @@
+"""Letters between the ranks of a process group: for threads, which may take part in nothing else.
+
+A message that all ranks exchange at once belongs to the thread that trains. A letter is left by one
+rank, and is read when another one comes by; nobody waits inside of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import monotonic, sleep
+from typing import Any
+
+FIRST, LONGEST = 0.002, 0.25
+"""Seconds between two looks: at first, and at most."""
+
+
+def leave(box: str, rank: int, text: str) -> None:
+    """Leave a letter in a box.
+
+    Raises:
+        OSError: The ranks are not connected any more.
+    """
+    try:
+        store = _store()
+        store.set(f"camshaft/{box}/{rank}", text)
+        store.add(f"camshaft/{box}", 1)
+    except (RuntimeError, ValueError) as error:
+        raise OSError(f"rank {rank} could not tell rank 0 what it wrote: {error}") from error
+
+
+def collected(box: str, count: int, is_over: Callable[[], bool]) -> list[str | None]:
+    """Wait for a letter of each rank, and empty the box; None for those that are missing.
+
+    Nobody is waited for who leaves no letter within the timeout of the process group.
+
+    Args:
+        box: The name of the box, which is used once.
+        count: How many ranks leave a letter.
+        is_over: Asked again and again; True to wait no longer.
+
+    Raises:
+        OSError: The ranks are not connected any more.
+    """
+    try:
+        store = _store()
+        _wait(store, f"camshaft/{box}", count, is_over)
+        letters: list[str | None] = []
+        for key in (f"camshaft/{box}/{rank}" for rank in range(count)):
+            letters.append(store.get(key).decode() if store.check([key]) else None)
+            store.delete_key(key)
+        store.delete_key(f"camshaft/{box}")
+    except (RuntimeError, ValueError) as error:
+        raise OSError(f"the ranks could not tell one another what they wrote: {error}") from error
+    return letters
+
+
+def _wait(store: Any, key: str, count: int, is_over: Callable[[], bool]) -> None:
+    pause, arrived, since = FIRST, 0, monotonic()
+    while (now := store.add(key, 0)) < count and not is_over():
+        if now > arrived:
+            pause, arrived, since = FIRST, now, monotonic()
+        if monotonic() - since > store.timeout.total_seconds():
+            return
+        sleep(pause)
+        pause = min(2 * pause, LONGEST)
+
+
+def _store() -> Any:
+    from torch.distributed.distributed_c10d import _get_default_store
+
+    return _get_default_store()

@@ -1,0 +1,102 @@
+"""A checkpoint that several ranks write: each its own files, which rank 0 gives a name."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from os.path import lexists
+from pathlib import Path
+
+from ...files import created, make_directory, synchronise
+from ..format import (
+    MANIFEST,
+    TENSORS,
+    Checksums,
+    Manifest,
+    Payload,
+    Table,
+    needing_memory,
+    tensors_in,
+)
+from .files import need_space, write_file
+from .read import Saved, refuse_other_pieces
+from .read_back import UnreadableError, next_number, read_back
+from .write import failure_of, note_latest, place_for
+
+
+def write_part(
+    temporary: Path, payloads: Mapping[str, Payload], table: Table, rank: int
+) -> dict[str, Checksums]:
+    """Write the files of a rank into a directory that all ranks write to; wait for the disk.
+
+    Raises:
+        OSError: Writing failed; another attempt begins anew.
+        UnreadableError: What was written does not hold this rank's pieces.
+    """
+    with needing_memory("write its files"):
+        need_space(temporary.parent, sum(payload.size for payload in payloads.values()))
+        temporary.mkdir(exist_ok=True)
+        with ThreadPoolExecutor(1, "camshaft-checksums") as helper:
+            files = {}
+            for name, payload in sorted(payloads.items()):
+                (temporary / name).unlink(missing_ok=True)  # of an attempt that failed
+                files[name] = write_file(temporary / name, payload, helper)
+        synchronise(temporary)
+    written = [name for name in payloads if name.endswith(TENSORS)]
+    try:
+        held = {key: info for n in written for key, info in tensors_in(temporary / n).items()}
+        refuse_other_pieces(held, table, rank)
+    except ValueError as error:
+        raise UnreadableError(f"it could not be read again: {error}") from error
+    return files
+
+
+def commit(
+    directory: Path,
+    temporary: Path,
+    files: Mapping[str, Checksums],
+    manifest: Manifest,
+    before: Saved | None = None,
+) -> Saved:
+    """Write the manifest of what all ranks have written, and give the directory its name.
+
+    Raises:
+        OSError: Writing failed; what the ranks have written is still there, for another attempt.
+        UnreadableError: What was written cannot be read again.
+    """
+    place, aside = place_for(directory, manifest.iteration, before)
+    try:
+        make_directory(directory)
+        whole = replace(manifest, number=next_number(directory), files=dict(files))
+        (temporary / MANIFEST).unlink(missing_ok=True)
+        with created(temporary / MANIFEST) as file:
+            file.write(whole.to_json().encode())
+        synchronise(temporary / MANIFEST)
+        read_back(temporary, place, whole)
+        synchronise(temporary)
+        with _named_back(temporary, place, aside):
+            if aside is not None:
+                place.rename(aside)
+                synchronise(directory)
+            temporary.rename(place)
+            synchronise(directory)
+    except OSError as error:
+        raise failure_of(place, error) from error
+    note_latest(place)
+    return Saved(place, whole)
+
+
+@contextmanager
+def _named_back(temporary: Path, place: Path, aside: Path | None) -> Generator[None, None, None]:
+    """After an error, take back a name that is not yet durable, and put back the old one."""
+    try:
+        yield
+    except OSError:
+        with suppress(OSError):
+            if not lexists(temporary) and (aside is None or lexists(aside)):
+                place.rename(temporary)
+            if aside is not None and lexists(aside):
+                aside.rename(place)
+        raise

@@ -1,0 +1,7 @@
+"""The tensors of a checkpoint, read one by one or in part: of one file, or in pieces by rank."""
+
+from .piece_files import PieceFile, RankFiles
+from .streamed import payload_of
+from .tensor_file import Runs, TensorFile, TensorSource
+
+__all__ = ["PieceFile", "RankFiles", "Runs", "TensorFile", "TensorSource", "payload_of"]

@@ -1,0 +1,104 @@
+"""The tensors of a `.safetensors` file, read one by one."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...format import DTYPES, TensorInfo, info_of, open_tensors
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+MAPPED = 4 * 2**20
+"""Bytes of tensors that are read before their file is opened anew."""
+
+Runs = Sequence[Sequence[tuple[int, int]]]
+"""For each dimension, the ranges that are meant, one after the other."""
+
+
+class TensorSource(Mapping[str, "Tensor"]):
+    """Tensors of a checkpoint by name: each is read when it is looked up, and not kept.
+
+    So a model is loaded weight by weight, without a second model in memory.
+    """
+
+    @abstractmethod
+    def info(self, name: str) -> TensorInfo:
+        """The type and the shape of a tensor, which is not read."""
+
+    @abstractmethod
+    def fill(self, name: str, begin: tuple[int, ...], into: Tensor) -> None:
+        """Read the part that begins at these places into a tensor of its shape."""
+
+    def read(self, name: str, runs: Runs) -> Tensor:
+        """A new tensor of these ranges of each dimension; nothing else is read."""
+        import torch
+
+        dtype = getattr(torch, self.info(name).dtype)
+        made = torch.empty([sum(b - a for a, b in each) for each in runs], dtype=dtype)
+        places = [list(_placed(each)) for each in runs]
+        for spans in product(*places):
+            into = made[tuple(slice(to, to + b - a) for to, a, b in spans)]
+            if into.numel():
+                self.fill(name, tuple(a for _, a, _ in spans), into)
+        return made
+
+
+class TensorFile(TensorSource):
+    """The tensors of a file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._open()
+        self._names = list(self._file.keys())
+
+    def __getitem__(self, name: str) -> Tensor:
+        """A new tensor with the values in the file."""
+        if self._mapped > MAPPED:
+            self._open()
+        tensor: Tensor = self._file.get_tensor(name)
+        if str(tensor.dtype) not in DTYPES:
+            raise ValueError(f"has a tensor of {tensor.dtype}: {name!r}")
+        self._mapped += tensor.nbytes
+        return tensor.clone()  # the tensor itself is a view of the mapped file
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def info(self, name: str) -> TensorInfo:
+        """The type and the shape of a tensor, which is not read."""
+        return info_of(self._file.get_slice(name))
+
+    def fill(self, name: str, begin: tuple[int, ...], into: Tensor) -> None:
+        """Read the part that begins at these places into a tensor of its shape."""
+        if self._mapped > MAPPED:
+            self._open()
+        part: Any = self._file.get_slice(name)
+        if begin:
+            at = zip(begin, into.shape, strict=True)
+            part = part[tuple(slice(place, place + size) for place, size in at)]
+        else:  # a single number has no slices
+            part = self._file.get_tensor(name)
+        if part.dtype != into.dtype or part.shape != into.shape:
+            raise ValueError(f"has another type or shape than it should: {name!r}")
+        self._mapped += into.nbytes
+        into.copy_(part)
+
+    def _open(self) -> None:
+        # The pages of a mapped file count as this process's memory until the file is closed.
+        self._file = open_tensors(self._path, "pt")
+        self._mapped = 0
+
+
+def _placed(runs: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int, int]]:
+    to = 0
+    for begin, end in runs:
+        yield to, begin, end
+        to += end - begin

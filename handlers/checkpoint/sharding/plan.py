@@ -1,0 +1,96 @@
+"""Which rank writes which piece of a sharded checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from ....engine import ranks
+from ..format import Grid, Table
+from .regions import Run, is_sharded, own_runs, replicas
+
+Tensors = Mapping[str, Mapping[str, Tensor]]
+"""By file and name."""
+
+
+class Plan:
+    """The table of pieces, the same on all ranks, which each of them makes for itself.
+
+    What several ranks hold is written once, by the one that has the fewest bytes to write so far.
+    """
+
+    def __init__(self, is_the_same: Callable[[str, str], bool]) -> None:
+        """Plan nothing yet.
+
+        Args:
+            is_the_same: True for the file and the name of a tensor that is the same on all ranks
+                although it is not distributed; others are written by rank 0.
+        """
+        self._is_the_same = is_the_same
+        self._known: dict[Any, list[Grid]] = {}
+        self._load = [0] * ranks.world_size()
+
+    def table(self, tensors: Tensors) -> Table:
+        """The pieces of these tensors."""
+        return {
+            file: {name: self._grid(file, name, each) for name, each in named.items()}
+            for file, named in tensors.items()
+        }
+
+    def _grid(self, file: str, name: str, tensor: Any) -> Grid:
+        if is_sharded(tensor):
+            form = (tensor.dtype, tensor.shape, tensor.device_mesh, tensor.placements)
+            if form not in self._known:
+                self._known[form] = replicas(tensor)
+            copies = self._known[form]
+            if len(copies) == 1 or not copies[0].owners:
+                return copies[0]
+            grid = min(copies, key=lambda each: self._load[each.owners[0]])
+            for piece in grid.pieces():
+                self._load[piece.rank] += tensor.itemsize * _numbers(piece.shape)
+            return grid
+        owner = 0
+        if self._is_the_same(file, name):
+            owner = min(range(len(self._load)), key=self._load.__getitem__)
+        self._load[owner] += tensor.nbytes
+        cuts = tuple((0, size) if size else (0,) for size in tensor.shape)
+        return Grid(str(tensor.dtype), cuts, () if 0 in tensor.shape else (owner,))
+
+
+def own_pieces(tensors: Tensors, table: Table) -> dict[str, Tensor]:
+    """This rank's pieces by their names in its file; they share the memory of its shards."""
+    found, own = dict[str, Tensor](), ranks.rank()
+    for file, named in tensors.items():
+        for name, tensor in named.items():
+            grid = table[file][name]
+            for piece in grid.of_rank(own):
+                part = tensor
+                if is_sharded(tensor):
+                    at = _inside(own_runs(tensor), piece.begin, piece.end)
+                    part = tensor.detach().to_local()[at]  # type: ignore[attr-defined]
+                found[piece.key(file, name)] = part
+    return found
+
+
+def _inside(
+    runs: Sequence[Sequence[Run]], begin: tuple[int, ...], end: tuple[int, ...]
+) -> tuple[slice, ...]:
+    """Where a range of the whole tensor lies in the shard that consists of these ranges."""
+    places = []
+    for own, first, last in zip(runs, begin, end, strict=True):
+        passed = 0
+        for a, b in own:
+            if a <= first and last <= b:
+                places.append(slice(passed + first - a, passed + last - a))
+                break
+            passed += b - a
+    return tuple(places)
+
+
+def _numbers(shape: tuple[int, ...]) -> int:
+    count = 1
+    for size in shape:
+        count *= size
+    return count

@@ -1,0 +1,156 @@
+"""Where the shards of a distributed tensor lie in it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from ..format import Grid
+
+if TYPE_CHECKING:
+    from ..directory import TensorSource
+
+Run = tuple[int, int]
+
+
+def is_sharded(value: object) -> bool:
+    """True for a distributed tensor of several ranks."""
+    return is_distributed(value) and value.device_mesh.size() > 1  # type: ignore[attr-defined]
+
+
+def is_distributed(value: object) -> bool:
+    """True for a distributed tensor; torch's module of them is not imported for that."""
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and isinstance(value, module.DTensor)
+
+
+def own_runs(tensor: Any) -> list[list[Run]]:
+    """For each dimension, the ranges of the whole tensor that this rank's shard consists of."""
+    coordinate = tensor.device_mesh.get_coordinate()
+    if coordinate is None:
+        return [[] for _ in tensor.shape]
+    return _runs(tensor.shape, tensor.device_mesh.shape, tensor.placements, coordinate)
+
+
+def holds_first_copy(tensor: Any) -> bool:
+    """True on one of the ranks that hold the same shard of a tensor."""
+    mesh, placements = _on_all(tensor.device_mesh, tensor.placements)
+    coordinate = mesh.get_coordinate()
+    return coordinate is not None and not any(
+        at for at, place in zip(coordinate, placements, strict=True) if place.is_replicate()
+    )
+
+
+def shard_of(source: TensorSource, name: str, like: Any) -> Tensor:
+    """A distributed tensor like this one, with the values in a file; only the shard is read."""
+    from torch.distributed.tensor import DTensor
+
+    local = source.read(name, own_runs(like))
+    return DTensor.from_local(
+        local, like.device_mesh, like.placements, run_check=False, shape=like.shape,
+        stride=_strides(like.shape),
+    )  # fmt: skip
+
+
+def replicas(tensor: Any) -> list[Grid]:
+    """How the whole tensor is cut into shards, once for each copy of it that the ranks hold."""
+    from torch.distributed.tensor.placement_types import Replicate
+
+    mesh, placements = _on_all(tensor.device_mesh, tensor.placements)
+    if any(each.is_partial() for each in placements):
+        raise TypeError(f"a distributed tensor with partial sums: {placements}")
+    free = [dim for dim, each in enumerate(placements) if isinstance(each, Replicate)]
+    cuts, places = [], []
+    for dim in range(tensor.ndim):
+        sharding = [m for m, each in enumerate(placements) if m not in free and each.dim == dim]
+        spans = sorted(_spans(tensor.shape, dim, mesh.shape, placements, sharding))
+        cuts.append((0, *(end for _, end, _ in spans)))
+        places.append([at for _, _, at in spans])
+    dtype = str(tensor.dtype)
+    return [
+        Grid(dtype, tuple(cuts), tuple(_rank(mesh.mesh, free, copy, at) for at in product(*places)))
+        for copy in product(*(range(mesh.shape[dim]) for dim in free))
+    ]
+
+
+def _on_all(mesh: Any, placements: Sequence[Any]) -> tuple[Any, list[Any]]:
+    """The mesh that a mesh is a part of, and the placements there.
+
+    A layer that is sharded along one dimension of a mesh lies on as many parts of that mesh as its
+    other dimensions have places; each rank knows only its own part by the tensor.
+    """
+    from torch.distributed.tensor.placement_types import Replicate
+
+    root = mesh._get_root_mesh()
+    own, names = mesh.mesh_dim_names or (), root.mesh_dim_names or ()
+    if root is mesh or not own or [name for name in names if name in own] != [*own]:
+        return mesh, list(placements)
+    by_name = dict(zip(own, placements, strict=True))
+    return root, [by_name.get(name, Replicate()) for name in names]
+
+
+def _rank(ranks: Tensor, free: Sequence[int], copy: Sequence[int], at: Sequence[Any]) -> int:
+    coordinate = dict(zip(free, copy, strict=True))
+    for each in at:
+        coordinate |= each
+    return int(ranks[tuple(coordinate[dim] for dim in range(ranks.ndim))])
+
+
+def _spans(
+    shape: Sequence[int], dim: int, mesh: Sequence[int], placements: Any, sharding: Sequence[int]
+) -> Iterator[tuple[int, int, dict[int, int]]]:
+    """The ranges of a dimension, with the coordinates in the mesh of whoever holds them."""
+    for at in product(*(range(mesh[each]) for each in sharding)):
+        known = dict(zip(sharding, at, strict=True))
+        coordinate = [known.get(each, 0) for each in range(len(mesh))]
+        for begin, end in _runs(shape, mesh, placements, coordinate)[dim]:
+            yield begin, end, known
+
+
+def _runs(
+    shape: Sequence[int], mesh: Sequence[int], placements: Any, coordinate: Sequence[int]
+) -> list[list[Run]]:
+    found = [[(0, size)] if size else [] for size in shape]
+    for place, parts, number in zip(placements, mesh, coordinate, strict=True):
+        if not hasattr(place, "dim"):
+            continue
+        # Sharded by torch's older order of meshes, a shard is a piece of each of several parts.
+        groups = _cut(found[place.dim], getattr(place, "split_factor", 1))
+        found[place.dim] = _joined(run for each in groups for run in _cut(each, parts)[number])
+    return found
+
+
+def _cut(runs: list[Run], parts: int) -> list[list[Run]]:
+    """Cut ranges as `torch.chunk` cuts a tensor; the last parts may be smaller, or empty."""
+    total = sum(end - begin for begin, end in runs)
+    size = -(-total // parts)
+    return [_between(runs, number * size, (number + 1) * size) for number in range(parts)]
+
+
+def _between(runs: list[Run], first: int, last: int) -> list[Run]:
+    found, passed = [], 0
+    for begin, end in runs:
+        a, b = max(begin, begin + first - passed), min(end, begin + last - passed)
+        if a < b:
+            found.append((a, b))
+        passed += end - begin
+    return found
+
+
+def _joined(runs: Iterator[Run]) -> list[Run]:
+    found: list[Run] = []
+    for begin, end in runs:
+        if found and found[-1][1] == begin:
+            found[-1] = (found[-1][0], end)
+        else:
+            found.append((begin, end))
+    return found
+
+
+def _strides(shape: Sequence[int]) -> tuple[int, ...]:
+    return torch.empty(shape, device="meta").stride()

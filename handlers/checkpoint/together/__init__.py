@@ -1,0 +1,21 @@
+"""A checkpoint that several ranks write together.
+
+Each rank writes files of its own into one temporary directory: what the run is for this rank, and
+the pieces of sharded tensors that it owns. Rank 0 gives the directory its name when all have told
+that theirs are on the disk. No rank ever holds another's shard.
+"""
+
+from .buffers import Buffers, buffers_of_own
+from .folder import meet, temporary_path
+from .saving import Saving
+from .taking import Taken, take_together
+
+__all__ = [
+    "Buffers",
+    "Saving",
+    "Taken",
+    "buffers_of_own",
+    "meet",
+    "take_together",
+    "temporary_path",
+]

@@ -1,0 +1,107 @@
+"""What one rank of several writes of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from json import dumps
+from typing import Any
+
+from torch import Tensor
+from torch.nn import Module
+from torch.optim import Optimizer
+
+from ....engine import ranks
+from ..format import MEMORY, PIECES, TRAIN, Encoder, Table, rank_file, table_as_tree
+from ..sharding import Plan, is_sharded, own_pieces
+from ..snapshot import Part, Snapshot, is_file_name, take
+from ..weights import parameters_of
+from .buffers import Buffers
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What this rank writes, which shares the run's memory, and the table of all pieces."""
+
+    snapshot: Snapshot
+    table: Table
+
+    @property
+    def digest(self) -> int:
+        """The same number on all ranks if their tables are the same."""
+        text = dumps(table_as_tree(self.table), sort_keys=True)
+        return int(sha256(text.encode()).hexdigest()[:12], 16)
+
+
+def take_together(
+    objects: Mapping[str, Any],
+    part: Part | None,
+    lent: Mapping[Module, Mapping[str, Tensor]],
+    left_out: Mapping[str, Mapping[str, int]],
+    buffers: Buffers,
+) -> Taken:
+    """What this rank writes of these objects, and of its part of the run unless that is None.
+
+    Raises:
+        OSError: Memory has run out.
+        TypeError: A value cannot be saved.
+    """
+    own, shared = rank_file(ranks.rank()), part.shared if part else {}
+    sharded = bool(shared) or _hold_shards(objects)
+    tree: Any = None
+    tensors: dict[str, Mapping[str, Tensor]] = {}
+    if sharded or ranks.rank() == 0:
+        whole = take(objects, [], lent, left_out)
+        tree, tensors = whole.tree, dict(whole.tensors)
+    mine = dict[str, Tensor]()
+    others = dict[str, Any]()
+    if part is not None:
+        encoder = Encoder("buffers")
+        differing = encoder.encode(buffers, "buffers")
+        others[f"{own}.json"] = {"run": part.tree, "buffers": differing}
+        mine |= part.tensors | encoder.tensors
+    table: Table = {}
+    if sharded:
+        tensors |= {MEMORY: shared} if shared else {}
+        table = Plan(_Same(objects)).table(tensors)
+        mine |= own_pieces(tensors, table)
+        tensors = {}
+    if mine:
+        tensors[own] = mine
+    if ranks.rank() > 0:
+        tree = None
+    elif sharded:
+        others[PIECES] = table_as_tree(table)
+    return Taken(Snapshot(tree, tensors, others, shared), table)
+
+
+class _Same:
+    """Knows which tensors are the same on all ranks: parameters, and what optimizers keep."""
+
+    def __init__(self, objects: Mapping[str, Any]) -> None:
+        self._files = {
+            name: parameters_of(each).keys()
+            for name, each in objects.items()
+            if isinstance(each, Module) and is_file_name(name)
+        }
+        optimizers = (name for name, each in objects.items() if isinstance(each, Optimizer))
+        self._prefixes = tuple(f"{name}." for name in optimizers)
+
+    def __call__(self, file: str, name: str) -> bool:
+        if file == TRAIN:
+            return name.startswith(self._prefixes)
+        return name in self._files.get(file, ())
+
+
+def _hold_shards(objects: Mapping[str, Any]) -> bool:
+    for each in objects.values():
+        if isinstance(each, Module):
+            held = [*each.parameters(), *each.buffers()]
+        elif isinstance(each, Optimizer):
+            held = [tensor for group in each.param_groups for tensor in group["params"]]
+        else:
+            continue
+        if any(map(is_sharded, held)):
+            return True
+    return False

@@ -1,0 +1,111 @@
+"""Checkpoints of sharded models, written by some ranks and read by others."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from camshaft.handlers.checkpoint import checkpoints
+
+SCRIPT = Path(__file__).with_name("train_on_ranks.py")
+FORMS = ["1 plain", "2 fsdp", "3 fsdp", "4 fsdp", "4 hsdp", "4 tensor", "2 ddp"]
+"""Numbers of ranks, and how the model lies on them."""
+
+
+def trained(processes, directory, form, stop_at):
+    count, kind = form.split()
+    if count == "1":
+        return json.loads(processes.run(SCRIPT, directory, kind, stop_at).stdout)
+    return json.loads(processes.run_ranks(int(count), SCRIPT, directory, kind, stop_at)[0].stdout)
+
+
+def assert_close(one, other):
+    assert one.keys() == other.keys()
+    for name, values in one.items():
+        for a, b in zip(values, other[name], strict=True):
+            assert abs(a - b) < 1e-12, name
+
+
+def test_a_sharded_run_resumes_to_the_same_bits(processes, tmp_path):
+    whole = trained(processes, tmp_path / "whole", "2 fsdp", 8)
+    part = trained(processes, tmp_path / "parts", "2 fsdp", 6)
+    rest = trained(processes, tmp_path / "parts", "2 fsdp", 8)
+    assert rest["loaded"] == part["end"]
+    assert rest["end"] == whole["end"]
+    saved = checkpoints(tmp_path / "parts").latest()
+    assert [name for name in saved.manifest.files if name.startswith("rank-")] == [
+        *("rank-00000.json", "rank-00000.safetensors"),
+        *("rank-00001.json", "rank-00001.safetensors"),
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("written", ["1 plain", "4 fsdp", "4 hsdp", "4 tensor"])
+def test_any_number_of_ranks_and_any_mesh_goes_on(processes, tmp_path, written):
+    whole = trained(processes, tmp_path / "whole", written, 8)
+    part = trained(processes, tmp_path / "parts", written, 6)
+    for number, form in enumerate(FORMS):
+        directory = tmp_path / str(number)
+        shutil.copytree(tmp_path / "parts", directory)
+        rest = trained(processes, directory, form, 8)
+        assert rest["loaded"] == part["end"], form  # to the last bit
+        (assert_close if form != written else _assert_equal)(rest["end"], whole["end"])
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(processes, tmp_path_factory):
+    return trained(processes, tmp_path_factory.mktemp("whole"), "2 fsdp", 8)
+
+
+@pytest.fixture(scope="module")
+def until_the_first_save(processes, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("begun")
+    trained(processes, directory, "2 fsdp", 3)
+    return directory
+
+
+def killed(processes, directory, rank, number):
+    """Train on two ranks, of which one is killed at an operation of a save; True if it was."""
+    word = f"kill={rank}:{number}"
+    results = processes.run_ranks(2, SCRIPT, directory, "fsdp", 8, word, code=None)
+    return results[rank].returncode == -9
+
+
+def check_killed(processes, directory, rank, number, uninterrupted):
+    was = killed(processes, directory, rank, number)
+    newest = checkpoints(directory).latest()  # every file is read
+    assert newest.manifest.iteration in (3, 6)
+    rest = trained(processes, directory, "2 fsdp", 8)
+    assert rest["end"] == uninterrupted["end"]
+    assert {path.name for path in directory.iterdir()} == {
+        *("LATEST", "iteration-0000000003", "iteration-0000000006")
+    }
+    return was
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("rank", "number"), [(0, 2), (0, 9), (1, 1), (1, 3)])
+def test_killed_in_a_save_the_run_resumes_to_the_same_bits(
+    processes, until_the_first_save, uninterrupted, tmp_path, rank, number
+):
+    run = shutil.copytree(until_the_first_save, tmp_path / "run")
+    assert check_killed(processes, run, rank, number, uninterrupted)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("rank", [0, 1])
+def test_killed_at_any_operation_of_a_save_it_resumes_to_the_same_bits(
+    processes, until_the_first_save, uninterrupted, tmp_path, rank
+):
+    number = 0
+    while True:
+        number += 1
+        run = shutil.copytree(until_the_first_save, tmp_path / str(number))
+        if not check_killed(processes, run, rank, number, uninterrupted):
+            break
+    assert number > (10 if rank == 0 else 3)
+
+
+def _assert_equal(one, other):
+    assert one == other

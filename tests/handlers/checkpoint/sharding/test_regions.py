@@ -1,0 +1,122 @@
+"""Where shards lie, against torch's own splitting; and grids of pieces."""
+
+from itertools import product
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor.placement_types import _StridedShard
+
+from camshaft.handlers.checkpoint.format import Grid, table_as_tree, table_of_tree
+from camshaft.handlers.checkpoint.sharding.regions import _runs, replicas
+
+
+class Mesh:
+    """What of a mesh tells where shards lie; a mesh itself needs a process group."""
+
+    def __init__(self, *shape):
+        self.shape = shape
+        self.mesh = torch.arange(torch.Size(shape).numel()).reshape(shape)
+        self.mesh_dim_names = None
+
+    def _get_root_mesh(self):
+        return self
+
+
+class Distributed:
+    def __init__(self, shape, mesh, placements):
+        self.shape, self.ndim, self.dtype = torch.Size(shape), len(shape), torch.float32
+        self.device_mesh, self.placements = mesh, placements
+
+
+def split(whole, mesh, placements, coordinate):
+    """The shard as torch splits it."""
+    for place, parts, number in zip(placements, mesh.shape, coordinate, strict=True):
+        if not isinstance(place, Replicate):
+            shards, _ = place._split_tensor(whole, parts, with_padding=False, contiguous=True)
+            whole = shards[number]
+    return whole
+
+
+PLACES = st.one_of(
+    st.just(Replicate()),
+    st.builds(Shard, st.integers(0, 1)),
+    st.builds(lambda d, f: _StridedShard(d, split_factor=f), st.integers(0, 1), st.integers(1, 3)),
+)
+CASES = {
+    "shape": st.tuples(st.integers(0, 9), st.integers(0, 9)),
+    "mesh": st.tuples(st.integers(1, 4), st.integers(1, 3)).map(lambda shape: Mesh(*shape)),
+    "placements": st.tuples(PLACES, PLACES),
+}
+
+
+@given(**CASES)
+def test_a_shard_lies_where_torch_splits_it_off(shape, mesh, placements):
+    whole = torch.arange(torch.Size(shape).numel()).reshape(shape)
+    for coordinate in product(*map(range, mesh.shape)):
+        shard = split(whole, mesh, placements, coordinate)
+        rows, columns = (
+            [each for begin, end in runs for each in range(begin, end)]
+            for runs in _runs(shape, mesh.shape, placements, coordinate)
+        )
+        found = whole[rows][:, columns] if rows and columns else whole[:0]
+        assert found.reshape(-1).tolist() == shard.reshape(-1).tolist()
+
+
+@given(**CASES)
+def test_the_pieces_of_a_grid_cover_a_tensor_once_and_are_in_their_owners_shards(
+    shape, mesh, placements
+):
+    copies = replicas(Distributed(shape, mesh, placements))
+    free = [n for each, n in zip(placements, mesh.shape, strict=True) if each == Replicate()]
+    assert len(copies) == torch.Size(free).numel()
+    for grid in copies:
+        seen = torch.zeros(shape, dtype=torch.int64)
+        for piece in grid.pieces():
+            (a, b), (c, d) = zip(piece.begin, piece.end, strict=True)
+            seen[a:b, c:d] += 1
+            coordinate = tuple(int(each) for each in (mesh.mesh == piece.rank).nonzero()[0])
+            runs = _runs(shape, mesh.shape, placements, coordinate)
+            for (begin, end), own in zip(((a, b), (c, d)), runs, strict=True):
+                assert any(first <= begin and end <= last for first, last in own)
+        assert (seen == 1).all()
+        assert {p for rank in range(12) for p in grid.of_rank(rank)} == {*grid.pieces()}
+        table = {"model": {"w": grid, "again": grid}}
+        assert table_of_tree(table_as_tree(table), mesh.mesh.numel()) == table
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"cuts": [[0, 2, 5]]}, "gap or an overlap"),  # another count of pieces than of ranks
+        ({"cuts": [[0, 3, 2, 5]]}, "gap or an overlap"),
+        ({"cuts": [[1, 2, 4, 5]]}, "no places from 0 on"),
+        ({"cuts": [[0, -2, 4, 5]]}, "gap or an overlap"),
+        ({"cuts": [[0, 2, 4, 2**63]]}, "gap or an overlap"),
+        ({"cuts": [[0, 2, 4, 2**62]]}, "no memory holds"),
+        ({"cuts": [[0, 2.0, 4, 5]]}, "no places from 0 on"),
+        ({"cuts": [[]]}, "no places from 0 on"),
+        ({"cuts": "all"}, "a str where a list should be"),
+        ({"ranks": [[0, 1, 9]]}, "names ranks that are not among"),
+        ({"ranks": [[0, 1, -1]]}, "names ranks that are not among"),
+        ({"tensors": {"model": {"w": ["torch.object", [0], 0]}}}, "a tensor of torch.object"),
+        ({"tensors": {"model": {"w": ["torch.float32", [7], 0]}}}, "a list that it does not have"),
+        ({"tensors": {"model": {"w": ["torch.float32", [0], -1]}}}, "that it does not have"),
+        ({"tensors": {"model": 3}}, "a int where names should be"),
+    ],
+)
+def test_a_table_that_no_run_writes_is_refused(change, reason):
+    good = {"cuts": [[0, 2, 4, 5]], "ranks": [[0, 1, 2]]}
+    good["tensors"] = {"model": {"w": ["torch.float32", [0], 0]}}
+    assert table_of_tree(good, 3)["model"]["w"] == Grid("torch.float32", ((0, 2, 4, 5),), (0, 1, 2))
+    with pytest.raises(ValueError, match=reason):
+        table_of_tree(good | change, 3)
+
+
+def test_ten_million_pieces_in_a_small_table_are_refused():
+    tensors = {str(n): ["torch.float32", [0], 0] for n in range(10_000)}
+    table = {"cuts": [[*range(1001)]], "ranks": [[0] * 1000], "tensors": {"model": tensors}}
+    with pytest.raises(ValueError, match="more than 8388608 pieces"):
+        table_of_tree(table, 1)
