@@ -59,8 +59,7 @@ class Indices:
             self.place = found
             self._indices = iter(BatchSampler(ones, size, self.sampler.drop_last))
         else:
-            is_counted = self.is_batched or self.samples is None
-            wanted = missing if is_counted else self.samples
+            wanted = missing if self.is_batched or self.samples is None else self.samples
             for indices in islice(self._indices, wanted):
                 self.number += 1
                 self.place += _count(indices)

@@ -27,7 +27,9 @@ def place_of(tensor: Any, coordinate: list[int] | None = None) -> Place:
     """Where in the whole tensor this rank's part lies, or that at another place of its mesh."""
     if not is_spread(tensor):
         return tuple(slice(0, size) for size in tensor.shape)
-    from torch.distributed.tensor import _utils as layout
+    from torch.distributed.tensor import _utils
+
+    layout: Any = _utils
 
     mesh = tensor.device_mesh
     shape, offset = layout._compute_local_shape_and_global_offset(
@@ -96,7 +98,7 @@ class ShardedWeights(Module):
             "`with engine.using('ema'): model(...)`"
         )
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:  # pyright: ignore
         """Take whole tensors too, and those that are sharded in another way."""
         for name, tensor in [*self._parameters.items(), *self._buffers.items()]:
             value = state_dict.get(prefix + name)
@@ -113,7 +115,7 @@ def weights_alone(module: Module, device: str | None = None) -> ShardedWeights:
 
 
 def _weights_alone(
-    module: Module, device: str | None, modules: dict[int, ShardedWeights], tensors: dict[int, Any]
+    module: Any, device: str | None, modules: dict[int, ShardedWeights], tensors: dict[int, Any]
 ) -> ShardedWeights:
     if id(module) in modules:
         return modules[id(module)]
@@ -128,15 +130,14 @@ def _weights_alone(
             tensors[id(tensor)] = Parameter(copy, requires_grad=False) if is_weight else copy
         return tensors.get(id(tensor))
 
-    own: dict[str, Any] = module._parameters
-    for name, tensor in own.items():
+    for name, tensor in module._parameters.items():
         made.register_parameter(name, copied(tensor))
     for name, tensor in module._buffers.items():
         is_saved = name not in module._non_persistent_buffers_set
         made.register_buffer(name, copied(tensor), persistent=is_saved)
     for name, child in module._modules.items():
         if child is not None:
-            made._modules[name] = _weights_alone(unwrap(child), device, modules, tensors)
+            made.add_module(name, _weights_alone(unwrap(child), device, modules, tensors))
     return made
 
 

@@ -66,6 +66,7 @@ def _wait(store: Any, key: str, count: int, is_over: Callable[[], bool]) -> None
 
 
 def _store() -> Any:
-    from torch.distributed.distributed_c10d import _get_default_store
+    from torch.distributed import distributed_c10d
 
-    return _get_default_store()
+    torch: Any = distributed_c10d
+    return torch._get_default_store()

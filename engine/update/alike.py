@@ -34,7 +34,7 @@ def _averaged_by(module: Module) -> Iterable[Tensor]:
     if not isinstance(module, DistributedDataParallel):
         return ()
     # A hook may average over some ranks only, as those of local SGD do.
-    has_hook = bool(module._comm_hooks)
+    has_hook = bool(module._comm_hooks)  # pyright: ignore
     if has_hook or ranks.world_size(module.process_group) < ranks.world_size():
         return ()
     left_out = module.parameters_to_ignore

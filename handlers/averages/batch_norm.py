@@ -29,7 +29,8 @@ def measure_batch_norms(model: Module, data: Iterable[Any]) -> None:
 
 
 def _is_tracking(module: Any) -> bool:
-    is_norm = isinstance(module, torch.nn.modules.batchnorm._BatchNorm)  # as `update_bn` asks
+    kind = torch.nn.modules.batchnorm._BatchNorm  # pyright: ignore  # as `update_bn` asks
+    is_norm = isinstance(module, kind)
     return is_norm and module.running_mean is not None
 
 
