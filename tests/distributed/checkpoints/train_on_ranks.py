@@ -97,7 +97,9 @@ def kill_at(directory, words):
 
 def main(directory, kind, stop_at, *words):
     torch.manual_seed(0)
-    model = on_mesh(Model(), kind)
+    model = Model()
+    model.first.requires_grad_("frozen" not in words)
+    model = on_mesh(model, kind)
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=0.05, amsgrad=True, foreach="foreach" in words or None
     )
@@ -109,7 +111,9 @@ def main(directory, kind, stop_at, *words):
     engine = supervised(model, optimizer, mse_loss)
     engine.add(
         EMA(decay=0.5),
-        Checkpoint(directory, when=Events.EPOCH_COMPLETED, resume=True),
+        Checkpoint(
+            directory, when=Events.EPOCH_COMPLETED, resume=True, frozen="frozen" not in words
+        ),
     )
     loaded = []
     engine.on(Events.STARTED)(
