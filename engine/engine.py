@@ -6,13 +6,13 @@ import logging
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 from . import inspection, modules, ranks
 from .checks import refuse_samples, warn
-from .data import InStep, shortest
+from .data import Along, InStep, shortest
 from .events import EventEnum, Stage, Trigger
 from .loop import Loop
 from .moments import Moments
@@ -88,7 +88,9 @@ class Engine(Generic[Batch, Output]):
         if evaluate is not None:
             check_arity(evaluate, 2, "an engine's evaluation", "the state and a batch")
         self.process = process
-        self.objects: dict[str, Any] = dict(objects or {})
+        self.objects: dict[str, Any] = {
+            name: modules.plain_optimizer(each) for name, each in (objects or {}).items()
+        }
         self.handlers: dict[str, Handler] = {}
         self.signals = Signals()
         self.rehearsal: Process[Batch, Any] | None = None
@@ -382,7 +384,14 @@ class Engine(Generic[Batch, Output]):
         state.control.pass_limit = shortest(_limit_batches(state, None), epoch_length)
         engine = self.evaluation
         with modules.untouched(self.objects, data, seed), self.using(weights or {}):
-            return Loop(engine, engine.process, Moments(engine.signals), state, data).run()
+            moments = Moments(engine.signals)
+            sharded = modules.fully_sharded(self.objects.values()) if ranks.is_distributed() else []
+            in_step = Along(partial(_repeat, engine, state)) if sharded else InStep()
+            try:
+                return Loop(engine, engine.process, moments, state, data, in_step=in_step).run()
+            finally:
+                for each in sharded:
+                    each.reshard()  # its parameters are the optimizer's again
 
     def using(self, weights: str | Mapping[str, str]) -> AbstractContextManager[None]:
         """Within a `with` block, let a module of `objects` hold the weights of another one.
@@ -513,6 +522,12 @@ class Engine(Generic[Batch, Output]):
         free = next(each for each in names if each not in self._taken)
         self._taken[free] = of_a_handler
         return free
+
+
+def _repeat(engine: Engine[Batch, Any], state: State[Any, Any], batch: Batch) -> None:
+    """Process a batch of an evaluation once more, for the other ranks: no handler is called."""
+    again: State[Batch, Any] = State(training=False, parent=state)
+    engine.bare(lambda _: False).run([batch], max_epochs=1, uneven="ignore", state=again)
 
 
 def _limit_batches(state: State[Any, Any], given: int | None) -> int | None:

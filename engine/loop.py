@@ -174,6 +174,7 @@ class Loop(Generic[Batch, Output]):
                 self._end_with_data()
             self.writes = state.metrics.writes
             self.moments.announce(Events.EPOCH_COMPLETED, state)
+            self.in_step.agree_on_stop(state)
             self._commit()
 
     def _end_with_data(self) -> None:

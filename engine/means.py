@@ -104,18 +104,16 @@ class LastValues:
 
 
 def mean_over_ranks(sums: Sums) -> dict[str, Number]:
-    """The means over all ranks, by one collective for all names; one rank reads no device."""
+    """The means over all data, by one collective for all names; one rank reads no device."""
     if not ranks.is_distributed():
         return {name: _quotient(*pair) for name, pair in sums.items()}
-    everybody: dict[str, tuple[float, float]] = {}
     own = dict(zip(sums, _on_host(sums), strict=True))
-    for each in ranks.gathered(own):
-        for name, (total, weight) in each.items():
-            before = everybody.get(name, (0.0, 0.0))
-            everybody[name] = before[0] + total, before[1] + weight
+    parts = {(name, part): number for name, pair in own.items() for part, number in enumerate(pair)}
+    found = ranks.summed(parts, group=ranks.data_group())
     return {
-        name: torch.tensor(_quotient(*pair), dtype=torch.float64)
-        for name, pair in everybody.items()
+        name: torch.tensor(_quotient(total, found[name, 1]), dtype=torch.float64)
+        for (name, part), total in found.items()
+        if part == 0
     }
 
 

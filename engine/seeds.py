@@ -8,7 +8,7 @@ from contextlib import suppress
 import torch
 
 from . import ranks
-from .state import seed_of
+from .state import seed_of_rank
 
 
 def seed_everything(seed: int, *, per_rank: bool = False) -> None:
@@ -39,7 +39,7 @@ def seed_everything(seed: int, *, per_rank: bool = False) -> None:
         raise TypeError(f"seed_everything({seed!r}): needs a whole number")
     if not 0 <= seed < 2**64:
         raise ValueError(f"seed_everything({seed}): needs a number from 0 to 2**64 - 1")
-    own = seed_of(seed, ranks.rank()) if per_rank and ranks.rank() else seed
+    own = seed_of_rank(seed, ranks.data_rank()) if per_rank else seed
     random.seed(own)
     torch.manual_seed(own)
     with suppress(ImportError):

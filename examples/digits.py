@@ -66,7 +66,6 @@ def build_model() -> nn.Module:
         nn.ReLU(),
         nn.MaxPool2d(2),
         nn.Flatten(),
-        nn.Dropout(0.25),
         nn.Linear(64 * 4 * 4, 120),
         nn.ReLU(),
         nn.Linear(120, 10),

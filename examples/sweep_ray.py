@@ -21,7 +21,7 @@ def train(config: dict[str, Any]) -> None:
     from torch.utils.data import DataLoader, TensorDataset, random_split
 
     from camshaft import supervised
-    from camshaft.handlers import Checkpoint, RayTune, Validate
+    from camshaft.handlers import Checkpoint, RayReport, Validate
 
     torch.manual_seed(0)
     images, labels = load_digits(return_X_y=True)
@@ -33,7 +33,7 @@ def train(config: dict[str, Any]) -> None:
 
     given = tune.get_checkpoint()  # of a trial that was paused, or whose process has died
     checkpoint = Checkpoint("checkpoints", resume=given.to_directory() if given else True)
-    engine.add(Validate(DataLoader(val_set, 297)), checkpoint, RayTune(checkpoint))
+    engine.add(Validate(DataLoader(val_set, 297)), checkpoint, RayReport(checkpoint))
     engine.run(DataLoader(train_set, 50, shuffle=True), max_epochs=config["max_epochs"])
 
 

@@ -44,6 +44,8 @@ from .measurements import describe_model as describe_model
 from .metrics import Average as Average
 from .metrics import Metrics as Metrics
 from .metrics import Totals as Totals
+from .mirror import Mirror as Mirror
+from .mirror import fetch as fetch
 from .outputs import Collect as Collect
 from .outputs import Predictions as Predictions
 from .outputs import predict as predict
@@ -51,11 +53,11 @@ from .preemption import StopAfter as StopAfter
 from .preemption import StopOnSignal as StopOnSignal
 from .profile import Profile as Profile
 from .progress_bar import ProgressBar as ProgressBar
+from .ray import RayReport as RayReport
 from .restore_best import RestoreBest as RestoreBest
 from .schedules import LRSchedule as LRSchedule
 from .search import LRCurve as LRCurve
 from .search import OptunaPruning as OptunaPruning
-from .search import RayTune as RayTune
 from .search import find_batch_size as find_batch_size
 from .search import find_lr as find_lr
 from .time_handlers import TimeHandlers as TimeHandlers

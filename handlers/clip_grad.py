@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from torch import Tensor
 from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 from torch.optim import Optimizer
 
 from ..engine import Engine, Events, State
-from ..engine.update import parameters_of
+from ..engine.modules import are_spread, locals_of
+from ..engine.update import gradients_of, multiply, norm_of, parameters_of
 from .common import stepping
 
 
@@ -44,7 +46,7 @@ class ClipGradNorm:
     def clip(self, state: State[Any, Any]) -> None:
         """Clip, and write the norm before clipping."""
         if optimizer := stepping(state, self.optimizer, "ClipGradNorm"):
-            norm = clip_grad_norm_(parameters_of(optimizer), self.max_norm, self.norm_type)
+            norm = _clip(optimizer, self.max_norm, self.norm_type)
             state.metrics["grad_norm" if self.name is None else f"grad_norm/{self.name}"] = norm
 
 
@@ -67,4 +69,17 @@ class ClipGradValue:
     def clip(self, state: State[Any, Any]) -> None:
         """Clip."""
         if optimizer := stepping(state, self.optimizer, "ClipGradValue"):
-            clip_grad_value_(parameters_of(optimizer), self.max_value)
+            if are_spread(gradients := gradients_of(optimizer)):
+                for each in locals_of(gradients):
+                    each.clamp_(-self.max_value, self.max_value)
+            else:
+                clip_grad_value_(parameters_of(optimizer), self.max_value)
+
+
+def _clip(optimizer: Optimizer, most: float, kind: float) -> Tensor:
+    """Clip as torch does, which wants all gradients on one mesh of ranks, or on none."""
+    if not are_spread(gradients := gradients_of(optimizer)):
+        return clip_grad_norm_(parameters_of(optimizer), most, kind)
+    norm = norm_of(gradients, kind)
+    multiply(optimizer, (most / (norm + 1e-6)).clamp(max=1.0))
+    return norm

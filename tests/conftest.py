@@ -6,11 +6,13 @@ busy machine take many times as long.
 
 import json
 import os
+import resource
 import select
 import signal
 import socket
 import subprocess
 import sys
+import traceback
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -163,6 +165,42 @@ def processes():
     running = Processes()
     yield running
     running.end()
+
+
+@pytest.fixture(scope="session")
+def in_child():
+    """Calls a function in a forked process, of which a test may ask anything."""
+
+    def call(task, megabytes=None):
+        """What it returns as JSON, or None if it raises or is killed; and the exit status.
+
+        With `megabytes`, it may take so much memory beside what this process has.
+        """
+        reading, writing = os.pipe()
+        if (process := os.fork()) == 0:
+            os.close(reading)
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # what is captured may be a file
+            status = 1
+            try:
+                if megabytes is not None:
+                    used = int(Path("/proc/self/statm").read_text().split()[0])
+                    most = used * resource.getpagesize() + megabytes * 2**20
+                    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+                os.write(writing, json.dumps(task()).encode("ascii"))
+                status = 0
+            except BaseException:
+                with suppress(BaseException):
+                    sys.stderr.write(traceback.format_exc())
+                    sys.stderr.flush()
+            finally:
+                os._exit(status)
+        os.close(writing)
+        with os.fdopen(reading, "rb") as file:
+            said = file.read()
+        status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+        return json.loads(said) if said else None, status
+
+    return call
 
 
 def pytest_configure(config):

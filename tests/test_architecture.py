@@ -27,9 +27,12 @@ ONE_FILE_KNOWS = {
     "clearml": [],
     "comet_ml": [],
     "aim": [],
+    "fsspec": [],  # handlers/mirror/store.py imports it by name
     "matplotlib": [],  # and handlers/loggers/images.py, handlers/search/lr_curve.py
     "optuna": [],  # as handlers/search/optuna_pruning.py
-    "ray": [],  # and ray_tune.py do
+    "ray": [],  # and handlers/ray/session.py do
+    "accelerate": [],  # what it and Fabric have prepared is known by its class
+    "lightning_fabric": [],
     "tensorboardX": ["handlers/loggers/tensorboard.py"],  # and summaries.py, which imports by name
     "tqdm": ["handlers/progress_bar.py"],
     "psutil": ["handlers/measurements/system_use.py"],

@@ -3,6 +3,7 @@
 from .evaluated import check_evaluated
 from .parameters import check_evaluation, check_training, warn_if_it_drifts
 from .samples import refuse_samples
+from .sharded import refuse_wrappers
 from .steps import StepCheck
 from .warn import warn
 
@@ -12,6 +13,7 @@ __all__ = [
     "check_evaluation",
     "check_training",
     "refuse_samples",
+    "refuse_wrappers",
     "warn",
     "warn_if_it_drifts",
 ]

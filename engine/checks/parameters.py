@@ -6,7 +6,8 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from .. import modules
+from .. import modules, ranks
+from .sharded import check_sharded
 from .warn import warn
 
 SHOWN = 3
@@ -14,6 +15,8 @@ SHOWN = 3
 
 def check_training(objects: Mapping[str, Any], handlers: Mapping[str, Any]) -> None:
     """Warn of what the modules and optimizers of an engine show before a run trains them.
+
+    A sharded model that would train wrongly is refused.
 
     Args:
         objects: The engine's objects.
@@ -23,6 +26,10 @@ def check_training(objects: Mapping[str, Any], handlers: Mapping[str, Any]) -> N
         return
     known = {name: modules.modules_of(each) for name, each in objects.items() if not _is_copy(each)}
     optimizers = _optimizers(objects, handlers)
+    if ranks.is_distributed():
+        modules.reshard(modules.fully_sharded(objects.values()))  # after a forward pass alone
+        updates = [each for each in handlers.values() if hasattr(each, "accumulate")]
+        check_sharded(objects, [*updates, *optimizers.values()])
     if optimizers:
         held = {id(each) for optimizer in optimizers.values() for each in _updated(optimizer)}
         for name, found in known.items():

@@ -1,10 +1,12 @@
 """The data of a run: which batches come, in which order, and from where a resumed run reads on."""
 
+from .along import Along
 from .feed import Feed, is_read, length_of_pass
 from .in_step import InStep
 from .lengths import length_of, length_of_epoch, shortest
 
 __all__ = [
+    "Along",
     "Feed",
     "InStep",
     "is_read",

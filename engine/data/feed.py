@@ -23,6 +23,7 @@ from .in_step import InStep
 from .iterators import END, read_again, rest_of
 from .lengths import length_of, length_of_epoch, shortest
 from .other_ranks import check_same_ranks, go_on
+from .prepared import Prepared, inside
 from .sources import Source, Stateful
 
 logger = logging.getLogger("camshaft")
@@ -291,6 +292,8 @@ def source_of(data: Iterable[Any], each_once: bool = False) -> Source[Any]:
 
     With `each_once`, a rank without a sample of a short batch has one batch less.
     """
+    if (found := inside(data)) is not None:
+        return Prepared(data, found, source_of(found.loader, each_once))
     if callable(getattr(data, "state_dict", None)) and callable(
         getattr(data, "load_state_dict", None)
     ):

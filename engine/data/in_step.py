@@ -69,6 +69,15 @@ class InStep:
         """The batches of an epoch, up to the end of the first rank that has no more."""
         return self._together(batches, state) if self._asks else batches
 
+    def agree_on_stop(self, state: State[Any, Any]) -> None:
+        """Stop all ranks at the end of an epoch if a handler of one rank has asked for it."""
+        if not self.is_on or not ranks.any_rank(state.stop_reason is not None):
+            return
+        asked = ranks.gathered((state.stop_reason, state.is_interrupted))
+        if state.stop_reason is None:
+            reason, is_interrupted = next(each for each in asked if each[0] is not None)
+            (state.interrupt if is_interrupted else state.stop)(reason)
+
     def _together(self, batches: Iterator[Batch], state: State[Any, Any]) -> Iterator[Batch]:
         while True:
             batch = next(batches, END)

@@ -14,8 +14,8 @@ from .. import ranks
 from ..loaders import LengthBatches, SeededSamples
 from ..state import Dealing, Position, own_generators
 from .indices import Indices
-from .lengths import check_length
-from .shares import Dealt, dealing_of, dealt, ones_of
+from .lengths import check_length, length_of
+from .shares import Dealt, dealing_of, dealt, is_of_accelerate, ones_of, without_repeats
 from .sources import Source, has_persistent_workers, iterate
 from .workers import Preparation, Seeded, blocked, caught_signals, is_forked
 
@@ -47,6 +47,7 @@ class Loader(Source[Any]):
         if self.is_indexed:
             self.dealt = dealt(data, each_once)
             sampler = data.sampler if data.batch_sampler is None else data.batch_sampler
+            sampler = without_repeats(sampler) if each_once else sampler
             _indices(self.copy).sampler = sampler if self.dealt is None else self.dealt
             _check_places(data)
 
@@ -59,7 +60,7 @@ class Loader(Source[Any]):
             check_length(sum(1 for _ in islice(batches, consumed)), consumed)
             return batches
         indices = _indices(self.copy)
-        key = (position.seed, ranks.rank(), position.number)
+        key = (position.seed, ranks.data_rank(), position.number)
         samples = None if position.dealing is None else position.dealing.samples_in(consumed)
         indices.begin(consumed, key if self.data.num_workers else None, samples)
         if isinstance(self.data.dataset, SeededSamples):
@@ -77,7 +78,8 @@ class Loader(Source[Any]):
             return self.dealt.length(*before)
         ones, size = ones_of(self.data), self.data.batch_size
         if not any(before) or not isinstance(ones, Sized) or size is None:
-            return super().length()
+            own = self.is_indexed and self.data.batch_sampler is not None
+            return length_of(_indices(self.copy).sampler) if own else super().length()
         rest = max(0, len(ones) - before[1])
         return before[0] + (rest // size if self.data.drop_last else -(-rest // size))
 
@@ -97,7 +99,8 @@ class Loader(Source[Any]):
     @property
     def goes_on_anywhere(self) -> bool:
         """True if a pass can go on with batches of another size behind any sample."""
-        return self.is_indexed and type(self.data.batch_sampler) is not LengthBatches
+        batches = self.data.batch_sampler
+        return self.is_indexed and not (type(batches) is LengthBatches or is_of_accelerate(batches))
 
     def sizes(self) -> dict[str, int]:
         """The numbers of batches and samples, the batch size, and the workers of a stream."""
@@ -172,7 +175,7 @@ def _check_places(data: DataLoader[Any]) -> None:
     """
     inner = getattr(data.dataset, "dataset", None)
     if isinstance(data.dataset, SeededSamples):
-        if dealing_of(data).batch is None and ranks.world_size() > 1:
+        if dealing_of(data).batch is None and ranks.data_world_size() > 1:
             raise ValueError(
                 f"SeededSamples draws by the place of each sample, and {_sampler_of(data)} does "
                 "not tell how the ranks share its samples; use loader(...), DistributedSampler, "

@@ -47,8 +47,8 @@ def go_on(position: Position, source: Source[Any], consumed: int, epoch: int) ->
 def check_same_ranks(earlier: Position | None, consumed: int) -> None:
     """Refuse to read an iterator again on another number of ranks."""
     dealing = None if earlier is None else earlier.dealing
-    if consumed and dealing is not None and dealing.ranks != ranks.world_size():
-        raise _cannot(dealing.ranks, ranks.world_size(), "the iterator")
+    if consumed and dealing is not None and dealing.ranks != ranks.data_world_size():
+        raise _cannot(dealing.ranks, ranks.data_world_size(), "the iterator")
 
 
 def _check_order(was: Dealing, now: Dealing, epoch: int) -> None:

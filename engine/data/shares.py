@@ -125,6 +125,12 @@ def dealt(data: DataLoader[Any], each_once: bool) -> Dealt | None:
     sampler = batches if kind is LengthBatches else ones_of(data)
     if not (kind is LengthBatches or _is_in_turn(sampler)) or sampler.num_replicas == 1:
         return None
+    if ranks.data_group() is not None and sampler.num_replicas != ranks.data_world_size():
+        raise ValueError(
+            f"{type(sampler).__name__} deals samples out to {sampler.num_replicas} ranks, and by "
+            f"ranks.data_parallel(...) {ranks.data_world_size()} ranks read different ones; give "
+            "it num_replicas=ranks.data_world_size() and rank=ranks.data_rank()"
+        )
     size, drop_last = whole_batch(data), bool(getattr(batches, "drop_last", False))
     assert size is not None
     return Dealt(
@@ -132,18 +138,35 @@ def dealt(data: DataLoader[Any], each_once: bool) -> Dealt | None:
     )
 
 
+def without_repeats(sampler: Any) -> Any:
+    """A sampler as it is; one of accelerate's, which repeats samples by `even_batches`, does not.
+
+    For evaluations, in which ranks do not wait for one another.
+    """
+    if is_of_accelerate(sampler):
+        sampler = copy.copy(sampler)
+        sampler.even_batches = False
+    return sampler
+
+
 def dealing_of(data: DataLoader[Any]) -> Dealing:
     """How ranks share the samples of this loader."""
-    batches, ones = data.batch_sampler, ones_of(data)
+    batches: Any = data.batch_sampler
+    ones = ones_of(data)
     if type(batches) is LengthBatches:
         names = ("shuffle", "pool", "drop_last", "seed")
         order = f"LengthBatches({_settings(batches, *names)})"
         return Dealing(batches.num_replicas, order, whole_batch(data))
+    if is_of_accelerate(batches):
+        ones = batches.batch_sampler.sampler
+        seed = f", {_settings(ones, 'initial_seed')}" if hasattr(ones, "initial_seed") else ""
+        order = f"{type(batches).__name__}({type(ones).__name__}{seed})"
+        return Dealing(batches.num_processes, order, whole_batch(data))
     if ones is None:
-        return Dealing(ranks.world_size(), type(batches).__name__)
+        return Dealing(ranks.data_world_size(), type(batches).__name__)
     if not _is_in_turn(ones):
-        size = whole_batch(data) if ranks.world_size() == 1 else None
-        return Dealing(ranks.world_size(), type(ones).__name__, size)
+        size = whole_batch(data) if ranks.data_world_size() == 1 else None
+        return Dealing(ranks.data_world_size(), type(ones).__name__, size)
     if isinstance(ones, SharedOrder):
         order = f"SharedOrder({type(ones.sampler).__name__}, {_settings(ones, 'seed')})"
     elif ones.shuffle:
@@ -164,9 +187,17 @@ def whole_batch(data: DataLoader[Any]) -> int | None:
     """The samples of a batch over all ranks."""
     if type(data.batch_sampler) is LengthBatches:
         return data.batch_sampler.batch_size
-    size = 1 if data.batch_sampler is None else getattr(data.batch_sampler, "batch_size", None)
+    batches: Any = data.batch_sampler
+    size = 1 if batches is None else getattr(batches, "batch_size", None)
+    if is_of_accelerate(batches):
+        return int(batches.batch_size * (1 if batches.split_batches else batches.num_processes))
     ones = ones_of(data)
     return size * ones.num_replicas if isinstance(size, int) and _is_in_turn(ones) else size
+
+
+def is_of_accelerate(sampler: Any) -> bool:
+    """True for a batch sampler of accelerate's, which deals out whole batches or parts of them."""
+    return type(sampler).__name__ == "BatchSamplerShard" and sampler.batch_size is not None
 
 
 def _is_in_turn(sampler: Any) -> bool:

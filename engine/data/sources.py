@@ -52,7 +52,7 @@ class Source(Generic[Batch]):
 
     def dealing(self) -> Dealing:
         """How ranks share the samples, as far as it is known."""
-        return Dealing(ranks.world_size())
+        return Dealing(ranks.data_world_size())
 
     def shares(self) -> dict[int, float] | None:
         """The weights of batches in a mean over ranks, where they may be unlike."""

@@ -57,7 +57,7 @@ def loader(
     (2, 2)
     """
     _check(dataset, batch_size, options)
-    place: dict[str, Any] = {"num_replicas": ranks.world_size(), "rank": ranks.rank()}
+    place: dict[str, Any] = {"num_replicas": ranks.data_world_size(), "rank": ranks.data_rank()}
     if (given := options.pop("sampler", None)) is not None:
         sampler: DistributedSampler[Any] = SharedOrder(given, seed=seed, **place)
     else:
@@ -69,7 +69,7 @@ def loader(
             drop_last=bool(options.get("drop_last", False)),
         )
     ours: dict[str, Any] = {
-        "batch_size": batch_size // ranks.world_size(),
+        "batch_size": batch_size // ranks.data_world_size(),
         "sampler": sampler,
         "num_workers": _workers(dataset),
         "pin_memory": torch.cuda.is_available(),
@@ -82,7 +82,7 @@ def _check(dataset: object, batch_size: int, options: dict[str, Any]) -> None:
         raise TypeError(
             f"loader() deals out samples by their indices, and {type(dataset).__name__} is a "
             "stream without indices: write DataLoader(dataset, batch_size), and let its __iter__ "
-            "deal samples out by ranks.rank() and torch's get_worker_info()"
+            "deal samples out by ranks.data_rank() and torch's get_worker_info()"
         )
     if not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")):
         raise TypeError(
@@ -99,10 +99,10 @@ def _check(dataset: object, batch_size: int, options: dict[str, Any]) -> None:
             f"loader() deals samples out to the ranks, and so does {type(sampler).__name__}: give "
             "a sampler of the whole order, or write DataLoader(dataset, batch_size, sampler=...)"
         )
-    if batch_size < 1 or batch_size % ranks.world_size():
+    if batch_size < 1 or batch_size % ranks.data_world_size():
         raise ValueError(
-            f"batch_size={batch_size}: needs a number of samples that {ranks.world_size()} ranks "
-            "can share evenly"
+            f"batch_size={batch_size}: needs a number of samples that "
+            f"{ranks.data_world_size()} ranks can share evenly"
         )
 
 

@@ -51,7 +51,7 @@ class LengthBatches:
         self.lengths = torch.as_tensor(list(lengths))
         self.batch_size, self.pool = batch_size, pool
         self.shuffle, self.drop_last, self.seed = shuffle, drop_last, seed
-        self.rank, self.num_replicas = ranks.rank(), ranks.world_size()
+        self.rank, self.num_replicas = ranks.data_rank(), ranks.data_world_size()
         self.epoch = 0
         least = batch_size if drop_last else self.num_replicas
         if batch_size < self.num_replicas or pool < 1:

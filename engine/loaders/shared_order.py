@@ -47,8 +47,8 @@ class SharedOrder(DistributedSampler[Any]):
         """
         super().__init__(
             sampler,  # type: ignore[arg-type]  # only its length is asked for
-            num_replicas=ranks.world_size() if num_replicas is None else num_replicas,
-            rank=ranks.rank() if rank is None else rank,
+            num_replicas=ranks.data_world_size() if num_replicas is None else num_replicas,
+            rank=ranks.data_rank() if rank is None else rank,
             shuffle=False,
             seed=seed,
         )

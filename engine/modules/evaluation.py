@@ -9,7 +9,7 @@ from typing import Any
 
 from .. import ranks
 from ..data import is_read
-from ..state import capture_generators, restore_generators, seed_all
+from ..state import capture_generators, restore_generators, seed_all, seed_of_rank
 from .known import all_modules
 
 
@@ -23,7 +23,8 @@ def untouched(objects: Mapping[str, Any], data: object, seed: int | None = None)
     Args:
         objects: The engine's objects, with the modules that they are or hold.
         data: The data that is read meanwhile.
-        seed: Seeds the generators meanwhile, except those inside `data`; each rank adds its number.
+        seed: Seeds the generators meanwhile, except those inside `data`; each rank
+            draws its own numbers, as by `seed_everything(seed, per_rank=True)`.
     """
     torch = sys.modules.get("torch")
     modules = all_modules(objects.values())
@@ -38,7 +39,7 @@ def untouched(objects: Mapping[str, Any], data: object, seed: int | None = None)
         for module in modules:
             module.training = False
         if seed is not None:
-            seed_all(seed + ranks.rank())
+            seed_all(seed_of_rank(seed, ranks.data_rank()))
         with torch.no_grad() if torch else nullcontext():
             yield
     except BaseException:

@@ -96,8 +96,10 @@ class Together(Mapping[str, Tensor]):
 
 
 def _parts(tensor: Any) -> Iterator[tuple[int, tuple[slice, ...]]]:
-    """Which rank holds which part of a tensor: of replicas one rank, and no empty parts."""
+    """Which rank sends which part of a tensor: of replicas one rank, and no empty parts."""
     mesh, placements = tensor.device_mesh, tensor.placements
+    if not (mesh.mesh == 0).any():  # this rank's mesh is a replica of the one that has rank 0
+        return
     sizes = [
         1 if placement.is_replicate() else size
         for size, placement in zip(mesh.shape, placements, strict=True)

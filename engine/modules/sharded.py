@@ -59,8 +59,17 @@ def is_alike(one: Any, other: Any) -> bool:
 
 def fully_sharded(objects: Iterable[object]) -> list[Any]:
     """The modules among objects, and inside them, to which FSDP2's `fully_shard` was applied."""
-    kind = getattr(sys.modules.get("torch.distributed.fsdp"), "FSDPModule", None)
+    kind = _fsdp()
     return [each for each in all_modules(objects) if isinstance(each, kind)] if kind else []
+
+
+def sharded_in(module: Module) -> list[Any]:
+    """The outermost of these modules in a module: mostly the module itself."""
+    if (kind := _fsdp()) is None:
+        return []
+    if isinstance(module, kind):
+        return [module]
+    return [each for child in module.children() for each in sharded_in(child)]
 
 
 def reshard(modules: Iterable[Any]) -> None:
@@ -104,7 +113,7 @@ def weights_alone(module: Module, device: str | None = None) -> ShardedWeights:
 
 
 def _weights_alone(
-    module: Module, device: str | None, modules: dict[int, Any], tensors: dict[int, Any]
+    module: Module, device: str | None, modules: dict[int, ShardedWeights], tensors: dict[int, Any]
 ) -> ShardedWeights:
     if id(module) in modules:
         return modules[id(module)]
@@ -119,7 +128,7 @@ def _weights_alone(
             tensors[id(tensor)] = Parameter(copy, requires_grad=False) if is_weight else copy
         return tensors.get(id(tensor))
 
-    own: dict[str, Any] = module._parameters  # type: ignore[assignment]
+    own: dict[str, Any] = module._parameters
     for name, tensor in own.items():
         made.register_parameter(name, copied(tensor))
     for name, tensor in module._buffers.items():
@@ -129,3 +138,7 @@ def _weights_alone(
         if child is not None:
             made._modules[name] = _weights_alone(unwrap(child), device, modules, tensors)
     return made
+
+
+def _fsdp() -> Any:
+    return getattr(sys.modules.get("torch.distributed.fsdp"), "FSDPModule", None)

@@ -8,8 +8,10 @@ from torch.nn import DataParallel, Module
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel
 
-HIDDEN = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
-"""Where torch.compile, FSDP and torch's checkpoint wrapper keep what they wrap."""
+HIDDEN = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_forward_module")
+"""Where torch.compile, FSDP, torch's checkpoint wrapper and Fabric keep what they wrap."""
+OUTER = ("_orig_mod", "_forward_module")
+"""Those that may lie around a model that averages gradients over ranks."""
 
 
 def inside(module: Module) -> str | None:
@@ -32,10 +34,15 @@ def unwrap(model: Module) -> Module:
     return model
 
 
+def is_parallel(model: Module) -> bool:
+    """True for a `DistributedDataParallel`, also inside torch.compile."""
+    return isinstance(uncompiled(model), DistributedDataParallel)
+
+
 def uncompiled(model: Module) -> Module:
-    """The module inside torch.compile; other wrappers stay."""
-    while inside(model) == "_orig_mod":
-        model = model._orig_mod  # type: ignore[assignment]
+    """The module inside torch.compile and Fabric's wrapper; other wrappers stay."""
+    while (name := inside(model)) in OUTER:
+        model = getattr(model, str(name))
     return model
 
 

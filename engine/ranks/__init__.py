@@ -4,12 +4,15 @@ from .communication import (
     agreed,
     any_rank,
     count,
+    decided,
     gathered,
     gathered_at_first,
+    largest,
     on_all_ranks,
     share,
     total,
 )
+from .data_parallel import data_group, data_parallel, data_rank, data_world_size, members
 from .failure import note_failure
 from .groups import (
     alone,
@@ -22,6 +25,7 @@ from .groups import (
 from .letters import collected, leave
 from .process_group import process_group
 from .rank_zero import rank_zero_first, rank_zero_only
+from .sums import summed
 from .transfer import receive, send
 
 __all__ = [
@@ -30,12 +34,19 @@ __all__ = [
     "any_rank",
     "collected",
     "count",
+    "data_group",
+    "data_parallel",
+    "data_rank",
+    "data_world_size",
+    "decided",
     "gathered",
     "gathered_at_first",
     "is_distributed",
+    "largest",
     "leave",
     "local_rank",
     "local_world_size",
+    "members",
     "note_failure",
     "on_all_ranks",
     "process_group",
@@ -45,6 +56,7 @@ __all__ = [
     "receive",
     "send",
     "share",
+    "summed",
     "total",
     "world_size",
 ]

@@ -10,6 +10,7 @@ from .generators import (
     seed_all,
     seed_from,
     seed_of,
+    seed_of_rank,
 )
 from .latest_metrics import LatestMetrics
 from .numbers import as_float
@@ -34,5 +35,6 @@ __all__ = [
     "seed_all",
     "seed_from",
     "seed_of",
+    "seed_of_rank",
     "under_way",
 ]

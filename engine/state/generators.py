@@ -100,6 +100,11 @@ def seed_of(*key: int) -> int:
     return int.from_bytes(blake2b(repr(key).encode(), digest_size=8).digest(), "little")
 
 
+def seed_of_rank(seed: int, rank: int) -> int:
+    """The seed of a rank, where each draws its own numbers; that of the first rank is `seed`."""
+    return seed_of(seed, rank) if rank else seed
+
+
 def generators_of(data: object) -> list[Any]:
     """The generators inside a loader, its samplers and, if this process reads it, its data set."""
     batch_sampler = getattr(data, "batch_sampler", None)

@@ -37,6 +37,10 @@ class RunningEngine(Protocol):
         """Where each module's own weights are while it holds another one's."""
         ...
 
+    def using(self, weights: str | Mapping[str, str], /) -> AbstractContextManager[None]:
+        """Within a `with` block, let a module of `objects` hold the weights of another one."""
+        ...
+
     def name_of(self, owner: object, /) -> str:
         """The name of an attached handler, or that of a function's memory."""
         ...

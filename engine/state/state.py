@@ -161,7 +161,8 @@ class State(Generic[Batch, Output]):
     def stop(self, reason: str, *, resumable: bool = False) -> None:
         """End the run after the current iteration, or as soon as no accumulation window is open.
 
-        On several ranks it has to be asked for on all of them.
+        On several ranks it has to be asked for on all of them in the same iteration. Only at the
+        end of an epoch is it enough that a handler of one rank does: the ranks agree there.
 
         Args:
             reason: What `stop_reason` will say. The first reason stays, but a run that was only

@@ -13,11 +13,12 @@ from torch.optim import Optimizer
 
 from ..engine import Engine
 from ..means import Weight
-from ..modules import unwrap
+from ..modules import are_spread, unwrap
 from ..outputs import Output
 from ..update import Update
 from .batch import own_loss, pair_of, with_labels
 from .check import PRECISIONS, check, check_evaluation, check_update, warn_of_sums
+from .check_sharded import check_sharded
 from .device import Transfer, to_device
 from .parallel import parallel_of
 from .split import Split
@@ -87,6 +88,7 @@ def supervised(
     3
     """
     check(model, optimizer, loss_fn, weight, precision)
+    check_sharded(model, optimizer, precision, split)
     is_sum = _reduction(loss_fn) == "sum"
     if is_sum and weight is None:
         warn_of_sums()
@@ -128,6 +130,7 @@ def supervised(
         move=None if place.type == "cpu" else transfer or partial(to_device, device=place),
         autocast=None if precision == "fp32" else torch.autocast(place.type, PRECISIONS[precision]),
         split=None if split is None else Split.of(split, update),
+        is_sharded=are_spread(model.parameters()),
     )
     engine: Engine[Any, Output] = Engine(step.train, evaluate=step.evaluate, objects=objects)
     if update is None:

@@ -56,6 +56,8 @@ class Supervised:
     """Brings batches to the device; None for the CPU, where they are already."""
     autocast: torch.autocast | None = None
     split: Split | None = None
+    is_sharded: bool = False
+    """True if ranks hold the model together, whose gathered weights are used in training too."""
 
     def train(self, state: State[Any, Output], batch: Any) -> Output:
         """Forward pass, loss and update."""
@@ -81,7 +83,8 @@ class Supervised:
         model = self.model
         if isinstance(model, DistributedDataParallel):  # its forward would wait for other ranks
             model = model.module
-        with torch.inference_mode(), without_sending_buffers(model):
+        mode = torch.no_grad if self.is_sharded else torch.inference_mode
+        with mode(), without_sending_buffers(model):
             pair = self.prepare_batch(batch)
             if self.split is not None:
                 forward = partial(self.forward, model, {})

@@ -1,6 +1,15 @@
 """From losses to optimizer steps: accumulation windows, averaging over ranks, loss scaling."""
 
-from .gradients import gradients_of, non_finite, norm_of, parameters_of
+from .alike import are_alike
+from .gradients import gradients_of, multiply, non_finite, norm_of, parameters_of
 from .update import Update
 
-__all__ = ["Update", "gradients_of", "non_finite", "norm_of", "parameters_of"]
+__all__ = [
+    "Update",
+    "are_alike",
+    "gradients_of",
+    "multiply",
+    "non_finite",
+    "norm_of",
+    "parameters_of",
+]

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from .. import ranks
+from ..modules import are_spread, local, locals_of, norm
 
 if TYPE_CHECKING:
     from torch.amp import GradScaler
@@ -40,17 +41,19 @@ def multiply(optimizer: Optimizer, factor: Tensor | float) -> None:
     """Scale all gradients in place."""
     # torch's optimizers call it too; there is no public function that scales all at once.
     if gradients := gradients_of(optimizer):
-        torch._foreach_mul_(gradients, factor)  # pyright: ignore
+        torch._foreach_mul_(locals_of(gradients), factor)  # pyright: ignore
 
 
 def norm_of(gradients: list[Tensor], kind: float = 2.0) -> Tensor:
-    """The norm of all gradients together, which stays on their device.
+    """The norm of all gradients together, over all ranks that hold them; it stays on the device.
 
     >>> norm_of([torch.tensor([3.0]), torch.tensor([4.0])])
     tensor(5.)
     """
     if not gradients:
         return torch.zeros(())
+    if are_spread(gradients):
+        return norm(gradients, kind)
     dense = [each._values() if each.is_sparse else each for each in gradients]
     place = dense[0].device
     each_norm = torch._foreach_norm(dense, kind)  # pyright: ignore  # as torch's clipping does
@@ -59,24 +62,29 @@ def norm_of(gradients: list[Tensor], kind: float = 2.0) -> Tensor:
 
 
 def non_finite(gradients: list[Tensor]) -> Tensor:
-    """1.0 if a gradient holds NaN or infinity, else 0.0, as a tensor on their device.
+    """1.0 if what this rank holds of gradients has NaN or infinity, else 0.0; on their device.
 
     >>> non_finite([torch.zeros(3), torch.tensor([1.0, float("nan")])])
     tensor(1.)
     """
     # The largest magnitude, unlike a sum of squares, is finite wherever all elements are.
-    return (~norm_of(gradients, float("inf")).isfinite()).float()
+    held = [each for each in map(local, gradients) if each.numel()]
+    if gradients and not held:
+        return torch.zeros((), device=gradients[0].device)
+    return (~norm_of(held, float("inf")).isfinite()).float()
 
 
-def has_overflowed(scaler: GradScaler, optimizer: Optimizer) -> bool:
+def has_overflowed(scaler: GradScaler, optimizer: Optimizer, *, alike: bool) -> bool:
     """True if unscaling found gradients that are not finite, on this rank or on another.
 
-    This is the only time that a step with a scaler waits for the device.
+    This is the only time that a step with a scaler waits for the device. Where gradients are alike
+    on all ranks, nothing is sent.
     """
     # The scaler itself looks in its step(), which is too late: clipping comes before. It has no
     # public way to ask. Afterwards optimizer.step() is called directly, so there is no second look.
     found = scaler._found_inf_per_device(optimizer).values()  # pyright: ignore
-    return ranks.any_rank(bool(sum(infinite.item() for infinite in found)))
+    overflow = bool(sum(infinite.item() for infinite in found))
+    return overflow if alike else ranks.any_rank(overflow)
 
 
 def check_scale(scaler: GradScaler, least: float, step: int) -> None:

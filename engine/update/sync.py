@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Generator, Iterable
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -15,7 +15,7 @@ from torch.nn import Module
 from torch.nn.parallel import DistributedDataParallel
 
 from .. import ranks
-from ..modules import uncompiled
+from ..modules import is_parallel, sharded_in, uncompiled
 
 WAYS = ("last", "each", "close")
 
@@ -58,6 +58,15 @@ class Sync:
         """True if each rank has whole gradients."""
         return isinstance(self.model, DistributedDataParallel)
 
+    def begin(self) -> None:
+        """Forget what a run that failed in the middle of a window or of a pass has left."""
+        for each in sharded_in(self.model):
+            # Of newer torch, which has nothing to reset before the first forward pass.
+            with suppress(AttributeError):
+                each.reset_iter_state()
+            for module in each.modules():
+                _drop_unsharded_gradients(module)
+
     def defers(self, is_last: bool, may_end: bool) -> bool:
         """True if a forward and backward pass should leave averaging to a later one.
 
@@ -76,49 +85,68 @@ class Sync:
             )
         parameters = [each for each in self.model.parameters() if each.requires_grad]
         have = torch.tensor([each.grad is not None for each in parameters], dtype=torch.int32)
-        have = torch.as_tensor(ranks.total(have.to(parameters[0].device)))
+        group = self.model.process_group
+        have = torch.as_tensor(ranks.total(have.to(parameters[0].device), group=group))
         used = [each for each, some in zip(parameters, have.tolist(), strict=True) if some]
-        for _, group in groupby(sorted(used, key=_kind), key=_kind):
-            _average(list(group))
+        for _, alike in groupby(sorted(used, key=_kind), key=_kind):
+            _average(list(alike), group)
 
 
 def is_wrapped(parameters: Iterable[Tensor]) -> bool:
-    """True if a `DistributedDataParallel` holds one of these parameters.
+    """True if a `DistributedDataParallel` or a module split by `fully_shard` holds one of these.
 
     Parameters do not refer to it, so this looks through all objects of the process: 0.1 s or more.
     """
     wanted = set(map(id, parameters))
-    models = (each for each in gc.get_objects() if issubclass(type(each), DistributedDataParallel))
+    objects: list[Any] = gc.get_objects()
+    models = (each for each in objects if issubclass(type(each), Module) and _averages(each))
     return any(not wanted.isdisjoint(map(id, model.parameters())) for model in models)
 
 
 def _switch(model: Module) -> Callable[[], AbstractContextManager[Any]] | None:
-    if hasattr(model, "no_sync"):  # DistributedDataParallel, FullyShardedDataParallel
+    if hasattr(model, "no_sync"):  # DistributedDataParallel
         return model.no_sync  # type: ignore[return-value]
-    if not hasattr(model, "set_requires_gradient_sync"):
+    if not (sharded := sharded_in(model)):
         return None
 
     @contextmanager
-    def off() -> Generator[None]:  # fully_shard
-        model.set_requires_gradient_sync(False)  # type: ignore[operator]
+    def off() -> Generator[None]:
+        for each in sharded:
+            each.set_requires_gradient_sync(False)
         try:
             yield
         finally:
-            model.set_requires_gradient_sync(True)  # type: ignore[operator]
+            for each in sharded:
+                each.set_requires_gradient_sync(True)
 
     return off
+
+
+def _drop_unsharded_gradients(module: Any) -> None:
+    """Drop what passes without averaging have added up; torch has no public way to it."""
+    state = module._get_fsdp_state() if hasattr(module, "_get_fsdp_state") else None
+    one = getattr(state, "_fsdp_param_group", None)  # before torch had several a module
+    for group in getattr(state, "_fsdp_param_groups", [one] if one else []):
+        for each in group.fsdp_params:
+            each.unsharded_accumulated_grad = None
+            if hasattr(each, "_unsharded_param"):
+                each._unsharded_param.grad = None
+
+
+def _averages(model: Module) -> bool:
+    return is_parallel(model) or sharded_in(model) == [model]
 
 
 def _kind(parameter: Tensor) -> tuple[str, str]:
     return str(parameter.device), str(parameter.dtype)
 
 
-def _average(parameters: list[Tensor]) -> None:
-    """Average these, of one device and type, in one message."""
+def _average(parameters: list[Tensor], group: Any) -> None:
+    """Average these, of one device and type, over the ranks of a group in one message."""
     for each in parameters:
         each.grad = torch.zeros_like(each) if each.grad is None else each.grad
     gradients = [each.grad for each in parameters if each.grad is not None]
-    flat = torch.as_tensor(ranks.total(torch.cat([each.reshape(-1) for each in gradients])))
-    flat = flat / ranks.world_size()
+    sent = torch.cat([each.reshape(-1) for each in gradients])
+    flat = torch.as_tensor(ranks.total(sent, group=group)) / ranks.world_size(group)
     for gradient, mean in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
         gradient.copy_(mean.view_as(gradient))

@@ -13,8 +13,10 @@ from torch.optim import Optimizer
 
 from .. import ranks
 from ..checks import warn
-from ..events import EventEnum, Events
+from ..events import EventEnum, Events, Stage
+from ..modules import are_spread, plain_optimizer, refuse_scaling
 from ..state import State
+from .alike import are_alike
 from .gradients import check_scale, clear, has_overflowed, multiply, parameters_of
 from .sync import Sync, is_wrapped
 from .window import Evaluation, Window, by_share, needs_closure
@@ -69,9 +71,11 @@ class Update:
         """Prepare updates by `optimizer`.
 
         Args:
-            optimizer: Its parameters are updated.
-            model: The wrapper made by `DistributedDataParallel` or FSDP, so that ranks average
-                gradients once a window; see `sync` and `micro_batch`.
+            optimizer: Its parameters are updated. One that accelerate or Fabric has wrapped is
+                taken out of the wrapper.
+            model: The wrapper made by `DistributedDataParallel`, or the model that `fully_shard`
+                has split, so that ranks average gradients once a window; see `sync` and
+                `micro_batch`.
             accumulate: Micro-batches of an accumulation window.
             scaler: Scales losses for float16.
             min_scale: The run fails when overflows have brought the scale below this.
@@ -88,6 +92,8 @@ class Update:
         """
         if not isinstance(optimizer, Optimizer):
             raise TypeError(f"Update got {optimizer!r}; it needs a torch.optim.Optimizer")
+        refuse_scaling(optimizer)
+        optimizer = plain_optimizer(optimizer)
         if isinstance(accumulate, bool) or not isinstance(accumulate, int) or accumulate < 1:
             raise ValueError(f"accumulate={accumulate!r}: needs a number of micro-batches, from 1")
         self.optimizer = optimizer
@@ -99,6 +105,12 @@ class Update:
         self.event = event
         self.needs_closure = needs_closure(optimizer)
         self.averages_at_close = self.sync is not None and self.sync.at_close
+        if self.needs_closure and are_spread(parameters_of(optimizer)):
+            raise ValueError(
+                f"{type(optimizer).__name__} searches along all parameters as one vector, and "
+                "those of a sharded model are on several ranks; use another optimizer, such as "
+                "AdamW, or DistributedDataParallel"
+            )
         if self.needs_closure and (self.scaler is not None or self.averages_at_close):
             raise ValueError(
                 f"{type(optimizer).__name__} evaluates the loss several times a step; that works "
@@ -106,12 +118,20 @@ class Update:
             )
         self._is_direct = not (self.averages_at_close or self.needs_closure)
         self._is_checked = False
+        self._are_alike: bool | None = None
         self._lacks_model = model is None and accumulate > 1 and sync != "each"
         plain = getattr(optimizer.zero_grad, "__func__", None) is Optimizer.zero_grad
         self._clear = partial(clear, optimizer) if plain else optimizer.zero_grad
 
     def attach(self, engine: Engine[Any, Any]) -> None:
-        """No events; schedules and checks look for updates among the engine's handlers."""
+        """Begin runs of a sharded model; schedules and checks look for updates among handlers."""
+        if self.sync is not None and not self.sync.can_average:
+            engine.on(Events.STARTED, stage=Stage.MEASURE)(self.begin)
+
+    def begin(self, state: State[Any, Any]) -> None:
+        """Let the model forget a run that failed in the middle of a window."""
+        if self.sync is not None:
+            self.sync.begin()
 
     def __call__(
         self,
@@ -301,10 +321,11 @@ class Update:
         self._lacks_model = False
         if ranks.is_distributed() and is_wrapped(parameters_of(self.optimizer)):
             warn(
-                "this Update was not told of the DistributedDataParallel around its parameters, "
-                f"which averages gradients {self.accumulate} times a step; once is enough: "
-                "Update(optimizer, model=model, ...), with the forward pass and the update in "
-                "`with update.micro_batch(state):`. Where each time is meant, write sync='each'"
+                "this Update was not told of the DistributedDataParallel or fully_shard around its "
+                f"parameters, which averages gradients {self.accumulate} times a step; once "
+                "is enough: Update(optimizer, model=model, ...), with the forward pass and the "
+                "update in `with update.micro_batch(state):`. Where each time is meant, write "
+                "sync='each'"
             )
 
     def _step(
@@ -320,7 +341,11 @@ class Update:
             scaler.unscale_(optimizer)
         if factor is not None:
             multiply(optimizer, factor)
-        overflow = scaler is not None and has_overflowed(scaler, optimizer)
+        overflow = False
+        if scaler is not None:
+            if self._are_alike is None:
+                self._are_alike = are_alike(state, optimizer)
+            overflow = has_overflowed(scaler, optimizer, alike=self._are_alike)
         if not overflow:
             state.fire(BACKWARD_COMPLETED)
         if overflow or step.is_skipped:

@@ -85,9 +85,10 @@ class Window:
             amount = self.count if self.weight is None else self.weight
             if device is not None:  # a rank without a loss does not know what type others have
                 amount = torch.as_tensor(amount, dtype=torch.float64, device=device).reshape(())
-            targets = ranks.total(amount)
-            # Gradients are averaged over ranks, so their sum is this many times as large.
-            factor = ranks.world_size() / (targets + (targets == 0))
+            group = ranks.data_group()
+            targets = ranks.total(amount, group=group)
+            # Gradients are averaged over these ranks, so their sum is this many times as large.
+            factor = ranks.world_size(group) / (targets + (targets == 0))
             factor = factor.reshape(()) if isinstance(factor, Tensor) else factor
         if self.scale is None or self.scaler is None:
             return factor
@@ -118,7 +119,8 @@ class Evaluation:
         self.is_first = False
         mean = torch.as_tensor(self.loss if self.factor is None else self.loss * self.factor)
         # The mean over ranks too, so that all of them search along the same line.
-        return torch.as_tensor(ranks.total(mean)) / ranks.world_size()
+        group = ranks.data_group()
+        return torch.as_tensor(ranks.total(mean, group=group)) / ranks.world_size(group)
 
     def _evaluate(self) -> None:
         self.clear()

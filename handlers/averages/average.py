@@ -124,17 +124,18 @@ class Pairs:
         managed = fully_sharded(objects.values())
         reshard(managed)
         average, model = objects[handler.name], objects[handler.object]
-        averaged: dict[Any, Lists] = {}
-        copied: dict[Any, Lists] = {}
+        averaged: dict[tuple[Any, ...], Lists] = {}
+        copied: dict[tuple[Any, ...], Lists] = {}
         parameters = {id(parameter) for parameter in average.parameters()}
         for mine, its in pairs_of(average, model).values():
-            groups, key = copied, (is_spread(mine),)
+            is_float = mine.is_floating_point() or mine.is_complex()
             # A mask of minus infinity has no average.
-            if (mine.is_floating_point() or mine.is_complex()) and (
-                id(mine) in parameters or (handler.buffers and local(its).isfinite().all())
-            ):
-                groups, key = averaged, (is_spread(mine), mine.device, mine.dtype, its.dtype)
-            group = groups.setdefault(key, ([], []))
+            is_averaged = is_float and (
+                id(mine) in parameters or (handler.buffers and bool(local(its).isfinite().all()))
+            )
+            kinds = (mine.device, mine.dtype, its.dtype) if is_averaged else ()
+            groups = averaged if is_averaged else copied
+            group = groups.setdefault((is_spread(mine), *kinds), ([], []))
             group[0].append(mine)
             group[1].append(its)
         return cls(list(averaged.values()), list(copied.values()), managed)

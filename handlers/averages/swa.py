@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from torch.optim.swa_utils import get_swa_multi_avg_fn
 
-from ...engine import EventEnum, Events, Trigger
+from ...engine import Engine, EventEnum, Events, Stage, State, Trigger
 from .average import AverageOfWeights
+from .batch_norm import measure_batch_norms
 
 
 @dataclass(frozen=True, eq=False)
@@ -16,21 +18,40 @@ class SWA(AverageOfWeights):
     """Keep the mean of the weights at the moments of a trigger.
 
     The mean is `engine.objects[name]`, as the average of `EMA` is. Until its first update it holds
-    the weights with which the run began. At the end, measure its BatchNorm statistics anew by
-    torch's `update_bn(loader, engine.objects["swa"])`; torch's `SWALR` is a schedule like any
-    other, for `LRSchedule`.
+    the weights with which the run began. torch's `SWALR` is a schedule like any other, for
+    `LRSchedule`.
 
     Args:
         when: When to take the weights in; `Events.EPOCH_COMPLETED(after=160)` begins late.
         buffers: True to average buffers of floating point too, False to copy the model's.
         object: The name in `engine.objects` of the model to average.
         name: What the average is called in `engine.objects`.
+        batch_norm: The data by which BatchNorm's running statistics of the mean are measured anew
+            when the run is completed, in `Events.COMPLETED`, by torch's `update_bn`: each rank
+            reads its share once, and the statistics are the means over the batches of all ranks.
     """
 
     when: EventEnum | Trigger = Events.EPOCH_COMPLETED
     buffers: bool = True
     object: str = "model"
     name: str = "swa"
+    batch_norm: Iterable[Any] | None = None
+
+    def attach(self, engine: Engine[Any, Any]) -> None:
+        """Put the mean among the engine's objects, and measure its statistics at the end.
+
+        Raises:
+            ValueError: As for every average.
+        """
+        super().attach(engine)
+        if self.batch_norm is not None:
+            engine.on(Events.COMPLETED, stage=Stage.MEASURE)(self.measure_norms)
+
+    def measure_norms(self, state: State[Any, Any]) -> None:
+        """Measure BatchNorm's statistics for the mean, by the model that computes with it."""
+        assert self.batch_norm is not None
+        with state.engine.using({self.object: self.name}):
+            measure_batch_norms(state.engine.objects[self.object], self.batch_norm)
 
     def fold(self, averages: Any, weights: Any, count: int) -> None:
         """Take further weights into the mean of `count` weights, in place."""

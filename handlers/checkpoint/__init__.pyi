@@ -1,6 +1,8 @@
 from .alone import resume_alone as resume_alone
 from .alone import save_alone as save_alone
 from .checkpoint import Checkpoint as Checkpoint
+from .directory import CHUNK as CHUNK
+from .directory import NAME as NAME
 from .directory import Checkpoints as Checkpoints
 from .directory import Claims as Claims
 from .directory import Finding as Finding
@@ -9,11 +11,16 @@ from .directory import NoCheckpointError as NoCheckpointError
 from .directory import Saved as Saved
 from .directory import checkpoints as checkpoints
 from .directory import look as look
+from .directory import scratch as scratch
 from .directory import sweep as sweep
+from .directory import unused_path as unused_path
 from .directory import weights_at as weights_at
 from .export import Export as Export
+from .format import MANIFEST as MANIFEST
 from .format import BrokenCheckpoint as BrokenCheckpoint
+from .format import Checksums as Checksums
 from .format import Keep as Keep
+from .format import Manifest as Manifest
 from .format import best as best
 from .format import every as every
 from .format import keep_of as keep_of

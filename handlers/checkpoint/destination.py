@@ -38,8 +38,9 @@ class Destination:
             raise ValueError(
                 f"directory={str(self.directory)!r}: needs a directory on a file system. A whole "
                 "checkpoint rests on fsync and on an atomic rename, which object stores do not "
-                "have. Write to a local disk or a mounted file system, and copy the finished "
-                "checkpoints: they never change"
+                "have. Write to a local disk or a mounted file system, and add Mirror("
+                f"{str(self.directory)!r}) to the engine: it copies finished checkpoints there, "
+                "and fetches them to an empty disk"
             )
         _check_text(self.keep)
         if Path(self.directory).is_file():

@@ -12,7 +12,7 @@ from typing import Any
 from torch.nn import Module
 
 from ...engine import Engine, EventEnum, Events, Stage, State, Trigger, ranks
-from ...engine.modules import has_shards, put_together
+from ...engine.modules import fully_sharded, has_shards, put_together, reshard
 from .background import OnFailure
 from .destination import Destination
 from .directory import checkpoints
@@ -177,5 +177,7 @@ class Export:
         return state.recall(self, make, saved=False)
 
     def _is_sharded(self, state: State[Any, Any]) -> bool:
-        own = state.engine.objects[self.object]
+        objects = state.engine.objects
+        reshard(fully_sharded(objects.values()))  # the object may be a part of the model
+        own = objects[self.object]
         return ranks.is_distributed() and isinstance(own, Module) and has_shards(own)

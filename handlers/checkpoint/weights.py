@@ -55,7 +55,9 @@ def parameters_of(module: Module) -> dict[str, Tensor]:
 
 def _holder(module: Module) -> Module:
     """The outermost module with a state of its own; an average also has a counter."""
-    while inside(module) in ("module", "_orig_mod") and not isinstance(module, AveragedModel):
+    while inside(module) in ("module", "_orig_mod", "_forward_module") and not isinstance(
+        module, AveragedModel
+    ):
         module = getattr(module, str(inside(module)))
     return module
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from shutil import rmtree
+from shutil import copytree, rmtree
 from typing import BinaryIO
 from uuid import uuid4
 
@@ -91,6 +91,26 @@ def replacing(path: Path) -> Generator[BinaryIO, None, None]:
     except BaseException:
         remove(temporary)
         raise
+
+
+def link_folder(source: Path, place: Path) -> bool:
+    """Give the files of a folder further names, in a folder that appears as a whole at `place`.
+
+    What was at `place` is removed first. The two folders share the bytes of files, and either may
+    be removed; so the files must never change.
+
+    Returns:
+        False where the file system cannot do this, or the folders are on different ones.
+    """
+    make_directory(place.parent)
+    sweep(place.parent, re.escape(place.name))
+    remove(place)
+    try:
+        with appearing(place) as temporary:
+            copytree(source, temporary, copy_function=os.link)
+    except OSError:
+        return False
+    return True
 
 
 def beside(path: Path, kind: str) -> Path:

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import socket
+import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -26,6 +27,8 @@ logger = logging.getLogger("camshaft")
 
 LOCK = "LOCK"
 HELD_BY_ANOTHER = (errno.EACCES, errno.EAGAIN)
+POLL = 0.1
+"""Seconds between two attempts to get a lock."""
 
 _held: dict[tuple[int, int], dict[str, Any]] = {}
 """The locks of this process by device and inode, with their owners.
@@ -37,7 +40,7 @@ _guard = Lock()
 
 
 @contextmanager
-def locked(directory: Path) -> Generator[Callable[[], bool], None, None]:
+def locked(directory: Path, patience: float = 0.0) -> Generator[Callable[[], bool], None, None]:
     """Lock an existing directory against other runs of this process and against other processes.
 
     Gives a function that tells whether the path still is the directory with this lock: it may have
@@ -46,6 +49,10 @@ def locked(directory: Path) -> Generator[Callable[[], bool], None, None]:
     The system releases the lock when the process ends, however it ends, and forked processes do
     not inherit it. Readers of the directory need no lock. The process that holds the lock must not
     open the file `LOCK`: closing it would release the lock.
+
+    Args:
+        directory: The directory.
+        patience: Seconds to wait for another process that has the lock, such as one that is ending.
 
     Raises:
         BlockingIOError: Another owner has the lock; the message says which process, where, since
@@ -67,7 +74,7 @@ def locked(directory: Path) -> Generator[Callable[[], bool], None, None]:
                 "is enough: combine their triggers, when=... | ..."
             )
             raise refusal
-        descriptor = _acquire(directory, owner)
+        descriptor = _acquire(directory, owner, time.monotonic() + patience)
         _held[key] = owner
     try:
         yield lambda: _holds(directory, descriptor, status)
@@ -78,11 +85,12 @@ def locked(directory: Path) -> Generator[Callable[[], bool], None, None]:
                 _release(directory, descriptor)
 
 
-def _acquire(directory: Path, owner: dict[str, Any]) -> int | None:
+def _acquire(directory: Path, owner: dict[str, Any], end: float) -> int | None:
     path = directory / LOCK
     refuse_odd(path)
     if fcntl is None:
         return None
+    has_told = False
     while True:
         descriptor = opened(path, os.O_RDWR | os.O_CREAT)
         try:
@@ -91,7 +99,14 @@ def _acquire(directory: Path, owner: dict[str, Any]) -> int | None:
             found = os.read(descriptor, 1000)
             os.close(descriptor)
             if error.errno in HELD_BY_ANOTHER:
-                raise _refusal(directory, _owner_in(found), "another run") from error
+                refusal = _refusal(directory, _owner_in(found), "another run")
+                if (left := end - time.monotonic()) <= 0:
+                    raise refusal from error
+                if not has_told:
+                    logger.warning("waits up to %.0f s for its end: %s", left, refusal)
+                has_told = True
+                time.sleep(POLL)
+                continue
             logger.warning(
                 "%s cannot be locked, so a second writer would not be noticed: %s", directory, error
             )

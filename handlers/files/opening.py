@@ -71,6 +71,16 @@ def created(path: Path) -> Generator[BinaryIO, None, None]:
         yield file
 
 
+def linked(path: Path, name: Path) -> None:
+    """Give a file a second name on the same disk, under which it stays when the first one goes.
+
+    Raises:
+        FileNotFoundError: The file is gone.
+        OSError: The file system has no second names.
+    """
+    os.link(path, name, follow_symlinks=False)
+
+
 def appending(path: Path) -> int:
     """Open a file to add to its end, or make it: a descriptor, which can also be read.
 

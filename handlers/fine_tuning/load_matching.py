@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import Module
 from torch.nn.parameter import is_lazy
 
-from ...engine.modules import HIDDEN, plain_names, unwrap
+from ...engine.modules import HIDDEN, copy_into, is_spread, plain_names, unwrap
 from ..checkpoint import Saved, weights_at
 
 logger = logging.getLogger("camshaft")
@@ -62,7 +62,8 @@ def load_matching(
     If something does not match, the report is logged as well.
 
     Args:
-        model: Where to load them; wrappers such as DistributedDataParallel make no difference.
+        model: Where to load them; wrappers such as DistributedDataParallel make no difference. Of
+            a sharded model, each rank loads its own shards.
         source: A `.safetensors` file; a file of `torch.save`, which is read with
             `weights_only=True`; a checkpoint, an export, or a directory of them, whose newest is
             read; a directory with a file `<object>.safetensors`; or a state dict.
@@ -80,7 +81,7 @@ def load_matching(
     loaded 2 of 2 weights from a state dict
     """
     inner = unwrap(model)
-    state = inner.state_dict()
+    state = inner.state_dict(keep_vars=True)
     places = {plain: name for name, plain in plain_names(inner, state).items()}
     own = {plain: state[name] for plain, name in places.items()}
     given = _plain(_weights_in(source, object), own, rename)
@@ -91,8 +92,11 @@ def load_matching(
             f"nothing in {shown} fits the model: it has {_some(given)}, and the model has "
             f"{_some(own)}; rename= can change its names"
         )
+    for name in filter(lambda name: is_spread(own[name]), fits):
+        copy_into(own[name], given[name])
+        given[name] = own[name]
     inner.load_state_dict({places[name]: given[name] for name in fits}, strict=False)
-    tied = {own[name].data_ptr() for name in fits}
+    tied = {_memory(own[name]) for name in fits}
     report = Matching(
         str(shown),
         fits,
@@ -137,7 +141,12 @@ def _fits(own: Any, given: Tensor) -> bool:
 
 def _is_tied(own: Any, places: set[int]) -> bool:
     """True for a weight that is the same tensor as a loaded one, which files hold once."""
-    return isinstance(own, Tensor) and not is_lazy(own) and own.data_ptr() in places
+    return isinstance(own, Tensor) and not is_lazy(own) and _memory(own) in places
+
+
+def _memory(own: Tensor) -> int:
+    # A rank's part of a small weight may be empty.
+    return id(own) if is_spread(own) else own.data_ptr()
 
 
 def _shapes(given: Tensor, own: Any) -> str:

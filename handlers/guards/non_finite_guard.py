@@ -12,7 +12,7 @@ from torch import Tensor
 from ...engine import Engine, Events, Stage, State, ranks
 from ...engine.modules import buffers_in_training
 from ...engine.state import as_float
-from ...engine.update import gradients_of, non_finite
+from ...engine.update import are_alike, gradients_of, non_finite
 
 POLICIES = ("raise", "stop", "skip", "retry")
 
@@ -25,6 +25,14 @@ class NonFiniteGuard:
     handlers see them. With every policy, weights and optimizer stay as they were before the bad
     step, and the logs show the NaN of the metric.
 
+    On several ranks:
+
+    - Where `DistributedDataParallel` averages gradients, the averages decide. They are the same on
+      all ranks, and what is not finite on one rank makes them so, its loss included, as a loss that
+      is not finite has such gradients. Nothing is sent.
+    - Other models, such as those that `fully_shard` splits, cost one message of 4 bytes a window;
+      with `late=True` one in `every` windows.
+
     Args:
         policy: `"raise"` ends the run with `FloatingPointError`, so that the run is not taken for
             finished; `"stop"` ends it for good, and handlers of its end are called. `"skip"` and
@@ -36,6 +44,10 @@ class NonFiniteGuard:
             weights alone. With other policies or optimizers each window is looked at.
         monitor: A loss among the metrics that is judged together with the gradients; None to judge
             the gradients only.
+        late: True to let bad steps reach the weights, but no checkpoint: each rank notes them on
+            its device, and the ranks look at these notes together in every so many windows, before
+            each save and at the end. So no step waits for the device, or for other ranks. It is
+            for `"raise"`, after which the script goes on from the last checkpoint.
 
     >>> NonFiniteGuard("retry", limit=5).limit
     5
@@ -45,6 +57,7 @@ class NonFiniteGuard:
     limit: int | None = None
     every: int = 50
     monitor: str | None = "loss"
+    late: bool = False
 
     def __post_init__(self) -> None:
         if self.policy not in POLICIES:
@@ -55,6 +68,11 @@ class NonFiniteGuard:
             raise ValueError(
                 f"NonFiniteGuard({self.policy!r}, limit={self.limit!r}): needs a number from 1, "
                 "and the policy 'skip' or 'retry'"
+            )
+        if self.late and self.policy != "raise":
+            raise ValueError(
+                f"NonFiniteGuard({self.policy!r}, late=True): needs the policy 'raise', since "
+                "the weights are not finite after a bad step that is found late"
             )
         if self.every < 1:
             raise ValueError(f"NonFiniteGuard(every={self.every!r}): needs a number from 1")
@@ -70,12 +88,14 @@ class NonFiniteGuard:
     def judge(self, state: State[Any, Any]) -> None:
         """Skip the step if its gradients or its loss are not finite."""
         verdict, judged = state.recall(self, Verdict, saved=False), state.recall(self, Judged)
-        bad = self._is_bad(state, judged)
+        bad = self._is_bad(state, judged, verdict)
         is_fused = getattr(state.optimizer, "_step_supports_amp_scaling", False)
-        if self.policy in ("raise", "stop") and is_fused:
+        if self.late or (self.policy in ("raise", "stop") and is_fused):
             judged.count += 1
             # Where each optimizer has a clock of its own, `state.step` stands still.
-            verdict.protect(state.optimizer, bad, max(state.step + 1, judged.count))
+            verdict.note(bad, max(state.step + 1, judged.count))
+            if not self.late:
+                verdict.protect(state.optimizer)
             if judged.count % self.every == 0:
                 self.look(state)
             return
@@ -94,8 +114,10 @@ class NonFiniteGuard:
     def look(self, state: State[Any, Any]) -> None:
         """Raise or stop if the device has noted a bad step since the last look."""
         verdict = state.recall(self, Verdict, saved=False)
-        if verdict.first is None or not (step := int(verdict.first)):
+        if verdict.first is None or not (step := self._first_of_all(int(verdict.first))):
             return
+        if self.late:
+            raise FloatingPointError(_teach_late(state, step))
         verdict.put_buffers_back()
         if self.policy == "raise":
             raise FloatingPointError(_teach(state, step, 1))
@@ -103,7 +125,7 @@ class NonFiniteGuard:
 
     def keep_buffers(self, state: State[Any, Any]) -> None:
         """Copy buffers, such as running means, that a forward pass over bad data would spoil."""
-        if state.is_running and not state.step_under_way.is_open:  # between two steps
+        if not self.late and not state.step_under_way.is_open and state.is_running:  # between steps
             state.recall(self, Verdict, saved=False).copy(state.engine.objects.values())
 
     def put_buffers_back(self, state: State[Any, Any]) -> None:
@@ -118,17 +140,26 @@ class NonFiniteGuard:
         finally:
             state.recall(self, Verdict, saved=False).release()
 
-    def _is_bad(self, state: State[Any, Any], judged: Judged) -> Tensor:
-        """1.0 or more on every rank if a value of any rank is not finite, without a wait."""
+    def _is_bad(self, state: State[Any, Any], judged: Judged, verdict: Verdict) -> Tensor:
+        """1.0 or more if a value is not finite, without a wait; of any rank unless it is late."""
         bad = non_finite(gradients_of(state.optimizer))
         new = state.metrics.since(judged.writes)
         judged.writes = state.metrics.writes
-        if self.monitor in new:
+        is_told = not verdict.has_alike(state)
+        # Where ranks tell each other nothing, no rank may judge by what it alone has.
+        if self.monitor in new and (is_told or self.late or not ranks.is_distributed()):
             value = new[self.monitor]
             value = as_float(value) if isinstance(value, int) else value
             finite = torch.as_tensor(value).detach().isfinite().all()
             bad = bad + (~finite).to(bad.device, non_blocking=True)
-        return torch.as_tensor(ranks.total(bad))
+        return torch.as_tensor(ranks.total(bad)) if is_told and not self.late else bad
+
+    def _first_of_all(self, step: int) -> int:
+        """The first bad step of any rank, from that of this rank; 0 stands for none."""
+        if not self.late or not ranks.is_distributed():
+            return step
+        most = ranks.largest(torch.tensor(-step if step else -(2**62)))
+        return 0 if int(most) == -(2**62) else -int(most)
 
 
 @dataclass
@@ -150,15 +181,28 @@ class Verdict:
     """The number of the first bad step, on the device; 0 if there is none."""
     told: list[Any] = field(default_factory=list)
     buffers: list[tuple[Tensor, Tensor]] | None = None
+    alike: dict[int, bool] = field(default_factory=dict)
+    """By the identity of an optimizer: whether ranks have the same gradients."""
 
-    def protect(self, optimizer: Any, bad: Tensor, step: int) -> None:
-        """Tell a fused optimizer to leave its weights alone from the first bad step on."""
+    def has_alike(self, state: State[Any, Any]) -> bool:
+        """True if ranks surely have the same gradients of the optimizer that is to step."""
+        key = id(state.optimizer)
+        if key not in self.alike:
+            self.alike[key] = are_alike(state, state.optimizer)
+        return self.alike[key]
+
+    def note(self, bad: Tensor, step: int) -> None:
+        """Note the number of the first bad step, on the device."""
         if self.first is None:
             self.first = torch.zeros((), device=bad.device, dtype=torch.int64)
         first = self.first.to(bad.device, non_blocking=True)
         is_new = (first == 0) & (bad > 0)
         self.first = torch.where(is_new, torch.full_like(first, step), first)
-        optimizer.found_inf = (self.first > 0).float()
+
+    def protect(self, optimizer: Any) -> None:
+        """Tell a fused optimizer to leave its weights alone from the first bad step on."""
+        if self.first is not None:
+            optimizer.found_inf = (self.first > 0).float()
         if all(each is not optimizer for each in self.told):
             self.told.append(optimizer)
 
@@ -187,6 +231,15 @@ class Verdict:
 
 def _reason(step: int) -> str:
     return f"step {step} was not finite"
+
+
+def _teach_late(state: State[Any, Any], step: int) -> str:
+    return (
+        f"the gradients or the loss of step {step} were not finite on at least one rank; the run "
+        f"is in iteration {state.iteration}, and its weights may be spoilt, as "
+        "NonFiniteGuard(late=True) allows. Start the script again: it goes on from the last "
+        "checkpoint, which is from before that was found; or leave late=True out"
+    )
 
 
 def _teach(state: State[Any, Any], step: int, times: int) -> str:

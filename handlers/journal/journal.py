@@ -75,7 +75,8 @@ class Journal:
         engine.on(Events.ITERATION_COMPLETED, stage=Stage.REPORT)(self.note_progress)
         engine.on(Events.SAVING, stage=Stage.REPORT)(self.note_save)
         engine.on(Events.COMPLETED, stage=Stage.REPORT)(self.complete)
-        engine.on(Events.CLOSED, stage=Stage.REPORT)(self.close)
+        # Before handlers of REPORT, which may copy the file.
+        engine.on(Events.CLOSED, stage=Stage.ACT)(self.close)
 
     def open(self, state: State[Any, Any]) -> None:
         """Begin a part of the run: tell what runs, where, and its limits."""
@@ -115,6 +116,14 @@ class Journal:
         elif lines.is_open and state.is_interrupted:
             self._write(state, "interrupted", reason=state.stop_reason)
         lines.close()
+
+    def note(self, state: State[Any, Any], event: str, **more: Any) -> None:
+        """Tell something else of the run: plain values under names of their own."""
+        lines = state.recall(self, Pen, saved=False).lines
+        was_open = lines.is_open
+        self._write(state, event, **more)
+        if not was_open:
+            lines.close()
 
     def _write(self, state: State[Any, Any], event: str, **more: Any) -> None:
         clocks = {"iteration": state.iteration, "step": state.step, "epoch": state.epoch}

@@ -103,7 +103,7 @@ class Throughput:
             clock.add("flops", self.flops(state.batch))
 
     def write(self, state: State[Any, Any]) -> None:
-        """Write the metrics since the last time, with one collective for all rates."""
+        """Write the metrics since the last time, with one question to all ranks."""
         clock = state.recall(self, Clock, saved=False)
         if not clock.iterations:
             return
@@ -112,8 +112,8 @@ class Throughput:
             counts["flops"] = counts["samples"] * (state.recall(self, Flops).per_sample or 0.0)
         state.metrics["data_time"] = clock.data / clock.iterations
         state.metrics["step_time"] = clock.step / clock.iterations
-        of_ranks = ranks.gathered({n: each / clock.seconds for n, each in counts.items()})
-        rates = {name: sum(each[name] for each in of_ranks) for name in counts}
+        own = {name: each / clock.seconds for name, each in counts.items()}
+        rates = ranks.summed(own, group=ranks.data_group())
         state.metrics.update({f"{name}_per_second": rate for name, rate in rates.items() if rate})
         peak = self.peak_flops or (peak_of_device() if "flops" in rates else None)
         if peak is not None and "flops" in rates:

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.linalg import vector_norm
 
 from ...engine import Engine, EventEnum, Events, Stage, State, Trigger
+from ...engine.modules import are_spread, norms
 from ..common import AT_EACH_ROW, module_of
 
 
@@ -51,14 +52,20 @@ class WeightNorms:
         named = [(n, p.detach()) for n, p in model.named_parameters() if p.is_floating_point()]
         if not named:
             return
-        # Half precision would overflow; converting the weights first would take their memory twice.
-        norms = {name: vector_norm(each, dtype=_at_least_single(each)) for name, each in named}
+        found = _norms(dict(named))
         if self.each:
-            for name, norm in norms.items():
+            for name, norm in found.items():
                 state.metrics[f"weight_norm/{name}"] = norm
-        first, *_ = norms.values()
-        together = torch.stack([norm.to(first.device, first.dtype) for norm in norms.values()])
+        first, *_ = found.values()
+        together = torch.stack([norm.to(first.device, first.dtype) for norm in found.values()])
         state.metrics["weight_norm"] = vector_norm(together)
+
+
+def _norms(named: dict[str, Tensor]) -> dict[str, Tensor]:
+    if are_spread(named.values()):
+        return dict(zip(named, norms(list(named.values())), strict=True))
+    # Half precision would overflow; converting the weights first would take their memory twice.
+    return {name: vector_norm(each, dtype=_at_least_single(each)) for name, each in named.items()}
 
 
 def _at_least_single(weight: Tensor) -> torch.dtype:

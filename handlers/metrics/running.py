@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.nn import Module, ModuleDict
 
-from ...engine import Means, Number, flat, mean_over_ranks
+from ...engine import Means, Number, flat, mean_over_ranks, ranks
 
 CACHES = {"_computed", "_forward_cache", "_cache"}
 """Attributes of torchmetrics that are computed anew."""
@@ -43,7 +43,9 @@ class RunningMetrics:
         functions = {name: each for name, each in given.items() if not hasattr(each, "compute")}
         metrics = {name: each for name, each in given.items() if name not in functions}
         means = {name: Means(skip_nan=skip_nan) for name in functions}
-        return cls(deepcopy(metrics), functions, means)
+        metrics = deepcopy(metrics)
+        _count_samples_once(metrics.values())
+        return cls(metrics, functions, means)
 
     def reset(self) -> None:
         """Begin a new epoch."""
@@ -126,6 +128,16 @@ def _check_function(name: str, function: Any, arguments: int) -> None:
             f"prediction and target, and it is function{signature}: write "
             "lambda prediction, target: ..., or choose the arguments by select="
         )
+
+
+def _count_samples_once(metrics: Iterable[Any]) -> None:
+    """Let torchmetrics compute over the ranks that read different data, unless told of a group."""
+    if (group := ranks.data_group()) is None:
+        return
+    for metric in metrics:
+        for each in metric.modules() if isinstance(metric, Module) else ():
+            if getattr(each, "process_group", group) is None:
+                each.process_group = group
 
 
 def _check_no_more(metric: Any) -> None:

@@ -63,17 +63,15 @@ class Totals:
             )
 
     def write(self, state: State[Any, Any]) -> None:
-        """Write the totals of all ranks, by one collective."""
+        """Write the totals of all ranks, by one question to them."""
         own = dict(state.recall(self, dict[str, Any]))
-        if not ranks.is_distributed():
-            everybody = [own]
-        else:
+        if ranks.is_distributed():
             numbers = {
                 n: each.item() if isinstance(each, Tensor) else each for n, each in own.items()
             }
-            everybody = ranks.gathered(numbers)
+            own = ranks.summed(numbers, group=ranks.data_group())
         for name in self.counts:
-            state.metrics[f"total/{name}"] = sum(each.get(name, 0) for each in everybody)
+            state.metrics[f"total/{name}"] = own.get(name, 0)
 
 
 def _samples(batch: Any) -> int:

@@ -70,7 +70,7 @@ class Collect:
         rows = state.recall(self, Collected)
         own = rows.joined()
         rows.parts.clear()
-        found = [each for each in ranks.gathered(own) if each is not None]
+        found = [each for each in ranks.gathered(own, group=ranks.data_group()) if each is not None]
         if found:
             state.collected[self.name] = join(found, deal if self.interleaved else chain)
 

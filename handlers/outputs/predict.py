@@ -13,6 +13,7 @@ from torch.nn import Module
 
 from ...engine import Engine, State, ranks
 from ...engine.data import Feed
+from ...engine.modules import fully_sharded
 from ..checkpoint import checksum, sweep
 from ..files import locked, make_directory, make_directory_inside
 from .predictions import Predictions
@@ -54,7 +55,7 @@ def predict(
 
     Raises:
         ValueError: The directory holds predictions of other weights, other data or another number
-            of ranks.
+            of ranks; or several ranks hold the model together.
 
     >>> import torch
     >>> from tempfile import mkdtemp
@@ -63,6 +64,12 @@ def predict(
     >>> len(found), [sample["double"].item() for sample in found]
     (3, [2, 4, 6])
     """
+    if fully_sharded(engine.objects.values()) or ranks.data_group() is not None:
+        raise ValueError(
+            "predict: the ranks hold the model together, and each would have to carry on from the "
+            "same batch; gather outputs by Collect, or Export the model and predict with a whole "
+            "one on each rank"
+        )
     with engine.using(weights or {}):
         weights_sum = _checksum(engine.objects)
     found = Predictions(directory)

@@ -13,6 +13,7 @@ from types import FrameType
 from typing import Any
 
 from ...engine import Engine, Events, Stage, State, ranks
+from .questions import Questions
 from .watchdog import Watchdog, kill_children
 
 logger = logging.getLogger("camshaft")
@@ -20,7 +21,7 @@ logger = logging.getLogger("camshaft")
 USUAL = tuple(
     getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGUSR1") if hasattr(signal, name)
 )
-AGREE = (Events.ITERATION_COMPLETED, Events.EPOCH_COMPLETED, Events.COMPLETED)
+AT_THE_END = (Events.EPOCH_COMPLETED, Events.COMPLETED)
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -37,17 +38,24 @@ class StopOnSignal:
     before is called at the first signal too, except Python's own for Ctrl-C, which raises
     KeyboardInterrupt. At the end of the run the signal handlers from before are installed again.
 
-    Several ranks ask each other after each iteration, and stop together if one got a signal.
+    Several ranks ask one another now and then, and stop together, at the same step, if one got a
+    signal. So it may take about a second until the step that is the last one; a signal that the
+    launcher sends to one rank is enough.
 
     Args:
         signals: The signals; by default SIGTERM, SIGINT and SIGUSR1.
         deadline: Seconds after the first signal at which the process ends in any case, with the
             same exit code. Checkpoints that were complete stay so.
         exit: False to let `run` return, with a `state.stop_reason` such as "SIGTERM".
+        every: Of several ranks, the number of iterations from one question to the next; they also
+            ask at the end of each epoch. By default as many as took rank 0 a second lately, at
+            most twice as many as the time before; and up to ten seconds where asking takes more
+            than a hundredth of the time, as among thousands of ranks. One process asks nobody,
+            and stops after the iteration at hand.
 
     Raises:
         TypeError: One of `signals` is not a signal.
-        ValueError: One of `signals` cannot be caught, or the deadline is not positive.
+        ValueError: One of `signals` cannot be caught, or the deadline or `every` is not positive.
 
     >>> StopOnSignal(signal.SIGKILL)
     Traceback (most recent call last):
@@ -58,9 +66,14 @@ class StopOnSignal:
     signals: tuple[signal.Signals, ...]
     deadline: float | None
     exit: bool
+    every: int | None
 
     def __init__(
-        self, *signals: signal.Signals, deadline: float | None = None, exit: bool = True
+        self,
+        *signals: signal.Signals,
+        deadline: float | None = None,
+        exit: bool = True,
+        every: int | None = None,
     ) -> None:
         for each in signals:
             if not isinstance(each, signal.Signals):
@@ -75,7 +88,9 @@ class StopOnSignal:
                 )
         if deadline is not None and not deadline > 0:
             raise ValueError(f"StopOnSignal(deadline={deadline!r}): needs seconds greater than 0")
-        vars(self).update(signals=signals or USUAL, deadline=deadline, exit=exit)
+        if every is not None and every < 1:
+            raise ValueError(f"StopOnSignal(every={every!r}): needs a number of iterations, from 1")
+        vars(self).update(signals=signals or USUAL, deadline=deadline, exit=exit, every=every)
 
     def attach(self, engine: Engine[Any, Any]) -> None:
         """Install signal handlers when the run starts, and put the old ones back at its end."""
@@ -91,18 +106,13 @@ class StopOnSignal:
                 f"is in {current_thread().name!r}; leave it out here, and call "
                 "state.interrupt(reason) to stop"
             )
-        state.recall(self, partial(Watch, state), saved=False).open(self.signals, self.deadline)
-        if ranks.world_size() > 1:
-            for event in AGREE:
-                state.engine.signal(event).connect(self.agree, sender=state)
-
-    def agree(self, state: State[Any, Any]) -> None:
-        """Stop on all ranks if one of them got a signal."""
         watch = state.recall(self, partial(Watch, state), saved=False)
-        if watch.agreed is None and ranks.any_rank(watch.received is not None):
-            numbers = ranks.gathered(watch.received)
-            watch.agreed = next(number for number in numbers if number is not None)
-            state.interrupt(signal.Signals(watch.agreed).name)
+        watch.open(self.signals, self.deadline)
+        if ranks.world_size() > 1:
+            watch.questions = Questions(state, self.every)
+            state.engine.signal(Events.ITERATION_COMPLETED).connect(watch.ask_in_time, sender=state)
+            for event in AT_THE_END:
+                state.engine.signal(event).connect(watch.ask, sender=state)
 
     def close(self, state: State[Any, Any]) -> None:
         """Put the old signal handlers back, and exit if there was a signal.
@@ -112,8 +122,9 @@ class StopOnSignal:
         """
         watch = state.recall(self, partial(Watch, state), saved=False)
         watch.close()
-        for event in AGREE:
-            state.engine.signal(event).disconnect(self.agree, sender=state)
+        state.engine.signal(Events.ITERATION_COMPLETED).disconnect(watch.ask_in_time, sender=state)
+        for event in AT_THE_END:
+            state.engine.signal(event).disconnect(watch.ask, sender=state)
         if (number := watch.received or watch.agreed) is None:
             return
         name = signal.Signals(number).name
@@ -133,6 +144,8 @@ class Watch:
         """The first signal that this process got."""
         self.agreed: int | None = None
         """The signal for which all ranks stop."""
+        self.questions: Questions | None = None
+        """When to ask the other ranks."""
         self._before: dict[int, Any] = {}
         self._process = os.getpid()
         self._alone = ranks.world_size() == 1
@@ -153,6 +166,18 @@ class Watch:
         self._before.clear()
         if self._watchdog is not None:
             self._watchdog.close()
+
+    def ask_in_time(self, state: State[Any, Any]) -> None:
+        """Ask the other ranks, if it is the iteration to do so."""
+        if self.questions is None or state.iteration >= self.questions.due:
+            self.ask(state)
+
+    def ask(self, state: State[Any, Any]) -> None:
+        """Stop on all ranks if one of them got a signal."""
+        if self.agreed is None and self.questions is not None:
+            self.agreed = self.questions.ask(state, self.received)
+            if self.agreed is not None:
+                state.interrupt(signal.Signals(self.agreed).name)
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         """Ask for a stop; any code may be interrupted here, so nothing else is safe."""

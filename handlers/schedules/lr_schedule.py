@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from ...engine import Engine, EventEnum, Events, Stage, State, Trigger
+from ...engine.modules import plain_optimizer
 from ..common import Monitored, advance, group_values, read
 from .build import (
     Given,
@@ -126,7 +127,8 @@ class LRSchedule:
     def note(self, state: State[Any, Any]) -> None:
         """Save the horizon that the schedule was built for."""
         scheduler = self._of(state)
-        if state.iteration > 0:  # torch looks for steps in this process only, and would warn
+        # torch would warn: it looks for steps of this process, by the wrapper if there is one
+        if state.iteration > 0 or plain_optimizer(scheduler.optimizer) is not scheduler.optimizer:
             scheduler.optimizer._opt_called = True  # type: ignore[attr-defined]
         if self._ready is None:
             horizon = look_ahead(state, scheduler.optimizer, self._trigger)
@@ -237,7 +239,8 @@ def _object(name: str) -> str:
 def _check_whose(scheduler: LRScheduler, engine: Engine[Any, Any]) -> None:
     """Refuse a scheduler of an optimizer that is not the engine's, if the engine has one."""
     known = [each for each in engine.objects.values() if isinstance(each, Optimizer)]
-    if known and all(each is not scheduler.optimizer for each in known):
+    optimizer = plain_optimizer(scheduler.optimizer)
+    if known and all(each is not optimizer for each in known):
         raise ValueError(
             f"LRSchedule got a {type(scheduler).__name__} of an optimizer that is not among the "
             "engine's objects, so it would move no rate of this run; make it of the engine's "

@@ -4,6 +4,5 @@ from .find_batch_size import find_batch_size
 from .find_lr import find_lr
 from .lr_curve import LRCurve
 from .optuna_pruning import OptunaPruning
-from .ray_tune import RayTune
 
-__all__ = ["LRCurve", "OptunaPruning", "RayTune", "find_batch_size", "find_lr"]
+__all__ = ["LRCurve", "OptunaPruning", "find_batch_size", "find_lr"]

@@ -180,7 +180,7 @@ from camshaft.handlers import Average, Metrics, Totals
 idist.initialize("gloo")
 rank = ranks.rank()
 calls = []
-gathered, ranks.gathered = ranks.gathered, lambda value: calls.append(value) or gathered(value)
+summed, ranks.summed = ranks.summed, lambda numbers: calls.append(numbers) or summed(numbers)
 
 # Rank 0 has three batches and rank 1 two; only one of them has a "b".
 data = [[(0.7, 256), (0.8, 256), (0.9, 10)], [(0.1, 10), (float(rank), 90)]][rank]
@@ -198,7 +198,7 @@ def same(record):
 
 engine = Engine(step, Metrics(same, select=same, weight=by_samples))
 metrics = engine.run(data, max_epochs=1, uneven="ignore").metrics
-assert len(calls) == 1, calls  # one collective for all functions together
+assert len(calls) == 1, calls  # one question for all functions together
 expected = (0.7 * 256 + 0.8 * 256 + 0.9 * 10 + 0.1 * 10 + 1.0 * 90) / 622
 assert abs(float(metrics["a"]) - expected) < 1e-12, metrics
 assert float(metrics["b"]) == 5.0

@@ -5,7 +5,6 @@ operation before it happens, and by the kernel's limit on the size of files. So 
 on how checkpoints are written.
 """
 
-import json
 import os
 import signal
 import sys
@@ -66,27 +65,6 @@ def load(path):
     engine.run([], max_iterations=0)
 
 
-def in_child(task):
-    """What a forked process returns as JSON, or None if it was killed; and its exit status."""
-    reading, writing = os.pipe()
-    if (process := os.fork()) == 0:
-        os.close(reading)
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # what is captured may be a file
-        status = 1
-        try:
-            os.write(writing, json.dumps(task()).encode())
-            status = 0
-        except BaseException as error:
-            sys.stderr.write(f"{type(error).__name__}: {error}\n")
-        finally:
-            os._exit(status)
-    os.close(writing)
-    with os.fdopen(reading, "rb") as file:
-        said = file.read()
-    status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-    return json.loads(said) if said else None, status
-
-
 def listen(act, directory):
     """Call `act(name, arguments)` before each operation that changes files; for a child's life."""
     place = str(directory)
@@ -136,7 +114,7 @@ def leftovers(directory):
 
 
 @pytest.fixture(scope="session")
-def faults():
+def faults(in_child):
     """The functions above, since tests cannot import them."""
     return SimpleNamespace(
         train=train,

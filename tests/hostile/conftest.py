@@ -8,14 +8,11 @@ import hashlib
 import io
 import json
 import logging
-import os
-import resource
 import signal
-import sys
 import time
 import warnings
 import zlib
-from contextlib import redirect_stderr, redirect_stdout, suppress
+from contextlib import redirect_stderr, redirect_stdout
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import SimpleNamespace
@@ -133,40 +130,21 @@ def _place(error):
     return " ".join(places[-4:])
 
 
-def in_child(task, megabytes=3000):
-    """What a forked process returns as JSON; an error if it is killed, or takes too much memory."""
-    reading, writing = os.pipe()
-    if (process := os.fork()) == 0:
-        os.close(reading)
-        status = 1
-        try:
-            used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-            most = used + megabytes * 2**20
-            resource.setrlimit(resource.RLIMIT_AS, (most, most))
-            os.write(writing, json.dumps(task()).encode("ascii"))
-            status = 0
-        except BaseException as error:
-            with suppress(BaseException):
-                sys.stderr.write(f"{type(error).__name__}: {error} at {_place(error)}\n")
-                sys.stderr.flush()
-        finally:
-            os._exit(status)
-    os.close(writing)
-    with os.fdopen(reading, "rb") as file:
-        said = file.read()
-    status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-    assert status == 0, f"the process ended with {status}"
-    return json.loads(said)
-
-
 @pytest.fixture(scope="session")
-def hostile():
+def hostile(in_child):
     """The functions above and the attacks, since tests cannot import them."""
+
+    def in_small_child(task):
+        """What a forked process returns; an error if it is killed, or takes too much memory."""
+        found, status = in_child(task, megabytes=3000)
+        assert status == 0, f"the process ended with {status}"
+        return found
+
     spec = spec_from_file_location("hostile_attacks", Path(__file__).with_name("attacks.py"))
     attacks = module_from_spec(spec)
     spec.loader.exec_module(attacks)
     return SimpleNamespace(
-        train=train, measured=measured, in_child=in_child, main=main, attack=attacks.attack
+        train=train, measured=measured, in_child=in_small_child, main=main, attack=attacks.attack
     )
 
 

@@ -4,11 +4,12 @@ Importing this room imports no torch.
 """
 
 from .catalogue import Checkpoints, checkpoints, verified_at
-from .files import scratch, sweep
+from .files import CHUNK, scratch, sweep
 from .findings import Claims, Finding, Findings, NoCheckpointError, is_checkpoint, look
 from .lock import DirectoryLock
 from .parts import commit, write_part
 from .read import (
+    NAME,
     Saved,
     has_parts,
     infos_in,
@@ -25,10 +26,20 @@ from .read_back import UnreadableError, next_number
 from .strip import module_files, strip
 from .tensor_files import PieceFile, TensorSource
 from .weights_at import weights_at
-from .write import LATEST, drop, drop_unclaimed, is_claimed, set_aside, write_checkpoint
+from .write import (
+    LATEST,
+    drop,
+    drop_unclaimed,
+    is_claimed,
+    set_aside,
+    unused_path,
+    write_checkpoint,
+)
 
 __all__ = [
+    "CHUNK",
     "LATEST",
+    "NAME",
     "Checkpoints",
     "Claims",
     "DirectoryLock",
@@ -61,6 +72,7 @@ __all__ = [
     "sweep",
     "table_in",
     "tree_in",
+    "unused_path",
     "verified_at",
     "verify_files",
     "weights_at",

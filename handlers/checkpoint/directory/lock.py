@@ -7,10 +7,14 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
+from ....engine import ranks
 from ...files import locked, make_directory
 from .files import sweep
 
 logger = logging.getLogger("camshaft")
+
+PATIENCE = 30.0
+"""Seconds for which a restarted rank 0 waits for the one before it, which may still be ending."""
 
 
 class DirectoryLock:
@@ -25,11 +29,14 @@ class DirectoryLock:
     def acquire(self) -> None:
         """Make and lock the directory, and remove what a killed run had not finished.
 
+        On several ranks, whom a launcher starts again when one has failed, a lock is waited for.
+
         Raises:
             BlockingIOError: Another run writes there.
         """
         make_directory(self.directory)
-        self._is_held = self._held.enter_context(locked(self.directory))
+        patience = PATIENCE if ranks.world_size() > 1 else 0.0
+        self._is_held = self._held.enter_context(locked(self.directory, patience))
         sweep(self.directory)
 
     def renew(self) -> None:

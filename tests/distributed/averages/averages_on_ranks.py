@@ -1,12 +1,17 @@
 """Run on one, two or four ranks: averages and best weights of sharded models equal one process."""
 
+import copy
 import sys
 from functools import cache
 
 import pytest
 import torch
-from models import FORMS, Net, batches, build, check, sharded, whole
+from models import FORMS, Net, batches, build, check, sharded, share, whole
+from torch import nn
+from torch.distributed.tensor import Replicate
 from torch.distributed.tensor.debug import CommDebugMode
+from torch.distributed.tensor.parallel import ColwiseParallel
+from torch.optim.swa_utils import update_bn
 
 from camshaft import Events, ranks, supervised
 from camshaft.engine.modules import is_spread, local
@@ -133,6 +138,30 @@ def inside_using_the_model_computes_with_the_average_and_outside_with_its_own():
         assert not torch.equal(before, inside)
 
 
+def statistics_for_the_mean_are_measured_over_the_batches_of_all_ranks():
+    model = nn.Sequential(
+        nn.Linear(6, 5), nn.BatchNorm1d(5), nn.Dropout(0.1), nn.Linear(5, 3)
+    ).double()
+    expected = copy.deepcopy(model)
+    model, number, count = sharded(model, FORM, {"0": ColwiseParallel(output_layouts=Replicate())})
+    engine = supervised(model, torch.optim.SGD(model.parameters(), 0.1), nn.MSELoss())
+    own = share(batches(), number, count)
+    engine.add(SWA(when=Events.ITERATION_COMPLETED, batch_norm=own))
+    drawn = []
+    engine.on(Events.EPOCH_COMPLETED)(lambda s: drawn.append(torch.get_rng_state()))
+    modes = [each.training for each in model.modules()]
+    engine.run(own, max_epochs=1)
+    assert torch.equal(torch.get_rng_state(), drawn[0])
+    expected.load_state_dict(whole(engine.objects["swa"]))
+    update_bn([batch for n in range(count) for batch in share(batches(), n, count)], expected)
+    found, wanted = whole(engine.objects["swa"]), expected.state_dict()
+    assert found.pop("1.num_batches_tracked") * count == wanted.pop("1.num_batches_tracked")
+    check(found, wanted)
+    assert modes == [each.training for each in model.modules()]
+    statistics = whole(engine.objects["model"])["1.running_mean"]
+    assert not torch.equal(statistics, wanted["1.running_mean"])
+
+
 def the_best_weights_are_restored_and_a_longer_run_goes_on_from_the_last_ones():
     engine, rows, state = with_best(FORM)
     wanted, wanted_rows, wanted_state = expected(with_best)
@@ -162,7 +191,7 @@ def what_cannot_be_says_what_to_do():
     with pytest.raises(TypeError, match=r"with engine.using\('ema'\)"):
         engine.objects["ema"](data[0][0])
     model = Net()
-    engine = supervised(model, torch.optim.SGD(model.parameters(), 0.1), torch.nn.MSELoss())
+    engine = supervised(model, torch.optim.SGD(model.parameters(), 0.1), nn.MSELoss())
     engine.add(EMA(0.9))
     sharded(model, FORM)
     with pytest.raises(ValueError, match=r"Shard the model .* before a handler"):
@@ -175,6 +204,7 @@ CHECKS = [
     an_update_sends_nothing,
     an_evaluation_of_an_average_leaves_no_trace_in_training,
     inside_using_the_model_computes_with_the_average_and_outside_with_its_own,
+    statistics_for_the_mean_are_measured_over_the_batches_of_all_ranks,
     the_best_weights_are_restored_and_a_longer_run_goes_on_from_the_last_ones,
     weights_of_one_process_load_into_an_average_and_those_of_another_mesh_too,
     what_cannot_be_says_what_to_do,

@@ -40,7 +40,10 @@ class Net(nn.Module):
         return self.head(x) + self.tied(x).tanh()
 
 
-def sharded(model, form):
+PLAN = {"first": ColwiseParallel(), "frozen": RowwiseParallel()}
+
+
+def sharded(model, form, plan=PLAN):
     """The model in a layout, and the number and count of the share of the data."""
     if form == "plain":
         return model, 0, 1
@@ -51,10 +54,9 @@ def sharded(model, form):
         mesh = init_device_mesh("cpu", (2, ranks.world_size() // 2), mesh_dim_names=names)
     shares = mesh
     if form == "TP x FSDP":
-        plan = {"first": ColwiseParallel(), "frozen": RowwiseParallel()}
         parallelize_module(model, mesh["tensor"], plan)
         shares = mesh["data"]
-    fully_shard(model.first, mesh=shares)
+    fully_shard(next(model.children()), mesh=shares)
     fully_shard(model, mesh=shares)
     if form == "TP x FSDP":
         return model, mesh["data"].get_local_rank(), mesh["data"].size()

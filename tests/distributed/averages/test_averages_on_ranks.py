@@ -23,3 +23,11 @@ def test_exports_are_those_of_one_process_and_a_failure_of_one_rank_is_one_of_al
     processes, tmp_path, form
 ):
     processes.run_ranks(4, HERE / "exports_on_ranks.py", tmp_path, form)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["FSDP", "HSDP", "TP x FSDP"])
+def test_adapters_of_a_frozen_model_train_are_averaged_and_exported_alone(
+    processes, tmp_path, form
+):
+    processes.run_ranks(4, HERE / "adapters_on_ranks.py", tmp_path, form)

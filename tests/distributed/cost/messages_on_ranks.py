@@ -25,6 +25,16 @@ everybody = [{"rank": each} for each in range(size)]
 assert ranks.gathered({"rank": rank}) == everybody
 assert ranks.gathered_at_first({"rank": rank}) == (None if rank else everybody)
 
+assert ranks.largest(torch.tensor([rank, -rank])).tolist() == [size - 1, 0]
+assert ranks.decided([rank, 1], lambda rows: rows.amax(0)) == [size - 1, 1]
+alike = {"b": 2**60 + rank, "a": 1}
+assert ranks.summed(alike) == {"b": 2**60 * size + sum(range(size)), "a": size}
+assert list(ranks.summed(alike)) == ["b", "a"]
+assert ranks.summed({"a": 0.5, "b": 1}) == {"a": size / 2, "b": size}
+unlike = {"all": 1} if rank else {"first": 0.5, "all": 1}
+assert ranks.summed(unlike) == {"first": 0.5, "all": size}
+assert ranks.summed({}) == {}
+
 own = [torch.full((2, 3), rank), torch.full((), rank + 0.5), torch.full((5,), rank), torch.ones(0)]
 ranks.share(own)
 assert [each.unique().tolist() for each in own] == [[0], [0.5], [0], []], own
@@ -39,6 +49,7 @@ assert ranks.total(torch.tensor([rank]), group=data).tolist() == [sum(columns)]
 assert ranks.count(rank > 1, group=data) == 1
 assert ranks.any_rank(rank == 1, group=data) is (rank % 2 == 1)
 assert ranks.gathered(rank, group=data) == columns
+assert ranks.summed({"a": rank}, group=data) == {"a": sum(columns)}
 
 # Where no launcher tells it, machines are known by their names.
 assert (ranks.local_rank(), ranks.local_world_size()) == (rank, size)

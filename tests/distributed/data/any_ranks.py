@@ -36,7 +36,7 @@ BATCH = 12
 class Samples(Dataset):
     """Samples that know their number; `noise` draws from all generators."""
 
-    def __init__(self, count=85, noise=0.0):
+    def __init__(self, count=87, noise=0.0):
         self.count, self.noise = count, noise
 
     def __len__(self):
@@ -170,7 +170,7 @@ def built(how):
     return supervised(model, optimizer, mean_of(weight), device="cpu", **options)
 
 
-def train(name, directory, stop_at, kind, how="", workers=0, samples=85, noise=0.0, **arguments):
+def train(name, directory, stop_at, kind, how="", workers=0, samples=87, noise=0.0, **arguments):
     """Go on up to an iteration, or to the end; note what was seen, and the weights."""
     seen, losses = [], []
     engine = built(how)

@@ -6,7 +6,7 @@ import random
 import numpy
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import (
     DataLoader,
@@ -100,7 +100,14 @@ def stages_of(cuts, last, size=BATCH):
     return [*((ranks, size, stop) for ranks, stop in cuts), (last, size, None)]
 
 
-@pytest.mark.parametrize("kind", LOADERS)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "DistributedSampler",
+        *(pytest.param(each, marks=pytest.mark.slow) for each in [*LOADERS][1:]),
+    ],
+)
+@settings(max_examples=40)
 @given(samples=st.integers(24, 70), cuts=CUTS, last=RANKS)
 def test_on_any_ranks_each_step_has_the_samples_of_the_run_that_nobody_interrupted(
     kind, samples, cuts, last
@@ -109,6 +116,7 @@ def test_on_any_ranks_each_step_has_the_samples_of_the_run_that_nobody_interrupt
     assert run(LOADERS[kind], samples, stages_of(cuts, last)) == whole
 
 
+@pytest.mark.slow
 @given(
     samples=st.integers(24, 70),
     cuts=CUTS,
@@ -125,6 +133,7 @@ def test_also_in_epochs_of_a_given_length_and_in_passes_that_are_cut(
     assert run(make, samples, stages_of(cuts, last), **arguments) == whole
 
 
+@settings(max_examples=20)
 @given(
     samples=st.integers(24, 70),
     first=st.integers(1, 4),
@@ -321,12 +330,18 @@ def test_each_sample_of_each_epoch_draws_numbers_of_its_own():
     assert set(noise_on(1, seed=2).values()).isdisjoint(NOISE.values())
 
 
+@pytest.mark.slow
 @given(RANKS, st.sampled_from([12, 24]), st.lists(st.tuples(RANKS, st.integers(1, 9)), max_size=2))
 def test_seeded_samples_draw_the_same_whatever_the_ranks_batches_and_cuts(ranks, size, cuts):
     cuts = sorted(cuts, key=lambda cut: cut[1]) if size == BATCH else []
     assert noise_on(ranks, size, cuts=cuts) == NOISE
 
 
+def test_and_are_the_same_on_three_ranks_and_then_on_two():
+    assert noise_on(2, cuts=[(3, 4)]) == NOISE
+
+
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_and_whatever_the_workers():
     assert noise_on(2, workers=1) == NOISE
@@ -346,6 +361,17 @@ def test_where_the_place_of_a_sample_is_not_known_seeded_samples_are_refused():
     inside = torch.utils.data.Subset(SeededSamples(Noisy()), [0, 1])
     with pytest.raises(ValueError, match=r"write SeededSamples\(Subset"):
         part(DataLoader(inside, 1), None, None)
+
+
+def test_an_evaluation_over_batches_of_like_length_counts_each_sample_once():
+    seen = []
+    for rank in range(4):
+        found = []
+        engine = Engine(lambda state, batch, found=found: found.extend(batch.tolist()))
+        state = engine.evaluate(LOADERS["of like length"](25, 8, 4, rank))
+        assert state.epoch_length == (4 if rank == 0 else 3)
+        seen += found
+    assert sorted(seen) == list(range(25))
 
 
 def test_without_an_engine_they_are_the_samples_of_the_data_set():

@@ -5,12 +5,14 @@ import json
 import pytest
 import torch
 from torch.utils.data import (
+    DistributedSampler,
     IterableDataset,
     Subset,
+    SubsetRandomSampler,
     TensorDataset,
 )
 
-from camshaft import Engine, Events, loader
+from camshaft import Engine, Events, SeededSamples, SharedOrder, loader
 from camshaft.handlers import Checkpoint
 
 
@@ -30,9 +32,32 @@ def test_training_is_shuffled_and_evaluation_in_order_and_nothing_is_left_out():
     assert sorted(torch.cat(list(training)).tolist()) == list(range(11))
 
 
+def test_the_order_is_that_of_the_seed_and_the_epoch_whatever_torchs_generator():
+    def order(seed=0, epoch=0):
+        made = loader(range(11), 4, training=True, seed=seed)
+        made.sampler.set_epoch(epoch)
+        return [batch.tolist() for batch in made]
+
+    torch.manual_seed(0)
+    first = order()
+    torch.manual_seed(1)
+    assert order() == first
+    assert order(seed=1) != first != order(epoch=1)
+
+
+def test_a_sampler_of_the_whole_order_is_dealt_out():
+    chosen = SubsetRandomSampler([1, 3, 5, 7])
+    made = loader(range(11), 2, training=True, sampler=chosen)
+    assert sorted(torch.cat(list(made)).tolist()) == [1, 3, 5, 7]
+    assert isinstance(made.sampler, SharedOrder)
+    dealing = DistributedSampler(range(11), 1, 0)
+    with pytest.raises(ValueError, match="deals samples out to the ranks, and so does Distributed"):
+        loader(range(11), 2, training=True, sampler=dealing)
+
+
 def test_workers_load_samples_that_are_not_in_memory_yet():
     in_memory = TensorDataset(torch.arange(4.0))
-    for data in (in_memory, Subset(in_memory, [0, 1]), [1.0, 2.0]):
+    for data in (in_memory, Subset(in_memory, [0, 1]), [1.0, 2.0], SeededSamples([1.0, 2.0])):
         assert loader(data, 2, training=True).num_workers == 0
     assert 1 <= loader(Squares(), 2, training=True).num_workers <= 8
     assert loader(Squares(), 2, training=True).pin_memory == torch.cuda.is_available()

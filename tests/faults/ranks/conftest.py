@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -20,6 +21,12 @@ from camshaft.handlers.checkpoint import checkpoints
 SCRIPT = Path(__file__).with_name("train.py")
 TIMEOUT = 4
 """Seconds that a rank waits for another one."""
+SILENT = "no rank has said why; rank {rank} has said nothing"
+SAID = {
+    "raise": "rank {rank} (" + socket.gethostname() + ") failed first: ValueError: the fault",
+    **dict.fromkeys(("kill", "stop"), SILENT),
+}
+"""What the other ranks say when one fails."""
 REPORTED = re.compile(r"saved (\S+) \(")
 
 
@@ -87,6 +94,23 @@ class Job:
         said = self.marker.read_text().split() if self.marker.exists() else []
         return int(said[1]) if len(said) == 2 else None
 
+    def check(self, fault, count, whole):
+        """Run with a fault, see how it ended, and go on; False if its moment never came."""
+        rank, kind, *_ = fault.split(":")
+        ends = self.run(count, f"--fault={fault}")
+        if self.failed_at is None:
+            assert [each.code for each in ends] == [0] * count
+        else:
+            assert all(each.code != 0 for each in ends)
+            for each in (end for number, end in enumerate(ends) if number != int(rank)):
+                assert each.seconds < TIMEOUT + 5 * busy(), each.stderr[-3000:]
+                assert SAID[kind].format(rank=rank) in each.stderr, each.stderr[-3000:]
+            self.check_saves(ends[0].stderr)
+            assert [each.code for each in self.run(count)] == [0] * count
+        assert self.outcome(count) == whole(count)
+        assert self.left == []
+        return self.failed_at is not None
+
     def outcome(self, count):
         """What each rank has written at the end of a whole run, but for where it began."""
         files = [
@@ -114,6 +138,11 @@ class Job:
         ]
 
 
+def busy():
+    """How many times as long as on an idle machine a process may take for its own work."""
+    return max(1.0, os.getloadavg()[0] / os.cpu_count())
+
+
 @pytest.fixture
 def job(processes, tmp_path):
     """Makes a job in a directory of its own."""
@@ -138,14 +167,14 @@ def whole(processes, tmp_path_factory):
 
 @pytest.fixture
 def torchrun():
-    """Runs `train.py` by the real one; its result."""
+    """Runs `train.py` on two ranks by the real one; its result."""
 
     def run(directory, *arguments, options=(), code=0):
-        command = [sys.executable, "-m", "torch.distributed.run", "--max-restarts=3"]
-        command += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", *options]
-        command += [str(SCRIPT), str(directory), *map(str, arguments)]
-        result = subprocess.run(command, capture_output=True, text=True, timeout=200)
-        assert code in (None, result.returncode), result.stderr[-4000:]
+        command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
+        command += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", "--shutdown-timeout=1"]
+        command += [*options, SCRIPT, directory, "--timeout", TIMEOUT, *arguments]
+        result = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=200)
+        assert result.returncode == code, result.stderr[-4000:]
         return result
 
     return run

@@ -122,7 +122,7 @@ def main():
     parser.add_argument("--iterations", type=int, default=12)
     parser.add_argument("--timeout", type=float, default=5)
     parser.add_argument("--delay", type=float, default=0, help="seconds before each iteration")
-    parser.add_argument("--signals", action="store_true")
+    parser.add_argument("--preemptible", action="store_true")
     parser.add_argument("--samples", type=int, default=8, help="in the batches of all ranks")
     options = parser.parse_args()
     logging.basicConfig(level="INFO")
@@ -135,7 +135,9 @@ def train(options):
     fault = Fault(options.fault, directory.with_name(f"{directory.name}.fault"))
     seed_everything(0)
     net = nn.Sequential(nn.Linear(6, 32), nn.Tanh(), nn.Dropout(0.2), nn.Linear(32, 2))
-    model = DistributedDataParallel(net)
+    # Otherwise DDP arranges its buckets anew after a process's first pass, so that three ranks and
+    # more add up the first gradients after a restart in another order.
+    model = DistributedDataParallel(net, find_unused_parameters=True)
     optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
     engine = supervised(model, optimizer, nn.functional.mse_loss)
     engine.add(
@@ -145,7 +147,7 @@ def train(options):
         RankLogs(directory / "logs"),
         fault,
     )
-    if options.signals:
+    if options.preemptible:
         engine.add(StopOnSignal())
     if options.delay:
         engine.on(Events.ITERATION_STARTED)(lambda state: time.sleep(options.delay))

@@ -1,5 +1,6 @@
 """Names in a directory: there at once or not at all."""
 
+import errno
 import os
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from camshaft.handlers.files import (
     NotRegularError,
     appearing,
+    link_folder,
     make_directory,
     make_directory_inside,
     replacing,
@@ -93,3 +95,29 @@ def test_a_directory_that_nobody_has_named_is_no_link(tmp_path):
     (tmp_path / "rank-1").symlink_to(tmp_path / "rank-0")
     with pytest.raises(NotADirectoryError, match="rank-1 is not a directory but a link"):
         make_directory_inside(tmp_path / "rank-1")
+
+
+def test_a_folder_gets_a_second_name_that_shares_the_bytes_of_its_files(tmp_path):
+    source, place = tmp_path / "run" / "one", tmp_path / "kept" / "one"
+    (source / "inner").mkdir(parents=True)
+    for name in ("a", "inner/b"):
+        (source / name).write_text(name)
+    for _ in range(2):  # a killed process may have left it, also half of it
+        place.parent.mkdir(exist_ok=True)
+        (place.parent / f".tmp-one-{'0' * 32}").mkdir()
+        assert link_folder(source, place)
+        assert [path.name for path in place.parent.iterdir()] == ["one"]
+        assert all((source / name).samefile(place / name) for name in ("a", "inner/b"))
+        (place / "a").unlink()
+    assert (source / "a").read_text() == "a"
+
+
+def test_where_files_cannot_have_second_names_nothing_is_left(tmp_path, monkeypatch):
+    def refuse(source, place, **options):
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    (source := tmp_path / "one").mkdir()
+    (source / "a").touch()
+    monkeypatch.setattr(os, "link", refuse)
+    assert not link_folder(source, tmp_path / "kept" / "one")
+    assert list((tmp_path / "kept").iterdir()) == []

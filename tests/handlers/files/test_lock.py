@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import socket
+from threading import Timer
 
 import pytest
 
@@ -49,6 +50,18 @@ def test_a_killed_process_leaves_no_lock_while_those_it_forked_live_on(processes
                 assert json.loads((tmp_path / LOCK).read_text())["process"] == os.getpid()
         finally:
             os.kill(child, signal.SIGKILL)
+
+
+def test_a_restarted_run_waits_a_while_for_the_process_that_is_ending(processes, tmp_path, caplog):
+    with processes.start(HOLDER, tmp_path) as process:
+        process.stdout.readline()
+        with pytest.raises(BlockingIOError), locked(tmp_path, patience=0.15):
+            pass
+        assert [each.levelname for each in caplog.records] == ["WARNING"]  # once, however long
+        assert f"waits up to 0 s for its end: another run writes to {tmp_path}" in caplog.text
+        Timer(0.2, process.kill).start()
+        with locked(tmp_path, patience=60):
+            assert json.loads((tmp_path / LOCK).read_text())["process"] == os.getpid()
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")

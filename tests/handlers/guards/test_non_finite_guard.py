@@ -8,6 +8,7 @@ import torch
 
 from camshaft import Engine, EventEnum, Events, Update, supervised
 from camshaft.handlers import EMA, Average, Checkpoint, Metrics, NonFiniteGuard, RestoreBest
+from camshaft.handlers.checkpoint import checkpoints
 
 NAN = float("nan")
 
@@ -314,11 +315,22 @@ def test_a_run_that_is_interrupted_before_the_next_look_ends_with_the_error():
         ({"policy": "raise", "limit": 2}, "the policy 'skip' or 'retry'"),
         ({"policy": "retry", "limit": 0}, "needs a number from 1"),
         ({"every": 0}, "needs a number from 1"),
+        ({"policy": "skip", "late": True}, "needs the policy 'raise'"),
     ],
 )
 def test_wrong_arguments_are_refused(arguments, says):
     with pytest.raises(ValueError, match=says):
         NonFiniteGuard(**arguments)
+
+
+def test_a_late_guard_spares_each_step_the_look_and_lets_no_bad_weights_be_saved(tmp_path):
+    engine, model, rows = build(NonFiniteGuard("raise", late=True))
+    engine.add(Checkpoint(tmp_path, when=Events.ITERATION_COMPLETED(at=[2, 5])))
+    with pytest.raises(FloatingPointError, match="step 3 were not finite.* iteration 5, and its"):
+        engine.run([1.0, 2.0, NAN, 1.0, 1.0, 1.0], max_epochs=1)
+    assert len(rows) == 5
+    assert math.isnan(model.weight.item())
+    assert [each.manifest.iteration for each in checkpoints(tmp_path)] == [2]
 
 
 @pytest.mark.parametrize("kind", ["plain", "fused"])

@@ -3,15 +3,18 @@
 import os
 import signal
 import threading
+import time
+from itertools import pairwise
 from signal import SIGINT, SIGTERM, SIGUSR1
 
 import pytest
 import torch
 from torch import nn
 
-from camshaft import Engine, Events, Stage, supervised
+from camshaft import Engine, Events, Stage, State, supervised
 from camshaft.handlers import Checkpoint, EarlyStopping, JSONLines, StopOnSignal, Validate
 from camshaft.handlers.checkpoint import checkpoints
+from camshaft.handlers.preemption.questions import Questions
 
 INPUTS = torch.arange(24.0).reshape(12, 2) / 24
 DATA = [(INPUTS[i : i + 2], INPUTS[i : i + 2, :1]) for i in range(0, 12, 2)]
@@ -445,3 +448,33 @@ def test_a_signal_in_the_last_save_or_after_it_waits_until_it_is_on_the_disk(
         "iteration-0000000003",
         "iteration-0000000006",
     ]
+
+
+def test_ranks_ask_one_another_about_once_a_second_whatever_the_pace(monkeypatch):
+    now, asked, state = 0.0, [], State()
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    questions = Questions(state, None)
+    for seconds, until in ((0.001, 10_000), (0.5, 12_000)):
+        while state.iteration < until:
+            state.iteration, now = state.iteration + 1, now + seconds
+            if state.iteration >= questions.due:
+                asked.append(now)
+                assert questions.ask(state, None) is None
+    quick = [each for each in asked if each <= 10]
+    assert len(quick) < 20  # doubling from 1, then one a second
+    assert max(b - a for a, b in pairwise(quick)) < 1.1
+    slow = asked[len(quick) + 1 :]  # after the one that was planned at the old pace
+    assert {round(b - a, 6) for a, b in pairwise(slow)} == {1.0}
+    assert questions.ask(state, SIGTERM) == SIGTERM
+
+
+def test_ranks_ask_every_so_many_iterations_if_told_so():
+    state = State()
+    questions = Questions(state, 10)
+    asked = [n for n in range(1, 31) if _asks(questions, state, n)]
+    assert asked == [10, 20, 30]
+
+
+def _asks(questions, state, iteration):
+    state.iteration = iteration
+    return iteration >= questions.due and questions.ask(state, None) is None

@@ -1,4 +1,4 @@
-"""Ray Tune's trials: metrics and checkpoints reported, and continued after a kill."""
+"""Reports to Ray Tune and Ray Train: metrics with checkpoints, and runs continued after a kill."""
 
 import json
 import sys
@@ -6,27 +6,29 @@ from pathlib import Path
 
 import pytest
 
-from camshaft.handlers import RayTune
+from camshaft.handlers import RayReport
 
-SCRIPT = Path(__file__).with_name("tune_trials.py")
+ALONE = {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
+"""Nothing is written to the home directory, and nothing is sent."""
+SCRIPT = Path(__file__).with_name("ray_runs.py")
 
 
 def test_mistakes_are_told(monkeypatch):
     with pytest.raises(TypeError, match="needs the Checkpoint handler of the engine"):
-        RayTune("runs/demo")
+        RayReport("runs/demo")
     with pytest.raises(TypeError, match="metrics='loss'.*needs a list of names"):
-        RayTune(metrics="loss")
+        RayReport(metrics="loss")
     monkeypatch.setitem(sys.modules, "ray", None)
-    monkeypatch.setitem(sys.modules, "ray.tune", None)
+    monkeypatch.setitem(sys.modules, "ray.train", None)
     with pytest.raises(ImportError, match=r'pip install "camshaft\[ray\]"'):
-        RayTune()
+        RayReport()
 
 
 @pytest.fixture(scope="module")
 def swept(processes, tmp_path_factory):
     """The only start of Ray, which takes many seconds."""
     directory = tmp_path_factory.mktemp("tune")
-    processes.run(SCRIPT, directory, fresh=True)
+    processes.run(SCRIPT, directory, "tune", fresh=True, env=ALONE)
     return directory, json.loads((directory / "results.json").read_text())
 
 
@@ -67,4 +69,24 @@ def test_a_trial_that_tune_stops_is_closed_and_not_completed(swept):
 
 @pytest.mark.slow
 def test_outside_of_a_trial_the_run_says_so(swept):
-    assert "in no trial of Ray Tune" in swept[1]["outside"]
+    assert "in no worker of Ray Train and in no trial of Ray Tune" in swept[1]["outside"]
+
+
+@pytest.mark.soak
+def test_a_worker_of_ray_train_that_was_killed_goes_on_as_the_same_run(processes, tmp_path):
+    """Killed between a save and its report, and then with the directory of its checkpoints."""
+    processes.run(SCRIPT, tmp_path, "train", fresh=True, env=ALONE)
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert results["starts"] == [
+        "None True 1",
+        "checkpoint_iteration-0000000003 False 1",
+        "checkpoint_iteration-0000000009 True 1",
+    ]
+    assert [row["epoch"] for row in results["rows"]] == [1, 2, 3, 4, 5]  # none twice
+    assert results["metrics"] == results["rows"][-1]
+    assert results["checkpoint"] == results["checkpoints"][-1]
+    names = [Path(path).name for path in results["checkpoints"]]
+    assert names == [f"checkpoint_iteration-{3 * epoch:010}" for epoch in range(1, 6)]
+    for name in ("model.safetensors", "train.safetensors"):
+        whole = tmp_path / "whole" / "iteration-0000000015" / name
+        assert (Path(results["checkpoint"]) / name).read_bytes() == whole.read_bytes()

@@ -1,0 +1,117 @@
+"""Models that several ranks hold together: what would train wrongly is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from .. import modules, ranks
+
+UNSUPPORTED = {
+    "FullyShardedDataParallel": (
+        "its flat parameters have no names, shapes and norms of their own; shard the model by its "
+        "successor: torch.distributed.fsdp.fully_shard(model), which wraps nothing"
+    ),
+    "ShardedDataParallel": "shard the model by torch.distributed.fsdp.fully_shard(model) instead",
+    "DeepSpeedEngine": (
+        "it makes backward passes and steps itself; give the module inside, sharded by "
+        "torch.distributed.fsdp.fully_shard(module)"
+    ),
+}
+"""By the class of a wrapper: why it is refused, and what to do."""
+
+
+def refuse_wrappers(found: Iterable[Any]) -> None:
+    """Refuse modules that do by themselves, in their own way, what an engine does.
+
+    Raises:
+        ValueError: One of the modules, or of those inside, is such a wrapper.
+    """
+    for module in found:
+        for each in module.modules() if hasattr(module, "named_parameters") else ():
+            for kind in type(each).__mro__:
+                if kind.__name__ in UNSUPPORTED:
+                    raise ValueError(
+                        f"a {kind.__name__} cannot be trained here: {UNSUPPORTED[kind.__name__]}"
+                    )
+
+
+def check_sharded(objects: Mapping[str, Any], updates: Iterable[Any]) -> None:
+    """Refuse sharded models whose gradients would not be the mean over all data.
+
+    Args:
+        objects: The engine's objects.
+        updates: Its handlers with an optimizer, and its optimizers.
+
+    Raises:
+        ValueError: The optimizer is of other parameters, or a parameter is not on all ranks that
+            read different data.
+    """
+    found = [module for each in objects.values() for module in modules.modules_of(each)]
+    around = [model for each in updates if (model := getattr(each, "model", None)) is not None]
+    refuse_wrappers([*found, *around])
+    optimizers = [getattr(each, "optimizer", each) for each in updates]
+    held = [each for optimizer in optimizers for each in modules.trained_by(optimizer)]
+    names = {id(each): name for module in found for name, each in module.named_parameters()}
+    if modules.are_spread(each for module in found for each in module.parameters()):
+        _check_known(names, held)
+    if modules.are_spread(held) and not any(map(modules.is_parallel, around)):
+        readers = ranks.members(ranks.data_group())
+        if len(readers) > 1:
+            _check_averaged(held, names, readers, [*found, *around])
+
+
+def _check_known(names: Mapping[int, str], held: list[Any]) -> None:
+    if held and not any(id(each) in names for each in held):
+        raise ValueError(
+            "the optimizer updates no parameter of the sharded model: fully_shard and "
+            "parallelize_module replace the parameters, so make the optimizer after them"
+        )
+
+
+def _check_averaged(
+    held: list[Any], names: Mapping[int, str], readers: set[int], found: list[Any]
+) -> None:
+    """Check that whoever reads data of its own takes part in each parameter's gradient."""
+    if not modules.fully_sharded(found):
+        raise ValueError(
+            f"the model is parallelized, and nothing averages its gradients over the "
+            f"{len(readers)} ranks that read different data: {SAY}; or fully_shard(model) it too"
+        )
+    for each in held:
+        name = names.get(id(each), f"of shape {tuple(each.shape)}")
+        if not modules.is_spread(each):
+            raise ValueError(
+                f"the parameter {name!r} is on no mesh, unlike others, so its gradient would "
+                "differ from rank to rank: call fully_shard(model) on all of it, after its parts"
+            )
+        own = set(each.device_mesh.mesh.flatten().tolist())
+        splits = sum(place.is_shard() for place in each.placements)
+        if not readers <= own:
+            raise ValueError(
+                f"the parameter {name!r} is on the ranks {_listed(own)}, and the ranks "
+                f"{_listed(readers)} read different data, so its gradient is no mean over all of "
+                f"it: {SAY}"
+            )
+        if splits > 1 and readers >= own:
+            raise ValueError(
+                f"the parameter {name!r} is split along {splits} dimensions of its mesh, and all "
+                f"ranks of the mesh read different data: {SAY}"
+            )
+
+
+SAY = (
+    "the ranks of tensor parallelism read the same batches, so say which dimension of the mesh "
+    'reads different ones, before the loader is made: ranks.data_parallel(mesh["data"]), or '
+    "ranks.data_parallel(None) if all ranks read the same"
+)
+
+
+def _listed(numbers: set[int]) -> str:
+    """Some of many numbers.
+
+    >>> _listed({0, 2}), _listed({*range(16)})
+    ('0, 2', '0, 1, 2, ...')
+    """
+    first = sorted(numbers)
+    return ", ".join(map(str, first if len(first) < 9 else [*first[:3], "..."]))

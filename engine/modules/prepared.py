@@ -1,0 +1,47 @@
+"""Optimizers that Hugging Face's accelerate or Lightning Fabric has wrapped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+OURS = "Leave it out there, and write it where Camshaft saves and resumes it: supervised(..., "
+
+
+def plain_optimizer(optimizer: Any) -> Any:
+    """The optimizer inside the wrappers of accelerate and Fabric; other objects as they are.
+
+    Raises:
+        ValueError: Its steps depend on what only accelerate counts.
+    """
+    kinds = {base.__name__ for base in type(optimizer).__mro__}
+    if "AcceleratedOptimizer" in kinds:
+        if (number := optimizer.gradient_state.num_steps) > 1:
+            raise ValueError(
+                f"Accelerator(gradient_accumulation_steps={number}) accumulates where Camshaft "
+                "cannot see it: a checkpoint could fall into a window, and lose its gradients. "
+                f"{OURS}accumulate={number}) or Update(optimizer, model=model, "
+                f"accumulate={number})"
+            )
+        return optimizer.optimizer
+    return optimizer.optimizer if "_FabricOptimizer" in kinds else optimizer
+
+
+def refuse_scaling(optimizer: Any) -> None:
+    """Refuse, for an `Update`, a wrapped optimizer whose losses the wrapper's library scales.
+
+    Raises:
+        ValueError: Backward passes would have to go through that library.
+    """
+    kinds = {base.__name__ for base in type(optimizer).__mro__}
+    if "AcceleratedOptimizer" in kinds and optimizer.scaler is not None:
+        raise ValueError(
+            "Accelerator(mixed_precision='fp16') scales losses, and the scale would not be saved. "
+            f"{OURS}precision='fp16')"
+        )
+    precision: Any = optimizer._strategy.precision if "_FabricOptimizer" in kinds else None
+    if type(precision).__name__ == "MixedPrecision":
+        name = "bf16" if precision.precision.startswith("bf16") else "fp16"
+        raise ValueError(
+            f"Fabric(precision={precision.precision!r}) wants each backward pass by "
+            f"fabric.backward, and an Update makes it itself. {OURS}precision={name!r})"
+        )

@@ -1,0 +1,2 @@
+from .fetching import fetch as fetch
+from .mirror import Mirror as Mirror

@@ -1,0 +1,179 @@
+"""A run's checkpoints and logs, copied to an object store beside the run."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...engine import Engine, Events, RunningEngine, Stage, State, ranks
+from ..checkpoint import Checkpoint
+from ..journal import Journal
+from .fetching import LOGS
+from .process import CopyingProcess
+from .store import check_address, shown
+
+logger = logging.getLogger("camshaft")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Mirror:
+    """Keep copies of the run's checkpoints and logs in an object store, and resume from there.
+
+    It stands beside the `Checkpoint` of the run and copies what that has finished: the files first,
+    each compared with what the store gives back, the manifest last. So the store shows whole
+    checkpoints only. A process of its own does so; the run never waits, except at its end.
+
+    Before `Checkpoint(..., resume=True)` loads, the newest good checkpoint of the store and the
+    logs are fetched, unless the directory has them: a machine with an empty disk goes on. What the
+    claims of `keep` no longer want, and the disk does not have, is removed from the store.
+
+    A store that fails does not end the run: a warning tells when it begins to fail, a line when it
+    is good again, and another one at the end what it lacks.
+
+    Args:
+        url: Where the copies go: `s3://bucket/run`, or any other address that fsspec knows. Each
+            run needs one of its own.
+        options: Storage options for fsspec's file system, such as `{"endpoint_url": ...}`: plain
+            values. Credentials are best left to the library, which finds them in the environment.
+        logs: Which files besides checkpoints are copied and fetched: patterns of their paths in the
+            directory of the `Checkpoint`.
+        wait: Seconds for which the end of the run waits for the last copies, and its start for the
+            first answer of the store.
+        interval: Seconds between two looks for new checkpoints; longer while the store fails.
+
+    Raises:
+        ModuleNotFoundError: fsspec, or its library for this store, is not installed.
+        TypeError: The options are not made of plain values.
+        ValueError: fsspec knows no such addresses, or a number makes no sense.
+
+    >>> Mirror("s3//bucket/run", wait=-1)
+    Traceback (most recent call last):
+    ...
+    ValueError: Mirror(wait=-1): needs seconds that are not negative
+    """
+
+    url: str
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    logs: Sequence[str] = LOGS
+    wait: float = 60.0
+    interval: float = 5.0
+
+    def __post_init__(self) -> None:
+        if not self.wait >= 0:
+            raise ValueError(f"Mirror(wait={self.wait!r}): needs seconds that are not negative")
+        if not self.interval > 0:
+            raise ValueError(f"Mirror(interval={self.interval!r}): needs seconds greater than 0")
+        if isinstance(self.logs, str):
+            raise TypeError(f"Mirror(logs={self.logs!r}): needs a list of patterns")
+        try:
+            json.dumps(dict(self.options))
+        except (TypeError, ValueError):
+            raise TypeError(
+                "Mirror(options=...): needs names and plain values, since the process that copies "
+                "gets them as JSON; leave credentials to the environment"
+            ) from None
+        check_address(self.url)
+
+    def __repr__(self) -> str:
+        return f"Mirror({shown(self.url)!r})"
+
+    def attach(self, engine: Engine[Any, Any]) -> None:
+        """Fetch before `Checkpoint` looks, copy during the run, and wait at its end."""
+        engine.on(Events.LOADING, stage=Stage.MEASURE)(self.open)
+        engine.on(Events.STARTED, stage=Stage.REPORT)(self.go)
+        engine.on(Events.SAVING, stage=Stage.REPORT)(self.go_on)
+        # After the loggers and the journal have written their last lines.
+        engine.on(Events.CLOSED, stage=Stage.REPORT)(self.close)
+
+    def open(self, state: State[Any, Any]) -> None:
+        """Fetch what is newer in the store; the first rank does, and all wait.
+
+        Raises:
+            FileExistsError: The store holds another run.
+            OSError: The store cannot be read, and the directory holds nothing to go on from.
+            ValueError: There is no `Checkpoint`, or all checkpoints in the store are broken.
+        """
+        with ranks.on_all_ranks(f"begin to copy to {shown(self.url)}"):
+            if ranks.rank() == 0:
+                fresh = state.iteration == 0 and state.control.position is None
+                self._copier(state).start({**self._settings(state.engine), "fresh": fresh})
+
+    def go(self, state: State[Any, Any]) -> None:
+        """Begin to copy: what an earlier run left has been moved aside."""
+        if process := self._copier(state).process:
+            process.go()
+
+    def go_on(self, state: State[Any, Any]) -> None:
+        """Start the process that copies again if it has ended."""
+        self._copier(state).start_again()
+
+    def close(self, state: State[Any, Any]) -> None:
+        """Wait for the last copies, and tell what the store lacks."""
+        copier = self._copier(state)
+        if copier.process is None:
+            return
+        behind = copier.finish(self.wait)
+        if behind:
+            logger.warning(
+                "%s is behind: %s; what is missing is copied when the script is started again here",
+                *(shown(self.url), behind),
+            )
+        else:
+            logger.info("%s holds all of the run", shown(self.url))
+        for each in state.engine.handlers.values():
+            if isinstance(each, Journal):
+                each.note(state, "mirrored", to=shown(self.url), behind=behind)
+
+    def _copier(self, state: State[Any, Any]) -> Copier:
+        return state.recall(self, Copier, saved=False)
+
+    def _settings(self, engine: RunningEngine) -> dict[str, Any]:
+        found = [each for each in engine.handlers.values() if isinstance(each, Checkpoint)]
+        if len(found) != 1:
+            raise ValueError(
+                f"{self!r}: needs one Checkpoint in its engine, whose directory it copies; there "
+                f"are {len(found)}"
+            )
+        return {
+            "url": self.url,
+            "shown": shown(self.url),
+            "options": dict(self.options),
+            "directory": str(Path(found[0].directory).absolute()),
+            "logs": list(self.logs),
+            "interval": self.interval,
+            "wait": self.wait,
+            "resume": bool(found[0].resume),
+        }
+
+
+class Copier:
+    """The process that copies during one run, started again if it has ended."""
+
+    def __init__(self) -> None:
+        self.process: CopyingProcess | None = None
+        """None on other ranks than the first, and before it is ready."""
+        self._settings: dict[str, Any] = {}
+
+    def start(self, settings: dict[str, Any]) -> None:
+        """Start the process, and wait until it has fetched what is newer in the store."""
+        process = CopyingProcess(settings)
+        process.wait_until_ready()
+        self.process, self._settings = process, {**settings, "fresh": False}
+
+    def start_again(self) -> None:
+        """Start the process again if it has ended by itself."""
+        if self.process is not None and not self.process.is_alive and not self.process.refusal:
+            self.process.end(0)
+            self.process = CopyingProcess(self._settings)
+            self.process.go()
+
+    def finish(self, seconds: float) -> str:
+        """Copy what is left, for so many seconds; tell what the store lacks then."""
+        assert self.process is not None
+        self.start_again()
+        self.process.end(seconds)
+        return self.process.refusal or self.process.behind

@@ -1,0 +1,104 @@
+"""The training's side of the process that copies."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from contextlib import suppress
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any
+
+from .copying import ERRORS
+
+logger = logging.getLogger("camshaft")
+
+START = f"from {__package__}.copying import main; main()"
+
+
+class CopyingProcess:
+    """Starts the process, hands its messages on, and ends it."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self.behind = "it is not known what it holds"
+        """What the store lacks, as far as the process has told."""
+        self.refusal = ""
+        """Why nothing is copied to this store at all."""
+        self._answers = SimpleQueue[dict[str, Any]]()
+        # Secrets go through the pipe: everybody can see the command line of a process. A session of
+        # its own keeps signals of the terminal away, as those are for the training.
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-c", START],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            start_new_session=True,
+            text=True,
+        )
+        self._reader = Thread(target=self._listen, name="camshaft-mirror", daemon=True)
+        self._reader.start()
+        self._say(json.dumps(settings))
+
+    @property
+    def is_alive(self) -> bool:
+        """True while the process runs."""
+        return self._process.poll() is None
+
+    def wait_until_ready(self) -> None:
+        """Wait until the directory holds what the run is to go on from.
+
+        Raises:
+            OSError: The store cannot be read, or holds another run.
+            ValueError: The store holds checkpoints, and all are broken.
+        """
+        answer = self._answers.get()
+        if "error" in answer:
+            self.end(5)
+            kinds = {each.__name__: each for each in ERRORS}
+            raise kinds[answer["error"]](answer["text"])
+
+    def go(self) -> None:
+        """Let it begin to copy."""
+        self._say("go")
+
+    def end(self, seconds: float) -> None:
+        """Let it copy what is left, for so many seconds; then nothing of it is left."""
+        self._say("finish")
+        try:
+            self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            pass
+        finally:
+            self._process.kill()
+            self._process.wait()
+            self._reader.join(5)
+            for pipe in (self._process.stdin, self._process.stdout):
+                with suppress(OSError):
+                    pipe and pipe.close()
+
+    def _say(self, line: str) -> None:
+        assert self._process.stdin is not None
+        with suppress(OSError):  # it has ended, as its reader finds out
+            self._process.stdin.write(line + "\n")
+            self._process.stdin.flush()
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        is_ready = False
+        for line in self._process.stdout:
+            told = json.loads(line)
+            if "level" in told:
+                logger.log(told["level"], "%s", told["text"])
+            elif "behind" in told:
+                self.behind = told["behind"]
+            elif is_ready:
+                self.refusal = told["text"]
+                logger.error("nothing more is copied: %s", told["text"])
+            else:
+                self._answers.put(told)
+                is_ready = "ready" in told
+        self._answers.put({"error": "OSError", "text": "the process that copies has ended"})

@@ -1,0 +1,196 @@
+"""One prefix of an object store, or of another file system that fsspec knows."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import time
+import zlib
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import suppress
+from importlib import import_module
+from importlib.util import find_spec
+from random import SystemRandom
+from typing import Any
+
+from ..checkpoint import CHUNK
+from ..files import printable
+
+MOST_PARTS = 9000
+"""Parts of one upload; S3 takes 10,000."""
+HARMLESS = ("endpoint_url", "region_name", "profile", "protocol")
+"""Options whose values may be shown."""
+
+
+class Store:
+    """The objects below one address, by their names relative to it.
+
+    Errors are those of fsspec and its libraries, of any kind; `said` is what may be shown of one.
+    """
+
+    def __init__(self, url: str, options: Mapping[str, Any]) -> None:
+        check_address(url)
+        self.url = shown(url)
+        self.active = time.monotonic()
+        """When the last operation, or part of one, began."""
+        self._secrets = sorted(_secrets(options), key=len, reverse=True)
+        is_local = _protocol(url) in ("file", "local")
+        given = {"auto_mkdir": True, **options} if is_local else dict(options)
+        core, asyn = import_module("fsspec.core"), import_module("fsspec.asyn")
+        self._files, self._root = core.url_to_fs(url, **given)
+        self._has_folders = not isinstance(self._files, asyn.AsyncFileSystem)
+
+    def sizes(self) -> dict[str, int]:
+        """All names, with the bytes of each; a store may give the names of a moment ago."""
+        self._files.invalidate_cache()
+        found = self._files.find(self._root, detail=True)
+        return {path[len(self._root) :].lstrip("/"): int(found[path]["size"]) for path in found}
+
+    def size(self, name: str) -> int:
+        """The bytes of one object, as the store tells it now."""
+        self._files.invalidate_cache()
+        return int(self._files.info(self._path(name))["size"])
+
+    def read(self, name: str, start: int, end: int) -> bytes:
+        """The bytes from `start` to `end`, or fewer if the object ends before."""
+        content: bytes = self._files.cat_file(self._path(name), start=start, end=end)
+        return content
+
+    def read_small(self, name: str, most: int) -> bytes | None:
+        """An object of at most so many bytes; None if there is none.
+
+        Raises:
+            ValueError: It is larger.
+        """
+        try:
+            content = self.read(name, 0, most + 1)
+        except FileNotFoundError:
+            return None
+        if len(content) > most:
+            raise ValueError(f"{name} has more than {most:,} bytes")
+        return content
+
+    def pieces(self, name: str, size: int) -> Iterator[bytes]:
+        """The bytes of an object of this size, in pieces of a chunk each."""
+        return (self.read(name, at, min(at + CHUNK, size)) for at in range(0, size, CHUNK))
+
+    def put(self, name: str, pieces: Iterable[bytes], size: int) -> None:
+        """Write an object; after an error, a part of it may be there."""
+        self._make_folder(name)
+        block = max(CHUNK, size // MOST_PARTS)
+        with self._files.open(self._path(name), "wb", block_size=block) as file:
+            for piece in pieces:
+                self.active = time.monotonic()
+                file.write(piece)
+
+    def compare(self, name: str, size: int, crc32: list[int]) -> None:
+        """Compare an object's size, and one of its chunks, with what was put.
+
+        Raises:
+            OSError: The store has something else.
+        """
+        if (found := self.size(name)) != size:
+            raise OSError(f"of {size} bytes of {name}, the store holds {found}")
+        if crc32:
+            chunk = SystemRandom().randrange(len(crc32))
+            piece = self.read(name, chunk * CHUNK, min((chunk + 1) * CHUNK, size))
+            if zlib.crc32(piece) != crc32[chunk]:
+                raise OSError(f"the store gives back another {name} than it was given")
+
+    def put_small(self, name: str, content: bytes) -> None:
+        """Write a small object; an object store does so all at once."""
+        self._make_folder(name)
+        self._files.pipe_file(self._path(name), content)
+
+    def move(self, name: str, to: str) -> None:
+        """Let an object take the place of another, all at once."""
+        self._files.mv(self._path(name), self._path(to))
+
+    def remove(self, name: str) -> None:
+        """Remove an object, if it is there."""
+        with suppress(FileNotFoundError):
+            self._files.rm_file(self._path(name))
+
+    def remove_folder(self, name: str) -> None:
+        """Remove a folder if it is empty; object stores have none."""
+        if self._has_folders:
+            with suppress(Exception):
+                self._files.rmdir(self._path(name))
+
+    def drop_uploads(self) -> None:
+        """Drop the parts of large objects that a process that was killed had sent; S3 keeps them.
+
+        Nobody sees them, so a store that does not allow that is left as it is.
+        """
+        if not hasattr(self._files, "list_multipart_uploads"):
+            return
+        bucket, _, prefix = self._root.partition("/")
+        with suppress(Exception):
+            for each in self._files.list_multipart_uploads(bucket):
+                if each["Key"].startswith(f"{prefix}/"):
+                    self._files.abort_mpu(bucket, each["Key"], each["UploadId"])
+
+    def said(self, error: BaseException) -> str:
+        """What may be shown of an error: without secrets, and not at length."""
+        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        return printable(" ".join(self.without_secrets(text).split()))[:500]
+
+    def without_secrets(self, text: str) -> str:
+        """The text without the values of the storage options, and without passwords."""
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        return shown(text)
+
+    def _path(self, name: str) -> str:
+        self.active = time.monotonic()
+        return f"{self._root.rstrip('/')}/{name}"
+
+    def _make_folder(self, name: str) -> None:
+        if self._has_folders:  # in an object store, this would make a bucket
+            self._files.makedirs(posixpath.dirname(self._path(name)), exist_ok=True)
+
+
+def check_address(url: str) -> None:
+    """Check that fsspec knows such addresses, and that the library for them is installed.
+
+    Raises:
+        ModuleNotFoundError: fsspec or the library is not installed.
+        ValueError: fsspec knows no such addresses.
+    """
+    if find_spec("fsspec") is None:
+        raise ModuleNotFoundError('Mirror needs fsspec: pip install "camshaft[mirror]"')
+    known = import_module("fsspec.registry")
+    protocol = _protocol(url)
+    if protocol in known.registry:
+        return
+    if protocol not in known.known_implementations:
+        raise ValueError(
+            f"{shown(url)!r}: fsspec knows no addresses that begin with {protocol}://; write one "
+            "such as s3://bucket/run, gs://bucket/run, or file:///mnt/backup/run"
+        )
+    entry = known.known_implementations[protocol]
+    if find_spec(entry["class"].split(".")[0]) is None:
+        raise ModuleNotFoundError(f"{shown(url)}: {entry.get('err', 'its library is missing')}")
+
+
+def shown(text: str) -> str:
+    """An address, or a text with addresses, without a user's name and password in it.
+
+    >>> shown("ftp://me:secret@host/run")
+    'ftp://***@host/run'
+    """
+    return re.sub(r"://[^/@\s]*@", "://***@", text)
+
+
+def _protocol(url: str) -> str:
+    utils = import_module("fsspec.utils")
+    return str(utils.get_protocol(url))
+
+
+def _secrets(options: Mapping[str, Any]) -> Generator[str, None, None]:
+    """The texts in options that no message may show."""
+    for name, value in options.items():
+        if isinstance(value, Mapping):
+            yield from _secrets(value)
+        elif isinstance(value, str) and len(value) > 3 and name not in HARMLESS:
+            yield value

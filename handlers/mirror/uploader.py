@@ -1,0 +1,179 @@
+"""Brings a store up to date with a run's directory, one checkpoint at a time."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import zlib
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from ..checkpoint import CHUNK, MANIFEST, Checksums, Saved, checkpoints, keep_of, scratch
+from ..files import linked, regular
+from .copies import DRAFT, Copies, Copy, key_of, place_of
+from .logs import LogCopies
+from .store import Store
+
+logger = logging.getLogger("camshaft")
+
+CANNOT_LINK = (errno.EPERM, errno.EMLINK, errno.EXDEV, errno.ENOTSUP, errno.ENOSYS)
+
+
+class DamagedError(Exception):
+    """A file on the disk is not what its manifest says."""
+
+
+class GoneError(Exception):
+    """A checkpoint was dropped from the disk before it could be copied."""
+
+
+class Uploader:
+    """Copies what is on the disk and not in the store, and removes what no claim keeps.
+
+    A checkpoint is seen in the store from the moment in which its manifest is there: the last of
+    its files, put after the others were compared with what the store gives back.
+    """
+
+    def __init__(self, store: Store, directory: Path, logs: list[str]) -> None:
+        self.store, self.directory = store, directory
+        self._logs = LogCopies(store, directory, logs)
+        self._copies: Copies | None = None
+        self._verified = set[str]()
+        """Files of the checkpoint under way that need not be copied again after a failure."""
+        self._passed_over = set[str]()
+        """The keys of checkpoints that cannot be copied."""
+
+    def begin(self, copies: Copies) -> None:
+        """Go by what the store holds; remove halves."""
+        copies.drop_halves()
+        self.store.drop_uploads()
+        self._logs.begin(copies.sizes)
+        self._copies = copies
+
+    def step(self) -> bool:
+        """Copy the newest checkpoint that is missing; False if all is there.
+
+        Raises:
+            Exception: The store has failed, in any way; the next call goes on.
+        """
+        assert self._copies is not None
+        here = checkpoints(self.directory)
+        missing = self._missing(here)
+        self._logs.copy()
+        if missing:
+            self._upload(missing[-1], self._copies)
+            return True
+        self._drop_unclaimed(here, self._copies)
+        return False
+
+    def is_new(self) -> bool:
+        """True if a checkpoint waits to be copied."""
+        return bool(self._missing(checkpoints(self.directory)))
+
+    def behind(self) -> str:
+        """What the store lacks; empty if nothing."""
+        missing, logs = self._missing(checkpoints(self.directory)), self._logs.behind()
+        if not missing and not logs:
+            return ""
+        there = self._copies.in_order() if self._copies else []
+        newest = f"of iteration {there[-1].manifest.iteration}" if there else "none that is known"
+        told = f"its newest checkpoint is {newest}"
+        if missing:
+            told += f", that of the directory of iteration {missing[-1].manifest.iteration}"
+            told += f" ({len(missing)} to copy)"
+        return told + (f"; {len(logs)} logs there are older" if logs else "")
+
+    def _missing(self, here: list[Saved]) -> list[Saved]:
+        known = {*(self._copies or ()), *self._passed_over}
+        return [saved for saved in here if key_of(saved.manifest) not in known]
+
+    def _upload(self, saved: Saved, copies: Copies) -> None:
+        copy = Copy(place_of(saved.manifest), saved.manifest)
+        try:
+            with _held(saved) as folder:
+                with regular(folder / MANIFEST) as file:
+                    manifest = file.read()
+                self.store.put_small(f"{copy.place}/{DRAFT}", manifest)
+                for name, sums in saved.manifest.files.items():
+                    if f"{copy.place}/{name}" not in self._verified:
+                        self._put(f"{copy.place}/{name}", folder / name, sums)
+        except (GoneError, DamagedError) as error:
+            self._passed_over.add(copy.key)
+            if isinstance(error, DamagedError):
+                logger.warning("%s is not copied to %s: %s", saved.path, self.store.url, error)
+            copies.drop(copy)
+            return
+        self.store.put_small(f"{copy.place}/{MANIFEST}", manifest)
+        if self.store.read(f"{copy.place}/{MANIFEST}", 0, len(manifest) + 1) != manifest:
+            self.store.remove(f"{copy.place}/{MANIFEST}")
+            raise OSError(f"the store gives back another {copy.place}/{MANIFEST} than it was given")
+        copies.add(copy)
+        copies.note_latest()
+        self._verified.clear()
+        self.store.remove(f"{copy.place}/{DRAFT}")
+        logger.info("copied %s to %s/%s", saved.path, self.store.url, copy.place)
+
+    def _put(self, name: str, path: Path, sums: Checksums) -> None:
+        """Copy a file, and compare its size and one chunk of it with what the store gives back."""
+        try:
+            with regular(path) as file:
+                self.store.put(name, _checked(file, sums, path.name), sums.size)
+        except FileNotFoundError:
+            if path.exists():  # it is the store that has not found something
+                raise
+            raise GoneError from None
+        self.store.compare(name, sums.size, sums.crc32)
+        self._verified.add(name)
+
+    def _drop_unclaimed(self, here: list[Saved], copies: Copies) -> None:
+        """Remove what is neither on the disk nor kept by the claims of the newest checkpoint."""
+        if not here:
+            return
+        with suppress(ValueError):  # the claims of a later version
+            keep = keep_of(here[-1].manifest.keep)
+            kept = keep.kept(copy.manifest for copy in copies.values())
+            on_disk = {key_of(saved.manifest) for saved in here}
+            for copy in copies.in_order():
+                if copy.key not in on_disk and copy.manifest.number not in kept:
+                    copies.drop(copy)
+
+
+@contextmanager
+def _held(saved: Saved) -> Generator[Path, None, None]:
+    """A folder with the checkpoint's files, which stay there when the run drops the checkpoint.
+
+    The files get a second name. On a disk that has none, it is the checkpoint itself.
+
+    Raises:
+        GoneError: It was dropped already.
+    """
+    with scratch(saved.path.parent) as folder:
+        try:
+            for name in (*saved.manifest.files, MANIFEST):
+                linked(saved.path / name, folder / name)
+        except FileNotFoundError:
+            raise GoneError from None
+        except OSError as error:
+            if error.errno not in CANNOT_LINK:
+                raise
+            yield saved.path
+            return
+        yield folder
+
+
+def _checked(file: BinaryIO, sums: Checksums, name: str) -> Iterator[bytes]:
+    """The bytes of a file, in chunks that are compared with their checksums.
+
+    Raises:
+        DamagedError: The file has other bytes.
+    """
+    if os.fstat(file.fileno()).st_size != sums.size:
+        raise DamagedError(f"{name} has another size than its manifest says")
+    for expected in sums.crc32:
+        piece = file.read(CHUNK)
+        if zlib.crc32(piece) != expected:
+            raise DamagedError(f"{name} is damaged: its checksum is not the one in {MANIFEST}")
+        yield piece

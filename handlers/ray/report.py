@@ -1,0 +1,159 @@
+"""Ray: metrics and checkpoints of a run, where users of Ray Train and Ray Tune look for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...engine import Engine, EventEnum, Events, Stage, State, Trigger, ranks
+from ..checkpoint import Checkpoint, checkpoints
+from ..common import scalars
+from .session import libraries, session
+
+
+@dataclass(frozen=True, eq=False)
+class RayReport:
+    """Report metrics, each time with a checkpoint, to the Ray Train or Ray Tune around the run.
+
+    Add it after the `Checkpoint`, on every rank. Each report waits until the checkpoint of the same
+    moment is on the disk. They are then `result.metrics`, `result.checkpoint` and
+    `result.best_checkpoints`. In a worker of Ray Train the checkpoint takes no further space where
+    Ray's `storage_path` is on the same file system: its files get a second name there. Elsewhere
+    Ray copies them.
+
+    A run that was killed continues as the same run by `resume=True`, where the directory of the
+    `Checkpoint` is still there: below Ray's `storage_path`, for example. A checkpoint that was
+    saved and not reported is reported then. Elsewhere, and in trials of Ray Tune, resume from what
+    Ray gives:
+
+    ```python
+    given = ray.train.get_checkpoint()  # or ray.tune.get_checkpoint()
+    checkpoint = Checkpoint("checkpoints", resume=given.to_directory() if given else True)
+    engine.add(checkpoint, RayReport(checkpoint))
+    ```
+
+    When Ray Tune ends the trial, the run is interrupted: it is closed, and not completed.
+
+    Args:
+        checkpoint: The handler that saves; None to report metrics only. Ray Train keeps only
+            metrics that come with a checkpoint.
+        when: When to report.
+        metrics: The names of those to report; by default all that are numbers. The epoch, the
+            iteration and the step are reported as well.
+
+    Raises:
+        ImportError: Ray is not installed.
+        TypeError: `checkpoint` is no `Checkpoint`.
+    """
+
+    checkpoint: Checkpoint | None = None
+    when: EventEnum | Trigger = Events.EPOCH_COMPLETED(last=True)
+    metrics: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.checkpoint is not None and not isinstance(self.checkpoint, Checkpoint):
+            raise TypeError(
+                f"RayReport({self.checkpoint!r}): needs the Checkpoint handler of the engine"
+            )
+        if isinstance(self.metrics, str):
+            raise TypeError(f"RayReport(metrics={self.metrics!r}): needs a list of names")
+        libraries()
+
+    def attach(self, engine: Engine[Any, Any]) -> None:
+        """Ask for a checkpoint by the trigger, and report when it is written.
+
+        Raises:
+            ValueError: The `Checkpoint` is not attached yet.
+        """
+        engine.on(Events.LOADING, stage=Stage.MEASURE)(self.check)
+        if self.checkpoint is not None:
+            engine.name_of(self.checkpoint)
+            engine.on(Events.LOADING, stage=Stage.REPORT)(self.catch_up)
+            engine.on(Events.SAVING, stage=Stage.REPORT)(self.report)
+        engine.on(self.when, stage=Stage.REPORT)(self.ask)
+        engine.on(Events.CLOSED, stage=Stage.REPORT)(self.end)
+
+    def check(self, state: State[Any, Any]) -> None:
+        """Check that there is a Ray to report to.
+
+        Raises:
+            RuntimeError: The run is neither in a worker of Ray Train nor in a trial of Ray Tune.
+        """
+        session()
+
+    def catch_up(self, state: State[Any, Any]) -> None:
+        """Report the checkpoint of a run that was killed after it was saved and before the report.
+
+        Rank 0 asks Ray, and decides for all.
+        """
+        report = state.recall(self, Report)
+        if report.metrics is None:
+            return
+        path = self._saved(state)
+        if ranks.agreed(float(path is None or session().has(state.iteration))):
+            report.metrics = None
+        else:
+            self._send(state, report, path)
+
+    def ask(self, state: State[Any, Any]) -> None:
+        """Keep the metrics of this moment for the report; ask for the checkpoint."""
+        numbers = scalars(state.metrics)
+        if self.metrics is not None:
+            numbers = {name: numbers[name] for name in self.metrics}
+        clocks = {"epoch": state.epoch, "iteration": state.iteration, "step": state.step}
+        report = state.recall(self, Report)
+        report.metrics = {**numbers, **clocks}
+        if self.checkpoint is None:
+            self._send(state, report, None)
+        else:
+            state.save("Ray", by=self.checkpoint)
+
+    def report(self, state: State[Any, Any]) -> None:
+        """Report with the checkpoint that was just saved, or without one if that has failed."""
+        report = state.recall(self, Report)
+        if self.checkpoint is not None and report.metrics is not None:
+            self.checkpoint.wait(state)
+            self._send(state, report, self._saved(state))
+
+    def end(self, state: State[Any, Any]) -> None:
+        """End the thread of a trial that Tune has ended.
+
+        Raises:
+            SystemExit: Tune has ended the trial.
+        """
+        end = state.recall(self, End, saved=False)
+        if end.exit is not None and state.error is None:
+            raise end.exit
+
+    def _send(self, state: State[Any, Any], report: Report, path: Path | None) -> None:
+        metrics, report.metrics = report.metrics, None
+        try:
+            session().report(metrics or {}, path if ranks.rank() == 0 else None)
+        except SystemExit as error:  # this is how Tune ends a trial
+            state.recall(self, End, saved=False).exit = error
+            state.stop("Ray Tune ended the trial", resumable=True)
+
+    def _saved(self, state: State[Any, Any]) -> Path | None:
+        """The checkpoint of this moment; rank 0 has it, and other ranks may not see its folder."""
+        if self.checkpoint is None or ranks.rank() != 0:
+            return None
+        found = checkpoints(self.checkpoint.directory)
+        newest = found[-1] if found else None
+        is_of_now = newest is not None and newest.manifest.iteration == state.iteration
+        return newest.path if newest is not None and is_of_now else None
+
+
+@dataclass
+class Report:
+    """What is to be reported when the checkpoint is there; it is also saved in that checkpoint."""
+
+    metrics: dict[str, float] | None = None
+
+
+@dataclass
+class End:
+    """What ends the thread of a trial when the run is closed."""
+
+    exit: SystemExit | None = None

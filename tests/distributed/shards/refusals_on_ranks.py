@@ -1,0 +1,159 @@
+"""Run on four ranks: what a sharded model cannot do is an error before the first iteration."""
+
+import datetime
+import gc
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.nn.functional import mse_loss
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+sys.path.insert(0, str(Path(__file__).parent))
+from models import Net, adamw, batches, by_hand, dealt, sharded
+
+from camshaft import Engine, Update, loader, ranks, supervised
+from camshaft.handlers import find_batch_size, predict
+
+PLAN = {"up": ColwiseParallel(), "down": RowwiseParallel()}
+
+
+def refused(net, message, optimizer=None):
+    """A run that has read no batch says so, on all ranks; in both kinds of engines."""
+    for make in (by_hand, lambda *given: supervised(*given[:2], mse_loss)):
+        seen = []
+        with pytest.raises(ValueError, match=message):
+            train(make, net, optimizer or adamw(net), map(seen.append, batches()))
+        assert len(seen) == 0
+
+
+def train(make, net, optimizer, data):
+    make(net, optimizer, 1).run(data, max_epochs=1)
+
+
+def two_dimensions():
+    return init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "tensor"))
+
+
+def other_wrappers_are_refused():
+    flat = FullyShardedDataParallel(Net(), device_id=torch.device("cpu"), use_orig_params=True)
+    refused(flat, r"a FullyShardedDataParallel cannot be trained here.*fully_shard\(model\)")
+
+    class DeepSpeedEngine(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.module = Net()
+
+        def forward(self, x):
+            return self.module(x)
+
+    refused(DeepSpeedEngine(), "a DeepSpeedEngine cannot be trained here: it makes backward passes")
+
+
+def an_optimizer_of_the_parameters_before_is_refused():
+    net = Net()
+    optimizer = adamw(net)
+    refused(sharded("fsdp", net), "the optimizer updates no parameter of th", optimizer)
+
+
+def nobody_has_said_that_ranks_read_the_same():
+    ranks.data_parallel(two_dimensions())  # all
+    mesh = two_dimensions()
+    net = parallelize_module(Net(), mesh["tensor"], PLAN)
+    refused(net, r"nothing averages its gradients over the 4 ranks.*ranks.data_parallel\(mesh")
+    part = fully_shard(Net(), mesh=mesh["data"])
+    refused(part, r"is on the ranks (0, 2|1, 3), and the ranks 0, 1, 2, 3 read different")
+    fully_shard(net, mesh=mesh["data"])
+    refused(net, r"split along 2 dimensions of its mesh.*ranks.data_parallel\(mesh\[\"data\"\]\)")
+    ranks.data_parallel(mesh["data"])
+    supervised(net, adamw(net), mse_loss).run(dealt(batches()), max_epochs=1)
+
+
+def a_part_that_is_not_sharded_is_refused():
+    ranks.data_parallel(two_dimensions())
+    net = Net()
+    fully_shard(net.up)
+    refused(net, r"'down.weight' is on no mesh.*fully_shard\(model\) on all of it")
+
+
+def all_ranks_may_read_the_same():
+    ranks.data_parallel(None)
+    assert (ranks.data_rank(), ranks.data_world_size()) == (0, 1)
+    assert len(loader(range(8), 4, training=True)) == 2
+    net = parallelize_module(Net(), init_device_mesh("cpu", (4,)), PLAN)
+    supervised(net, adamw(net), mse_loss).run(batches(), max_epochs=1)
+
+
+def a_sampler_for_all_ranks_is_refused_where_some_read_the_same():
+    net = sharded("tp")
+    data = TensorDataset(torch.zeros(8, 6), torch.zeros(8, 2))
+    engine = supervised(net, adamw(net), mse_loss)
+    with pytest.raises(ValueError, match=r"4 ranks, and by .* 2 ranks read .*ranks.data_rank\(\)"):
+        engine.run(DataLoader(data, 2, sampler=DistributedSampler(data)), max_epochs=1)
+
+
+def arguments_that_would_hang_or_train_wrongly_are_refused():
+    net = sharded("fsdp")
+    for split in ("auto", 2):
+        with pytest.raises(ValueError, match=r"split=.* may cut .* accumulate="):
+            supervised(net, adamw(net), mse_loss, split=split)
+    with pytest.raises(ValueError, match="sync='close' averages whole gradients"):
+        Update(adamw(net), model=net, sync="close")
+    with pytest.raises(ValueError, match="LBFGS searches along all parameters as one vector"):
+        Update(torch.optim.LBFGS(net.parameters()))
+    with pytest.raises(ValueError, match="find_batch_size: the forward pass of FSDP"):
+        find_batch_size(supervised(net, adamw(net), mse_loss), lambda size: batches(1, size)[0])
+    with pytest.raises(ValueError, match="predict: the ranks hold the model together"):
+        predict(supervised(net, adamw(net), mse_loss), dealt(batches()), "not-made")
+
+
+def precision_and_policy_have_to_agree():
+    for kind, precision, message in [
+        (torch.bfloat16, "fp16", "the model computes in bfloat16 by its MixedPrecisionPolicy"),
+        (torch.float16, "bf16", "the model computes in float16 by its MixedPrecisionPolicy"),
+        (torch.float16, "fp32", "0 without a scaler: add precision='fp16'"),
+    ]:
+        net = sharded("fsdp", mp_policy=MixedPrecisionPolicy(param_dtype=kind))
+        with pytest.raises(ValueError, match=message):
+            supervised(net, adamw(net), mse_loss, precision=precision)
+
+
+def an_update_that_does_not_know_the_model_says_so():
+    net = sharded("fsdp")
+    update = Update(adamw(net), accumulate=2)
+
+    def step(state, batch):
+        update(state, mse_loss(net(batch[0]), batch[1]))
+
+    with warnings.catch_warnings(record=True) as caught:
+        Engine(step, update, objects={"model": net}).run(dealt(batches()), max_epochs=1)
+    said = [str(each.message) for each in caught if "was not told" in str(each.message)]
+    assert len(said) == 1
+    assert "averages gradients 2 times a step" in said[0]
+
+
+CHECKS = [
+    other_wrappers_are_refused,
+    an_optimizer_of_the_parameters_before_is_refused,
+    nobody_has_said_that_ranks_read_the_same,
+    a_part_that_is_not_sharded_is_refused,
+    all_ranks_may_read_the_same,
+    a_sampler_for_all_ranks_is_refused_where_some_read_the_same,
+    arguments_that_would_hang_or_train_wrongly_are_refused,
+    precision_and_policy_have_to_agree,
+    an_update_that_does_not_know_the_model_says_so,
+]
+
+dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=60))
+for each in CHECKS:
+    each()
+    print(f"rank {ranks.rank()}: {each.__name__}", flush=True)
+gc.collect()
+dist.barrier()
+dist.destroy_process_group()

@@ -1,0 +1,107 @@
+"""The store of an attempt, and what ranks that fail say to one another in it."""
+
+import os
+import re
+import socket
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from torch.distributed import HashStore
+
+from camshaft.engine.ranks.attempt import store_of_attempt
+
+SECONDS = timedelta(seconds=20)
+
+
+def joined(store, count, seconds=SECONDS, without=()):
+    """The places of all ranks of one attempt, or the errors."""
+
+    def join(rank):
+        try:
+            return store_of_attempt(store, rank, count, seconds)
+        except TimeoutError as error:
+            return error
+
+    with ThreadPoolExecutor(count) as pool:
+        return [*pool.map(join, [rank for rank in range(count) if rank not in without])]
+
+
+def test_the_ranks_of_an_attempt_meet_where_no_earlier_one_has_been():
+    store = HashStore()
+    for _ in range(3):
+        places = joined(store, 4)
+        assert not any(place.check(["address"]) for place in places)
+        places[0].set("address", "alive")
+        assert {place.get("address") for place in places} == {b"alive"}
+
+
+def test_ranks_that_died_while_they_joined_do_not_matter_to_the_next_attempt_of_fewer():
+    store, short = HashStore(), timedelta(seconds=0.1)
+    joined(store, 4, short, without=(0,))
+    joined(store, 4, short, without=(2, 3))
+    places = joined(store, 3)
+    places[2].set("address", "alive")
+    assert places[0].get("address") == b"alive"
+
+
+def test_who_has_not_come_is_named():
+    here, late = joined(HashStore(), 4, timedelta(seconds=0.2), without=(1, 3))
+    assert (
+        str(here)
+        == "ranks [1, 3] of 4 did not join the process group within 0.2 s; their logs say why"
+    )
+    assert late.get is not None  # rank 2 has its answer
+    (alone,) = joined(HashStore(), 2, timedelta(seconds=0.1), without=(0,))
+    assert "rank 1 waited 0.1 s for rank 0 to begin the process group" in str(alone)
+
+
+SAY = """
+import os, sys, time
+from camshaft import Engine, ranks
+
+def process(state, batch):
+    if ranks.rank() == 1:
+        {first}
+    with ranks.on_all_ranks("look"):
+        if ranks.rank() == 2:
+            raise KeyError("the second one")
+
+with ranks.process_group("gloo", timeout=3):
+    Engine(process).run([1], max_epochs=1)
+"""
+OURS = 'raise OSError("no space left")'
+
+
+def test_the_first_reason_reaches_all_and_an_error_of_its_own_stays_as_it_is(processes):
+    zero, one, two = processes.run_ranks(3, SAY.format(first=OURS), code=1)
+    note = f"rank 1 ({socket.gethostname()}) failed first: OSError: no space left"
+    assert note in zero.stderr
+    assert note not in one.stderr
+    assert note in two.stderr or "KeyError: 'the second one'" in two.stderr
+
+
+@pytest.mark.slow
+def test_an_error_that_all_ranks_raise_because_of_one_names_that_one(processes):
+    zero, one, two = processes.run_ranks(3, SAY.format(first="pass"), code=1)
+    for each in (zero, one):
+        assert "AnotherRankError: another rank could not look" in each.stderr
+        assert "failed first: KeyError: 'the second one'" in each.stderr
+    assert "failed first" not in two.stderr
+
+
+def test_the_job_of_the_page_is_queued_again_after_a_signal_and_not_after_an_error(tmp_path):
+    page = Path(__file__).parents[3] / "docs/ranks.md"
+    (job,) = re.findall(r"```sh\n(#!/bin/bash.*?)```", page.read_text(), re.DOTALL)
+    (tmp_path / "job.sh").write_text(job)
+    for name, does in (("srun", "exit $CODE"), ("scontrol", 'echo "$@"')):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{does}\n")
+        (tmp_path / name).chmod(0o755)
+    for code, says in ((0, ""), (1, ""), (138, "requeue 7\n"), (143, "requeue 7\n")):
+        env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "7", "CODE": str(code)}
+        result = subprocess.run(
+            ["bash", tmp_path / "job.sh"], env=env, capture_output=True, text=True
+        )
+        assert result.stdout == says

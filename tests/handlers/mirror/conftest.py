@@ -1,0 +1,65 @@
+"""What the tests of the mirror share: a directory that checkpoints are saved to, and a store."""
+
+import pytest
+import torch
+
+from camshaft.handlers.checkpoint import latest
+from camshaft.handlers.checkpoint.directory import drop_unclaimed, write_checkpoint
+from camshaft.handlers.checkpoint.format import Manifest
+from camshaft.handlers.checkpoint.snapshot import Snapshot
+from camshaft.handlers.checkpoint.staging import streamed
+from camshaft.handlers.mirror.copies import Copies, note_run
+from camshaft.handlers.mirror.fetching import LOGS, join
+from camshaft.handlers.mirror.store import Store
+from camshaft.handlers.mirror.uploader import Uploader
+
+from .faulty import NOTHING, Faulty
+
+
+@pytest.fixture
+def store(tmp_path):
+    """A store whose file system fails when it is told to."""
+    yield Store(f"faulty://{tmp_path}/store", {"auto_mkdir": True})
+    Faulty.before, Faulty.tear, Faulty.listing = NOTHING, lambda path, content: content, None
+
+
+@pytest.fixture
+def run(tmp_path):
+    """The directory of a run."""
+    directory = tmp_path / "run"
+    directory.mkdir()
+    return directory
+
+
+def save(directory, iteration, keep=None, metrics=(), value=0.0):
+    """Save a small checkpoint as a run does, and drop what no claim keeps."""
+    keep = keep or latest(2)
+    tensors = {"model": {"weight": torch.full((3,), value)}, "train": {}}
+    manifest = Manifest(iteration=iteration, keep=repr(keep), metrics=dict(metrics))
+    saved = write_checkpoint(
+        directory, streamed(Snapshot({"objects": {}, "run": []}, tensors)), manifest
+    )
+    drop_unclaimed(directory, keep)
+    return saved
+
+
+def begun(store, directory):
+    """An uploader, as a new process has it."""
+    copies = Copies(store)
+    note_run(store, join(store, directory, copies))
+    uploader = Uploader(store, directory, list(LOGS))
+    uploader.begin(copies)
+    return uploader
+
+
+def copy_all(store, directory):
+    """Copy all that is new, as a process does."""
+    uploader = begun(store, directory)
+    while uploader.step():
+        pass
+    return uploader
+
+
+def content_of(folder):
+    """The bytes of all files in a folder, by name."""
+    return {path.name: path.read_bytes() for path in folder.iterdir()}

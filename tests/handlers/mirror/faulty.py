@@ -1,0 +1,92 @@
+"""A real file system that fails on order: it tears, lies, forgets, or is killed at an operation."""
+
+from collections.abc import Callable
+from typing import ClassVar
+
+import fsspec
+from fsspec.implementations.local import LocalFileSystem
+
+NOTHING: Callable[[str, str], None] = lambda operation, path: None  # noqa: E731
+
+
+class Faulty(LocalFileSystem):
+    protocol = "faulty"
+    cachable = False
+    before: ClassVar[Callable[[str, str], None]] = NOTHING
+    """Called with each operation and its path; what it raises is the fault."""
+    tear: ClassVar[Callable[[str, bytes], bytes]] = lambda path, content: content
+    """What is really written, in the place of what was to be written."""
+    listing: ClassVar[dict | None] = None
+    """What a listing gives, in the place of what there is."""
+
+    def find(self, path, **options):
+        type(self).before("find", path)
+        return super().find(path, **options) if self.listing is None else self.listing
+
+    def info(self, path, **options):
+        if isinstance(path, str):  # otherwise it is a part of a listing
+            type(self).before("info", path)
+        return super().info(path, **options)
+
+    def cat_file(self, path, **options):
+        type(self).before("read", path)
+        return super().cat_file(path, **options)
+
+    def pipe_file(self, path, value, **options):
+        type(self).before("write", path)
+        super().pipe_file(path, type(self).tear(path, value), **options)
+        type(self).before("written", path)
+
+    def mv(self, path, to, **options):
+        type(self).before("move", path)
+        super().mv(path, to, **options)
+        type(self).before("moved", path)
+
+    def rm_file(self, path):
+        type(self).before("remove", path)
+        super().rm_file(path)
+        type(self).before("removed", path)
+
+    def _open(self, path, mode="rb", **options):
+        if mode == "rb":
+            return super()._open(path, mode, **options)
+        return Written(super()._open(path, mode), path)
+
+
+class Written:
+    """A file of the store; a kill may come at each piece."""
+
+    def __init__(self, file, path):
+        self._file, self._path = file, path
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self._file.close()
+
+    def write(self, piece):
+        Faulty.before("write", self._path)
+        torn = Faulty.tear(self._path, piece)
+        self._file.write(torn[: len(torn) // 2])
+        self._file.flush()
+        Faulty.before("half", self._path)
+        self._file.write(torn[len(torn) // 2 :])
+
+
+fsspec.register_implementation("faulty", Faulty, clobber=True)
+
+
+class Killed(BaseException):
+    """The end of a process, wherever it is."""
+
+
+def killed_at(number):
+    """From the operation of this number on, nothing is done any more."""
+    count = iter(range(10**9))
+
+    def before(operation, path):
+        if next(count) >= number:
+            raise Killed
+
+    return before

@@ -1,0 +1,297 @@
+"""A process copies beside a run, which goes on elsewhere to the same bits."""
+
+import json
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from camshaft import Engine, Events, supervised
+from camshaft.handlers import Checkpoint, Journal, JSONLines, Mirror, checkpoints
+
+from .s3 import Proxy, environment, server
+
+SCRIPT = Path(__file__).with_name("train.py")
+
+
+def engine_of(directory, address, *handlers, first=True, **options):
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.Adam(model.parameters())
+    engine = supervised(model, optimizer, torch.nn.functional.cross_entropy)
+    both = [Mirror(str(address), interval=0.05, **options), Checkpoint(directory, resume=True)]
+    engine.add(*(both if first else both[::-1]), *handlers)
+    return engine
+
+
+@pytest.fixture
+def data():
+    inputs = torch.randn(24, 4, generator=torch.Generator().manual_seed(0))
+    pairs = torch.utils.data.TensorDataset(inputs, (inputs[:, 0] > 0).long())
+    return torch.utils.data.DataLoader(pairs, batch_size=8, shuffle=True)
+
+
+def weights(engine):
+    return torch.cat([each.detach().flatten() for each in engine.objects["model"].parameters()])
+
+
+@pytest.mark.parametrize("first", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_a_machine_with_an_empty_disk_goes_on_as_the_run_that_nobody_interrupted(
+    tmp_path, data, first
+):
+    whole = supervised_alone = engine_of(tmp_path / "whole", tmp_path / "store0")
+    supervised_alone.run(data, max_epochs=3)
+    run, store = tmp_path / "run", tmp_path / "store"
+    logs = [JSONLines(run / "rows.jsonl", when=Events.ITERATION_COMPLETED), Journal(run)]
+    engine_of(run, store, *logs, first=first).run(data, max_epochs=2)
+    before = (run / "rows.jsonl").read_text()
+    shutil.rmtree(run)
+    engine = engine_of(run, store, *logs, first=first)
+    engine.run(data, max_epochs=3)
+    assert torch.equal(weights(engine), weights(whole))
+    assert (run / "rows.jsonl").read_text().startswith(before)
+    lines = [json.loads(line) for line in (run / "journal.jsonl").read_text().splitlines()]
+    told = [line["event"] for line in lines if line["event"] != "saving"]
+    assert told == ["started", "completed", "resumed", "completed", "mirrored"]
+    assert lines[-1]["behind"] == ""
+
+
+@pytest.fixture(scope="module")
+def moto():
+    with server() as port:
+        yield port
+
+
+@pytest.fixture
+def s3(moto):
+    """A proxy before the server, with a new bucket and the address of a run in it."""
+    import boto3
+
+    with Proxy(moto) as proxy:
+        proxy.env = environment(proxy.url)
+        bucket = f"bucket-{proxy.server_port}"
+        keys = {"aws_access_key_id": "testing", "aws_secret_access_key": "hush-hush"}
+        proxy.client = boto3.client(
+            "s3", endpoint_url=f"http://127.0.0.1:{moto}", region_name="us-east-1", **keys
+        )
+        proxy.client.create_bucket(Bucket=bucket)
+        proxy.bucket, proxy.address = bucket, f"s3://{bucket}/run"
+        yield proxy
+        proxy.going.set()
+        proxy.client.close()
+        proxy.shutdown()
+
+
+def objects(s3):
+    found = s3.client.list_objects_v2(Bucket=s3.bucket).get("Contents", [])
+    return {each["Key"].removeprefix("run/"): each["Size"] for each in found}
+
+
+def shown(s3):
+    """The iterations of the checkpoints that the store shows; each is whole."""
+    names, found = objects(s3), []
+    for name in names:
+        if name.endswith("/manifest.json"):
+            body = s3.client.get_object(Bucket=s3.bucket, Key=f"run/{name}")["Body"]
+            manifest = json.loads(body.read())
+            place = name.split("/")[0]
+            for file, sums in manifest["files"].items():
+                assert names[f"{place}/{file}"] == sums["size"]
+            found.append(manifest["iteration"])
+    return sorted(found)
+
+
+@pytest.fixture(scope="module")
+def expected(processes, tmp_path_factory):
+    """What the script prints at its end if nothing happens."""
+    folder = tmp_path_factory.mktemp("expected")
+    result = processes.run(SCRIPT, folder / "run", folder / "store")
+    return result.stdout.splitlines()[-1]
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_goes_on_from_s3_in_an_empty_directory(
+    processes, s3, tmp_path, expected
+):
+    for number in range(3):
+        directory = tmp_path / f"machine{number}"
+        with processes.start(SCRIPT, directory, s3.address, 3, 0.05, env=s3.env) as process:
+            assert process.stdout.readline().startswith("began")
+            while len(shown(s3)) < 1 and process.poll() is None:
+                time.sleep(0.02)
+            time.sleep(0.2 * number)
+            process.send_signal(signal.SIGKILL, group=True)
+            process.wait()
+        shown(s3)
+    before = max(shown(s3))
+    result = processes.run(SCRIPT, tmp_path / "last", s3.address, env=s3.env)
+    lines = result.stdout.splitlines()
+    assert int(lines[0].split()[1]) >= before > 0
+    assert lines[-1] == expected
+    assert shown(s3)[-1] == 15
+    assert not [name for name in objects(s3) if "draft" in name or ".tmp-" in name]
+
+
+@pytest.mark.slow
+def test_a_preempted_run_is_in_the_store_when_its_process_has_ended(
+    processes, s3, tmp_path, expected
+):
+    with processes.start(SCRIPT, tmp_path / "a", s3.address, 3, 0.2, env=s3.env) as process:
+        process.stdout.readline()
+        time.sleep(0.5)
+        process.send_signal(signal.SIGTERM, group=True)
+        assert process.wait() == 143
+    saved = checkpoints(tmp_path / "a").latest()
+    assert max(shown(s3)) == saved.manifest.iteration
+    body = s3.client.get_object(Bucket=s3.bucket, Key="run/journal.jsonl")["Body"].read()
+    assert '"interrupted"' in body.decode()
+    result = processes.run(SCRIPT, tmp_path / "b", s3.address, env=s3.env)
+    assert result.stdout.splitlines()[0] == f"began {saved.manifest.iteration}"
+    assert result.stdout.splitlines()[-1] == expected
+
+
+def sometimes(fault, which="PUT", every=2):
+    count = iter(range(10**9))
+    return lambda request: fault if request.startswith(which) and next(count) % every == 0 else None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["slow down", "forget", "change"])
+def test_a_store_that_fails_or_lies_neither_ends_nor_changes_the_run_and_has_all_in_the_end(
+    processes, s3, tmp_path, expected, fault
+):
+    with processes.start(SCRIPT, tmp_path / "a", s3.address, 3, 0.1, 60, env=s3.env) as process:
+        process.stdout.readline()
+        s3.fault = sometimes(fault, "GET" if fault == "change" else "PUT")
+        time.sleep(2)
+        s3.fault = lambda request: None
+        result = process.result()
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines()[-1] == expected
+    assert shown(s3)[-1] == 15
+    assert result.stderr.count("cannot be used now") == result.stderr.count("takes copies again")
+    assert "holds all of the run" in result.stderr
+    assert "hush" not in result.stderr
+    result = processes.run(SCRIPT, tmp_path / "b", s3.address, env=s3.env)
+    assert result.stdout.splitlines()[-1] == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["slow down", "hang"])
+def test_a_store_that_is_gone_costs_the_end_of_the_run_no_more_than_its_bound(
+    processes, s3, tmp_path, expected, fault
+):
+    with processes.start(SCRIPT, tmp_path / "a", s3.address, 3, 0, 1, env=s3.env) as process:
+        process.stdout.readline()
+        s3.fault = lambda request: fault
+        began = time.monotonic()
+        result = process.result()
+        assert time.monotonic() - began < 12  # most of it is the end of the interpreter
+    assert result.stdout.splitlines()[-1] == expected
+    assert "is behind: its newest checkpoint is none that is known" in result.stderr
+    last = json.loads((tmp_path / "a" / "journal.jsonl").read_text().splitlines()[-1])
+    assert last["event"] == "mirrored"
+    assert "that of the directory of iteration 15" in last["behind"]
+    s3.fault = lambda request: None
+    processes.run(SCRIPT, tmp_path / "a", s3.address, env=s3.env)  # it is done, and copies the rest
+    assert shown(s3)[-1] == 15
+
+
+@pytest.mark.slow
+def test_a_start_without_an_answer_goes_on_from_the_disk_and_never_anew(processes, s3, tmp_path):
+    s3.fault = lambda request: "slow down"
+    result = processes.run(SCRIPT, tmp_path / "a", s3.address, 3, 0, 2, env=s3.env, code=1)
+    assert "StoreError" in result.stderr
+    assert "has not answered for 2 s" in result.stderr
+    s3.fault = lambda request: None
+    processes.run(SCRIPT, tmp_path / "a", s3.address, 1, env=s3.env)
+    s3.fault = lambda request: "slow down"
+    result = processes.run(SCRIPT, tmp_path / "a", s3.address, 2, 0, 1, env=s3.env)
+    assert result.stdout.splitlines()[0] == "began 5"
+    assert "cannot be used now" in result.stderr
+
+
+@pytest.mark.slow
+def test_a_large_file_is_sent_in_parts_and_what_a_kill_leaves_of_it_is_dropped(
+    processes, s3, tmp_path
+):
+    arguments = (s3.address, 1, 0, 60, 700_000)  # two files of 20 MB and more
+    s3.fault = lambda request: "hang" if "partNumber=2" in request else None
+    with processes.start(SCRIPT, tmp_path / "a", *arguments, env=s3.env) as process:
+        while not any("partNumber=2" in request for request in s3.requests):
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(signal.SIGKILL, group=True)
+        process.wait()
+    uploads = s3.client.list_multipart_uploads(Bucket=s3.bucket).get("Uploads", [])
+    assert len(uploads) == 1
+    s3.fault = lambda request: None
+    s3.going.set()
+    processes.run(SCRIPT, tmp_path / "a", *arguments, env=s3.env)
+    assert shown(s3)[-1] == 5
+    assert not s3.client.list_multipart_uploads(Bucket=s3.bucket).get("Uploads")
+
+
+@pytest.mark.slow
+def test_on_ranks_the_first_one_copies_and_fetches(processes, s3, tmp_path):
+    processes.run_ranks(2, SCRIPT, tmp_path / "a", s3.address, 1, env=s3.env)
+    results = processes.run_ranks(2, SCRIPT, tmp_path / "b", s3.address, 2, env=s3.env)
+    assert [each.stdout.splitlines()[0] for each in results] == ["began 5"] * 2
+    assert shown(s3)[-1] == 10
+
+
+@pytest.mark.slow
+def test_a_new_run_is_refused_where_the_store_has_another(processes, s3, tmp_path):
+    processes.run(SCRIPT, tmp_path / "a", s3.address, 1, env=s3.env)
+    new = (3, 0, 1, 64, "new")
+    result = processes.run(SCRIPT, tmp_path / "b", s3.address, *new, env=s3.env, code=1)
+    assert "holds checkpoints of an earlier run; pass resume=True" in result.stderr
+
+
+@pytest.mark.slow
+def test_the_copying_process_ends_with_its_parent_and_knows_no_torch(processes, s3, tmp_path):
+    script = f"""
+    import os, subprocess, sys
+    from camshaft.handlers.mirror.process import CopyingProcess
+    settings = dict(url={str(tmp_path / "store")!r}, shown="", options={{}}, interval=1, wait=9,
+                    directory={str(tmp_path / "run")!r}, logs=[], resume=False, fresh=True)
+    process = CopyingProcess(settings)
+    process.wait_until_ready()
+    assert "torch" not in open(f"/proc/{{process._process.pid}}/maps").read()
+    print(process._process.pid, flush=True)
+    os.kill(os.getpid(), 9)
+    """
+    if not sys.platform.startswith("linux"):
+        pytest.skip("reads /proc")
+    pid = int(processes.run(script, code=-9).stdout)
+    for _ in range(100):
+        if not Path(f"/proc/{pid}").exists() or "zombie" in Path(f"/proc/{pid}/status").read_text():
+            return
+        time.sleep(0.1)
+    raise AssertionError("it is still there")
+
+
+def test_wrong_arguments_are_refused_at_once():
+    with pytest.raises(TypeError, match="names and plain values"):
+        Mirror("file:///nowhere", options={"session": object()})
+    with pytest.raises(ValueError, match="interval=0"):
+        Mirror("file:///nowhere", interval=0)
+    with pytest.raises(TypeError, match="a list of patterns"):
+        Mirror("file:///nowhere", logs="*.csv")
+    mirror = Mirror("ftp://me:secret@host/run", {"password": "secret"})
+    assert repr(mirror) == "Mirror('ftp://***@host/run')"
+
+
+def test_a_mirror_needs_one_checkpoint_beside_it(tmp_path):
+    engine = Engine(lambda state, batch: None, Mirror(f"file://{tmp_path}/store"))
+    with pytest.raises(ValueError, match="needs one Checkpoint in its engine"):
+        engine.run([1], max_epochs=1)
+
+
+def test_an_address_for_checkpoints_names_the_mirror():
+    with pytest.raises(ValueError, match=r"add Mirror\('s3://bucket/run'\) to the engine"):
+        Checkpoint("s3://bucket/run")
