@@ -4,13 +4,12 @@
     torchrun --nproc-per-node=4 examples/fsdp_gpt.py                   # four GPUs, or CPU ranks
     torchrun --nproc-per-node=8 examples/fsdp_gpt.py --replicas 2      # two replicas of four shards
 
-Stop it, run it again, and it carries on.
+Stop it, run it again, also on another number of ranks, and it carries on.
 """
 
 import argparse
 import math
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from torch.utils.data import Dataset
 from camshaft import Events, Output, State, checkpoint_activations, loader, ranks, supervised
 from camshaft.handlers import (
     EMA,
+    Checkpoint,
     ClipGradNorm,
     Export,
     JSONLines,
@@ -32,29 +32,29 @@ from camshaft.handlers import (
     Throughput,
     Validate,
 )
-from camshaft.handlers.schedules import cosine, warmup
+from camshaft.handlers.schedules import warmup
 
 
 class Windows(Dataset[tuple[Tensor, Tensor]]):
     """Pieces of a text as bytes, each with the same piece one byte further on."""
 
     def __init__(self, text: bytes, length: int) -> None:
-        self.text, self.length = torch.frombuffer(bytearray(text), dtype=torch.uint8), length
+        whole = torch.frombuffer(bytearray(text), dtype=torch.uint8)
+        self.pieces = whole.unfold(0, length + 1, length)
 
     def __len__(self) -> int:
-        return (len(self.text) - 1) // self.length
+        return len(self.pieces)
 
     def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
-        piece = self.text[number * self.length : (number + 1) * self.length + 1].long()
+        piece = self.pieces[number].long()
         return piece[:-1], piece[1:]
 
 
 class Block(nn.Module):
-    """Causal self-attention, and a feed-forward layer."""
+    """Causal self-attention with heads of 32 numbers, and a feed-forward layer."""
 
-    def __init__(self, width: int, heads: int) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
-        self.heads = heads
         self.norm_1, self.norm_2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.attention = nn.Linear(width, 3 * width, bias=False)
         self.projection = nn.Linear(width, width, bias=False)
@@ -62,7 +62,7 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """From (batch, time, width) to the same."""
-        split = self.attention(self.norm_1(x)).unflatten(-1, (3, self.heads, -1))
+        split = self.attention(self.norm_1(x)).unflatten(-1, (3, -1, 32))
         q, k, v = split.permute(2, 0, 3, 1, 4)
         mixed = scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.projection(mixed.transpose(1, 2).flatten(2))
@@ -76,7 +76,7 @@ class GPT(nn.Module):
     def __init__(self, width: int, layers: int, length: int) -> None:
         super().__init__()
         self.token, self.position = nn.Embedding(256, width), nn.Embedding(length, width)
-        self.blocks = nn.Sequential(*(Block(width, width // 32) for _ in range(layers)))
+        self.blocks = nn.Sequential(*(Block(width) for _ in range(layers)))
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, 256, bias=False)
         self.head.weight = self.token.weight  # tied
         nn.init.normal_(self.token.weight, std=0.02)
@@ -89,16 +89,13 @@ class GPT(nn.Module):
 
 
 def shard(model: GPT, replicas: int, device: torch.device) -> None:
-    """Give each rank its shards, or leave one process with the whole model."""
-    if ranks.world_size() == 1:
-        return
+    """Give each rank its shards of each block and of the rest."""
     shape = (replicas, ranks.world_size() // replicas)
     mesh = init_device_mesh(device.type, shape, mesh_dim_names=("replicas", "shards"))
     bf16 = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     policy = bf16 if device.type == "cuda" else MixedPrecisionPolicy()
-    for block in model.blocks:
-        fully_shard(block, mesh=mesh, mp_policy=policy)
-    fully_shard(model, mesh=mesh, mp_policy=policy)
+    for part in (*model.blocks, model):
+        fully_shard(part, mesh=mesh, mp_policy=policy)
 
 
 def loss_fn(logits: Tensor, targets: Tensor) -> Tensor:
@@ -106,7 +103,7 @@ def loss_fn(logits: Tensor, targets: Tensor) -> Tensor:
     return cross_entropy(logits.float().flatten(0, 1), targets.flatten())
 
 
-def main(arguments: Sequence[str] | None = None) -> State[Any, Output]:
+def main() -> State[Any, Output]:
     """Train, or carry on."""
     parser = argparse.ArgumentParser(description="A GPT whose weights are sharded over ranks.")
     parser.add_argument("--directory", type=Path, default=Path("runs/fsdp_gpt"))
@@ -118,28 +115,29 @@ def main(arguments: Sequence[str] | None = None) -> State[Any, Output]:
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--modules", default="*.py", help="of the standard library")
-    options = parser.parse_args(arguments)
+    options = parser.parse_args()
 
     torch.manual_seed(0)  # the same weights on all ranks, before they are sharded
-    has_cuda = torch.cuda.is_available()
-    device = torch.device("cuda", ranks.local_rank()) if has_cuda else torch.device("cpu")
-    modules = sorted(Path(os.__file__).parent.glob(options.modules))
-    text = b"".join(each.read_bytes() for each in modules)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")  # of this rank
+    files = sorted(Path(os.__file__).parent.glob(options.modules))
+    text = b"".join(each.read_bytes() for each in files)
     cut = len(text) * 9 // 10
     train_loader = loader(Windows(text[:cut], options.length), options.batch_size, training=True)
     val_loader = loader(Windows(text[cut:], options.length), options.batch_size, training=False)
 
     model = GPT(options.width, options.layers, options.length).to(device)
     checkpoint_activations(model, "blocks.*")
-    shard(model, options.replicas, device)
+    if ranks.world_size() > 1:
+        shard(model, options.replicas, device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95))
 
     engine = supervised(model, optimizer, loss_fn, accumulate=options.accumulate, device=device)
     engine.add(
         ClipGradNorm(1.0),
-        LRSchedule(warmup(0.1).then(cosine(final=0.1))),
+        LRSchedule(warmup(50)),
         EMA(0.99),  # each rank averages its own shards
         Validate(val_loader, weights="ema", when=Events.STEP_COMPLETED(every=200, last=True)),
+        Checkpoint(options.directory, resume=True),  # on any number of ranks
         Export(options.directory / "export", "ema"),  # one file, for one process
         Throughput(tokens=lambda batch: batch[0].numel()),
         JSONLines(options.directory / "rows.jsonl"),

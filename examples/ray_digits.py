@@ -30,7 +30,7 @@ def train(config: dict[str, Any]) -> None:
 def build(directory: str, lr: float, max_epochs: int) -> tuple[Any, Any, Any]:
     """The engine of this rank, its data and its checkpoints."""
     import torch
-    from digits import build_model, load_data
+    from digits import build_model, load_data  # type: ignore[import-not-found]  # beside this file
     from torch import nn
     from torch.nn.parallel import DistributedDataParallel
     from torchmetrics.classification import MulticlassAccuracy
@@ -69,6 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> ray.train.Result:
     ray.init(options.address, log_to_driver=False, **local)
     directory = options.directory.absolute()  # on several machines: a folder that all of them see
     one, *most = options.workers
+    workers: Any = (one, *most) if most else one  # elastic, or as many
     trainer = TorchTrainer(
         train,
         train_loop_config={
@@ -76,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> ray.train.Result:
             "lr": options.lr,
             "max_epochs": options.max_epochs,
         },
-        scaling_config=ray.train.ScalingConfig(num_workers=(one, *most) if most else one),
+        scaling_config=ray.train.ScalingConfig(num_workers=workers),
         run_config=ray.train.RunConfig(
             name="digits",
             storage_path=str(directory),

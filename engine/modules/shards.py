@@ -113,6 +113,6 @@ def _by_group(tensors: Sequence[Tensor]) -> dict[Any, list[int]]:
     for number, each in enumerate(tensors):
         if is_spread(each):
             for dim, place in enumerate(each.placements):
-                if not place.is_replicate():
+                if not place.is_replicate() and each.device_mesh.size(dim) > 1:
                     found.setdefault(each.device_mesh.get_group(dim), []).append(number)
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import timedelta
+from importlib import import_module
 from typing import Any
 from uuid import uuid4
 
@@ -22,9 +23,8 @@ def store_of_attempt(store: Any, rank: int, world_size: int, timeout: timedelta)
     Raises:
         TimeoutError: Some ranks did not come in time; on rank 0, the message says which.
     """
-    from torch.distributed import PrefixStore
-
-    places = PrefixStore(PLACE, store)
+    dist: Any = import_module("torch.distributed")  # which does not declare its stores
+    places = dist.PrefixStore(PLACE, store)
     if rank == 0:
         name = _answer(places, world_size, timeout)
     else:
@@ -39,12 +39,12 @@ def store_of_attempt(store: Any, rank: int, world_size: int, timeout: timedelta)
             ) from error
         name = places.get(f"answer/{own}").decode()
         places.set(f"{name}/{rank}", "")
-    return PrefixStore(f"{PLACE}/{name}", store)
+    return dist.PrefixStore(f"{PLACE}/{name}", store)
 
 
 def _answer(places: Any, world_size: int, timeout: timedelta) -> str:
     """Answer the other ranks until each has said that it has the answer; what to call the place."""
-    name, answered = uuid4().hex, {}
+    name, answered = uuid4().hex, dict[int, str]()
     missing = list(range(1, world_size))
     end = time.monotonic() + timeout.total_seconds()
     while missing:

@@ -9,6 +9,7 @@ import sys
 import time
 from dataclasses import asdict, dataclass
 from functools import partial
+from importlib import import_module
 from threading import Thread
 from typing import Any
 
@@ -21,6 +22,8 @@ QUIET = 0.5
 """Seconds without a word after which no other word is awaited."""
 LONGEST = 2000
 """Characters of an error that are told to the other ranks."""
+OF_GLOO = ("/gloo/", "Application timeout caused pair closure")
+"""What the RuntimeErrors of gloo say: most of them the file that raises, some only this."""
 BEGAN = time.time()
 """When this process began, about: what was said before is of an earlier attempt in the store."""
 
@@ -66,7 +69,7 @@ def is_loss(error: BaseException) -> bool:
     dist: Any = sys.modules["torch.distributed"]
     if isinstance(error, AnotherRankError | dist.DistError):
         return True
-    return isinstance(error, RuntimeError) and "/gloo/" in str(error)
+    return type(error) is RuntimeError and any(text in str(error) for text in OF_GLOO)
 
 
 def write_error_file(error: BaseException) -> None:
@@ -106,9 +109,10 @@ def _first_reason(store: Any) -> str:
     silent = sorted({*range(world_size())} - {each.rank for each in found})
     if not silent:
         return "every rank has lost its connection to another one, and none has failed by itself"
+    who = f"rank {silent[0]} has" if len(silent) == 1 else f"ranks {silent[:9]} have"
     return (
-        f"no rank has said why; rank {', '.join(map(str, silent[:9]))} has said nothing: killed, "
-        "hanging, cut off or busy. Its own log says more: that of the launcher, or RankLogs"
+        f"no rank has said why; {who} said nothing: killed, hanging, cut off or busy. The log of "
+        "such a rank says more: that of its launcher, or of RankLogs"
     )
 
 
@@ -133,6 +137,5 @@ def _listen(store: Any, until: str | None) -> list[Failure]:
 
 
 def _store() -> Any:
-    from torch.distributed.distributed_c10d import _get_default_store
-
-    return _get_default_store()
+    c10d: Any = import_module("torch.distributed.distributed_c10d")
+    return c10d._get_default_store()

@@ -6,6 +6,8 @@ import os
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from datetime import timedelta
+from importlib import import_module
+from typing import Any
 
 from .attempt import store_of_attempt
 from .communication import count
@@ -70,8 +72,8 @@ def process_group(backend: str | None = None, *, timeout: float | None = None) -
 def _join_attempt(backend: str, timeout: float | None) -> Callable[[], None]:
     """Make the group of the ranks that torchrun has started together; how to leave it."""
     import torch
-    import torch.distributed as dist
 
+    dist: Any = import_module("torch.distributed")  # which does not declare its stores
     environ = os.environ
     number, size = int(environ["RANK"]), int(environ["WORLD_SIZE"])
     limit = _limit(backend) if timeout is None else timedelta(seconds=timeout)
@@ -82,7 +84,8 @@ def _join_attempt(backend: str, timeout: float | None) -> Callable[[], None]:
     )
     own = store_of_attempt(store, number, size, limit)
     dist.init_process_group(backend, store=own, rank=number, world_size=size, timeout=limit)
-    return dist.destroy_process_group
+    leave: Callable[[], None] = dist.destroy_process_group
+    return leave
 
 
 def _initialize(backend: str, timeout: float | None, *, is_slurm: bool) -> Callable[[], None]:

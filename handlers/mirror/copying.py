@@ -12,7 +12,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -206,7 +206,7 @@ class Copying:
             self.finish.wait(min(self.settings["interval"] * 2 ** min(self._failures, 9), most))
 
     @contextmanager
-    def _busy(self) -> Iterator[None]:
+    def _busy(self) -> Generator[None, None, None]:
         if self.store is not None:
             self.store.active = time.monotonic()
         self._is_busy = True

@@ -43,16 +43,14 @@ def logs_in(directory: Path, patterns: Iterable[str]) -> Iterator[str]:
 
 
 class LogCopies:
-    """Copies the logs that have changed since their last copy."""
+    """Copies each log once, and again when it has changed."""
 
     def __init__(self, store: Store, directory: Path, patterns: list[str]) -> None:
         self._store, self._directory, self._patterns = store, directory, patterns
         self._copied: dict[str, tuple[int, int]] = {}
-        self._listed: dict[str, int] = {}
 
     def begin(self, listed: dict[str, int]) -> None:
-        """Go by what the store holds, and remove the halves of logs there."""
-        self._listed = listed
+        """Remove the halves of logs that are in the store."""
         for name in listed:
             folder, _, file = name.rpartition("/")
             log = f"{folder}/{file[len(DRAFT) :]}".lstrip("/")
@@ -68,15 +66,13 @@ class LogCopies:
         """Copy each log that has changed; it replaces the earlier copy at once."""
         for name in self.behind():
             sign = self._sign(name)
-            if self._listed.pop(name, -1) != sign[0]:  # a log only grows
-                try:
-                    with regular(self._directory / name) as file:
-                        size = os.fstat(file.fileno()).st_size
-                        self._put(name, file, size)
-                except FileNotFoundError:
-                    if (self._directory / name).exists():
-                        raise
-                    continue  # moved aside meanwhile
+            try:
+                with regular(self._directory / name) as file:
+                    self._put(name, file, os.fstat(file.fileno()).st_size)
+            except FileNotFoundError:
+                if (self._directory / name).exists():
+                    raise
+                continue  # moved aside meanwhile
             self._copied[name] = sign
 
     def _put(self, name: str, file: BinaryIO, size: int) -> None:

@@ -76,9 +76,9 @@ class CopyingProcess:
             self._process.kill()
             self._process.wait()
             self._reader.join(5)
-            for pipe in (self._process.stdin, self._process.stdout):
+            for pipe in filter(None, (self._process.stdin, self._process.stdout)):
                 with suppress(OSError):
-                    pipe and pipe.close()
+                    pipe.close()
 
     def _say(self, line: str) -> None:
         assert self._process.stdin is not None

@@ -56,6 +56,7 @@ def sharded(model, form, plan=PLAN):
     if form == "TP x FSDP":
         parallelize_module(model, mesh["tensor"], plan)
         shares = mesh["data"]
+    ranks.data_parallel(shares)
     fully_shard(next(model.children()), mesh=shares)
     fully_shard(model, mesh=shares)
     if form == "TP x FSDP":

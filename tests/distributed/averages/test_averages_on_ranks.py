@@ -7,13 +7,13 @@ import pytest
 HERE = Path(__file__).parent
 
 
-def test_averages_and_best_weights_of_a_sharded_model_equal_one_process(processes):
-    processes.run_ranks(2, HERE / "averages_on_ranks.py")
+def test_averages_of_a_sharded_model_equal_one_process_and_updates_send_nothing(processes):
+    processes.run_ranks(2, HERE / "averages_on_ranks.py", "FSDP", 3)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["FSDP", "HSDP", "TP x FSDP"])
-def test_so_they_do_on_four_ranks_in_every_layout(processes, form):
+def test_averages_and_best_weights_do_so_on_four_ranks_in_every_layout(processes, form):
     processes.run_ranks(4, HERE / "averages_on_ranks.py", form)
 
 
@@ -31,3 +31,10 @@ def test_adapters_of_a_frozen_model_train_are_averaged_and_exported_alone(
     processes, tmp_path, form
 ):
     processes.run_ranks(4, HERE / "adapters_on_ranks.py", tmp_path, form)
+
+
+@pytest.mark.slow
+def test_averages_resume_on_other_numbers_of_ranks_and_other_meshes(processes, tmp_path):
+    parts = [(4, "TP x FSDP"), (2, "FSDP"), (1, "plain"), (4, "HSDP"), (4, "FSDP"), (2, "FSDP")]
+    for number, (count, form) in enumerate(parts, 1):
+        processes.run_ranks(count, HERE / "resumes_on_ranks.py", tmp_path, form, number)

@@ -94,17 +94,17 @@ def metrics_count_each_sample_once():
     engine = supervised(net, adamw(net), mse_loss).add(
         metrics, Totals(when=Events.EPOCH_COMPLETED), Average("loss"), Throughput()
     )
-    state = engine.run(loader(SAMPLES, 8, training=True), max_epochs=1)
+    state = engine.run(loader(SAMPLES, 12, training=True), max_epochs=1)
     assert state.metrics["total/samples"] == len(SAMPLES)
     assert abs(float(state.metrics["sum"]) - float(SAMPLES.tensors[1].sum())) < 1e-4  # float32
 
 
 def a_loader_deals_out_to_those_that_read_different_data():
     whole, net = Net(), sharded(WAY)
-    supervised(net, adamw(net), mse_loss).run(loader(SAMPLES, 8, training=True), max_epochs=2)
+    supervised(net, adamw(net), mse_loss).run(loader(SAMPLES, 12, training=True), max_epochs=2)
     with ranks.alone():
         engine = supervised(whole, adamw(whole), mse_loss)
-        engine.run(loader(SAMPLES, 8, training=True), max_epochs=2)
+        engine.run(loader(SAMPLES, 12, training=True), max_epochs=2)
     check_equal(net, whole)
 
 

@@ -63,7 +63,7 @@ def sharded(way, net=None, **options):
     return net
 
 
-def batches(count=6, size=8):
+def batches(count=6, size=12):
     generator = torch.Generator().manual_seed(1)
     options = {"generator": generator, **WIDE}
     return [

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 sys.path.insert(0, str(Path(__file__).parent))
 from models import Net, adamw, batches, by_hand, dealt, sharded
 
-from camshaft import Engine, Update, loader, ranks, supervised
+from camshaft import Engine, State, Update, loader, ranks, supervised
 from camshaft.handlers import find_batch_size, predict
 
 PLAN = {"up": ColwiseParallel(), "down": RowwiseParallel()}
@@ -138,6 +138,16 @@ def an_update_that_does_not_know_the_model_says_so():
     assert "averages gradients 2 times a step" in said[0]
 
 
+def a_micro_batch_of_a_compiled_model_switches_averaging_off_and_on_again():
+    net, state, flags = sharded("fsdp"), State(iteration=1, epoch_length=4), []
+    net.set_requires_gradient_sync = flags.append
+    compiled = torch.compile(net, backend="eager")
+    with Update(adamw(net), model=compiled, accumulate=2).micro_batch(state):
+        assert flags == [False]
+    assert flags == [False, True]
+    assert Update(adamw(net), model=net, sync="each").sync is None
+
+
 CHECKS = [
     other_wrappers_are_refused,
     an_optimizer_of_the_parameters_before_is_refused,
@@ -148,6 +158,7 @@ CHECKS = [
     arguments_that_would_hang_or_train_wrongly_are_refused,
     precision_and_policy_have_to_agree,
     an_update_that_does_not_know_the_model_says_so,
+    a_micro_batch_of_a_compiled_model_switches_averaging_off_and_on_again,
 ]
 
 dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=60))

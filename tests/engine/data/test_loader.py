@@ -180,7 +180,7 @@ def test_ranks_with_the_same_seed_do_not_draw_the_same_augmentation(monkeypatch)
 
     loader = DataLoader(Augmented(), 4, num_workers=1)
     first = seen_in(loader, epochs=1)
-    monkeypatch.setattr(ranks, "rank", lambda: 1)
+    monkeypatch.setattr(ranks, "data_rank", lambda: 1)
     other = seen_in(loader, epochs=1)
     assert [[index for index, _ in batch] for batch, _ in first] == [
         [index for index, _ in batch] for batch, _ in other

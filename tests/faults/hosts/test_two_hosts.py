@@ -9,10 +9,8 @@ import pytest
 
 from camshaft.handlers.checkpoint import checkpoints
 
-pytestmark = pytest.mark.slow
 
-
-def until(condition, seconds=90):
+def until(condition, seconds=200):
     """Wait for it."""
     end = time.monotonic() + seconds
     while not condition():
@@ -31,6 +29,7 @@ def ended(hosts, *processes, seconds=120):
     return texts
 
 
+@pytest.mark.slow
 def test_a_preempted_host_stops_both_at_one_step_and_the_run_goes_on_when_one_fails_too(
     hosts, processes, tmp_path
 ):
@@ -59,3 +58,53 @@ def test_a_preempted_host_stops_both_at_one_step_and_the_run_goes_on_when_one_fa
         assert outcome(directory, rank) | {"began": []} == outcome(alone, rank) | {"began": []}
     left = {path.name for path in directory.iterdir() if "iteration" not in path.name}
     assert left == {"LATEST", "rows.jsonl", "logs"}
+
+
+@pytest.mark.soak
+def test_a_second_host_comes_and_goes_and_the_run_goes_on_with_what_is_left(hosts, tmp_path):
+    directory = tmp_path / "run"
+    options = ("--nnodes=1:2", "--max-restarts=3", "--rdzv-conf=last_call_timeout=1")
+    slowly = ("--delay=0.5", "--iterations=120", "--timeout=10")
+    # torchrun's agent tells its store to those who come first only: a later one waits for it.
+    how = {"options": options, "env": {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}}
+    first = hosts.torchrun(0, directory, *slowly, **how)
+    until(lambda: reached(directory) >= 4)
+    second = hosts.torchrun(1, directory, *slowly, **how)
+    until((directory / "logs/rank-1.log").exists)  # both take part
+    joined = reached(directory)
+    until(lambda: reached(directory) >= joined + 4)
+    for process in hosts.processes(hosts[1]):  # the host is gone, without a word
+        os.kill(process, signal.SIGKILL)
+    (text,) = ended(hosts, first, seconds=300)
+    second.wait()
+    assert first.returncode == 0, text[-3000:]
+    result = outcome(directory, 0)
+    assert result["iteration"] == 120
+    assert result["began"][0] >= joined
+    rows = [json.loads(line) for line in result["rows"].splitlines()]
+    assert [row["iteration"] for row in rows] == [*range(1, 121)]
+
+
+def reached(directory):
+    """The iteration of the newest checkpoint."""
+    saved = checkpoints(directory).latest() if directory.is_dir() else None
+    return 0 if saved is None else saved.manifest.iteration
+
+
+@pytest.mark.slow
+def test_a_host_with_a_folder_of_its_own_ends_the_run_on_both_before_the_first_iteration(
+    hosts, tmp_path
+):
+    directory, own = tmp_path / "run", tmp_path / "own"
+    directory.mkdir()
+    own.mkdir()
+    apart = f"mount --bind {own} {directory}"  # the same path, on a disk of the second host
+    first = hosts.torchrun(0, directory, "--timeout=60")
+    started = [first, hosts.torchrun(1, directory, "--timeout=60", setup=apart)]
+    texts = ended(hosts, *started)
+    assert all(each.returncode for each in started)
+    for text in texts:
+        assert f"rank 1 (first on {hosts[1].name}" in text, text[-3000:]
+        assert f"does not see what rank 0 writes on {hosts[0].name}" in text
+    assert not [*directory.glob("iteration-*"), *own.glob("iteration-*")]
+    assert not [path for path in (*directory.iterdir(), *own.iterdir()) if path.name != "logs"]

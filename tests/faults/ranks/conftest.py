@@ -21,12 +21,12 @@ from camshaft.handlers.checkpoint import checkpoints
 SCRIPT = Path(__file__).with_name("train.py")
 TIMEOUT = 4
 """Seconds that a rank waits for another one."""
-SILENT = "no rank has said why; rank {rank} has said nothing"
+SILENT = r"no rank has said why; ranks? \[?(\d, )*{rank}(, \d)*\]? ha.* said nothing"
 SAID = {
-    "raise": "rank {rank} (" + socket.gethostname() + ") failed first: ValueError: the fault",
+    "raise": rf"rank {{rank}} \({socket.gethostname()}\) failed first: ValueError: the fault",
     **dict.fromkeys(("kill", "stop"), SILENT),
 }
-"""What the other ranks say when one fails."""
+"""What the other ranks say when one fails; a rank on a busy machine may be late, too."""
 REPORTED = re.compile(r"saved (\S+) \(")
 
 
@@ -104,7 +104,7 @@ class Job:
             assert all(each.code != 0 for each in ends)
             for each in (end for number, end in enumerate(ends) if number != int(rank)):
                 assert each.seconds < TIMEOUT + 5 * busy(), each.stderr[-3000:]
-                assert SAID[kind].format(rank=rank) in each.stderr, each.stderr[-3000:]
+                assert re.search(SAID[kind].format(rank=rank), each.stderr), each.stderr[-3000:]
             self.check_saves(ends[0].stderr)
             assert [each.code for each in self.run(count)] == [0] * count
         assert self.outcome(count) == whole(count)

@@ -38,6 +38,7 @@ def test_the_summary_of_torchrun_says_which_rank_failed_first_and_why(job, torch
     assert "ValueError: the fault of this rank" in summary  # rank 1's own, or as told to rank 0
 
 
+SOAK = [pytest.mark.soak, pytest.mark.timeout(7200)]
 PHASES = ("step", "collective", "evaluation", "copy", "writing", "manifest", "rename")
 
 
@@ -55,7 +56,7 @@ def drawn(chance):
     ("seed", "faults"),
     [
         *(pytest.param(seed, 3, marks=pytest.mark.slow) for seed in (1, 2)),
-        pytest.param(3, int(os.environ.get("FAULTS", "60")), marks=pytest.mark.soak),
+        pytest.param(3, int(os.environ.get("FAULTS", "60")), marks=SOAK),
     ],
 )
 def test_after_any_fault_of_any_rank_the_run_goes_on_to_the_same_bits(job, whole, seed, faults):

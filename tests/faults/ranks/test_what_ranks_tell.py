@@ -9,9 +9,10 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from torch.distributed import HashStore
+from torch.distributed import DistBackendError, HashStore
 
 from camshaft.engine.ranks.attempt import store_of_attempt
+from camshaft.engine.ranks.failure import AnotherRankError, is_loss
 
 SECONDS = timedelta(seconds=20)
 
@@ -56,6 +57,16 @@ def test_who_has_not_come_is_named():
     assert late.get is not None  # rank 2 has its answer
     (alone,) = joined(HashStore(), 2, timedelta(seconds=0.1), without=(0,))
     assert "rank 1 waited 0.1 s for rank 0 to begin the process group" in str(alone)
+
+
+def test_an_error_that_only_says_that_another_rank_is_lost_is_no_reason_of_its_own():
+    timed_out = "[/pytorch/third_party/gloo/gloo/transport/tcp/x.cc:1] Timed out waiting 4000ms"
+    for text in (timed_out, "Application timeout caused pair closure"):
+        assert is_loss(RuntimeError(text))
+    assert is_loss(DistBackendError("NCCL error"))
+    assert is_loss(AnotherRankError("another rank could not save"))
+    for own in (ValueError("gloo"), RuntimeError("DataLoader timed out"), MemoryError()):
+        assert not is_loss(own)
 
 
 SAY = """

@@ -201,6 +201,14 @@ def test_a_kill_in_the_copy_of_a_log_leaves_the_earlier_copy(store, run, tmp_pat
     assert not (tmp_path / "store" / ".tmp-rows.jsonl").exists()
 
 
+def test_a_log_of_the_same_size_is_copied_too(store, run, tmp_path):
+    """As of a run that begins anew after a kill before its first checkpoint was copied."""
+    for text in ("1\n1\n", "1\n2\n"):
+        (run / "rows.jsonl").write_text(text)
+        copy_all(store, run)
+        assert (tmp_path / "store" / "rows.jsonl").read_text() == text
+
+
 @pytest.mark.slow
 def test_a_kill_at_each_operation_of_a_copy_leaves_whole_checkpoints_and_no_litter(
     store, run, tmp_path
