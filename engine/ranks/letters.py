@@ -66,6 +66,6 @@ def _wait(store: Any, key: str, count: int, is_over: Callable[[], bool]) -> None
 
 
 def _store() -> Any:
-    from torch.distributed.distributed_c10d import _get_default_store
+    from torch.distributed import distributed_c10d as group
 
-    return _get_default_store()
+    return group._get_default_store()  # pyright: ignore[reportPrivateUsage]
