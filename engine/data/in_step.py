@@ -76,7 +76,7 @@ class InStep:
         asked = ranks.gathered((state.stop_reason, state.is_interrupted))
         if state.stop_reason is None:
             reason, is_interrupted = next(each for each in asked if each[0] is not None)
-            (state.interrupt if is_interrupted else state.stop)(reason)
+            (state.interrupt if is_interrupted else state.stop)(str(reason))
 
     def _together(self, batches: Iterator[Batch], state: State[Any, Any]) -> Iterator[Batch]:
         while True:

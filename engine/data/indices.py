@@ -17,8 +17,8 @@ from .shares import Dealt
 class Indices:
     """The indices of each batch of a pass, from any batch on, with a seed for each batch."""
 
-    def __init__(self, sampler: Iterable[Any]) -> None:
-        self.sampler = sampler
+    def __init__(self, sampler: Iterable[Any], is_batched: bool = True) -> None:
+        self.sampler, self.is_batched = sampler, is_batched
         self.shares: dict[int, float] = {}
         """By the number of a batch that is still to come: its weight, if it is not 1."""
         self.begin(0, None)
@@ -59,9 +59,13 @@ class Indices:
             self.place = found
             self._indices = iter(BatchSampler(ones, size, self.sampler.drop_last))
         else:
-            for indices in islice(self._indices, missing):
+            is_counted = self.is_batched or self.samples is None
+            wanted = missing if is_counted else self.samples
+            for indices in islice(self._indices, wanted):
                 self.number += 1
                 self.place += _count(indices)
+            if self.number == wanted:
+                self.number = self.first
 
     def __iter__(self) -> Iterator[Any]:
         """Begin to draw; a loader may call this twice for a pass, and uses the second iterator."""

@@ -162,7 +162,7 @@ def _copy_of(data: DataLoader[Any]) -> DataLoader[Any]:
         if data.num_workers:
             parts["dataset"] = Seeded(data.dataset)
         name = "sampler" if data.batch_sampler is None else "batch_sampler"
-        parts[name] = Indices(getattr(data, name))
+        parts[name] = Indices(getattr(data, name), name == "batch_sampler")
     vars(twin).update(parts)
     return twin
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 from torch.utils.data import (
     BatchSampler,
@@ -66,7 +66,7 @@ class Dealt:
         if isinstance(self.sampler, LengthBatches):
             return len(self.sampler.lengths)
         samples: Any = self.sampler.dataset
-        return min(len(samples), self.sampler.total_size)
+        return min(len(samples), int(self.sampler.total_size))
 
     def begin(self, batches: int, samples: int) -> None:
         """Let the next pass begin after so many batches, with so many samples over all ranks."""
@@ -122,7 +122,7 @@ def whole_order(sampler: DistributedSampler[Any], samples: int) -> list[Any]:
 def dealt(data: DataLoader[Any], each_once: bool) -> Dealt | None:
     """The share of a loader's batches, if it is known how ranks share them."""
     batches, kind = data.batch_sampler, type(data.batch_sampler)
-    sampler = batches if kind is LengthBatches else ones_of(data)
+    sampler: Any = batches if kind is LengthBatches else ones_of(data)
     if not (kind is LengthBatches or _is_in_turn(sampler)) or sampler.num_replicas == 1:
         return None
     if ranks.data_group() is not None and sampler.num_replicas != ranks.data_world_size():
@@ -151,7 +151,7 @@ def without_repeats(sampler: Any) -> Any:
 
 def dealing_of(data: DataLoader[Any]) -> Dealing:
     """How ranks share the samples of this loader."""
-    batches: Any = data.batch_sampler
+    batches = cast("Any", data.batch_sampler)
     ones = ones_of(data)
     if type(batches) is LengthBatches:
         names = ("shuffle", "pool", "drop_last", "seed")
@@ -187,10 +187,10 @@ def whole_batch(data: DataLoader[Any]) -> int | None:
     """The samples of a batch over all ranks."""
     if type(data.batch_sampler) is LengthBatches:
         return data.batch_sampler.batch_size
-    batches: Any = data.batch_sampler
-    size = 1 if batches is None else getattr(batches, "batch_size", None)
+    batches = cast("Any", data.batch_sampler)
     if is_of_accelerate(batches):
         return int(batches.batch_size * (1 if batches.split_batches else batches.num_processes))
+    size = 1 if batches is None else getattr(batches, "batch_size", None)
     ones = ones_of(data)
     return size * ones.num_replicas if isinstance(size, int) and _is_in_turn(ones) else size
 

@@ -64,5 +64,6 @@ class SharedOrder(DistributedSampler[Any]):
     def set_epoch(self, epoch: int) -> None:
         """Draw another order for this epoch, counted from 0; the engine calls it."""
         super().set_epoch(epoch)
-        if hasattr(self.sampler, "set_epoch"):
-            self.sampler.set_epoch(epoch)
+        sampler: Any = self.sampler
+        if hasattr(sampler, "set_epoch"):
+            sampler.set_epoch(epoch)

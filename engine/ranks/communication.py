@@ -52,7 +52,8 @@ def total(value: Tensor | float, *, group: Any = None) -> Tensor | float:
     import torch.distributed as dist
 
     if not isinstance(value, torch.Tensor):
-        return decided([value], _sums, group=group)[0]
+        number: float = decided([value], _sums, group=group)[0]
+        return number
     own = value.detach().clone()
     dist.all_reduce(own, group=on_cpu(group) if own.is_cpu else group)
     return own

@@ -26,7 +26,7 @@ def summed(numbers: Mapping[Name, float], *, group: Any = None) -> dict[Name, fl
     own = list(numbers.values())
     are_whole = all(isinstance(number, int) for number in own)
     layout = crc32(repr([are_whole, *numbers]).encode())
-    if decided([layout], _are_equal, group=group) == [1]:
+    if decided([layout], _common, group=group) == [layout]:
         sums = decided(own, _sums, group=group) if own else []
         return dict(zip(numbers, sums, strict=True))
     found: dict[Name, float] = {}
@@ -36,8 +36,9 @@ def summed(numbers: Mapping[Name, float], *, group: Any = None) -> dict[Name, fl
     return found
 
 
-def _are_equal(rows: Tensor) -> Tensor:
-    return (rows == rows[0]).all(0)
+def _common(rows: Tensor) -> Tensor:
+    """The number that all ranks have sent, or -1."""
+    return rows[0].where((rows == rows[0]).all(), -1)
 
 
 def _sums(rows: Tensor) -> Tensor:

@@ -76,6 +76,6 @@ class Position:
     def of(cls, saved: dict[str, Any]) -> Position:
         """The position that `state_dict` gave."""
         left = None if saved["left"] is None else Rng(**saved["left"])
-        generators: dict[str, Any] = {"rng": Rng(**saved["rng"]), "left": left}
         dealing = None if saved.get("dealing") is None else Dealing(**saved["dealing"])
-        return cls(**saved | generators | {"dealing": dealing})
+        made: dict[str, Any] = {"rng": Rng(**saved["rng"]), "left": left, "dealing": dealing}
+        return cls(**saved | made)

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+GATHERS = ("allgather", "allgather_base", "gather")
 OURS, METRICS, TORCH = "camshaft", "torchmetrics", "torch"
 
 
@@ -18,6 +19,8 @@ class Message:
     kind: str
     bytes: int
     """What this rank contributes; what it passes on for others is left out."""
+    received: int
+    """What this rank gets of all ranks together, its own included."""
     by: str
     """Who asks for it: Camshaft, torchmetrics, or torch itself, as for the gradients of DDP."""
     where: str
@@ -38,7 +41,7 @@ class Messages(TorchDispatchMode):
         if function.namespace in ("c10d", "_c10d_functional"):
             kind = function._schema.name.split("::")[1].strip("_")
             by, where = asked_by()
-            message = Message(kind, self._sent(kind, args), by, where)
+            message = Message(kind, self._sent(kind, args), received(kind, args), by, where)
             self.found.setdefault(self.place, []).append(message)
         return function(*args, **(kwargs or {}))
 
@@ -47,9 +50,7 @@ class Messages(TorchDispatchMode):
             return 0
         if kind == "broadcast" and args[2] != self.rank:
             return 0
-        given = args[1] if kind in ("allgather", "allgather_base", "gather") else args[0]
-        tensors = [each for each in tree_leaves(given) if isinstance(each, Tensor)]
-        return sum(each.numel() * each.element_size() for each in tensors)
+        return bytes_of(args[1] if kind in GATHERS else args[0])
 
     def of(self, *by):
         """By place: the number of messages and their bytes."""
@@ -69,6 +70,17 @@ class Messages(TorchDispatchMode):
             place: dict(Counter(f"{m.by} {m.kind} {m.bytes} B, {m.where}" for m in messages))
             for place, messages in self.found.items()
         }
+
+
+def received(kind, args):
+    """The bytes that come in."""
+    return 0 if kind in ("send", "barrier") else bytes_of(args[0])
+
+
+def bytes_of(given):
+    """The bytes of all tensors in lists of lists."""
+    tensors = [each for each in tree_leaves(given) if isinstance(each, Tensor)]
+    return sum(each.numel() * each.element_size() for each in tensors)
 
 
 def asked_by():

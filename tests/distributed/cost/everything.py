@@ -47,7 +47,7 @@ START, REPORTS, VALIDATION, SIGNALS, SAVE, END = (0, 1), (10, 30), 15, (18, 36),
 EACH = Events.ITERATION_COMPLETED
 
 
-def everything(directory, size):
+def everything(directory, size, saves=True):
     """An engine with every handler that has no other number of messages by its nature."""
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
@@ -73,7 +73,7 @@ def everything(directory, size):
         GarbageCollection(EACH(every=7)),
         Validate(validation, when=EACH(at=VALIDATION)),
         EarlyStopping("val/loss", patience=10**9, when=EACH(at=VALIDATION)),
-        Checkpoint(directory / "run", when=EACH(at=SAVE)),
+        *([Checkpoint(directory / "run", when=EACH(at=SAVE))] if saves else []),
         JSONLines(directory / "rows.jsonl", when=rows),
         CSV(directory / "rows.csv", when=rows),
         TensorBoard(directory / "board", when=rows),

@@ -62,11 +62,12 @@ def check(processes, whole, directory, plan, stages):
         assert own["step"] == expected["step"], name
         assert all(other["weights"] == own["weights"] for other in others), name
         pairs = zip(own["weights"], expected["weights"], strict=True)
-        assert max(abs(a - b) for a, b in pairs) <= 1e-12, name
+        near = 1e-10 if name == "lbfgs" else 1e-12  # which divides by small differences
+        assert max(abs(a - b) for a, b in pairs) <= near, name
         # The means of the epoch that was cut lack what other ranks had added up.
         later = own["losses"][len(stages) > 1 :]
         for a, b in zip(later[::-1], expected["losses"][::-1], strict=False):
-            assert a == pytest.approx(b, abs=1e-12), name
+            assert a == pytest.approx(b, abs=near), name
 
 
 PLAN = {

@@ -176,6 +176,19 @@ def test_the_same_batch_on_other_ranks_changes_nothing_that_needs_telling(caplog
     assert not caplog.records
 
 
+def test_samples_that_come_one_by_one_go_on_behind_those_that_all_ranks_have_had():
+    def make(ranks, rank):
+        sampler = DistributedSampler(range(9), ranks, rank, shuffle=False)
+        return DataLoader(torch.arange(9), None, sampler=sampler)
+
+    saved = left_at(make(2, 0), 3)  # 0 and 1, 2 and 3, 4 and 5
+    state = State()
+    state.load_state_dict(saved)
+    seen = []
+    Engine(lambda state, one: seen.append(one.item())).run(make(1, 0), max_epochs=1, state=state)
+    assert seen == [6, 7, 8]
+
+
 def test_another_order_is_refused():
     saved = left_at(DataLoader(range(24), 4, sampler=RandomSampler(range(24))))
     with pytest.raises(ValueError, match="drawn by RandomSampler, and DistributedSampler.shuffle"):
