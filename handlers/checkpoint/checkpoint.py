@@ -39,12 +39,12 @@ class Checkpoint:
     `on_failure` decides; older checkpoints are as they were.
 
     A resumed run is the same run to the last bit, at the end of an epoch or in the middle. A
-    broken checkpoint is skipped with a warning, for the newest good one. On several ranks, the
-    first one writes and all of them load.
+    broken checkpoint is skipped with a warning, for the newest good one. On several ranks, each
+    one writes its own shards and state, and any number of ranks can load them: see docs/ranks.md.
 
     Args:
         directory: Where to write this run's checkpoints: on a disk or a mounted file system, for
-            one run at a time.
+            one run at a time. Several ranks need one that all of them see.
         when: When to save. `state.save("why")` saves too.
         keep: Which to keep: `latest(2) | best(1, "val/loss") | every(10_000)`. The newest one
             always stays, and so do the one that `resume` names by its path and any with files that

@@ -306,11 +306,11 @@ def write_tensors(saved: Saved, file: Path, object: str) -> Path:
             for name, value in content.items()
             if isinstance(value, dict) and value.keys() == {"!tensor"}
         }
-        if odd := [name for name in content if name not in names]:
-            raise TypeError(
-                f"the state of {object!r} is more than tensors by name, such as {odd[0]!r}: export "
-                "it to a file that ends with .pt"
-            )
+    if odd := [name for name in content if name not in names]:
+        raise TypeError(
+            f"the state of {object!r} is more than tensors by name, such as {odd[0]!r}: export it "
+            "to a file that ends with .pt"
+        )
     refuse_odd(file)
     make_directory(file.absolute().parent)
     with appearing(file) as temporary, ThreadPoolExecutor(1) as helper:
