@@ -18,8 +18,9 @@ from torch.distributed import ProcessGroup
 from torch.nn import Embedding, EmbeddingBag
 from torch.nn.parallel import DistributedDataParallel
 
-from ....engine import ranks
+from ....engine import RunningEngine, ranks
 from ....engine.modules import all_modules
+from ....engine.supervised import Supervised
 from ....engine.update import Update
 
 logger = logging.getLogger("camshaft")
@@ -37,7 +38,7 @@ OF_REDUCER = (
 """What torch offers for this has no public name."""
 
 
-def buckets_of(engine: Any) -> dict[str, Buckets]:
+def buckets_of(engine: RunningEngine) -> dict[str, Buckets]:
     """The arranged buckets of each model, by its name; all ranks have to call this.
 
     Where an arrangement is due at the next forward pass, it is made here.
@@ -46,7 +47,7 @@ def buckets_of(engine: Any) -> dict[str, Buckets]:
     return {name: buckets for name, buckets in found.items() if buckets}
 
 
-def arrange_buckets(engine: Any, saved: Mapping[str, Buckets]) -> None:
+def arrange_buckets(engine: RunningEngine, saved: Mapping[str, Buckets]) -> None:
     """Arrange the buckets of each model as they were saved; all ranks have to call this.
 
     A backward pass of zeros has gradients ready in the saved order. Gradients and weights stay.
@@ -61,7 +62,7 @@ def arrange_buckets(engine: Any, saved: Mapping[str, Buckets]) -> None:
             _warn(f"the gradient buckets of {name!r} are not those of the saved run")
 
 
-def warn_of_buckets(engine: Any) -> None:
+def warn_of_buckets(engine: RunningEngine) -> None:
     """Tell of models whose buckets cannot be arranged as before a resume."""
     for name, model in _models(engine):
         if hindrance := _hindrance(model):
@@ -73,14 +74,11 @@ def _warn(doubt: str) -> None:
         logger.warning("a resumed run may not be the same to the last bit: %s", doubt)
 
 
-def _models(engine: Any) -> Iterator[tuple[str, DistributedDataParallel]]:
+def _models(engine: RunningEngine) -> Iterator[tuple[str, DistributedDataParallel]]:
     """The models that more than two ranks train and that arrange their buckets, by name."""
-    objects = dict(engine.objects)
-    for name, each in engine.handlers.items():
-        if isinstance(each, Update) and each.model is not None:
-            objects.setdefault(f"{name}.model", each.model)
+    steps = {name: e for name, e in engine.handlers.items() if isinstance(e, Update | Supervised)}
     known: set[int] = set()
-    for name, each in objects.items():
+    for name, each in (steps | dict(engine.objects)).items():
         models = [one for one in all_modules([each]) if isinstance(one, DistributedDataParallel)]
         for number, model in enumerate(models):
             arranges = model.static_graph or not model.find_unused_parameters

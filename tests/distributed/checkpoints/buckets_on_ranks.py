@@ -9,7 +9,7 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from camshaft import Engine, Events, ranks, supervised
+from camshaft import Engine, Events, Update, ranks, supervised
 from camshaft.handlers import Checkpoint
 
 PLACE = Path(sys.argv[1])
@@ -50,6 +50,12 @@ def of_the_library(**options):
     return supervised(model, optimizer, nn.functional.mse_loss, accumulate=2)
 
 
+def of_an_update(**options):
+    model = parallel(**options)
+    update = Update(torch.optim.Adam(model.parameters()))  # the step alone knows the model
+    return supervised(model, update, nn.functional.mse_loss)
+
+
 def of_ones_own(**options):
     """Two models of which one is inside another module; the other's weights have gradients."""
     first, second = parallel(1, **options), parallel(2, **options)
@@ -68,7 +74,7 @@ def of_ones_own(**options):
 
 def compressed(**options):
     engine = of_the_library(**options)
-    engine.handlers["Update"].model.register_comm_hook(None, default_hooks.bf16_compress_hook)
+    engine.handlers["Update"].model.register_comm_hook(None, default_hooks.fp16_compress_hook)
     return engine
 
 
@@ -149,6 +155,7 @@ with ranks.process_group("gloo"):
         check(of_the_library, (2, 4, 6), gradient_as_bucket_view=True)
         check(of_ones_own, (1, 3), gradient_as_bucket_view=True)
         check(of_the_library, (2, 6), find_unused_parameters=True)
+        check(of_an_update, (1, 3))
         check(compressed, (2, 6))
         first = ranks.rank() == 0
         assert not doubts_of(nothing)
