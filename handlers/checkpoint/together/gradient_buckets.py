@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from itertools import chain
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,7 +19,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ....engine import RunningEngine, ranks
 from ....engine.modules import all_modules
-from ....engine.supervised import Supervised
 from ....engine.update import Update
 
 logger = logging.getLogger("camshaft")
@@ -76,7 +74,7 @@ def _warn(doubt: str) -> None:
 
 def _models(engine: RunningEngine) -> Iterator[tuple[str, DistributedDataParallel]]:
     """The models that more than two ranks train and that arrange their buckets, by name."""
-    steps = {name: e for name, e in engine.handlers.items() if isinstance(e, Update | Supervised)}
+    steps = {name: e for name, e in engine.handlers.items() if isinstance(e, Update)}
     known: set[int] = set()
     for name, each in (steps | dict(engine.objects)).items():
         models = [one for one in all_modules([each]) if isinstance(one, DistributedDataParallel)]
@@ -130,6 +128,7 @@ def _arranged(model: DistributedDataParallel) -> Buckets:
         except RuntimeError:  # a backward pass left out parameters; the next forward pass says so
             return []
         model.reducer._rebuild_buckets()
+        assert model.logger is not None
         model.logger.set_runtime_stats_and_log()
     text = model._get_ddp_logging_data().get(REBUILT, "")
     return [[*map(int, each.split())] for each in text.split(",") if each.strip()]

@@ -9,11 +9,10 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from camshaft import Engine, Events, Update, ranks, supervised
+from camshaft import Engine, Events, ranks, supervised
 from camshaft.handlers import Checkpoint
 
 PLACE = Path(sys.argv[1])
-ALL = len(sys.argv) > 2
 
 
 class Net(nn.Module):
@@ -48,12 +47,6 @@ def of_the_library(**options):
     model = parallel(**options)
     optimizer = torch.optim.SGD(model.parameters(), 0.3, momentum=0.9)
     return supervised(model, optimizer, nn.functional.mse_loss, accumulate=2)
-
-
-def of_an_update(**options):
-    model = parallel(**options)
-    update = Update(torch.optim.Adam(model.parameters()))  # the step alone knows the model
-    return supervised(model, update, nn.functional.mse_loss)
 
 
 def of_ones_own(**options):
@@ -150,20 +143,18 @@ logging.getLogger("camshaft").addHandler(told)
 with ranks.process_group("gloo"):
     check(of_the_library, (4, 6))
     check(of_ones_own, (1, 3))
-    if ALL:
-        check(of_ones_own, (2, 3, 4, 5))
-        check(of_the_library, (2, 4, 6), gradient_as_bucket_view=True)
-        check(of_ones_own, (1, 3), gradient_as_bucket_view=True)
-        check(of_the_library, (2, 6), find_unused_parameters=True)
-        check(of_an_update, (1, 3))
-        check(compressed, (2, 6))
-        first = ranks.rank() == 0
-        assert not doubts_of(nothing)
-        for change, options, why in (
-            (nothing, {"static_graph": True}, "static_graph=True"),
-            (power, {}, "a communication hook with a state of its own"),
-            (hooked, {}, "hooks of parameters"),
-        ):
-            found = doubts_of(change, **options)
-            assert [each.endswith(why) for each in found] == [True] * first, found
-        assert len(found := doubts_of_wider()) == 2 * first, found
+    check(of_ones_own, (2, 3, 4, 5))
+    check(of_the_library, (2, 4, 6), gradient_as_bucket_view=True)
+    check(of_ones_own, (1, 3), gradient_as_bucket_view=True)
+    check(of_the_library, (2, 6), find_unused_parameters=True)
+    check(compressed, (2, 6))
+    first = ranks.rank() == 0
+    assert not doubts_of(nothing)
+    for change, options, why in (
+        (nothing, {"static_graph": True}, "static_graph=True"),
+        (power, {}, "a communication hook with a state of its own"),
+        (hooked, {}, "hooks of parameters"),
+    ):
+        found = doubts_of(change, **options)
+        assert [each.endswith(why) for each in found] == [True] * first, found
+    assert len(found := doubts_of_wider()) == 2 * first, found
