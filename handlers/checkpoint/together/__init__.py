@@ -9,12 +9,14 @@ from .buffers import Buffers, buffers_of_own
 from .folder import meet, temporary_path
 from .saving import Saving
 from .taking import Taken, take_together
+from .verifying import chosen
 
 __all__ = [
     "Buffers",
     "Saving",
     "Taken",
     "buffers_of_own",
+    "chosen",
     "meet",
     "take_together",
     "temporary_path",
