@@ -13,7 +13,6 @@ from itertools import chain
 
 import torch
 from torch import Tensor
-from torch.distributed import ProcessGroup
 from torch.nn import Embedding, EmbeddingBag
 from torch.nn.parallel import DistributedDataParallel
 
@@ -97,7 +96,7 @@ def _hindrance(model: DistributedDataParallel) -> str:
         return "static_graph=True"
     if model.mixed_precision is not None:
         return "mixed_precision="
-    if any(not isinstance(memory, ProcessGroup | None) for _, memory in hooks):
+    if any(memory is not None and memory is not model.process_group for _, memory in hooks):
         return "a communication hook with a state of its own"
     if any(isinstance(e, Embedding | EmbeddingBag) and e.sparse for e in model.modules()):
         return "sparse gradients"
