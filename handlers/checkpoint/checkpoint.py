@@ -19,7 +19,16 @@ from .frozen import FrozenWeights, Sums
 from .recorder import CheckpointMemory, Content, Recorder
 from .resume import resume, settings_of, settings_of_steps
 from .snapshot import Snapshot, take, take_part
-from .together import Buffers, Taken, buffers_of_own, chosen, take_together
+from .together import (
+    Buffers,
+    Taken,
+    arrange_buckets,
+    buckets_of,
+    buffers_of_own,
+    chosen,
+    take_together,
+    warn_of_buckets,
+)
 
 logger = logging.getLogger("camshaft")
 
@@ -147,6 +156,7 @@ class Checkpoint:
                     "cannot hold: it needs state_dict() and load_state_dict()"
                 )
         _refuse_to_forget(state.engine)
+        warn_of_buckets(state.engine)
         if state.iteration == 0 and state.control.position is None:
             self._begin(state)
         if not self.frozen:
@@ -181,6 +191,7 @@ class Checkpoint:
         memory = state.recall(self, CheckpointMemory)
         if ranks.rank() == 0:
             memory.broken = [n for n in memory.broken if (recorder.directory / n).exists()]
+        memory.buckets.update(buckets_of(state.engine))
         left_out = self._left_out(state)  # ranks may compare checksums for it, as for buffers
         make: Callable[[], Content] = partial(self._take, state, left_out)
         if ranks.world_size() > 1:
@@ -241,6 +252,7 @@ class Checkpoint:
         memory = state.recall(self, CheckpointMemory)
         memory.override, memory.reset = list(self.override), list(self.reset)
         memory.broken = sorted({*memory.broken, *broken})
+        arrange_buckets(state.engine, memory.buckets)
         if ranks.rank() == 0:
             self._recorder(state).go_on_from(path)
         logger.info("resumed from %s (epoch %d, iteration %d)", path, state.epoch, state.iteration)

@@ -67,6 +67,9 @@ class CheckpointMemory:
     weights: dict[str, list[str]] = field(default_factory=dict)
     """By object, the weights that checkpoints hold, if frozen weights are left out."""
 
+    buckets: dict[str, list[list[int]]] = field(default_factory=dict)
+    """By model, the buckets in which more than two ranks add up its gradients under DDP."""
+
     def state_dict(self) -> dict[str, Any]:
         """The fields."""
         return vars(self).copy()

@@ -7,6 +7,7 @@ that theirs are on the disk. No rank ever holds another's shard.
 
 from .buffers import Buffers, buffers_of_own
 from .folder import meet, temporary_path
+from .gradient_buckets import arrange_buckets, buckets_of, warn_of_buckets
 from .saving import Saving
 from .taking import Taken, take_together
 from .verifying import chosen
@@ -15,9 +16,12 @@ __all__ = [
     "Buffers",
     "Saving",
     "Taken",
+    "arrange_buckets",
+    "buckets_of",
     "buffers_of_own",
     "chosen",
     "meet",
     "take_together",
     "temporary_path",
+    "warn_of_buckets",
 ]

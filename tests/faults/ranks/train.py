@@ -135,9 +135,7 @@ def train(options):
     fault = Fault(options.fault, directory.with_name(f"{directory.name}.fault"))
     seed_everything(0)
     net = nn.Sequential(nn.Linear(6, 32), nn.Tanh(), nn.Dropout(0.2), nn.Linear(32, 2))
-    # Otherwise DDP arranges its buckets anew after a process's first pass, so that three ranks and
-    # more add up the first gradients after a restart in another order.
-    model = DistributedDataParallel(net, find_unused_parameters=True)
+    model = DistributedDataParallel(net, bucket_cap_mb=0.0005)  # several buckets
     optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
     engine = supervised(model, optimizer, nn.functional.mse_loss)
     engine.add(

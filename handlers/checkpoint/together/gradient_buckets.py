@@ -1,0 +1,147 @@
+"""The buckets in which DDP adds up gradients over ranks, arranged after a resume as before it.
+
+`DistributedDataParallel` arranges them anew once in each process, by the order in which its first
+backward pass has gradients ready. The order in which more than two ranks add up a number depends
+on its place in a bucket, and so do the last bits of the sum.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from itertools import chain
+
+import torch
+from torch import Tensor
+from torch.nn import Embedding, EmbeddingBag
+from torch.nn.parallel import DistributedDataParallel
+
+from ....engine import RunningEngine, ranks
+from ....engine.modules import all_modules
+from ....engine.update import Update
+
+logger = logging.getLogger("camshaft")
+
+Buckets = list[list[int]]
+"""The numbers of the parameters in each bucket of a model."""
+
+REBUILT = "rebuilt_per_bucket_param_indices"
+OF_REDUCER = (
+    "_check_reducer_finalized",
+    "_rebuild_buckets",
+    "prepare_for_backward",
+    "prepare_for_forward",
+)
+"""What torch offers for this has no public name."""
+
+
+def buckets_of(engine: RunningEngine) -> dict[str, Buckets]:
+    """The arranged buckets of each model, by its name; all ranks have to call this.
+
+    Where an arrangement is due at the next forward pass, it is made here.
+    """
+    found = {name: _arranged(model) for name, model in _models(engine) if not _hindrance(model)}
+    return {name: buckets for name, buckets in found.items() if buckets}
+
+
+def arrange_buckets(engine: RunningEngine, saved: Mapping[str, Buckets]) -> None:
+    """Arrange the buckets of each model as they were saved; all ranks have to call this.
+
+    A backward pass of zeros has gradients ready in the saved order. Gradients and weights stay.
+    """
+    for name, model in _models(engine):
+        if (buckets := saved.get(name)) is None or _hindrance(model):
+            continue
+        group = model.process_group
+        if not ranks.any_rank(not _fits(model, buckets), group=group) and not _arranged(model):
+            _pass_zeros(model, [*chain(*buckets)])
+        if sorted(_arranged(model)) != sorted(buckets):
+            _warn(f"the gradient buckets of {name!r} are not those of the saved run")
+
+
+def warn_of_buckets(engine: RunningEngine) -> None:
+    """Tell of models whose buckets cannot be arranged as before a resume."""
+    for name, model in _models(engine):
+        if hindrance := _hindrance(model):
+            _warn(f"the gradient buckets of {name!r} cannot be put back: {hindrance}")
+
+
+def _warn(doubt: str) -> None:
+    if ranks.rank() == 0:
+        logger.warning("a resumed run may not be the same to the last bit: %s", doubt)
+
+
+def _models(engine: RunningEngine) -> Iterator[tuple[str, DistributedDataParallel]]:
+    """The models that more than two ranks train and that arrange their buckets, by name."""
+    steps = {name: e for name, e in engine.handlers.items() if isinstance(e, Update)}
+    known: set[int] = set()
+    for name, each in (steps | dict(engine.objects)).items():
+        models = [one for one in all_modules([each]) if isinstance(one, DistributedDataParallel)]
+        for number, model in enumerate(models):
+            arranges = model.static_graph or not model.find_unused_parameters
+            if id(model) not in known and arranges and model.process_group.size() > 2:
+                yield f"{name}.{number}" if number else name, model
+            known.add(id(model))
+
+
+def _hindrance(model: DistributedDataParallel) -> str:
+    """Why a pass of zeros would not arrange the buckets, or would change more; empty if none."""
+    known = getattr(model, "reducer", None), getattr(model, "logger", None)
+    hooks = getattr(model, "_comm_hooks", ())
+    if not all(hasattr(known[0], name) for name in OF_REDUCER):
+        return f"torch {torch.__version__} has another reducer"
+    if not hasattr(known[1], "set_runtime_stats_and_log"):
+        return f"torch {torch.__version__} has another logger"
+    if model.static_graph:
+        return "static_graph=True"
+    if model.mixed_precision is not None:
+        return "mixed_precision="
+    if any(memory is not None and memory is not model.process_group for _, memory in hooks):
+        return "a communication hook with a state of its own"
+    if any(isinstance(e, Embedding | EmbeddingBag) and e.sparse for e in model.modules()):
+        return "sparse gradients"
+    if any(e._backward_hooks or e._post_accumulate_grad_hooks for e in _parameters(model)):
+        return "hooks of parameters"
+    return ""
+
+
+def _parameters(model: DistributedDataParallel) -> list[Tensor]:
+    """Those that the reducer knows, by its numbers, unless some were frozen since."""
+    ignored = model.parameters_to_ignore
+    named = model.module.named_parameters()
+    return [each for name, each in named if each.requires_grad and name not in ignored]
+
+
+def _fits(model: DistributedDataParallel, buckets: Buckets) -> bool:
+    count = model._get_ddp_logging_data().get("num_parameter_tensors")
+    return sorted(chain(*buckets)) == list(range(len(_parameters(model)))) and (
+        count == len(_parameters(model))
+    )
+
+
+def _arranged(model: DistributedDataParallel) -> Buckets:
+    """The buckets as they were arranged after a backward pass; empty before it."""
+    if REBUILT not in model._get_ddp_logging_data():
+        try:
+            model._check_reducer_finalized()
+        except RuntimeError:  # a backward pass left out parameters; the next forward pass says so
+            return []
+        model.reducer._rebuild_buckets()
+        assert model.logger is not None
+        model.logger.set_runtime_stats_and_log()
+    text = model._get_ddp_logging_data().get(REBUILT, "")
+    return [[*map(int, each.split())] for each in text.split(",") if each.strip()]
+
+
+def _pass_zeros(model: DistributedDataParallel, order: list[int]) -> None:
+    parameters = _parameters(model)
+    held = [each.grad for each in parameters]
+    for each in parameters:
+        each.grad = None
+    with torch.enable_grad():
+        model.reducer.prepare_for_forward()
+        model.reducer.prepare_for_backward([])
+        for number in order:
+            parameters[number].backward(torch.zeros_like(parameters[number]))
+    for each, gradient in zip(parameters, held, strict=True):
+        each.grad = gradient
