@@ -29,7 +29,7 @@ class Plan:
                 although it is not distributed; others are written by rank 0.
         """
         self._is_the_same = is_the_same
-        self._known: dict[Any, list[Grid]] = {}
+        self._known: dict[Any, Sequence[Grid]] = {}
         self._load = [0] * ranks.world_size()
 
     def table(self, tensors: Tensors) -> Table:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -57,25 +58,30 @@ def shard_of(source: TensorSource, name: str, like: Any) -> Tensor:
     )  # fmt: skip
 
 
-def replicas(tensor: Any) -> list[Grid]:
+def replicas(tensor: Any) -> tuple[Grid, ...]:
     """How the whole tensor is cut into shards, once for each copy of it that the ranks hold."""
-    from torch.distributed.tensor.placement_types import Replicate
-
     mesh, placements = _on_all(tensor.device_mesh, tensor.placements)
     if any(each.is_partial() for each in placements):
         raise TypeError(f"a distributed tensor with partial sums: {placements}")
-    free = [dim for dim, each in enumerate(placements) if isinstance(each, Replicate)]
+    return _grids(str(tensor.dtype), tuple(tensor.shape), mesh, tuple(placements))
+
+
+@lru_cache(maxsize=512)  # a save every few minutes cuts the same shapes over thousands of ranks
+def _grids(
+    dtype: str, shape: tuple[int, ...], mesh: Any, placements: tuple[Any, ...]
+) -> tuple[Grid, ...]:
+    free = [dim for dim, each in enumerate(placements) if each.is_replicate()]
     cuts, places = [], []
-    for dim in range(tensor.ndim):
+    for dim in range(len(shape)):
         sharding = [m for m, each in enumerate(placements) if m not in free and each.dim == dim]
-        spans = sorted(_spans(tensor.shape, dim, mesh.shape, placements, sharding))
+        spans = sorted(_spans(shape, dim, mesh.shape, placements, sharding))
         cuts.append((0, *(end for _, end, _ in spans)))
         places.append([at for _, _, at in spans])
-    dtype = str(tensor.dtype)
-    return [
-        Grid(dtype, tuple(cuts), tuple(_rank(mesh.mesh, free, copy, at) for at in product(*places)))
+    held = mesh.mesh
+    return tuple(
+        Grid(dtype, tuple(cuts), tuple(_rank(held, free, copy, at) for at in product(*places)))
         for copy in product(*(range(mesh.shape[dim]) for dim in free))
-    ]
+    )
 
 
 def _on_all(mesh: Any, placements: Sequence[Any]) -> tuple[Any, list[Any]]:
@@ -121,15 +127,18 @@ def _runs(
             continue
         # Sharded by torch's older order of meshes, a shard is a piece of each of several parts.
         groups = _cut(found[place.dim], getattr(place, "split_factor", 1))
-        found[place.dim] = _joined(run for each in groups for run in _cut(each, parts)[number])
+        found[place.dim] = _joined(run for each in groups for run in _part(each, parts, number))
     return found
 
 
 def _cut(runs: list[Run], parts: int) -> list[list[Run]]:
-    """Cut ranges as `torch.chunk` cuts a tensor; the last parts may be smaller, or empty."""
-    total = sum(end - begin for begin, end in runs)
-    size = -(-total // parts)
-    return [_between(runs, number * size, (number + 1) * size) for number in range(parts)]
+    return [_part(runs, parts, number) for number in range(parts)]
+
+
+def _part(runs: list[Run], parts: int, number: int) -> list[Run]:
+    """One part of ranges cut as `torch.chunk` cuts; the last ones may be smaller, or empty."""
+    size = -(-sum(end - begin for begin, end in runs) // parts)
+    return _between(runs, number * size, (number + 1) * size)
 
 
 def _between(runs: list[Run], first: int, last: int) -> list[Run]:

@@ -1,0 +1,25 @@
+"""Kinds of tensors, optimizers and options in checkpoints that two ranks write."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).with_name("kinds_on_ranks.py")
+
+
+@pytest.mark.slow
+def test_every_kind_of_tensor_and_option_goes_on_to_the_same_bits_on_ranks(processes, tmp_path):
+    results = processes.run_ranks(2, SCRIPT, tmp_path)
+    first, second = (json.loads(each.stdout) for each in results)
+    for name in ("tied", "kinds", "fused", "channels", "lbfgs"):
+        assert (first[name], second[name]) == (True, True), name
+    assert first["start over"] == [1, 1]
+    ((name, reason),) = first["replaced"]
+    assert name == "iteration-0000000003"
+    assert reason.count(", ") == 1, reason
+    assert first["kept"] == [[2, 3, 5], [2]]
+    # The byte is in rank 1's part: rank 0 alone would not have seen it.
+    assert first["passed over"] == second["passed over"] == [0, 2]
+    assert "is damaged: its checksum" in results[0].stderr
+    assert "(as rank 1 on " in results[0].stderr
