@@ -13,7 +13,6 @@ from itertools import chain
 
 import torch
 from torch import Tensor
-from torch.distributed import ProcessGroup
 from torch.nn import Embedding, EmbeddingBag
 from torch.nn.parallel import DistributedDataParallel
 
@@ -74,6 +73,8 @@ def _warn(doubt: str) -> None:
 
 def _models(engine: RunningEngine) -> Iterator[tuple[str, DistributedDataParallel]]:
     """The models that more than two ranks train and that arrange their buckets, by name."""
+    if ranks.world_size() <= 2:
+        return
     steps = {name: e for name, e in engine.handlers.items() if isinstance(e, Update)}
     known: set[int] = set()
     for name, each in (steps | dict(engine.objects)).items():
@@ -97,7 +98,8 @@ def _hindrance(model: DistributedDataParallel) -> str:
         return "static_graph=True"
     if model.mixed_precision is not None:
         return "mixed_precision="
-    if any(not isinstance(memory, ProcessGroup | None) for _, memory in hooks):
+    of_group = type(model.process_group) | None
+    if any(not isinstance(memory, of_group) for _, memory in hooks):
         return "a communication hook with a state of its own"
     if any(isinstance(e, Embedding | EmbeddingBag) and e.sparse for e in model.modules()):
         return "sparse gradients"
