@@ -31,6 +31,18 @@ def agreed(value: float) -> float:
     return float(number)
 
 
+def from_first(value: Value) -> Value:
+    """Rank 0's value, which may be anything of some kilobytes, on every rank."""
+    if not is_distributed():
+        return value
+    import torch.distributed as dist
+
+    told: list[Any] = [value]
+    dist.broadcast_object_list(told, src=0, group=on_cpu())
+    found: Value = told[0]
+    return found
+
+
 def any_rank(flag: bool, *, group: Any = None) -> bool:
     """True on every rank if `flag` is true on one; `group` is one of torch's, by default all."""
     return count(flag, group=group) > 0 if is_distributed() else flag

@@ -66,7 +66,6 @@ def _wait(store: Any, key: str, count: int, is_over: Callable[[], bool]) -> None
 
 
 def _store() -> Any:
-    from torch.distributed import distributed_c10d
+    from torch.distributed import distributed_c10d as group
 
-    torch: Any = distributed_c10d
-    return torch._get_default_store()
+    return group._get_default_store()  # pyright: ignore[reportPrivateUsage]

@@ -13,7 +13,7 @@ from ...engine import Engine, EventEnum, Events, RunningEngine, Stage, State, Tr
 from ...engine.update import Update
 from .background import OnFailure
 from .destination import Destination
-from .directory import checkpoints, next_number, set_aside, verified_at
+from .directory import Checkpoints, Saved, checkpoints, next_number, set_aside, verified_at
 from .format import Keep, latest
 from .frozen import FrozenWeights, Sums
 from .recorder import CheckpointMemory, Content, Recorder
@@ -25,6 +25,7 @@ from .together import (
     arrange_buckets,
     buckets_of,
     buffers_of_own,
+    chosen,
     take_together,
     warn_of_buckets,
 )
@@ -47,12 +48,12 @@ class Checkpoint:
     `on_failure` decides; older checkpoints are as they were.
 
     A resumed run is the same run to the last bit, at the end of an epoch or in the middle. A
-    broken checkpoint is skipped with a warning, for the newest good one. On several ranks, the
-    first one writes and all of them load.
+    broken checkpoint is skipped with a warning, for the newest good one. On several ranks, each
+    one writes its own shards and state, and any number of ranks can load them: see docs/ranks.md.
 
     Args:
         directory: Where to write this run's checkpoints: on a disk or a mounted file system, for
-            one run at a time.
+            one run at a time. Several ranks need one that all of them see.
         when: When to save. `state.save("why")` saves too.
         keep: Which to keep: `latest(2) | best(1, "val/loss") | every(10_000)`. The newest one
             always stays, and so do the one that `resume` names by its path and any with files that
@@ -243,12 +244,7 @@ class Checkpoint:
 
     def load(self, state: State[Any, Any]) -> None:
         """Resume from the chosen checkpoint, if any."""
-        choice: tuple[Path | None, list[str]] = (None, [])
-        with ranks.on_all_ranks("find a checkpoint"):
-            if ranks.rank() == 0:
-                choice = self._choose()
-                next_number(Path(self.directory))  # a run that cannot save should not begin
-        path, broken = ranks.gathered(choice)[0]
+        path, broken = chosen(self._choose)
         if path is None:
             return
         name = state.engine.name_of(self)
@@ -267,12 +263,16 @@ class Checkpoint:
         known = (True, False, None, "latest", "best")
         return None if self.resume in known else Path(str(self.resume))
 
-    def _choose(self) -> tuple[Path | None, list[str]]:
+    def _choose(self, verify: Callable[[Saved], None]) -> tuple[Path | None, list[str]]:
         if self._path is not None:
-            return verified_at(self._path).path, []
-        found = checkpoints(self.directory)
-        saved = found.best_by(self.keep.bests[0]) if self.resume == "best" else found.latest()
-        return None if saved is None else saved.path, sorted(found.broken)
+            path: Path | None = verified_at(self._path, verify).path
+            broken: list[str] = []
+        else:
+            found, is_best = Checkpoints(self.directory, verify), self.resume == "best"
+            saved = found.best_by(self.keep.bests[0]) if is_best else found.latest()
+            path, broken = saved and saved.path, sorted(found.broken)
+        next_number(Path(self.directory))  # a run that cannot save should not begin
+        return path, broken
 
     def _left_out(self, state: State[Any, Any]) -> Sums:
         if (frozen := self._recorder(state).frozen) is None:

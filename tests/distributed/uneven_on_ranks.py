@@ -41,7 +41,7 @@ class Messages(logging.Handler):
 class Sent:
     """Counts what torch sends, in a `with` block."""
 
-    NAMES = "all_reduce", "all_gather_object"
+    NAMES = "gather", "all_gather_object"
 
     def __enter__(self):
         self.count, self.own = dict.fromkeys(self.NAMES, 0), {}
@@ -171,8 +171,8 @@ def a_run_whose_last_epoch_found_no_common_batch_can_be_carried_on():
 def equal_numbers_are_compared_once_an_epoch_and_unknown_ones_at_each_batch():
     engine = Engine(lambda state, batch: None)
     for data, options, sent in [
-        (range(7), {}, (0, 4)),  # at the beginning, and for each epoch
-        (Unsized(range(7)), {}, (3 * 8, 4)),
+        (range(7), {}, (3, 4)),  # whether to stop; lengths, at the beginning, and for each epoch
+        (Unsized(range(7)), {}, (3 * 8 + 3, 4)),
         (Unsized(range(7)), {"uneven": "ignore"}, (0, 0)),
     ]:
         with Sent() as found:

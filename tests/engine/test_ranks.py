@@ -180,7 +180,7 @@ from camshaft.handlers import Average, Metrics, Totals
 idist.initialize("gloo")
 rank = ranks.rank()
 calls = []
-summed, ranks.summed = ranks.summed, lambda numbers: calls.append(numbers) or summed(numbers)
+summed, ranks.summed = ranks.summed, lambda *each, **of: calls.append(each) or summed(*each, **of)
 
 # Rank 0 has three batches and rank 1 two; only one of them has a "b".
 data = [[(0.7, 256), (0.8, 256), (0.9, 10)], [(0.1, 10), (float(rank), 90)]][rank]

@@ -4,25 +4,24 @@ Importing this room imports no torch.
 """
 
 from .catalogue import Checkpoints, checkpoints, verified_at
-from .files import CHUNK, scratch, sweep
-from .findings import Claims, Finding, Findings, NoCheckpointError, is_checkpoint, look
-from .lock import DirectoryLock
-from .parts import commit, write_part
-from .read import (
-    NAME,
-    Saved,
+from .contents import (
+    BrokenPieces,
     has_parts,
     infos_in,
     part_tree,
     read_checkpoint,
     read_part,
-    saved_at,
-    scan,
     table_in,
     tree_in,
     verify_files,
+    verify_part,
 )
+from .files import CHUNK, scratch, sweep
+from .findings import Claims, Finding, Findings, NoCheckpointError, is_checkpoint, look
+from .lock import DirectoryLock
+from .parts import commit, write_part
 from .read_back import UnreadableError, next_number
+from .saved import NAME, Saved, saved_at, scan
 from .strip import module_files, strip
 from .tensor_files import PieceFile, TensorSource
 from .weights_at import weights_at
@@ -40,6 +39,7 @@ __all__ = [
     "CHUNK",
     "LATEST",
     "NAME",
+    "BrokenPieces",
     "Checkpoints",
     "Claims",
     "DirectoryLock",
@@ -75,6 +75,7 @@ __all__ = [
     "unused_path",
     "verified_at",
     "verify_files",
+    "verify_part",
     "weights_at",
     "write_checkpoint",
     "write_part",

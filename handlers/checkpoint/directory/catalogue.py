@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
 from ..format import Best, BrokenCheckpoint, best, keep_of
-from .read import Saved, saved_at, scan, verify_files
+from .contents import verify_files
+from .saved import Saved, saved_at, scan
 
 logger = logging.getLogger("camshaft")
 
@@ -24,10 +25,12 @@ class Checkpoints(list[Saved]):
     broken checkpoint with a warning.
     """
 
-    def __init__(self, directory: str | Path) -> None:
+    def __init__(
+        self, directory: str | Path, verify: Callable[[Saved], None] = verify_files
+    ) -> None:
         found, broken = scan(Path(directory))
         super().__init__(found)
-        self.directory = Path(directory)
+        self.directory, self._verify = Path(directory), verify
         self.broken: dict[str, str] = broken
         """The names of broken checkpoints, with the reasons; `latest` and `best` add to them."""
 
@@ -84,7 +87,7 @@ class Checkpoints(list[Saved]):
     def _first_good(self, order: Iterable[Saved]) -> Saved | None:
         for saved in order:
             try:
-                verify_files(saved)
+                self._verify(saved)
             except BrokenCheckpoint as error:
                 self.broken[saved.path.name] = error.reason
                 continue
@@ -119,7 +122,7 @@ def checkpoints(directory: str | Path) -> Checkpoints:
     return Checkpoints(directory)
 
 
-def verified_at(path: Path) -> Saved:
+def verified_at(path: Path, verify: Callable[[Saved], None] = verify_files) -> Saved:
     """The checkpoint at a path, with all files verified.
 
     Raises:
@@ -135,5 +138,5 @@ def verified_at(path: Path) -> Saved:
     if not path.is_symlink() and not path.exists():
         raise FileNotFoundError(f"resume={str(path)!r} does not exist; name a checkpoint")
     saved = saved_at(path)
-    verify_files(saved)
+    verify(saved)
     return saved

@@ -15,7 +15,7 @@ from shutil import disk_usage
 
 from ...files import beside, created, regular, remove
 from ...files import sweep as sweep_beside
-from ..format import Checksums, Payload
+from ..format import LARGEST_COUNT, Checksums, Payload
 
 CHUNK = 16 * 2**20
 OWN = r"iteration-\d+(\.\d+)?|LATEST"
@@ -83,16 +83,17 @@ def need_space(directory: Path, size: int) -> None:
         )
 
 
-def checksums_of(path: Path) -> Checksums:
-    """The checksums of a file that is read in full."""
+def checksums_of(path: Path, first: int = 0, last: int | None = None) -> Checksums:
+    """The checksums of a file that is read in full, or from one chunk to before another."""
     with regular(path) as file:
-        sums, descriptor = RunningChecksums(), file.fileno()
+        sums, descriptor, begin = RunningChecksums(), file.fileno(), first * CHUNK
         size = os.fstat(descriptor).st_size
-        while chunk := os.pread(descriptor, CHUNK, sums.size):
+        end = LARGEST_COUNT if last is None else last * CHUNK
+        while chunk := os.pread(descriptor, min(CHUNK, end - begin - sums.size), begin + sums.size):
             sums.add(memoryview(chunk))
             if sums.size % CHUNK == 0:
-                data = min(size, _data_from(descriptor, sums.size))
-                while sums.size + CHUNK <= data:
+                data = min(size, end, _data_from(descriptor, begin + sums.size))
+                while begin + sums.size + CHUNK <= data:
                     sums.add_zeros()
     return sums.result()
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from ...files import budget
 from ..format import MANIFEST, BrokenCheckpoint, Keep, keep_of
-from .read import NAME, Saved, compare_sizes, names_in, saved_at, scan, verify_files
+from .contents import compare_sizes, verify_files
+from .saved import NAME, Saved, names_in, saved_at, scan
 
 
 class NoCheckpointError(FileNotFoundError):

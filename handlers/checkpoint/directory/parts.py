@@ -20,9 +20,10 @@ from ..format import (
     needing_memory,
     tensors_in,
 )
+from .contents import refuse_other_pieces
 from .files import need_space, write_file
-from .read import Saved, refuse_other_pieces
 from .read_back import UnreadableError, next_number, read_back
+from .saved import Saved
 from .write import failure_of, note_latest, place_for
 
 

@@ -13,7 +13,8 @@ from ..format import (
     reading,
     tensors_in,
 )
-from .read import OF_RANK, compare_sizes, saved_at, scan, tree_in
+from .contents import OF_RANK, compare_sizes, tree_in
+from .saved import saved_at, scan
 
 
 class UnreadableError(OSError):

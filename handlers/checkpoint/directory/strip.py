@@ -7,8 +7,9 @@ from pathlib import Path
 
 from ...files import regular, size_of, text_of
 from ..format import MANIFEST, PLAIN_NAME, TENSORS, TRAIN, TREE, Payload, reading
+from .contents import OF_RANK, has_parts, piece_files, table_in, tree_in, verify_files
 from .files import CHUNK, foreign_files
-from .read import OF_RANK, Saved, has_parts, piece_files, table_in, tree_in, verify_files
+from .saved import Saved
 from .tensor_files import TensorSource, payload_of
 from .write import drop, unused_path, write_at
 

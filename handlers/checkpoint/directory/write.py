@@ -20,8 +20,8 @@ from .files import (
     vanish,
     write_file,
 )
-from .read import Saved, scan
 from .read_back import UnreadableError, next_number, read_back
+from .saved import Saved, scan
 
 logger = logging.getLogger("camshaft")
 

@@ -10,6 +10,7 @@ from .folder import meet, temporary_path
 from .gradient_buckets import arrange_buckets, buckets_of, warn_of_buckets
 from .saving import Saving
 from .taking import Taken, take_together
+from .verifying import chosen
 
 __all__ = [
     "Buffers",
@@ -18,6 +19,7 @@ __all__ = [
     "arrange_buckets",
     "buckets_of",
     "buffers_of_own",
+    "chosen",
     "meet",
     "take_together",
     "temporary_path",

@@ -22,6 +22,37 @@ from torch.nn.functional import mse_loss
 from camshaft import Events, ranks, supervised
 from camshaft.handlers import EMA, Checkpoint
 
+
+class Remembered:
+    """A memory with a weight in it, twice."""
+
+    def __init__(self, weight):
+        self.weight = self.again = weight
+
+    def state_dict(self):
+        return {"weights": {"odd.weight": self.weight}, "again": self.again}
+
+    def load_state_dict(self, saved):
+        self.weight, self.again = saved["weights"]["odd.weight"], saved["again"]
+
+
+class Remembers:
+    """Keeps a multiple of a weight, in the shards of the weight."""
+
+    def __init__(self, weight):
+        self.weight = weight
+
+    def attach(self, engine):
+        engine.on(Events.ITERATION_COMPLETED)(self.note)
+
+    def memory(self, state):
+        return state.recall(self, lambda: Remembered(self.weight.detach() * 0))
+
+    def note(self, state):
+        memory = self.memory(state)
+        memory.weight = memory.again = memory.weight + self.weight.detach()
+
+
 CHANGES = {"os.rename", "os.remove", "os.rmdir", "os.mkdir"}
 
 torch.set_default_dtype(torch.float64)
@@ -59,6 +90,7 @@ def on_mesh(model, kind):
         plan = {"first": ColwiseParallel(), "second": RowwiseParallel()}
         parallelize_module(model, both["parts"], plan)
         mesh = both["shards"]
+        ranks.data_parallel(mesh)
     fully_shard(model.odd, mesh=mesh)
     fully_shard(model, mesh=mesh)
     return model
@@ -70,11 +102,12 @@ def whole(value):
     return value.double().reshape(-1).tolist()
 
 
-def told(model, optimizer, average):
+def told(model, optimizer, average, remembered):
     state = {name: whole(each) for name, each in model.state_dict().items()}
-    state = {name.removeprefix("module."): each for name, each in state.items()}
     kept = optimizer.state_dict()["state"]
     state |= {f"{index}.{key}": whole(each) for index in kept for key, each in kept[index].items()}
+    state |= {"remembered": whole(remembered.weight), "again": whole(remembered.again)}
+    assert type(remembered.weight) is type(model.odd.weight.detach())
     return state | {f"ema.{name}": whole(each) for name, each in average.state_dict().items()}
 
 
@@ -85,7 +118,7 @@ def kill_at(directory, words):
         if place and place.split(":")[0] == str(ranks.rank()):
             left = [int(place.split(":")[1])]
 
-            def hear(event, arguments):
+            def hear(event, arguments, left=left):
                 is_file = event == "open" and isinstance(arguments[0], str) and arguments[2] & 3
                 if (is_file and directory in arguments[0]) or event in CHANGES:
                     left[0] -= 1
@@ -97,7 +130,11 @@ def kill_at(directory, words):
 
 def main(directory, kind, stop_at, *words):
     torch.manual_seed(0)
-    model = on_mesh(Model(), kind)
+    model = Model()
+    model.first.requires_grad_("frozen" not in words)
+    model = on_mesh(model, kind)
+    inner = getattr(model, "module", model)
+    remembers = Remembers(inner.odd.weight)
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=0.05, amsgrad=True, foreach="foreach" in words or None
     )
@@ -109,15 +146,20 @@ def main(directory, kind, stop_at, *words):
     engine = supervised(model, optimizer, mse_loss)
     engine.add(
         EMA(decay=0.5),
-        Checkpoint(directory, when=Events.EPOCH_COMPLETED, resume=True),
+        remembers,
+        Checkpoint(
+            directory, when=Events.EPOCH_COMPLETED, resume=True, frozen="frozen" not in words
+        ),
     )
     loaded = []
     engine.on(Events.STARTED)(
-        lambda state: loaded.append(told(model, optimizer, engine.objects["ema"]))
+        lambda state: loaded.append(
+            told(inner, optimizer, engine.objects["ema"], remembers.memory(state))
+        )
     )
     engine.on(Events.ITERATION_COMPLETED(at=6))(lambda state: kill_at(directory, words))
     state = engine.run(data, max_iterations=int(stop_at))
-    end = told(model, optimizer, engine.objects["ema"])
+    end = told(inner, optimizer, engine.objects["ema"], remembers.memory(state))
     if ranks.rank() == 0:
         print(json.dumps({"from": state.iteration, "loaded": loaded[0], "end": end}), flush=True)
 
@@ -127,5 +169,5 @@ if __name__ == "__main__":
         try:
             main(*sys.argv[1:])
         except Exception as error:  # another rank was killed
-            print(f"{type(error).__name__}: {error}", flush=True)
+            print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
             os._exit(1)

@@ -15,9 +15,11 @@ from camshaft.handlers import (
     ImageFiles,
     Journal,
     JSONLines,
+    Mirror,
     Profile,
     RankLogs,
     TensorBoard,
+    fetch,
     latest,
     predict,
 )
@@ -69,6 +71,24 @@ def handler(make):
     return use
 
 
+def mirrored(directory, epochs):
+    """A run that a store has copies of."""
+    mirror = Mirror(f"file://{directory.parent}/{directory.name} saves")
+    rows = JSONLines(directory / "rows.jsonl", when=EACH)
+    run(Checkpoint(directory, resume=True, **SAVES), rows, mirror, epochs=epochs)
+
+
+def fetched(directory, epochs):
+    """What a store has of a run that goes on elsewhere, after each epoch."""
+    store = directory.parent / f"{directory.name} saves"
+    elsewhere = store / "elsewhere"
+    mirror = Mirror(f"file://{store}/store")
+    for epoch in range(1, epochs + 1):
+        rows = JSONLines(elsewhere / "rows.jsonl", when=EACH)
+        run(Checkpoint(elsewhere, resume=True, **SAVES), rows, mirror, epochs=epoch)
+        fetch(f"file://{store}/store", directory)
+
+
 def predictions(directory, epochs):
     data = [torch.full((2,), each) for each in BATCHES]
     found = predict(Engine(lambda state, batch: {"double": 2 * batch}), data, directory)
@@ -87,6 +107,8 @@ WRITERS = {
     "RankLogs": handler(RankLogs),
     "HangWatchdog": handler(lambda d: HangWatchdog(path=d / "hang.txt")),
     "Profile": handler(Profile),
+    "Mirror": mirrored,
+    "fetch": fetched,
     "predict": predictions,
     "report": after(lambda d: report([d], d / "report.html")),
     "export": after(lambda d: commands.export(d, d / "weights.pt", None)),
@@ -94,7 +116,7 @@ WRITERS = {
     "prune --strip": after(lambda d: commands.prune(d, latest(1), dry_run=False, strip=True)),
     "inspect": after(lambda d: commands.inspect(d, as_json=False, verify=True)),
 }
-IMPORT_MUCH = {"Profile", "TensorBoard", "report"}
+IMPORT_MUCH = {"Mirror", "Profile", "TensorBoard", "fetch", "report"}
 """The libraries of these are imported again by each process that the names are found out in."""
 LIBRARIES = {"Aim", "ClearML", "Comet", "MLflow", "SwanLab", "Trackio", "WandB"}
 """Trackers open their files themselves."""

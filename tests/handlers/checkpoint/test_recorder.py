@@ -229,7 +229,7 @@ def test_what_a_killed_process_left_is_swept_as_the_run_starts(tmp_path):
     "address", ["s3://bucket/run", Path("gs://bucket/run"), "hdfs://host/run", "abfss://a@b/c"]
 )
 def test_an_object_store_is_refused_with_what_to_do(make, address):
-    with pytest.raises(ValueError, match=r"rests on fsync .* copy the finished checkpoints"):
+    with pytest.raises(ValueError, match=r"rests on fsync .* copies finished checkpoints"):
         make(address)
 
 

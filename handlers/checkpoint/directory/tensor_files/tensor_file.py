@@ -54,10 +54,12 @@ class TensorFile(TensorSource):
     def __init__(self, path: Path) -> None:
         self._path = path
         self._open()
-        self._names = list(self._file.keys())
+        self._names = dict.fromkeys(self._file.keys())
 
     def __getitem__(self, name: str) -> Tensor:
         """A new tensor with the values in the file."""
+        if name not in self._names:
+            raise KeyError(name)
         if self._mapped > MAPPED:
             self._open()
         tensor: Tensor = self._file.get_tensor(name)

@@ -1,0 +1,28 @@
+"""What one checkpoint holds: plain values, tensors, objects; and whether it is whole."""
+
+from .checkpoint_files import CheckpointFiles
+from .objects import read_objects, write_tensors
+from .tensors import OF_RANK, infos_in, piece_files, read_checkpoint, read_part, sources
+from .trees import has_parts, part_tree, table_in, tree_in
+from .verify import BrokenPieces, compare_sizes, refuse_other_pieces, verify_files, verify_part
+
+__all__ = [
+    "OF_RANK",
+    "BrokenPieces",
+    "CheckpointFiles",
+    "compare_sizes",
+    "has_parts",
+    "infos_in",
+    "part_tree",
+    "piece_files",
+    "read_checkpoint",
+    "read_objects",
+    "read_part",
+    "refuse_other_pieces",
+    "sources",
+    "table_in",
+    "tree_in",
+    "verify_files",
+    "verify_part",
+    "write_tensors",
+]

@@ -1,0 +1,87 @@
+"""The tensors of a checkpoint: in one file each, in pieces in the files of ranks, of a rank."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
+
+from ...format import PIECES, TENSORS, TensorInfo, rank_file, reading, tensors_in
+from ..tensor_files import PieceFile, RankFiles, TensorFile, TensorSource
+from .checkpoint_files import CheckpointFiles
+from .trees import table_in, tree_at, tree_in
+from .verify import check_pieces, compare_sizes, verify_files
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+OF_RANK = re.compile(r"rank-\d{5,}\.safetensors", re.ASCII)
+
+
+def read_checkpoint(saved: CheckpointFiles) -> tuple[Any, dict[str, TensorSource]]:
+    """The tree of plain values, and the tensors by file and name, of a verified checkpoint.
+
+    Raises:
+        BrokenCheckpoint: A file has the right checksum and a wrong format.
+    """
+    compare_sizes(saved)
+    tree = tree_in(saved)
+    tensors: dict[str, TensorSource] = {}
+    for name in saved.manifest.files:
+        if name.endswith(TENSORS) and not OF_RANK.fullmatch(name):
+            with reading(saved.path, name):
+                tensors[name.removesuffix(TENSORS)] = TensorFile(saved.path / name)
+    return tree, tensors | piece_files(saved)
+
+
+def infos_in(saved: CheckpointFiles) -> dict[str, dict[str, TensorInfo]]:
+    """The types and shapes of all tensors, by the file in which a checkpoint of one rank has them.
+
+    Raises:
+        BrokenCheckpoint: A file has the right checksum and a wrong format.
+    """
+    found = {}
+    for name in saved.manifest.files:
+        if name.endswith(TENSORS) and not OF_RANK.fullmatch(name):
+            with reading(saved.path, name):
+                found[name.removesuffix(TENSORS)] = tensors_in(saved.path / name)
+    table = table_in(saved)
+    return found | {file: {n: each.info for n, each in own.items()} for file, own in table.items()}
+
+
+def piece_files(saved: CheckpointFiles) -> dict[str, TensorSource]:
+    """The tensors that are in pieces in the files of ranks, by the file that they would be in."""
+    files = RankFiles(saved.path)
+    return {file: PieceFile(file, grids, files) for file, grids in table_in(saved).items()}
+
+
+def read_part(saved: CheckpointFiles, rank: int) -> tuple[Any, TensorSource | dict[str, Tensor]]:
+    """What a rank has saved of the run for itself, and its tensors; of a verified checkpoint.
+
+    Raises:
+        BrokenCheckpoint: A file has the right checksum and a wrong format.
+    """
+    own = rank_file(rank)
+    part = tree_at(saved, f"{own}.json")
+    if (name := f"{own}{TENSORS}") not in saved.manifest.files:
+        return part, {}
+    with reading(saved.path, name):
+        return part, TensorFile(saved.path / name)
+
+
+def sources(saved: CheckpointFiles, files: Collection[str]) -> dict[str, TensorSource]:
+    """The tensors of the files of some objects; what holds them is verified.
+
+    Raises:
+        BrokenCheckpoint: A file is missing or damaged.
+    """
+    if PIECES not in saved.manifest.files:
+        verify_files(saved, [f"{file}{TENSORS}" for file in files])
+        return {file: TensorFile(saved.path / f"{file}{TENSORS}") for file in files}
+    verify_files(saved, [PIECES])
+    chosen = {file: grids for file, grids in table_in(saved).items() if file in files}
+    owners = {rank for grids in chosen.values() for each in grids.values() for rank in each.owners}
+    verify_files(saved, [f"{rank_file(rank)}{TENSORS}" for rank in sorted(owners)])
+    check_pieces(saved)
+    held = RankFiles(saved.path)
+    return {file: PieceFile(file, chosen.get(file, {}), held) for file in files}

@@ -1,0 +1,65 @@
+"""The plain values of a checkpoint: of the run, of a rank, and the table of pieces."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from ....files import LARGEST_TEXT, regular, tree_of
+from ...format import PIECES, TRAIN, TREE, Table, rank_file, reading, references, table_of_tree
+from .checkpoint_files import CheckpointFiles
+
+
+def tree_in(saved: CheckpointFiles) -> Any:
+    """The tree of plain values of a checkpoint.
+
+    Raises:
+        BrokenCheckpoint: The tree is beyond a limit, or no run writes such a tree.
+    """
+    tree = tree_at(saved, TREE)
+    with reading(saved.path, TREE):
+        _refuse_repeated(tree)
+    return tree
+
+
+def part_tree(saved: CheckpointFiles, tree: Any) -> Any:
+    """What the first rank has saved of the run for itself; None for an export."""
+    if has_parts(saved):
+        return tree_at(saved, f"{rank_file(0)}.json")["run"]
+    return tree["run"][0] if tree["run"] else None
+
+
+def has_parts(saved: CheckpointFiles) -> bool:
+    """True if each rank has written files of its own."""
+    return f"{rank_file(0)}.json" in saved.manifest.files
+
+
+def table_in(saved: CheckpointFiles) -> Table:
+    """How tensors are cut into pieces; empty if none is.
+
+    Raises:
+        BrokenCheckpoint: The table is beyond a limit, or no run writes such a table.
+    """
+    if PIECES not in saved.manifest.files:
+        return {}
+    tree = tree_at(saved, PIECES)
+    with reading(saved.path, PIECES):
+        return table_of_tree(tree, saved.manifest.world_size)
+
+
+def tree_at(saved: CheckpointFiles, name: str) -> Any:
+    """The values of one JSON file of a checkpoint."""
+    with reading(saved.path, name), regular(saved.path / name) as file:
+        size = os.fstat(file.fileno()).st_size  # read() takes memory for all it is asked for
+        return tree_of(file.read(min(size, LARGEST_TEXT) + 1))
+
+
+def _refuse_repeated(tree: Any) -> None:
+    """Refuse a tensor of two owners, which no run writes, since each owner makes a copy of it."""
+    owners = dict[tuple[str, str], int]()
+    parts = [(TRAIN, part) for part in tree.get("run", ())]
+    parts += [(each["file"], each["content"]) for each in tree.get("objects", {}).values()]
+    for number, (file, part) in enumerate(parts):
+        for name in references(part):
+            if owners.setdefault((file, name), number) != number:
+                raise ValueError(f"names the tensor {name!r} twice, for two owners")

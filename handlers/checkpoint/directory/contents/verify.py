@@ -1,0 +1,138 @@
+"""Whether a checkpoint is whole: sizes, checksums, and the pieces of tensors."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from ....files import size_of
+from ...format import (
+    MANIFEST,
+    PIECES,
+    TENSORS,
+    TREE,
+    BrokenCheckpoint,
+    Checksums,
+    Table,
+    TensorInfo,
+    pieces_of_rank,
+    rank_file,
+    reading,
+    tensors_in,
+)
+from ..files import CHUNK, checksums_of, foreign_files
+from .checkpoint_files import CheckpointFiles
+from .trees import table_in
+
+logger = logging.getLogger("camshaft")
+
+SHOWN = 20
+"""Foreign files that a message names."""
+
+
+class BrokenPieces(BrokenCheckpoint):
+    """A file has other pieces than the table says, or its bytes are wrong in another part."""
+
+
+def compare_sizes(saved: CheckpointFiles) -> None:
+    """Check that every file is there and has its size, which takes no time.
+
+    Raises:
+        BrokenCheckpoint: A file is missing, or has another size.
+    """
+    if TREE not in saved.manifest.files:
+        raise BrokenCheckpoint(f"{MANIFEST} does not list {TREE}", saved.path)
+    for name, expected in saved.manifest.files.items():
+        with reading(saved.path, name):
+            size = size_of(saved.path / name)
+            if size != expected.size:
+                raise ValueError(f"has {size} bytes and should have {expected.size}")
+            if len(expected.crc32) != -(-size // CHUNK):
+                raise ValueError(f"has {len(expected.crc32)} checksums, which do not fit its size")
+
+
+def verify_files(saved: CheckpointFiles, files: Iterable[str] | None = None) -> None:
+    """Read every file, or only those named, and compare sizes and checksums.
+
+    Raises:
+        BrokenCheckpoint: A file is missing, unreadable or damaged.
+    """
+    compare_sizes(saved)
+    for name in saved.manifest.files if files is None else files:
+        with reading(saved.path, name):
+            if checksums_of(saved.path / name) != saved.manifest.files[name]:
+                raise ValueError(f"is damaged: its checksum is not the one in {MANIFEST}")
+    if files is None:
+        check_pieces(saved)
+    tell_foreign(saved)
+
+
+def tell_foreign(saved: CheckpointFiles) -> None:
+    """Warn of files that no checkpoint has."""
+    if foreign := foreign_files(saved.path, {MANIFEST, *saved.manifest.files}):
+        more = f" ... ({len(foreign)} in all)" if len(foreign) > SHOWN else ""
+        told = f"{foreign[:SHOWN]}{more}"
+        logger.warning("%s holds files that no checkpoint has: %s", saved.path, told)
+
+
+def verify_part(saved: CheckpointFiles, part: int, parts: int) -> None:
+    """Do one of so many parts of what `verify_files` does: each reads as many bytes, about.
+
+    The parts lie one behind the other in the order of files; a part ends where a chunk does.
+
+    Raises:
+        BrokenPieces: All bytes of this part are right, and a file does not hold its pieces.
+        BrokenCheckpoint: A file is missing, unreadable or damaged.
+    """
+    if part == 0:
+        compare_sizes(saved)
+    total, before = saved.manifest.size, 0
+    for name, expected in saved.manifest.files.items():
+        first, last = (
+            min(len(expected.crc32), max(0, -(-(place - before) // CHUNK)))
+            for place in (total * part // parts, total * (part + 1) // parts)
+        )
+        before += expected.size
+        if first < last:
+            with reading(saved.path, name):
+                _compare_chunks(saved.path / name, expected, first, last)
+    try:
+        check_pieces(saved, part, parts)
+    except BrokenCheckpoint as error:
+        raise BrokenPieces(error.reason, error.path) from error
+    if part == 0:
+        tell_foreign(saved)
+
+
+def _compare_chunks(path: Path, expected: Checksums, first: int, last: int) -> None:
+    is_end = last == len(expected.crc32)
+    found = checksums_of(path, first, None if is_end else last)
+    size = (expected.size if is_end else last * CHUNK) - first * CHUNK
+    if found != Checksums(size, expected.crc32[first:last]):
+        raise ValueError(f"is damaged: its checksum is not the one in {MANIFEST}")
+
+
+def check_pieces(saved: CheckpointFiles, part: int = 0, parts: int = 1) -> None:
+    """Check that each rank's file holds the pieces that the table says; only headers are read.
+
+    With `part`, only every so many'th of these files is looked at.
+
+    Raises:
+        BrokenCheckpoint: A piece is missing, or has another type or shape.
+    """
+    table = table_in(saved)
+    owners = {each.owners for grids in table.values() for each in grids.values()}
+    for rank in sorted({rank for each in owners for rank in each})[part::parts]:
+        name = f"{rank_file(rank)}{TENSORS}"
+        if name not in saved.manifest.files:
+            raise BrokenCheckpoint(f"{PIECES} names {name}, which is not there", saved.path)
+        with reading(saved.path, name):
+            refuse_other_pieces(tensors_in(saved.path / name), table, rank)
+
+
+def refuse_other_pieces(found: Mapping[str, TensorInfo], table: Table, rank: int) -> None:
+    """Refuse a rank's file without a piece that the table says, or with another one."""
+    meant = pieces_of_rank(table, rank)
+    if odd := [each for each, info in meant.items() if found.get(each) != info]:
+        raise ValueError(f"does not hold the pieces that {PIECES} names: {odd[:3]}")
