@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from itertools import chain
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -115,14 +116,14 @@ def _parameters(model: DistributedDataParallel) -> list[Tensor]:
     return [each for name, each in named if each.requires_grad and name not in ignored]
 
 
-def _fits(model: DistributedDataParallel, buckets: Buckets) -> bool:
+def _fits(model: Any, buckets: Buckets) -> bool:
     count = model._get_ddp_logging_data().get("num_parameter_tensors")
     return sorted(chain(*buckets)) == list(range(len(_parameters(model)))) and (
         count == len(_parameters(model))
     )
 
 
-def _arranged(model: DistributedDataParallel) -> Buckets:
+def _arranged(model: Any) -> Buckets:
     """The buckets as they were arranged after a backward pass; empty before it."""
     if REBUILT not in model._get_ddp_logging_data():
         try:
@@ -130,7 +131,6 @@ def _arranged(model: DistributedDataParallel) -> Buckets:
         except RuntimeError:  # a backward pass left out parameters; the next forward pass says so
             return []
         model.reducer._rebuild_buckets()
-        assert model.logger is not None
         model.logger.set_runtime_stats_and_log()
     text = model._get_ddp_logging_data().get(REBUILT, "")
     return [[*map(int, each.split())] for each in text.split(",") if each.strip()]
