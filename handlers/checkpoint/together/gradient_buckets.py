@@ -13,7 +13,6 @@ from itertools import chain
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.nn import Embedding, EmbeddingBag
 from torch.nn.parallel import DistributedDataParallel
 
@@ -82,7 +81,7 @@ def _models(engine: RunningEngine) -> Iterator[tuple[str, DistributedDataParalle
         models = [one for one in all_modules([each]) if isinstance(one, DistributedDataParallel)]
         for number, model in enumerate(models):
             arranges = model.static_graph or not model.find_unused_parameters
-            if id(model) not in known and arranges and model.process_group.size() > 2:
+            if id(model) not in known and arranges and ranks.world_size(model.process_group) > 2:
                 yield f"{name}.{number}" if number else name, model
             known.add(id(model))
 
@@ -109,7 +108,7 @@ def _hindrance(model: DistributedDataParallel) -> str:
     return ""
 
 
-def _parameters(model: DistributedDataParallel) -> list[Tensor]:
+def _parameters(model: DistributedDataParallel) -> list[Any]:
     """Those that the reducer knows, by its numbers, unless some were frozen since."""
     ignored = model.parameters_to_ignore
     named = model.module.named_parameters()
