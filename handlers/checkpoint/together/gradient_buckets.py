@@ -98,8 +98,7 @@ def _hindrance(model: DistributedDataParallel) -> str:
         return "static_graph=True"
     if model.mixed_precision is not None:
         return "mixed_precision="
-    of_group = type(model.process_group) | None
-    if any(not isinstance(memory, of_group) for _, memory in hooks):
+    if any(memory is not None and memory is not model.process_group for _, memory in hooks):
         return "a communication hook with a state of its own"
     if any(isinstance(e, Embedding | EmbeddingBag) and e.sparse for e in model.modules()):
         return "sparse gradients"
