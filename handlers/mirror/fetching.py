@@ -136,7 +136,7 @@ def again(store: Store, read: Callable[[Store], Result]) -> Result:
         except ValueError:
             raise
         except Exception as error:
-            final = isinstance(error, FileNotFoundError | PermissionError)
+            final = isinstance(error, FileNotFoundError | NotADirectoryError | PermissionError)
             if wait is None or final or time.monotonic() - began > ENOUGH:
                 raise StoreError(f"{store.url} cannot be read: {store.said(error)}") from None
             time.sleep(wait)

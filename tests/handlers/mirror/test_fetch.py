@@ -53,6 +53,15 @@ def test_an_address_without_a_run_gives_nothing_and_makes_nothing(url, fresh):
     assert not fresh.exists()
 
 
+def test_an_address_that_is_a_file_is_told_without_another_try(fresh, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    waits = list[float]()
+    monkeypatch.setattr("camshaft.handlers.mirror.fetching.time.sleep", waits.append)
+    with pytest.raises(StoreError, match="cannot be read: NotADirectoryError"):
+        fetch((tmp_path / "file").as_uri(), fresh)
+    assert not waits
+
+
 def test_a_broken_one_is_passed_over_with_a_warning(store, run, url, fresh, tmp_path, caplog):
     for iteration in (1, 2):
         save(run, iteration)
