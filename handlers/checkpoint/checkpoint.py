@@ -270,7 +270,7 @@ class Checkpoint:
         else:
             found, is_best = Checkpoints(self.directory, verify), self.resume == "best"
             saved = found.best_by(self.keep.bests[0]) if is_best else found.latest()
-            path, broken = saved and saved.path, sorted(found.broken)
+            path, broken = saved.path if saved else None, sorted(found.broken)
         next_number(Path(self.directory))  # a run that cannot save should not begin
         return path, broken
 
