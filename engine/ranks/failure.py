@@ -9,11 +9,10 @@ import sys
 import time
 from dataclasses import asdict, dataclass
 from functools import partial
-from importlib import import_module
 from threading import Thread
 from typing import Any
 
-from .groups import is_distributed, rank, world_size
+from .groups import default_store, is_distributed, rank, world_size
 
 PLACE = "camshaft/failures"
 PATIENCE = 2.0
@@ -88,7 +87,7 @@ def write_error_file(error: BaseException) -> None:
 
 def _try(error: BaseException, notes: list[str]) -> None:
     try:
-        store = _store()
+        store = default_store()
         lost = is_loss(error)
         said = None if lost else f"{type(error).__name__}: {error}"[:LONGEST]
         own = Failure(rank(), socket.gethostname(), said, time.time())
@@ -134,8 +133,3 @@ def _listen(store: Any, until: str | None) -> list[Failure]:
         if now > began + PATIENCE or now > changed + QUIET:
             return found
         time.sleep(0.02)
-
-
-def _store() -> Any:
-    c10d: Any = import_module("torch.distributed.distributed_c10d")
-    return c10d._get_default_store()

@@ -7,6 +7,7 @@ import socket
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
 
@@ -22,6 +23,16 @@ def is_distributed() -> bool:
         return False
     group = sys.modules.get("torch.distributed")
     return group is not None and group.is_available() and group.is_initialized()
+
+
+def default_store() -> Any:
+    """The store of the process group, in which a rank leaves words for others and waits for none.
+
+    Raises:
+        ValueError: No process group is up.
+    """
+    c10d: Any = import_module("torch.distributed.distributed_c10d")
+    return c10d._get_default_store()
 
 
 @contextmanager

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from time import monotonic, sleep
 from typing import Any
 
+from .groups import default_store
+
 FIRST, LONGEST = 0.002, 0.25
 """Seconds between two looks: at first, and at most."""
 
@@ -21,7 +23,7 @@ def leave(box: str, rank: int, text: str) -> None:
         OSError: The ranks are not connected any more.
     """
     try:
-        store = _store()
+        store = default_store()
         store.set(f"camshaft/{box}/{rank}", text)
         store.add(f"camshaft/{box}", 1)
     except (RuntimeError, ValueError) as error:
@@ -42,7 +44,7 @@ def collected(box: str, count: int, is_over: Callable[[], bool]) -> list[str | N
         OSError: The ranks are not connected any more.
     """
     try:
-        store = _store()
+        store = default_store()
         _wait(store, f"camshaft/{box}", count, is_over)
         letters: list[str | None] = []
         for key in (f"camshaft/{box}/{rank}" for rank in range(count)):
@@ -63,9 +65,3 @@ def _wait(store: Any, key: str, count: int, is_over: Callable[[], bool]) -> None
             return
         sleep(pause)
         pause = min(2 * pause, LONGEST)
-
-
-def _store() -> Any:
-    from torch.distributed import distributed_c10d as group
-
-    return group._get_default_store()  # pyright: ignore[reportPrivateUsage]

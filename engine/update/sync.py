@@ -92,15 +92,15 @@ class Sync:
             _average(list(alike), group)
 
 
-def is_wrapped(parameters: Iterable[Tensor]) -> bool:
+def is_wrapped(parameters: Iterable[Tensor], known: Iterable[Any]) -> bool:
     """True if a `DistributedDataParallel` or a module split by `fully_shard` holds one of these.
 
-    Parameters do not refer to it, so this looks through all objects of the process: 0.1 s or more.
+    Parameters do not refer to it. If it is not in a module among the objects that are known, this
+    looks through all objects of the process: 0.1 s or more.
     """
     wanted = set(map(id, parameters))
-    objects: list[Any] = gc.get_objects()
-    models = (each for each in objects if issubclass(type(each), Module) and _averages(each))
-    return any(not wanted.isdisjoint(map(id, model.parameters())) for model in models)
+    near = (part for each in known if isinstance(each, Module) for part in each.modules())
+    return _one_averages(wanted, near) or _one_averages(wanted, gc.get_objects())
 
 
 def _switch(model: Module) -> Callable[[], AbstractContextManager[Any]] | None:
@@ -131,6 +131,11 @@ def _drop_unsharded_gradients(module: Any) -> None:
             each.unsharded_accumulated_grad = None
             if hasattr(each, "_unsharded_param"):
                 each._unsharded_param.grad = None
+
+
+def _one_averages(wanted: set[int], objects: Iterable[Any]) -> bool:
+    models = (each for each in objects if issubclass(type(each), Module) and _averages(each))
+    return any(not wanted.isdisjoint(map(id, model.parameters())) for model in models)
 
 
 def _averages(model: Module) -> bool:

@@ -297,7 +297,7 @@ class Update:
 
     def _open(self, state: State[Any, Any]) -> Window:
         if self._lacks_model:
-            self._check_model()
+            self._check_model(state)
         self._clear()
         window = state.step_under_way.windows[self] = Window(self.scaler)
         return window
@@ -316,10 +316,11 @@ class Update:
                 "Update clears the gradients after each step"
             )
 
-    def _check_model(self) -> None:
+    def _check_model(self, state: State[Any, Any]) -> None:
         """Warn once if each backward pass averages gradients because `model` was not given."""
         self._lacks_model = False
-        if ranks.is_distributed() and is_wrapped(parameters_of(self.optimizer)):
+        known = state.engine.objects.values() if state.is_running else ()
+        if ranks.is_distributed() and is_wrapped(parameters_of(self.optimizer), known):
             warn(
                 "this Update was not told of the DistributedDataParallel or fully_shard around its "
                 f"parameters, which averages gradients {self.accumulate} times a step; once "

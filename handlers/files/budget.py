@@ -22,8 +22,10 @@ LARGEST_HEADER = 16 * 2**20
 """Bytes of the header that lists the tensors of a file: each takes a hundred or two."""
 LARGEST_MANIFEST = 4 * 2**20
 """Bytes of a manifest, of which a directory has many; the checksums of 6 TB take so many."""
-MOST_PIECES = 2**23
-"""Pieces of sharded tensors in a checkpoint: two thousand tensors on four thousand ranks."""
+MOST_PIECES = 2**25
+"""Pieces of sharded tensors in a checkpoint: two thousand tensors on sixteen thousand ranks."""
+MOST_PIECES_OF_RANK = 2**17
+"""Pieces in one rank's file: only these are ever listed. Its header has room for no more."""
 LARGEST_LOG = 4 * 2**30
 """Bytes of a journal, or of a file of rows."""
 LONGEST_LINE = 16 * 2**20

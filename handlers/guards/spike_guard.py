@@ -11,11 +11,13 @@ from torch import Tensor
 
 from ...engine import Engine, Events, Stage, State, ranks
 from ...engine.state import as_float
+from ...engine.update import gradients_of, norm_of
 from .rewind import Rewind, has_optimizer
 
 logger = logging.getLogger("camshaft")
 
 POLICIES = ("skip", "rewind")
+GRAD_NORM = "grad_norm"
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +26,10 @@ class SpikeGuard:
 
     The loss of a step is a spike if it is more than `deviations` standard deviations above the mean
     of the last `window` losses that were none, or if it is not finite. A deviation counts as at
-    least a hundredth of the mean. Ranks judge the mean of their losses, so they decide together.
+    least a hundredth of the mean. Ranks judge the mean of their losses, so they decide together;
+    that costs a message in each step. `monitor="grad_norm"` costs none under
+    DistributedDataParallel, whose ranks have the same gradients: it judges their norm, of the
+    whole window, in the place of the loss.
     Where gradients are accumulated, the loss of a step is that of its last batch. Each step waits
     for the value of its loss.
 
@@ -36,7 +41,8 @@ class SpikeGuard:
 
     Args:
         policy: `"skip"` discards the step; `"rewind"` discards it and goes back.
-        monitor: The loss, a metric that the process function writes before its update.
+        monitor: The loss, a metric that the process function writes before its update; or
+            `"grad_norm"` for the norm of the step's gradients before clipping.
         deviations: The number of standard deviations.
         window: The number of losses; as many steps at the beginning are not judged.
         steps: With `"rewind"`, the number of steps from one copy to the next.
@@ -91,26 +97,27 @@ class SpikeGuard:
     def judge(self, state: State[Any, Any]) -> None:
         """Skip the step if its loss is a spike."""
         losses = state.recall(self, Losses)
-        loss = self._loss(state, losses)
+        loss = self._norm(state) if self.monitor == GRAD_NORM else self._loss(state, losses)
         limit = losses.limit(self.window, self.deviations)
         if math.isfinite(loss) and loss <= limit:
             losses.accept(loss, self.window)
             return
+        what, many = ("gradient norm", "norms") if self.monitor == GRAD_NORM else ("loss", "losses")
         losses.in_a_row += 1
         losses.spikes += 1
         state.metrics["spikes"] = losses.spikes
         if losses.in_a_row > self.limit:
             raise FloatingPointError(
-                f"SpikeGuard: {losses.in_a_row} losses in a row are above {limit:.4g}, the last "
+                f"SpikeGuard: {losses.in_a_row} {many} in a row are above {limit:.4g}, the last "
                 f"one is {loss:.4g}, in iteration {state.iteration}. Look at the batch in "
-                "state.batch and at the learning rate; if the loss has a new level because the "
-                "data is another, pass a larger deviations= or limit="
+                f"state.batch and at the learning rate; if the {what} has a new level because "
+                "the data is another, pass a larger deviations= or limit="
             )
         state.skip_step()
         losses.must_go_back = self.policy == "rewind"
         logger.warning(
-            "SpikeGuard: the loss of iteration %d is %.4g, above %.4g; its step is skipped",
-            *(state.iteration, loss, limit),
+            "SpikeGuard: the %s of iteration %d is %.4g, above %.4g; its step is skipped",
+            *(what, state.iteration, loss, limit),
         )
 
     def begin(self, state: State[Any, Any]) -> None:
@@ -130,6 +137,10 @@ class SpikeGuard:
             losses.must_go_back = False
             step = state.engine.objects["rewind"].put_back(state.engine.objects)
             logger.warning("SpikeGuard: the weights go back to those of step %d", step)
+
+    def _norm(self, state: State[Any, Any]) -> float:
+        """The norm of averaged gradients, which is the same on all ranks."""
+        return float(norm_of(gradients_of(state.optimizer), 2.0))
 
     def _loss(self, state: State[Any, Any], losses: Losses) -> float:
         if self.monitor not in state.metrics.since(losses.write):

@@ -91,16 +91,19 @@ class Throughput:
         clock = state.recall(self, Clock, saved=False)
         clock.step += perf_counter() - clock.mark
         clock.iterations += 1
-        clock.add("samples", self.samples(state.batch))
+        # A rank without a share of a short batch trains on a sample of another rank.
+        is_own = state.share != 0
+        samples = self.samples(state.batch)
+        clock.add("samples", samples if is_own else 0)
         if self.tokens is not None:
-            clock.add("tokens", self.tokens(state.batch))
+            clock.add("tokens", self.tokens(state.batch) if is_own else 0)
         if clock.counter is not None:
-            samples = float(clock.counts["samples"])
+            samples = float(samples)
             state.recall(self, Flops).per_sample = clock.counter.stop() / (samples or 1.0)
             clock.counter = None
             clock.reset()  # counting took longer than the step
         elif callable(self.flops):
-            clock.add("flops", self.flops(state.batch))
+            clock.add("flops", self.flops(state.batch) if is_own else 0)
 
     def write(self, state: State[Any, Any]) -> None:
         """Write the metrics since the last time, with one question to all ranks."""

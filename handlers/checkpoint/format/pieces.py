@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
 from math import prod
+from operator import itemgetter
 from typing import Any
 
 from ...files import budget
@@ -143,7 +145,7 @@ def table_of_tree(tree: Any, world_size: int) -> Table:
     cuts = [_cuts(each) for each in _list(tree["cuts"])]
     owners = [_owners(each, world_size) for each in _list(tree["ranks"])]
     table: Table = {}
-    left = budget.MOST_PIECES
+    left, uses = budget.MOST_PIECES, Counter[int]()
     for file, named in _dict(tree["tensors"]).items():
         table[file] = {}
         for name, entry in _dict(named).items():
@@ -158,7 +160,9 @@ def table_of_tree(tree: Any, world_size: int) -> Table:
             left -= len(grid.owners)
             if left < 0:
                 raise ValueError(f"has more than {budget.MOST_PIECES} pieces of tensors")
+            uses[place] += 1
             table[file][name] = grid
+    _check_shares(owners, uses)
     return table
 
 
@@ -172,6 +176,19 @@ def pieces_of_rank(table: Mapping[str, Mapping[str, Grid]], rank: int) -> dict[s
                 info = TensorInfo(grid.dtype.removeprefix("torch."), piece.shape, size)
                 found[piece.key(file, name)] = info
     return found
+
+
+def _check_shares(owners: list[tuple[int, ...]], uses: Mapping[int, int]) -> None:
+    """Refuse a rank with too many pieces: a small text can name a list of owners very often."""
+    shares = Counter[int]()
+    for place, times in uses.items():
+        for rank, pieces in Counter(owners[place]).items():
+            shares[rank] += times * pieces
+    rank, most = max(shares.items(), key=itemgetter(1), default=(0, 0))
+    if most > budget.MOST_PIECES_OF_RANK:
+        raise ValueError(
+            f"gives rank {rank} {most} pieces of tensors, more than {budget.MOST_PIECES_OF_RANK}"
+        )
 
 
 def _cuts(given: Any) -> tuple[int, ...]:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from itertools import chain
+from typing import Any
 
 import torch
-from torch import Tensor
 from torch.nn import Embedding, EmbeddingBag
 from torch.nn.parallel import DistributedDataParallel
 
@@ -73,13 +73,15 @@ def _warn(doubt: str) -> None:
 
 def _models(engine: RunningEngine) -> Iterator[tuple[str, DistributedDataParallel]]:
     """The models that more than two ranks train and that arrange their buckets, by name."""
+    if ranks.world_size() <= 2:
+        return
     steps = {name: e for name, e in engine.handlers.items() if isinstance(e, Update)}
     known: set[int] = set()
     for name, each in (steps | dict(engine.objects)).items():
         models = [one for one in all_modules([each]) if isinstance(one, DistributedDataParallel)]
         for number, model in enumerate(models):
             arranges = model.static_graph or not model.find_unused_parameters
-            if id(model) not in known and arranges and model.process_group.size() > 2:
+            if id(model) not in known and arranges and ranks.world_size(model.process_group) > 2:
                 yield f"{name}.{number}" if number else name, model
             known.add(id(model))
 
@@ -105,21 +107,21 @@ def _hindrance(model: DistributedDataParallel) -> str:
     return ""
 
 
-def _parameters(model: DistributedDataParallel) -> list[Tensor]:
+def _parameters(model: DistributedDataParallel) -> list[Any]:
     """Those that the reducer knows, by its numbers, unless some were frozen since."""
     ignored = model.parameters_to_ignore
     named = model.module.named_parameters()
     return [each for name, each in named if each.requires_grad and name not in ignored]
 
 
-def _fits(model: DistributedDataParallel, buckets: Buckets) -> bool:
+def _fits(model: Any, buckets: Buckets) -> bool:
     count = model._get_ddp_logging_data().get("num_parameter_tensors")
     return sorted(chain(*buckets)) == list(range(len(_parameters(model)))) and (
         count == len(_parameters(model))
     )
 
 
-def _arranged(model: DistributedDataParallel) -> Buckets:
+def _arranged(model: Any) -> Buckets:
     """The buckets as they were arranged after a backward pass; empty before it."""
     if REBUILT not in model._get_ddp_logging_data():
         try:
@@ -127,7 +129,6 @@ def _arranged(model: DistributedDataParallel) -> Buckets:
         except RuntimeError:  # a backward pass left out parameters; the next forward pass says so
             return []
         model.reducer._rebuild_buckets()
-        assert model.logger is not None
         model.logger.set_runtime_stats_and_log()
     text = model._get_ddp_logging_data().get(REBUILT, "")
     return [[*map(int, each.split())] for each in text.split(",") if each.strip()]

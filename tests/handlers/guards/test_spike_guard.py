@@ -179,3 +179,21 @@ def test_a_spike_on_one_rank_is_judged_by_the_mean_so_both_skip_or_neither_does(
     one, other = (result.stdout for result in processes.run_ranks(2, script))
     assert one == other
     assert one.startswith("5 ")
+
+
+def test_a_spike_of_the_gradients_norm_makes_no_step_whatever_the_loss_is(caplog):
+    weight = torch.nn.Parameter(torch.tensor(1.0))
+    update = Update(torch.optim.SGD([weight], lr=0.1), accumulate=2)
+    seen = []
+
+    def process(state, slope):
+        update(state, weight * slope - weight.detach() * slope)  # the loss is always 0
+        seen.append(weight.item())
+
+    slopes = [1.0, 1.0, 0.9, 1.1, 1.0, 1.0, 50.0, 1.0, 1.0, 1.0]
+    guard = SpikeGuard(monitor="grad_norm", window=3)
+    state = Engine(process, update, guard).run(slopes, max_epochs=1)
+    assert (state.step, state.metrics["spikes"]) == (4, 1)
+    assert seen[7] == seen[5]  # the large slope is in the window's first half
+    assert seen[9] != seen[7]
+    assert "the gradient norm of iteration 8 is 25.5" in caplog.text

@@ -180,6 +180,17 @@ idist.finalize()
 """
 
 
+def test_a_sample_that_a_rank_trains_on_without_a_share_is_not_counted(clock):
+    def step(state, batch):
+        clock(1.0)
+        state.share = 0.0 if len(batch) == 1 else 1.0
+
+    counts = {"samples": len, "tokens": len, "flops": len}
+    state = Engine(step, Throughput(**counts, peak_flops=1.0)).run([[1, 2], [3]], max_epochs=1)
+    rates = ("samples_per_second", "tokens_per_second", "flops_per_second")
+    assert [state.metrics[name] for name in rates] == [1.0] * 3
+
+
 def test_rates_are_those_of_all_ranks_together(processes):
     processes.run_ranks(2, SCRIPT)
 

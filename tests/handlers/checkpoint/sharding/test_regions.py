@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.placement_types import _StridedShard
 
-from camshaft.handlers.checkpoint.format import Grid, table_as_tree, table_of_tree
+from camshaft.handlers.checkpoint.format import Grid, pieces_of_rank, table_as_tree, table_of_tree
 from camshaft.handlers.checkpoint.sharding.regions import _runs, replicas
 
 
@@ -115,8 +115,21 @@ def test_a_table_that_no_run_writes_is_refused(change, reason):
         table_of_tree(good | change, 3)
 
 
-def test_ten_million_pieces_in_a_small_table_are_refused():
-    tensors = {str(n): ["torch.float32", [0], 0] for n in range(10_000)}
-    table = {"cuts": [[*range(1001)]], "ranks": [[0] * 1000], "tensors": {"model": tensors}}
-    with pytest.raises(ValueError, match="more than 8388608 pieces"):
-        table_of_tree(table, 1)
+def same_pieces(tensors, owners):
+    entries = {str(n): ["torch.float32", [0], 0] for n in range(tensors)}
+    return {"cuts": [[*range(len(owners) + 1)]], "ranks": [owners], "tensors": {"model": entries}}
+
+
+def test_forty_million_pieces_in_a_small_table_are_refused():
+    with pytest.raises(ValueError, match="more than 33554432 pieces"):
+        table_of_tree(same_pieces(2500, [*range(16_384)]), 16_384)
+
+
+def test_a_large_model_spread_over_sixteen_thousand_ranks_is_read():
+    table = table_of_tree(same_pieces(1057, [*range(16_384)]), 16_384)
+    assert len(pieces_of_rank(table, 16_383)) == 1057
+
+
+def test_more_pieces_than_one_file_can_hold_are_refused():
+    with pytest.raises(ValueError, match="gives rank 3 140000 pieces of tensors, more than 131072"):
+        table_of_tree(same_pieces(140, [0] * 500 + [3] * 1000), 4)
