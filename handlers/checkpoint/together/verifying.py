@@ -19,7 +19,7 @@ Verify = Callable[[Saved], None]
 def chosen(choose: Callable[[Verify], Result]) -> Result:
     """What rank 0 chooses among checkpoints that all ranks verify, on all ranks.
 
-    A checkpoint that is verified takes two messages of some bytes, and each rank reads its part of
+    A checkpoint that is tried takes one broadcast and one gather, and each rank reads its part of
     the files.
 
     Args:

@@ -143,11 +143,11 @@ def replaced(directory):
     """Two saves of one iteration: the second takes the place of the first."""
     model = made(Tied)
     engine = supervised(model, torch.optim.SGD(model.parameters(), 0.1), mse_loss)
-    engine.add(
-        Checkpoint(directory, when=Events.ITERATION_COMPLETED(at=3) | Events.EPOCH_COMPLETED)
-    )
+    engine.on(Events.ITERATION_COMPLETED(at=3))(lambda state: state.save("by hand"))
+    engine.add(Checkpoint(directory, when=Events.EPOCH_COMPLETED))
     engine.run(DATA, max_epochs=1)
-    return [(each.path.name, each.manifest.reason) for each in checkpoints(directory)]
+    found = [each.manifest for each in checkpoints(directory)]
+    return [(each.iteration, each.number, each.reason) for each in found]
 
 
 def kept(directory):
