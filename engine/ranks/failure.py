@@ -23,6 +23,10 @@ LONGEST = 2000
 """Characters of an error that are told to the other ranks."""
 OF_GLOO = ("/gloo/", "Application timeout caused pair closure")
 """What the RuntimeErrors of gloo say: most of them the file that raises, some only this."""
+UNREAD = (
+    "the reasons of other ranks cannot be read from the store of the process group. It may have "
+    "been in the process of rank 0, and have ended with it"
+)
 BEGAN = time.time()
 """When this process began, about: what was said before is of an earlier attempt in the store."""
 
@@ -59,7 +63,7 @@ def note_failure(error: BaseException) -> None:
     thread = Thread(target=partial(_try, error, notes), name="failure of a rank", daemon=True)
     thread.start()
     thread.join(2 * PATIENCE)
-    for note in notes:
+    for note in notes if not thread.is_alive() else [f"{UNREAD}: it does not answer"]:
         error.add_note(note)
 
 
@@ -97,7 +101,7 @@ def _try(error: BaseException, notes: list[str]) -> None:
         elif rank() == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
             _listen(store, None)  # the store ends with this process, and others read from it
     except Exception as failure:
-        notes.append(f"the other ranks' reasons cannot be read: {failure}")
+        notes.append(f"{UNREAD}: {failure}")
 
 
 def _first_reason(store: Any) -> str:

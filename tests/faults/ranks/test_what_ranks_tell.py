@@ -103,6 +103,31 @@ def test_an_error_that_all_ranks_raise_because_of_one_names_that_one(processes):
     assert "failed first" not in two.stderr
 
 
+@pytest.mark.slow
+def test_where_rank_0_kept_the_store_and_is_killed_the_others_say_so(processes):
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    env = {"MASTER_PORT": str(port), "TORCHELASTIC_USE_AGENT_STORE": "False"}
+    script = """
+    import os, signal, time
+    from camshaft import Engine, ranks
+
+    def process(state, batch):
+        if ranks.rank() == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(0.2)
+        ranks.count(True)
+
+    with ranks.process_group("gloo", timeout=3):
+        Engine(process).run([1], max_epochs=1)
+    """
+    killed, other = processes.run_ranks(2, script, code=None, env=env)
+    assert (killed.returncode, other.returncode) == (-9, 1)
+    assert "the reasons of other ranks cannot be read from the store" in other.stderr
+    assert "ended with it" in other.stderr
+
+
 def test_the_job_of_the_page_is_queued_again_after_a_signal_and_not_after_an_error(tmp_path):
     page = Path(__file__).parents[3] / "docs/ranks.md"
     (job,) = re.findall(r"```sh\n(#!/bin/bash.*?)```", page.read_text(), re.DOTALL)
