@@ -65,7 +65,9 @@ def main(arguments: Sequence[str] | None = None) -> ray.train.Result:
     parser.add_argument("--address", help="of a cluster; by default a local one is started")
     options = parser.parse_args(arguments)
 
-    local = RESOURCES | {"num_cpus": options.workers[-1]} if options.address is None else {}
+    local: dict[str, Any] = {}
+    if options.address is None:
+        local = RESOURCES | {"num_cpus": options.workers[-1]}
     ray.init(options.address, log_to_driver=False, **local)
     directory = options.directory.absolute()  # on several machines: a folder that all of them see
     one, *most = options.workers

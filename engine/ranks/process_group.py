@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -14,6 +15,8 @@ from .communication import count
 from .failure import note_failure, write_error_file
 from .groups import is_distributed
 
+LAST = 0.1
+"""Seconds for torch's threads to let go of what they have sent, before a process ends."""
 TORCH = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
 SLURM = ("SLURM_STEP_ID", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID")
 MPI = (
@@ -67,6 +70,9 @@ def process_group(backend: str | None = None, *, timeout: float | None = None) -
         raise  # without leaving the group: that would wait for the other ranks meanwhile
     count(True)  # waits for the others
     end()
+    # A thread of gloo may still hold tensors of the last message. If Python has ended when it lets
+    # go of them, it aborts the process (SIGABRT), and a launcher takes the run for a failed one.
+    time.sleep(LAST)
 
 
 def _join_attempt(backend: str, timeout: float | None) -> Callable[[], None]:
