@@ -7,6 +7,7 @@ import pytest
 HERE = Path(__file__).parent
 
 
+@pytest.mark.slow
 def test_averages_of_a_sharded_model_equal_one_process_and_updates_send_nothing(processes):
     processes.run_ranks(2, HERE / "averages_on_ranks.py", "FSDP", 3)
 

@@ -283,7 +283,7 @@ def test_workers_leave_the_signals_to_a_main_process_that_deals_with_them():
     assert seen == [[1.0, 0.0], [1.0, 1.0], [0.0, 0.0]]
 
 
-@pytest.mark.parametrize("context", ["fork", "spawn"])
+@pytest.mark.parametrize("context", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
 def test_a_signal_to_the_workers_costs_no_batch_where_the_main_process_deals_with_it(
     context, workers
 ):
@@ -323,6 +323,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_a_server_that_makes_workers_holds_no_signal_back_from_other_processes(processes, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)

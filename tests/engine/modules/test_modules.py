@@ -310,6 +310,7 @@ def test_training_is_the_same_to_the_last_bit(pattern, options):
     assert are_equal(trained(build(pattern), **options), trained(build(), **options))
 
 
+@pytest.mark.slow
 def test_training_is_the_same_compiled():
     def compiled(*patterns):
         model = build(*patterns)
