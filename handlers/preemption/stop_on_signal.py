@@ -122,9 +122,10 @@ class StopOnSignal:
         """
         watch = state.recall(self, partial(Watch, state), saved=False)
         watch.close()
-        state.engine.signal(Events.ITERATION_COMPLETED).disconnect(watch.ask_in_time, sender=state)
-        for event in AT_THE_END:
-            state.engine.signal(event).disconnect(watch.ask, sender=state)
+        if watch.questions is not None:
+            state.engine.signal(Events.ITERATION_COMPLETED).disconnect(watch.ask_in_time)
+            for event in AT_THE_END:
+                state.engine.signal(event).disconnect(watch.ask)
         if (number := watch.received or watch.agreed) is None:
             return
         name = signal.Signals(number).name
