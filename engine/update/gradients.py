@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from .. import ranks
-from ..modules import are_spread, local, locals_of, norm
+from ..modules import are_spread, local, locals_of, moved, norm
 
 if TYPE_CHECKING:
     from torch.amp import GradScaler
@@ -57,7 +57,7 @@ def norm_of(gradients: list[Tensor], kind: float = 2.0) -> Tensor:
     dense = [each._values() if each.is_sparse else each for each in gradients]
     place = dense[0].device
     each_norm = torch._foreach_norm(dense, kind)  # pyright: ignore  # as torch's clipping does
-    norms = [each.to(place, non_blocking=True) for each in each_norm]
+    norms = [moved(each, place) for each in each_norm]
     return torch.as_tensor(torch.linalg.vector_norm(torch.stack(norms), kind))
 
 
