@@ -40,7 +40,7 @@ bench: .venv/bench-$(KEY)  ## measure the overhead and the saves against others
 	$(BIN)/python tests/benchmarks/run.py
 	$(BIN)/python tests/benchmarks/checkpoints.py
 
-gpu:  ## run the tests that need CUDA and measure on it, with the torch of $(PYTHON); 8 minutes at most
+gpu:  ## run the tests that need CUDA, and measure, with the torch of python3; 8 minutes at most
 	@$(PYTHON) tests/gpu/run.py
 
 gpu-wheels: .venv/dev-$(KEY)  ## fetch what make gpu needs besides torch, for a machine without network

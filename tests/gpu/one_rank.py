@@ -23,8 +23,9 @@ def made(way, device):
     if way == "ddp":
         return DistributedDataParallel(model)
     bf16 = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    mesh = init_device_mesh(device.type, (1,))
     for part in (model[0], model[3], model):
-        fully_shard(part, mesh=init_device_mesh(device.type, (1,)), mp_policy=bf16)
+        fully_shard(part, mesh=mesh, mp_policy=bf16)
     return model
 
 

@@ -20,6 +20,7 @@ def loaded(name):
     return module
 
 
+@pytest.mark.slow
 def test_without_a_gpu_it_says_so_in_one_line_and_is_no_failure(tmp_path):
     (tmp_path / "torch.py").write_text("raise ImportError")
     script = Path(__file__).with_name("run.py")
@@ -49,6 +50,7 @@ def test_every_requirement_has_a_pinned_version():
     assert names <= wheels.pins().keys()
 
 
+@pytest.mark.slow
 def test_the_files_that_it_runs_import_only_what_it_brings():
     run = loaded("run")
     brought = {*run.NEEDED, *OF_TORCH, "camshaft", *sys.stdlib_module_names}

@@ -54,6 +54,7 @@ def offenders(text):
     return unmarked(tree)
 
 
+@pytest.mark.slow
 def test_every_test_that_uses_cuda_is_marked():
     found = {}
     for path in FILES:

@@ -9,6 +9,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from camshaft import Transfer, supervised
 
+pytestmark = pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
+
 
 def busy(product, times):
     for _ in range(times):

@@ -24,6 +24,7 @@ from camshaft.handlers import (
 )
 from camshaft.handlers.schedules import cosine
 
+pytestmark = pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 OFTEN = Events.ITERATION_COMPLETED(every=50)
 
 
