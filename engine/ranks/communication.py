@@ -33,12 +33,17 @@ def agreed(value: float) -> float:
 
 def from_first(value: Value) -> Value:
     """Rank 0's value, which may be anything of some kilobytes, on every rank."""
+    return from_rank(0, value)
+
+
+def from_rank(number: int, value: Value) -> Value:
+    """The value of the rank of this number, on every rank; anything of some kilobytes."""
     if not is_distributed():
         return value
     import torch.distributed as dist
 
     told: list[Any] = [value]
-    dist.broadcast_object_list(told, src=0, group=on_cpu())
+    dist.broadcast_object_list(told, src=number, group=on_cpu())
     found: Value = told[0]
     return found
 
@@ -100,6 +105,11 @@ def decided(
         own = decide(rows).to(kind)
     dist.broadcast(own, src=first, group=group)
     return own.tolist()
+
+
+def most(numbers: Sequence[int]) -> list[int]:
+    """The largest number over all ranks in each place of a short list, on every rank."""
+    return decided(numbers, lambda rows: rows.amax(0))
 
 
 def largest(tensor: Tensor, *, group: Any = None) -> Tensor:

@@ -63,7 +63,7 @@ def everything(directory, size, saves=True):
         ClipGradNorm(1.0),
         GradNorm(),
         NonFiniteGuard("skip"),
-        SpikeGuard(monitor="grad_norm"),
+        SpikeGuard(),
         EMA(0.99),
         LRSchedule(warmup(2).then(cosine(final=0.5))),
         Metrics({"accuracy": MulticlassAccuracy(3)}),
