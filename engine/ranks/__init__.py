@@ -3,6 +3,7 @@
 from .communication import (
     agreed,
     any_rank,
+    begin_total,
     count,
     decided,
     from_first,
@@ -35,6 +36,7 @@ __all__ = [
     "agreed",
     "alone",
     "any_rank",
+    "begin_total",
     "collected",
     "count",
     "data_group",

@@ -76,6 +76,27 @@ def total(value: Tensor | float, *, group: Any = None) -> Tensor | float:
     return own
 
 
+def begin_total(value: Tensor | float, *, group: Any = None) -> Callable[[], Tensor | float]:
+    """Send a number or tensor for its sum over all ranks; call what is returned to wait for it.
+
+    What comes in between, such as a backward pass, goes on while the message is under way.
+    """
+    if not is_distributed():
+        return lambda: value
+    import torch
+    import torch.distributed as dist
+
+    is_tensor = isinstance(value, torch.Tensor)
+    own = value.detach().clone() if is_tensor else torch.tensor(value, dtype=torch.float64)
+    work = dist.all_reduce(own, group=on_cpu(group) if own.is_cpu else group, async_op=True)
+
+    def wait() -> Tensor | float:
+        work.wait()
+        return own if is_tensor else float(own)
+
+    return wait
+
+
 def decided(
     numbers: Sequence[float], decide: Callable[[Tensor], Tensor], *, group: Any = None
 ) -> list[Any]:

@@ -1,7 +1,5 @@
 """Run on ranks: a sharded model trains like the same model in one process, within 1e-12."""
 
-import datetime
-import gc
 import sys
 from collections import Counter
 from functools import partial
@@ -9,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
     apply_activation_checkpointing,
     checkpoint_wrapper,
@@ -19,7 +16,8 @@ from torch.nn.functional import mse_loss
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.append(str(Path(__file__).parents[1]))
+import checks
 from models import (
     Net,
     adamw,
@@ -261,10 +259,4 @@ CHECKS = [
     a_window_that_fails_leaves_nothing_to_the_next_run,
 ]
 
-dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=60))
-for each in CHECKS[: int(sys.argv[2])]:
-    each()
-    print(f"rank {ranks.rank()}: {each.__name__}", flush=True)
-gc.collect()
-dist.barrier()
-dist.destroy_process_group()
+checks.make(CHECKS[: int(sys.argv[2])])
