@@ -102,7 +102,8 @@ def norms_of_weights_are_over_all_shards():
 def norms_send_a_message_for_each_dimension_of_a_mesh_and_none_for_each_parameter():
     plain = sent(partial(train, WAY)).get("allreduce", 0)
     dimensions = 2 if WAY == "tp" and ranks.data_world_size() > 1 else 1
-    for handler in (ClipGradNorm(1.0), GradNorm(), WeightNorms(when=Events.STEP_COMPLETED)):
+    norms = ClipGradNorm(1.0), GradNorm(), SpikeGuard(), WeightNorms(when=Events.STEP_COMPLETED)
+    for handler in norms:
         found = sent(partial(train, WAY, lambda handler=handler: [handler])).get("allreduce", 0)
         assert found - plain == 6 * dimensions, (handler, found, plain)
 
