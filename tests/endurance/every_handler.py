@@ -68,7 +68,7 @@ def every_handler(directory, *, rows, validation, validations, signals=None):
         Throughput(when=rows),
         SystemUse(when=rows),
         WeightNorms(when=rows),
-        GarbageCollection(EACH(every=15)),
+        GarbageCollection(EACH(every=30)),
         Validate(validation, name="val", when=validations, weights={"model": "ema"}),
         EarlyStopping("val/loss", patience=10**9, when=validations),
         JSONLines(directory / "rows.jsonl", when=rows),

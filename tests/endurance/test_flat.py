@@ -65,6 +65,8 @@ def growth(processes, tmp_path):
 
 
 SHORT = {"one_engine": 30, "new_engines": 30, "evaluations": 300, "iterations": 1500}
+LEAKY = SHORT | {"evaluations": 3000, "iterations": 6000}
+"""Enough for a hundred bytes each time to be more than what settles."""
 LONG = {"one_engine": 1000, "new_engines": 1000, "evaluations": 10_000, "iterations": 200_000}
 
 
@@ -84,7 +86,7 @@ def test_nothing_grows(growth):
     ],
 )
 def test_a_hundred_bytes_a_file_or_an_engine_each_time_would_be_seen(growth, leak, task):
-    (grown,) = growth({task: SHORT[task]}, leak=leak).values()
+    (grown,) = growth({task: LEAKY[task]}, leak=leak).values()
     assert not grown.is_flat(), grown
 
 
