@@ -55,8 +55,8 @@ class InStep:
             return length
         is_known = length is not None and not self.reads_once
         own = length or 0
-        stuck = self.reads_once and not self.may_begin_again
-        numbers = [own, -own, not is_known, self.reads_once, stuck]
+        is_stuck = self.reads_once and not self.may_begin_again
+        numbers = [own, -own, not is_known, self.reads_once, is_stuck]
         most, minus_least, asks, once, stuck = ranks.most(numbers)
         self.reads_once, self.may_begin_again = bool(once), not stuck
         self._asks = bool(asks)

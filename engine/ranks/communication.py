@@ -86,8 +86,10 @@ def begin_total(value: Tensor | float, *, group: Any = None) -> Callable[[], Ten
     import torch
     import torch.distributed as dist
 
-    is_tensor = isinstance(value, torch.Tensor)
-    own = value.detach().clone() if is_tensor else torch.tensor(value, dtype=torch.float64)
+    if is_tensor := isinstance(value, torch.Tensor):
+        own = value.detach().clone()
+    else:
+        own = torch.tensor(value, dtype=torch.float64)
     work = dist.all_reduce(own, group=on_cpu(group) if own.is_cpu else group, async_op=True)
 
     def wait() -> Tensor | float:

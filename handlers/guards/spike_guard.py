@@ -144,7 +144,7 @@ class SpikeGuard:
         value = float(norm_of(gradients))
         if are_spread(gradients) or state.recall(self, Alike, saved=False).of(state):
             return value
-        return ranks.total(value) / ranks.world_size()
+        return float(ranks.total(value)) / ranks.world_size()
 
     def _metric(self, state: State[Any, Any], judged: Judged) -> float:
         """The metric that this step has written, as the mean over ranks."""
