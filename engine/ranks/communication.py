@@ -90,7 +90,7 @@ def begin_total(value: Tensor | float, *, group: Any = None) -> Callable[[], Ten
         own = value.detach().clone()
     else:
         own = torch.tensor(value, dtype=torch.float64)
-    work = dist.all_reduce(own, group=on_cpu(group) if own.is_cpu else group, async_op=True)
+    work: Any = dist.all_reduce(own, group=on_cpu(group) if own.is_cpu else group, async_op=True)
 
     def wait() -> Tensor | float:
         work.wait()
