@@ -93,8 +93,9 @@ class Transfer:
 
 
 def _moved(nested: Nested, device: torch.device | str, put: Callable[[Tensor], Tensor]) -> Nested:
-    if type(nested) is tuple and all(type(each) is Tensor for each in nested):  # as most batches
-        return tuple(map(put, nested))  # type: ignore[return-value]
+    batch: Any = nested
+    if type(batch) is tuple and all(type(each) is Tensor for each in batch):  # as most batches
+        return tuple(map(put, batch))  # type: ignore[return-value]
 
     def move(leaf: Any) -> Any:
         return put(leaf) if isinstance(leaf, Tensor) else leaf.to(device)
