@@ -22,12 +22,16 @@ from camshaft.handlers.checkpoint import checkpoints
 SCRIPT = Path(__file__).with_name("train.py")
 TIMEOUT = 4
 """Seconds that a rank waits for another one."""
+HOST = socket.gethostname()
 SILENT = r"no rank has said why; ranks? \[?(\d, )*{rank}(, \d)*\]? ha.* said nothing"
 SAID = {
-    "raise": rf"rank {{rank}} \({socket.gethostname()}\) failed first: ValueError: the fault",
+    "raise": rf"rank {{rank}} (\({HOST}\) failed first: ValueError|on {HOST}): the fault",
     **dict.fromkeys(("kill", "stop"), SILENT),
 }
-"""What the other ranks say when one fails; a rank on a busy machine may be late, too."""
+"""What the other ranks say when one fails; a rank on a busy machine may be late, too.
+
+A rank whose thread could not write its part of a checkpoint has told rank 0, which says so.
+"""
 REPORTED = re.compile(r"saved (\S+) \(")
 
 

@@ -30,6 +30,17 @@ def test_a_sharded_run_goes_on_after_a_fault_on_as_many_ranks_and_on_fewer(job, 
 
 
 @pytest.mark.soak
+@pytest.mark.parametrize("kind", ["raise", "kill", "stop"])
+def test_torchrun_starts_a_sharded_run_again_and_it_is_the_same_run(job, whole, torchrun, kind):
+    failing = job()
+    options = ["--max-restarts=3"]
+    torchrun(failing.directory, f"--fault=1:{kind}:collective:5", "--sharded", options=options)
+    assert failing.failed_at
+    failing.compare(whole(2, "--sharded"), 2)
+    assert failing.left == []
+
+
+@pytest.mark.soak
 @pytest.mark.timeout(7200)
 def test_after_any_fault_a_sharded_run_goes_on_to_the_same_bits_or_on_other_ranks(job, whole):
     chance, counts = random.Random(int(os.environ.get("SEED", "1"))), Counter()
