@@ -23,7 +23,11 @@ def drawn(chance, counts=(4, 4, 2)):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "then"),
-    [("1:kill:writing:4", 4), ("2:raise:collective:5", 2), ("0:stop:rename:3", 1)],
+    [
+        ("1:kill:writing:4", 4),
+        ("2:raise:collective:5", 2),
+        pytest.param("0:stop:rename:3", 1, marks=pytest.mark.soak),
+    ],
 )
 def test_a_sharded_run_goes_on_after_a_fault_on_as_many_ranks_and_on_fewer(job, whole, fault, then):
     assert job().check(fault, 4, whole, "--sharded", then=then)
