@@ -63,6 +63,7 @@ def test_a_preempted_host_stops_both_at_one_step_and_the_run_goes_on_when_one_fa
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(900)
 def test_a_second_host_comes_and_goes_and_the_run_goes_on_with_what_is_left(
     hosts, processes, tmp_path
 ):
@@ -98,6 +99,7 @@ def test_a_second_host_comes_and_goes_and_the_run_goes_on_with_what_is_left(
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(7200)
 def test_faults_of_four_sharded_ranks_on_two_hosts_leave_the_same_run(hosts, processes, tmp_path):
     """A rank of one host raises, is killed or stands still; torchrun starts all four again."""
     alone, chance = tmp_path / "alone", random.Random(5)
