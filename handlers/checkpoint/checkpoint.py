@@ -16,7 +16,7 @@ from .destination import Destination
 from .directory import Checkpoints, Saved, checkpoints, next_number, set_aside, verified_at
 from .format import Keep, latest
 from .frozen import FrozenWeights, Sums
-from .recorder import CheckpointMemory, Content, Recorder
+from .recording import CheckpointMemory, Content, Recorder
 from .resume import resume, settings_of, settings_of_steps
 from .snapshot import Snapshot, take, take_part
 from .together import (
@@ -203,8 +203,9 @@ class Checkpoint:
         return take(state.engine.objects, [take_part(state)], state.engine.lent, left_out)
 
     def _take_together(self, state: State[Any, Any], left_out: Sums, differing: Buffers) -> Taken:
-        engine, part = state.engine, take_part(state)
-        return take_together(engine.objects, part, engine.lent, left_out, differing)
+        engine, layouts = state.engine, self._recorder(state).layouts
+        part = take_part(state)
+        return take_together(engine.objects, part, engine.lent, left_out, differing, layouts)
 
     def wait(self, state: State[Any, Any]) -> None:
         """Wait until the last save is on the disk, for handlers that read it during the run.
