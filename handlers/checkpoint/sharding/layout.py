@@ -8,6 +8,7 @@ from hashlib import sha256
 from json import dumps
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ....engine import ranks
@@ -65,9 +66,10 @@ class Layout:
     def own(self, tensors: Tensors) -> dict[str, Tensor]:
         """This rank's pieces by their names in its file; they share the memory of its shards."""
         found = dict[str, Tensor]()
-        for key, file, name, at in self._places:
-            part: Any = tensors[file][name]
-            found[key] = part if at is None else part.detach().to_local()[at]
+        with torch.no_grad():  # else `to_local` is a step of the graph, which takes its time
+            for key, file, name, at in self._places:
+                part: Any = tensors[file][name]
+                found[key] = part if at is None else part.to_local()[at]
         return found
 
 
