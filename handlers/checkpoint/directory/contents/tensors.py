@@ -69,18 +69,23 @@ def read_part(saved: CheckpointFiles, rank: int) -> tuple[Any, TensorSource | di
         return part, TensorFile(saved.path / name)
 
 
-def sources(saved: CheckpointFiles, files: Collection[str]) -> dict[str, TensorSource]:
-    """The tensors of the files of some objects; what holds them is verified.
+def sources(
+    saved: CheckpointFiles, files: Collection[str], *, is_verified: bool = False
+) -> dict[str, TensorSource]:
+    """The tensors of the files of some objects; what holds them is verified, unless it was already.
 
     Raises:
         BrokenCheckpoint: A file is missing or damaged.
     """
     if PIECES not in saved.manifest.files:
-        verify_files(saved, [f"{file}{TENSORS}" for file in files])
+        if not is_verified:
+            verify_files(saved, [f"{file}{TENSORS}" for file in files])
         return {file: TensorFile(saved.path / f"{file}{TENSORS}") for file in files}
-    verify_files(saved, [PIECES])
+    if not is_verified:
+        verify_files(saved, [PIECES])
     chosen = {file: grids for file, grids in table_in(saved).items() if file in files}
-    verify_files(saved, [f"{rank_file(rank)}{TENSORS}" for rank in Shares(chosen).ranks])
-    check_pieces(saved)
+    if not is_verified:
+        verify_files(saved, [f"{rank_file(rank)}{TENSORS}" for rank in Shares(chosen).ranks])
+        check_pieces(saved)
     held = RankFiles(saved.path)
     return {file: PieceFile(file, chosen.get(file, {}), held) for file in files}
