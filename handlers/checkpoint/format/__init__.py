@@ -2,7 +2,7 @@
 
 from .decoder import decode, references
 from .encoder import Encoder, is_untagged
-from .errors import BrokenCheckpoint, reading
+from .errors import BrokenCheckpoint, UnreadCheckpoint, reading
 from .manifest import (
     LARGEST_COUNT,
     MANIFEST,
@@ -51,6 +51,7 @@ __all__ = [
     "Shares",
     "Table",
     "TensorInfo",
+    "UnreadCheckpoint",
     "best",
     "decode",
     "every",

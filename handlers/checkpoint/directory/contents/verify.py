@@ -16,6 +16,7 @@ from ...format import (
     Checksums,
     Shares,
     TensorInfo,
+    UnreadCheckpoint,
     rank_file,
     reading,
     tensors_in,
@@ -98,6 +99,8 @@ def verify_part(saved: CheckpointFiles, part: int, parts: int) -> None:
                 _compare_chunks(saved.path / name, expected, first, last)
     try:
         check_pieces(saved, part, parts)
+    except UnreadCheckpoint:
+        raise
     except BrokenCheckpoint as error:
         raise BrokenPieces(error.reason, error.path) from error
     if part == 0:
