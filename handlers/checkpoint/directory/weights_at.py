@@ -63,7 +63,7 @@ def _whole(path: Path | Saved, verify: Verify) -> Path | None:
         verify(saved)
     elif isinstance(path, Path):
         saved = Checkpoints(path, verify).latest()
-    return saved and saved.path
+    return None if saved is None else saved.path
 
 
 def _one(path: Path | Saved) -> Saved | None:
