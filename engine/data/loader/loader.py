@@ -10,13 +10,13 @@ from weakref import WeakKeyDictionary
 
 from torch.utils.data import DataLoader, IterableDataset
 
-from .. import ranks
-from ..loaders import LengthBatches, SeededSamples
-from ..state import Dealing, Position, own_generators
+from ... import ranks
+from ...loaders import LengthBatches, SeededSamples
+from ...state import Dealing, Position, own_generators
 from .indices import Indices
-from .lengths import check_length, length_of
-from .shares import Dealt, dealing_of, dealt, is_of_accelerate, ones_of, without_repeats
-from .sources import Source, has_persistent_workers, iterate
+from ..lengths import check_length, length_of
+from ..shares import Dealt, dealing_of, dealt, is_of_accelerate, ones_of, without_repeats
+from ..sources import Source, has_persistent_workers, iterate
 from .workers import Preparation, Seeded, blocked, caught_signals, is_forked
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from torch.utils.data import BatchSampler
 
-from ..loaders import Placed
-from ..state import seed_of
-from .shares import Dealt
+from ...loaders import Placed
+from ...state import seed_of
+from ..shares import Dealt
 
 
 class Indices:

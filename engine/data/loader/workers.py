@@ -13,7 +13,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader, get_worker_info
 
-from ..state import seed_all
+from ...state import seed_all
 
 STOPPING = tuple(
     getattr(signal, name)
