@@ -1,0 +1,48 @@
+"""Batches that this process reads itself: the shortest way from indices to a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch.autograd import _profiler_enabled
+from torch.autograd.profiler import record_function
+from torch.utils.data._utils.pin_memory import pin_memory
+from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
+
+from .in_memory import InMemory
+
+
+class Reading:
+    """Reads batches as torch's iterator does, without its record of each for a profiler.
+
+    While a profiler runs, each batch is recorded under torch's name for it.
+    """
+
+    def __init__(self, batches: _SingleProcessDataLoaderIter) -> None:
+        """Take the parts of an iterator that has begun a pass."""
+        self.fetch = batches._dataset_fetcher.fetch
+        self.memory = InMemory(batches._dataset, batches._collate_fn)
+        self.memory.is_on &= batches._auto_collation
+        self.device = batches._pin_memory_device if batches._pin_memory else None
+        self.name = batches._profile_name
+
+    def __call__(self, indices: Any) -> Any:
+        """The batch of these indices."""
+        if _profiler_enabled():
+            with record_function(self.name):
+                return self._read(indices)
+        return self._read(indices)
+
+    def _read(self, indices: Any) -> Any:
+        batch = self.memory.batch(indices)
+        if batch is None:
+            batch = self.fetch(indices)
+        return batch if self.device is None else pin_memory(batch, self.device)
+
+
+def read_directly(batches: Iterator[Any]) -> Iterator[Any]:
+    """The batches of torch's iterator, read without it where this process reads them."""
+    if type(batches) is not _SingleProcessDataLoaderIter:
+        return batches
+    return map(Reading(batches), batches._sampler_iter)
