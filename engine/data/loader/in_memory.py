@@ -38,15 +38,16 @@ MOST_DIMENSIONS = 4
 
 
 class InMemory:
-    """Reads batches of one data set by index, as long as that is certain to be the same.
+    """Reads batches of one data set by index, for a pass, while that is certain to be the same.
 
-    Nothing of the data set is kept: its attributes are read with each batch, as torch reads them.
+    The attributes of data sets are read with each batch, so it may change in between.
     """
 
     def __init__(self, dataset: Any, collate: Any) -> None:
         """Take a data set, and the loader's `collate_fn`."""
         self.dataset = dataset
         self.is_on = True
+        self._kinds: dict[type, type | None] = {}
         self._dense: dict[int, Tensor] = {}
         self._has_told = False
         if not is_default(collate):
@@ -70,7 +71,10 @@ class InMemory:
             raise TypeError(f"the indices of a batch are a {type(indices).__name__}")
         if type(dataset) is Tensor:
             return self._rows(dataset, _index(indices))
-        kind = _kind_of(dataset)
+        own = type(dataset)
+        if own not in self._kinds:
+            self._kinds[own] = _kind_of(own)
+        kind = None if "__getitems__" in vars(dataset) else self._kinds[own]
         if kind is TensorDataset:
             index = _index(indices)
             return [self._rows(tensor, index) for tensor in dataset.tensors]
@@ -81,7 +85,7 @@ class InMemory:
             if type(parts) is dict:
                 return {name: self._read(part, indices) for name, part in parts.items()}
             return [self._read(part, indices) for part in parts]
-        raise TypeError(f"nothing is known of {type(dataset).__name__}.__getitem__")
+        raise TypeError(f"only a {own.__name__} knows how it makes samples")
 
     def _rows(self, tensor: Tensor, index: Tensor) -> Tensor:
         if self._dense.get(id(tensor)) is not tensor:
@@ -112,19 +116,12 @@ def is_default(collate: Any) -> bool:
     )
 
 
-def _kind_of(dataset: Any) -> type | None:
-    """The class of torch's whose way of reading this data set has; None if it has its own."""
-    own = type(dataset)
-    for kind, names in KINDS.items():
-        if isinstance(dataset, kind):
-            values = vars(dataset)
-            is_torchs = (
-                [getattr(own, name, None) for name in METHODS] == TORCHS[kind]
-                and "__getitems__" not in values
-                and all(name in values and not hasattr(own, name) for name in names)
-            )
-            return kind if is_torchs else None
-    return None
+def _kind_of(own: type) -> type | None:
+    """The class of torch's as which data sets of this class are read; None for others."""
+    kind = next((each for each in KINDS if issubclass(own, each)), None)
+    if kind is None or any(hasattr(own, name) for name in KINDS[kind]):
+        return None
+    return kind if [getattr(own, name, None) for name in METHODS] == TORCHS[kind] else None
 
 
 def _chosen(order: Any, indices: Sequence[int]) -> list[Any]:

@@ -52,7 +52,8 @@ class Indices:
             self.number = self.first
         elif type(self.sampler) is BatchSampler:  # in one go, without making the batches
             size, ones = self.sampler.batch_size, iter(self.sampler.sampler)
-            wanted = missing * size if self.samples is None else self.samples
+            each = 1 if self.is_batched else size  # without batches, a list counts as one sample
+            wanted = missing * size if self.samples is None else self.samples * each
             found = skip(ones, wanted)
             # The last skipped batch may be short.
             self.number += missing if found > wanted - size else found // size

@@ -26,19 +26,24 @@ class Reading:
         self.memory.is_on &= batches._auto_collation
         self.device = batches._pin_memory_device if batches._pin_memory else None
         self.name = batches._profile_name
+        self.is_recorded = False
 
     def __call__(self, indices: Any) -> Any:
         """The batch of these indices."""
-        if _profiler_enabled():
-            with record_function(self.name):
-                return self._read(indices)
-        return self._read(indices)
-
-    def _read(self, indices: Any) -> Any:
+        if _profiler_enabled() and not self.is_recorded:
+            return self._recorded(indices)
         batch = self.memory.batch(indices)
         if batch is None:
             batch = self.fetch(indices)
         return batch if self.device is None else pin_memory(batch, self.device)
+
+    def _recorded(self, indices: Any) -> Any:
+        self.is_recorded = True
+        try:
+            with record_function(self.name):
+                return self(indices)
+        finally:
+            self.is_recorded = False
 
 
 def read_directly(batches: Iterator[Any]) -> Iterator[Any]:
