@@ -1,4 +1,4 @@
-"""Torch's `DataLoader`: read from any batch on, by workers, and from memory by one index a batch."""
+"""Torch's `DataLoader`: read from any batch on, and from memory by one index a batch."""
 
 from .loader import Loader, is_plain
 

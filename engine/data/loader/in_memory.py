@@ -25,7 +25,8 @@ KINDS: dict[type, tuple[str, ...]] = {
 METHODS = ("__getitem__", "__getitems__", "__getattribute__", "__getattr__")
 TORCHS = {kind: [getattr(kind, name, None) for name in METHODS] for kind in KINDS}
 
-DENSE = torch._C._dispatch_keys(torch.empty(0, device="cpu"))
+_library: Any = torch
+DENSE = _library._C._dispatch_keys(torch.empty(0, device="cpu"))
 """What torch knows a tensor by that is in memory, strided, and lazy in no way."""
 
 INTEGERS: set[type] = {int}
@@ -89,7 +90,7 @@ class InMemory:
 
     def _rows(self, tensor: Tensor, index: Tensor) -> Tensor:
         if self._dense.get(id(tensor)) is not tensor:
-            if type(tensor) is not Tensor or torch._C._dispatch_keys(tensor) != DENSE:
+            if type(tensor) is not Tensor or _library._C._dispatch_keys(tensor) != DENSE:
                 raise TypeError("a tensor is not a plain one on the CPU")
             if not 1 <= tensor.dim() <= MOST_DIMENSIONS:
                 raise TypeError(f"a tensor has {tensor.dim()} dimensions")
@@ -112,7 +113,9 @@ def is_default(collate: Any) -> bool:
     return (
         collate is default_collate
         and default_collate_fn_map.get(Tensor) is collate_tensor_fn
-        and not any(issubclass(kind, own) for kind in (tuple, dict) for own in default_collate_fn_map)
+        and not any(
+            issubclass(kind, own) for kind in (tuple, dict) for own in default_collate_fn_map
+        )
     )
 
 

@@ -142,7 +142,8 @@ class Loader(Source[Any]):
         kept = {name: vars(self.copy)[name] for name in OWN}
         vars(self.copy).update(vars(self.data), **kept)
         if isinstance(seeded := self.copy.dataset, Seeded):
-            seeded.is_collated = self.copy._auto_collation and is_default(self.data.collate_fn)
+            is_batched = self.data.batch_sampler is not None
+            seeded.is_collated = is_batched and is_default(self.data.collate_fn)
             if seeded.is_collated:
                 self.copy.collate_fn = collated
         caught = caught_signals() if self.data.num_workers else frozenset[int]()

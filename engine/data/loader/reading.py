@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from torch.autograd import _profiler_enabled
+import torch
 from torch.autograd.profiler import record_function
+from torch.utils.data import dataloader
 from torch.utils.data._utils.pin_memory import pin_memory
-from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 
 from .in_memory import InMemory
+
+_library: Any = torch
+_is_profiled = _library.autograd._profiler_enabled
+_loaders: Any = dataloader
 
 
 class Reading:
@@ -19,7 +23,7 @@ class Reading:
     While a profiler runs, each batch is recorded under torch's name for it.
     """
 
-    def __init__(self, batches: _SingleProcessDataLoaderIter) -> None:
+    def __init__(self, batches: Any) -> None:
         """Take the parts of an iterator that has begun a pass."""
         self.fetch = batches._dataset_fetcher.fetch
         self.memory = InMemory(batches._dataset, batches._collate_fn)
@@ -30,7 +34,7 @@ class Reading:
 
     def __call__(self, indices: Any) -> Any:
         """The batch of these indices."""
-        if _profiler_enabled() and not self.is_recorded:
+        if _is_profiled() and not self.is_recorded:
             return self._recorded(indices)
         batch = self.memory.batch(indices)
         if batch is None:
@@ -48,6 +52,7 @@ class Reading:
 
 def read_directly(batches: Iterator[Any]) -> Iterator[Any]:
     """The batches of torch's iterator, read without it where this process reads them."""
-    if type(batches) is not _SingleProcessDataLoaderIter:
+    own: Any = batches
+    if type(own) is not _loaders._SingleProcessDataLoaderIter:
         return batches
-    return map(Reading(batches), batches._sampler_iter)
+    return map(Reading(own), own._sampler_iter)

@@ -40,12 +40,13 @@ def skip(items: Iterator[Any], most: int) -> int:
 
 def _jump(items: Any, most: int) -> int:
     """Skip items of the list or range from which they come just now; return how many."""
-    while isinstance(items, GeneratorType) and items.gi_yieldfrom is not None:
-        items = items.gi_yieldfrom
-    jumped = min(most, items.__length_hint__()) if type(items) in PLACED else 0
+    inner: Any = items
+    while type(inner) is GeneratorType and inner.gi_yieldfrom is not None:
+        inner = inner.gi_yieldfrom
+    jumped: int = min(most, inner.__length_hint__()) if type(inner) in PLACED else 0
     if jumped:
-        place = items.__reduce__()[2] or 0  # Python 3.12 counts in a range from where it stands
-        items.__setstate__(place + jumped)
+        place = inner.__reduce__()[2] or 0  # Python 3.12 counts in a range from where it stands
+        inner.__setstate__(place + jumped)
     return jumped
 
 

@@ -60,8 +60,7 @@ def by_torch(make, epochs=2):
     torch.manual_seed(5)
     loader, seen = make(), []
     for _ in range(epochs):
-        for batch in loader:
-            seen.append((exact(batch), torch.rand(()).item()))
+        seen += [(exact(batch), torch.rand(()).item()) for batch in loader]
     return seen, state_of(loader)
 
 
@@ -86,6 +85,10 @@ def by_engine(make, stops=(), epochs=2, change=lambda batch: None):
 
 def ways(caplog):
     return {BY_INDEX if BY_INDEX in each else PLAINLY for each in caplog.messages}
+
+
+def own_collate(samples):
+    return default_collate(samples)
 
 
 X = torch.arange(SIZE * 6.0).reshape(SIZE, 3, 2)
@@ -217,7 +220,7 @@ def test_batches_and_random_numbers_are_torchs_whichever_way_they_are_read(name,
 
 
 COLLATED = {
-    "a function of one's own": (lambda samples: default_collate(samples), PLAINLY),
+    "a function of one's own": (own_collate, PLAINLY),
     "torch's by name": (default_collate, BY_INDEX),
 }
 
@@ -235,8 +238,8 @@ def test_a_collate_function_of_ones_own_gets_samples(name, caplog):
 def test_a_rule_registered_with_torchs_collate_is_followed(kind, monkeypatch):
     rule = lambda samples, collate_fn_map: torch.ones(len(samples))  # noqa: E731
     own = {kind: rule} if kind is torch.Tensor else {**default_collate_fn_map, kind: rule}
-    for key in own:
-        monkeypatch.setitem(default_collate_fn_map, key, own[key])
+    for key, function in own.items():
+        monkeypatch.setitem(default_collate_fn_map, key, function)
 
     def make():
         return DataLoader(TensorDataset(X, Y), 4)
@@ -412,13 +415,10 @@ def test_the_calls_for_a_batch_in_memory_do_not_depend_on_its_size():
 @pytest.mark.parametrize("way", [BY_INDEX, pytest.param(PLAINLY, marks=pytest.mark.slow)])
 def test_workers_read_by_index_too(way, tmp_path):
     """Their messages go to a file, since they are of other processes."""
-    collate = None if way == BY_INDEX else (lambda samples: default_collate(samples))
-    context = "fork"
+    collate = None if way == BY_INDEX else own_collate
 
-    def make(workers=2):
-        options = {"multiprocessing_context": context} if workers else {}
-        pairs = TensorDataset(X, Y)
-        return DataLoader(pairs, 4, collate_fn=collate, num_workers=workers, **options)
+    def make():
+        return DataLoader(TensorDataset(X, Y), 4, collate_fn=collate, num_workers=2)
 
     logger = logging.getLogger("camshaft")
     handler, level = logging.FileHandler(tmp_path / "log"), logger.level
@@ -430,7 +430,7 @@ def test_workers_read_by_index_too(way, tmp_path):
         logger.removeHandler(handler)
         logger.setLevel(level)
         handler.close()
-    assert seen == by_torch(lambda: make(2), epochs=1)[0]
+    assert seen == by_torch(make, epochs=1)[0]
     assert (tmp_path / "log").read_text().count(way) == 2
 
 

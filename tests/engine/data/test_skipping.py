@@ -10,11 +10,10 @@ from torch.utils.data import (
     DistributedSampler,
     RandomSampler,
     SequentialSampler,
-    SubsetRandomSampler,
     WeightedRandomSampler,
 )
 
-from camshaft import Engine, SharedOrder
+from camshaft import Engine, Events, SharedOrder
 
 
 class Samples(Dataset):
@@ -123,20 +122,19 @@ def test_a_sampler_of_several_parts_begins_those_that_it_would_have_begun(left_a
     def make():
         return DataLoader(Samples(951), 1, sampler=Stepwise())
 
-    seen, begun = [], []
+    def run(loader, state=None, **limits):
+        def process(state, batch):
+            seen.append((int(batch), len(loader.sampler.begun)))
 
-    def run(state=None, **limits):
-        engine, loader = Engine(lambda state, batch: note(loader, batch)), make()
+        engine = Engine(process)
+        engine.on(Events.ITERATION_COMPLETED(at=left_at))(lambda state: state.stop("pause"))
         return engine.run(loader, state=state, **limits)
 
-    def note(loader, batch):
-        seen.append(int(batch))
-        begun.append(len(loader.sampler.begun))
-
-    run(max_epochs=1)
-    whole = (seen.copy(), begun.copy())
-    seen.clear()
-    begun.clear()
-    state = run(max_epochs=1, max_iterations=left_at)
-    run(state, max_iterations=None, max_epochs=1)
-    assert (seen, begun) == whole
+    seen = []
+    run(make(), state=run(make(), max_epochs=1))
+    seen, resumed = [], seen
+    loader = make()
+    Engine(lambda state, batch: seen.append((int(batch), len(loader.sampler.begun)))).run(
+        loader, max_epochs=1
+    )
+    assert resumed == seen
