@@ -38,16 +38,21 @@ def skip(items: Iterator[Any], most: int) -> int:
     return skipped + _one_by_one(items, most - skipped)
 
 
-def _jump(items: Any, most: int) -> int:
+def _jump(items: Iterator[Any], most: int) -> int:
     """Skip items of the list or range from which they come just now; return how many."""
-    inner: Any = items
-    while type(inner) is GeneratorType and inner.gi_yieldfrom is not None:
-        inner = inner.gi_yieldfrom
+    inner = _innermost(items)
     jumped: int = min(most, inner.__length_hint__()) if type(inner) in PLACED else 0
     if jumped:
         place = inner.__reduce__()[2] or 0  # Python 3.12 counts in a range from where it stands
         inner.__setstate__(place + jumped)
     return jumped
+
+
+def _innermost(items: Any) -> Any:
+    """The iterator from which a generator takes its items by `yield from`, or the one given."""
+    while isinstance(items, GeneratorType) and items.gi_yieldfrom is not None:
+        items = items.gi_yieldfrom
+    return items
 
 
 def _one_by_one(items: Iterator[Any], most: int) -> int:
