@@ -247,7 +247,18 @@ def test_a_rule_registered_with_torchs_collate_is_followed(kind, monkeypatch):
     assert by_engine(make) == by_torch(make)
 
 
+class Generators:
+    """Each batch of indices can be read once."""
+
+    def __len__(self):
+        return 2
+
+    def __iter__(self):
+        return ((index for index in batch) for batch in ([0, 1], [2]))
+
+
 SAMPLERS = {
+    "generators": lambda: {"batch_sampler": Generators()},
     "none": lambda: {"batch_size": None},
     "batches as indices": lambda: {"sampler": BatchSampler(range(9), 4, False), "batch_size": None},
     "replacement": lambda: {"sampler": RandomSampler(Y, True, 7), "batch_size": 3},
@@ -277,6 +288,7 @@ BAD = {
     "too large": {"sampler": [2**70], "batch_size": 1},
     "an empty batch": {"batch_sampler": [[]]},
     "another shape": {"sampler": [0, True], "batch_size": 2},
+    "a list": {"sampler": [[0, 1]], "batch_size": None, "collate_fn": default_collate},
     "a sampler that fails": {"sampler": (1 // index for index in (1, 0)), "batch_size": 1},
 }
 
@@ -295,7 +307,7 @@ def test_errors_are_torchs(name, data):
         return None
 
     ours = outcome(lambda loader: Engine(lambda state, batch: None).run(loader, max_epochs=1))
-    assert ours is not None or name == "another shape"  # True may stand for 1
+    assert ours is not None or (name in ("another shape", "a list") and isinstance(data, Subset))
     assert ours == outcome(list)
 
 
