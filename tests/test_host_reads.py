@@ -197,16 +197,13 @@ def test_with_everything_on_nothing_waits_between_two_reports(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "waits",
-    [
-        lambda: NonFiniteGuard("skip"),
-        lambda: NonFiniteGuard("retry"),
-        lambda: SpikeGuard(),
-    ],
+    "guard",
+    [NonFiniteGuard("skip"), NonFiniteGuard("retry"), SpikeGuard()],
+    ids=["skip", "retry", "spike"],
 )
-def test_guards_that_decide_on_each_step_are_seen_to_wait(tmp_path, waits):
+def test_guards_that_decide_on_each_step_are_seen_to_wait(tmp_path, guard):
     engine, batches = with_everything(tmp_path / "run")
-    engine.add(waits())
+    engine.add(guard)
     with Where() as where:
         engine.run(batches, max_iterations=2 * REPORTS)
     assert {2 * REPORTS - 2} <= {iteration for iteration, _ in where.found}
