@@ -47,6 +47,7 @@ def backward(loss: Tensor) -> None:
     """
     if (
         HAS_ENGINE
+        and type(loss) is Tensor  # a mistake may have made it a number
         and loss.ndim == 0
         and loss.dtype in REAL
         and Tensor.backward is BACKWARD
