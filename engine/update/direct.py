@@ -30,7 +30,7 @@ HAS_HOOKS = None not in (IS_PROFILED, PRE_HOOKS, POST_HOOKS)
 
 def _wrapper() -> Any:
     """The code of what torch wraps the `step` of each class of optimizers in."""
-    wrapped = Optimizer.profile_hook_step(lambda self: None)  # type: ignore[arg-type, misc]
+    wrapped = Optimizer.profile_hook_step(lambda self: None)
     return wrapped.__code__ if isinstance(wrapped, FunctionType) else None
 
 
