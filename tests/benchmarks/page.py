@@ -2,7 +2,7 @@
 
 import os
 import platform
-from importlib.metadata import version
+from importlib.metadata import distributions
 from pathlib import Path
 
 from compare import RAW, Turns, each, own, ratio, spread, typical, without_loading
@@ -43,8 +43,9 @@ def insert(path: Path, text: str, name: str = "figures") -> None:
 
 
 def versions(*packages: str) -> str:
-    """The packages that were measured, with their versions."""
-    return ", ".join(f"{name} {version(name)}" for name in packages)
+    """The packages that are installed, with their versions."""
+    found = {each.name: each.version for each in distributions() if each.name in packages}
+    return ", ".join(f"{name} {found[name]}" for name in packages if name in found)
 
 
 def how(turns: Turns, rounds: int) -> str:

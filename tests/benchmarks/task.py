@@ -1,11 +1,11 @@
 """What every subject trains: the same model, the same data, the same settings."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 from typing import Any
 
 import torch
 from laps import Laps
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, RandomSampler, Sampler, TensorDataset
 
 BATCH = 32
 FEATURES, HIDDEN, CLASSES = 32, 64, 10
@@ -52,6 +52,21 @@ class TimedRange:
         return iter(self.range)
 
 
+class TimedOrder(Sampler[int]):
+    """A new order of all samples for each epoch, which begins with it."""
+
+    def __init__(self, data: Sized) -> None:
+        self.laps = Laps()
+        self.order = RandomSampler(data)
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def __iter__(self) -> Iterator[int]:
+        self.laps.begin()
+        return iter(self.order)
+
+
 class TimedLoader(DataLoader[Any]):
     """A plain, shuffling DataLoader over tensors."""
 
@@ -60,14 +75,11 @@ class TimedLoader(DataLoader[Any]):
         inputs = torch.randn(steps * BATCH, FEATURES, generator=generator)
         targets = torch.randint(0, CLASSES, (steps * BATCH,), generator=generator)
         data = self.dataset_of(inputs, targets)
-        super().__init__(data, batch_size=BATCH, shuffle=True)
-        self.laps = Laps()
+        order = TimedOrder(data)
+        super().__init__(data, batch_size=BATCH, sampler=order)
+        self.laps = order.laps
 
-    def __iter__(self) -> Any:
-        self.laps.begin()
-        return super().__iter__()
-
-    def dataset_of(self, inputs: torch.Tensor, targets: torch.Tensor) -> Dataset[Any]:
+    def dataset_of(self, inputs: torch.Tensor, targets: torch.Tensor) -> "TensorDataset | Pairs":
         """Data in memory, as torch knows it."""
         return TensorDataset(inputs, targets)
 
@@ -88,5 +100,5 @@ class Pairs(Dataset[Any]):
 class TimedPairs(TimedLoader):
     """The same batches of a data set of one's own, which is asked for each sample."""
 
-    def dataset_of(self, inputs: torch.Tensor, targets: torch.Tensor) -> Dataset[Any]:
+    def dataset_of(self, inputs: torch.Tensor, targets: torch.Tensor) -> Pairs:
         return Pairs(inputs, targets)

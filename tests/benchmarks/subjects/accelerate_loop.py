@@ -25,7 +25,6 @@ def plain(loader: task.TimedLoader, epochs: int) -> None:
     """Forward, backward, step, as its documentation shows them."""
     accelerator, model, optimizer, batches = prepared(loader)
     for _ in range(epochs):
-        loader.laps.begin()  # accelerate reads by a loader of its own
         for inputs, targets in batches:
             optimizer.zero_grad()
             loss = task.loss_fn(model(inputs), targets)
@@ -41,7 +40,6 @@ def everything(loader: task.TimedLoader, epochs: int, directory: Path) -> None:
     saved: list[Path] = []
     step = 0
     for epoch in range(epochs):
-        loader.laps.begin()
         bar = tqdm(batches, desc=f"epoch {epoch}")
         for inputs, targets in bar:
             optimizer.zero_grad()
