@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,7 +47,9 @@ class ClipGradNorm:
     def clip(self, state: State[Any, Any]) -> None:
         """Clip, and write the norm before clipping."""
         if optimizer := stepping(state, self.optimizer, "ClipGradNorm"):
-            norm = _clip(optimizer, self.max_norm, self.norm_type)
+            compiled = state.step_under_way.compiled
+            clip = clip_grad_norm_ if compiled is None else compiled.of(clip_grad_norm_)
+            norm = _clip(clip, optimizer, self.max_norm, self.norm_type)
             state.metrics["grad_norm" if self.name is None else f"grad_norm/{self.name}"] = norm
 
 
@@ -73,13 +76,15 @@ class ClipGradValue:
                 for each in locals_of(gradients):
                     each.clamp_(-self.max_value, self.max_value)
             else:
-                clip_grad_value_(parameters_of(optimizer), self.max_value)
+                compiled = state.step_under_way.compiled
+                clip = clip_grad_value_ if compiled is None else compiled.of(clip_grad_value_)
+                clip(parameters_of(optimizer), self.max_value)
 
 
-def _clip(optimizer: Optimizer, most: float, kind: float) -> Tensor:
+def _clip(clip: Callable[..., Tensor], optimizer: Optimizer, most: float, kind: float) -> Tensor:
     """Clip as torch does, which wants all gradients on one mesh of ranks, or on none."""
     if not are_spread(gradients := gradients_of(optimizer)):
-        return clip_grad_norm_(parameters_of(optimizer), most, kind)
+        return clip(parameters_of(optimizer), most, kind)
     norm = norm_of(gradients, kind)
     multiply(optimizer, (most / (norm + 1e-6)).clamp(max=1.0))
     return norm
