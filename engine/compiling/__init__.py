@@ -2,8 +2,16 @@
 
 from .forward import CompiledForward
 from .graphs import Graphs
-from .options import Compile, options_of
+from .options import Compile, options_of, replays
 from .problems import explained
 from .step import CompiledStep
 
-__all__ = ["Compile", "CompiledForward", "CompiledStep", "Graphs", "explained", "options_of"]
+__all__ = [
+    "Compile",
+    "CompiledForward",
+    "CompiledStep",
+    "Graphs",
+    "explained",
+    "options_of",
+    "replays",
+]

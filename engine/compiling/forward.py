@@ -8,9 +8,10 @@ from typing import Any
 
 from torch import Tensor
 from torch.nn import Module
+from torch.utils._pytree import tree_map_only
 
 from ..modules import fully_sharded, is_parallel
-from .options import compiled
+from .options import compiled, replays
 
 logger = logging.getLogger("camshaft")
 
@@ -25,6 +26,7 @@ class CompiledForward:
         """Prepare the function; torch compiles it when it is called."""
         self._call = compiled(_forward, options)
         self._is_told = False
+        self._is_replayed = replays(options)
 
     def __call__(
         self,
@@ -35,14 +37,15 @@ class CompiledForward:
         target: Any,
     ) -> tuple[Any, Tensor | None]:
         """What the model makes of its inputs, and the loss."""
-        if self._is_told:
-            return self._call(model, loss_fn, inputs, named, target)
-        before = _breaks()
+        before = None if self._is_told else _breaks()
         made = self._call(model, loss_fn, inputs, named, target)
-        self._is_told = True
-        if not (is_parallel(model) or fully_sharded([model])):  # torch breaks graphs around these
-            _tell(_breaks() - before)
-        return made
+        if before is not None:
+            self._is_told = True
+            if not (is_parallel(model) or fully_sharded([model])):  # torch breaks graphs there
+                _tell(_breaks() - before)
+        if self._is_replayed:  # handlers may keep what the next batch would overwrite
+            made = tree_map_only(Tensor, Tensor.clone, made)
+        return made  # type: ignore[no-any-return]
 
 
 def _forward(

@@ -26,13 +26,19 @@ def options_of(compile: Any, whose: str) -> dict[str, Any] | None:
 
     Raises:
         TypeError: It is neither a bool nor a mapping.
-        ValueError: It names what torch.compile does not know.
+        ValueError: It names what torch.compile does not know, or captures of a whole step.
 
     >>> options_of({"backend": "eager"}, "supervised")
     {'dynamic': False, 'backend': 'eager'}
     """
     if compile is False:
         return None
+    if compile == "cuda-graphs":
+        raise ValueError(
+            f"{whose}(compile='cuda-graphs'): Camshaft captures no steps itself; on a GPU, "
+            "compile={'mode': 'reduce-overhead'} lets torch capture the forward pass, the backward "
+            "pass and the optimizer's step, and replay them"
+        )
     if not (compile is True or isinstance(compile, Mapping)):
         hint = f": compile={{'mode': {compile!r}}}" if isinstance(compile, str) else ""
         raise TypeError(
@@ -61,6 +67,16 @@ def compiled(function: Function, options: Mapping[str, Any]) -> Function:
     own = {"isolate_recompiles": True, "recompile_limit": MANY}  # of newer torch
     own = {name: value for name, value in own.items() if name in _known()}
     return torch.compile(function, **{**own, **options})  # type: ignore[no-any-return]
+
+
+def replays(options: Mapping[str, Any]) -> bool:
+    """True if torch replays CUDA graphs, whose outputs are overwritten by the next call.
+
+    >>> replays({"mode": "max-autotune"}), replays({"mode": "max-autotune-no-cudagraphs"})
+    (True, False)
+    """
+    by_option = (options.get("options") or {}).get("triton.cudagraphs", False)
+    return by_option or options.get("mode") in ("reduce-overhead", "max-autotune")
 
 
 @cache

@@ -26,7 +26,8 @@ class CompiledStep:
     def __init__(self, optimizer: Optimizer, options: Mapping[str, Any]) -> None:
         """Prepare the step; torch compiles it when it is first taken."""
         self.optimizer = optimizer
-        self.options = options
+        # Torch itself breaks the graph where it enters an optimizer's step.
+        self.options = {**options, "fullgraph": False}
         self._plain: Callable[..., Any] | None = None
         self._compiled: Callable[..., Any] | None = None
         self._others: dict[Callable[..., Any], Callable[..., Any]] = {}

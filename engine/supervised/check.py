@@ -126,6 +126,15 @@ def check_compile(
     return options
 
 
+def check_replays(compile: Compile, options: dict[str, Any] | None, place: torch.device) -> None:
+    """Refuse to replay what is launched on a GPU where there is none."""
+    if options is not None and options.get("mode") == "reduce-overhead" and place.type == "cpu":
+        raise ValueError(
+            f"supervised(compile={compile!r}) replays CUDA graphs, which needs a GPU, and the "
+            "model is on the CPU: device='cuda', or leave the mode out"
+        )
+
+
 def check_evaluation(accumulate: int) -> None:
     """Refuse what only training needs."""
     if accumulate != 1:

@@ -23,6 +23,7 @@ from .check import (
     check,
     check_compile,
     check_evaluation,
+    check_replays,
     check_update,
     warn_of_sums,
 )
@@ -112,6 +113,7 @@ def supervised(
     else:
         place = next((each.device for each in model.parameters()), "cpu")
     place = torch.device(place)
+    check_replays(compile, options, place)
     if optimizer is None:
         update = None
         check_evaluation(accumulate)
