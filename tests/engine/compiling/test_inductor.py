@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch._inductor.config
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -11,6 +12,13 @@ from camshaft.handlers.schedules import cosine
 
 # What torch imports to compile an optimizer warns about itself.
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")
+
+
+@pytest.fixture(autouse=True)
+def one_thread_compiles(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
+    with torch._inductor.config.patch(compile_threads=1):  # without a pool of processes
+        yield
 
 
 def train(directory, interrupted=False):
