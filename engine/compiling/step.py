@@ -31,7 +31,7 @@ class CompiledStep:
         self._plain: Callable[..., Any] | None = None
         self._compiled: Callable[..., Any] | None = None
         self._others: dict[Callable[..., Any], Callable[..., Any]] = {}
-        self._rates: list[Tensor] = []
+        self._rates: dict[int, Tensor] = {}
         self._settings: list[dict[str, Any]] = []
         self._changes = 0
 
@@ -84,11 +84,11 @@ class CompiledStep:
 
     def _as_tensor(self, number: int, rate: float) -> Tensor:
         """The rate of a group, as exact as the number where the device allows it."""
-        if number == len(self._rates):
+        if number not in self._rates:
             parameters = self.optimizer.param_groups[number]["params"]
             place = parameters[0].device if parameters else torch.device("cpu")
             kind = torch.float32 if place.type == "mps" else torch.float64
-            self._rates.append(torch.empty((), dtype=kind, device=place))
+            self._rates[number] = torch.empty((), dtype=kind, device=place)
         return self._rates[number].fill_(rate)
 
     def _watch(self, groups: list[dict[str, Any]]) -> None:

@@ -239,6 +239,21 @@ def test_during_a_step_the_rate_is_a_tensor_and_a_failing_step_leaves_the_number
     assert type(engine.objects["optimizer"].param_groups[0]["lr"]) is float
 
 
+def test_groups_may_have_numbers_and_tensors_as_rates():
+    seen = []
+
+    class Looking(torch.optim.SGD):
+        def step(self, closure=None):
+            seen.append([group["lr"] for group in self.param_groups])
+
+    model, rate = torch.nn.Linear(4, 3), torch.tensor(0.2)
+    groups = [{"params": [model.weight], "lr": rate}, {"params": [model.bias]}]
+    optimizer = Looking(groups, lr=0.1)
+    run(supervised(model, optimizer, cross_entropy, compile=EAGER), max_iterations=1)
+    assert seen == [[rate, torch.tensor(0.1, dtype=torch.float64)]]
+    assert [group["lr"] for group in optimizer.param_groups] == [rate, 0.1]
+
+
 @pytest.mark.slow
 def test_each_size_of_a_batch_is_a_graph_of_its_own_whichever_came_first():
     def graphs_of(*sizes):
