@@ -45,7 +45,7 @@ class CompiledForward:
                 _tell(_breaks() - before)
         if self._is_replayed:  # handlers may keep what the next batch would overwrite
             made = tree_map_only(Tensor, Tensor.clone, made)
-        return made  # type: ignore[no-any-return]
+        return made
 
 
 def _forward(

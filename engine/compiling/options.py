@@ -66,7 +66,8 @@ def compiled(function: Function, options: Mapping[str, Any]) -> Function:
     """The function as torch.compile makes it, whose graphs count for no other function."""
     own = {"isolate_recompiles": True, "recompile_limit": MANY}  # of newer torch
     own = {name: value for name, value in own.items() if name in _known()}
-    return torch.compile(function, **{**own, **options})  # type: ignore[no-any-return]
+    made: Any = torch.compile(function, **{**own, **options})
+    return made  # type: ignore[no-any-return]
 
 
 def replays(options: Mapping[str, Any]) -> bool:
