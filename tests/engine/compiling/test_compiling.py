@@ -414,6 +414,7 @@ def test_a_model_that_is_compiled_already_is_refused(how):
         model = torch.compile(model, **EAGER)
     else:
         model.compile(**EAGER)
+        model = torch.nn.DataParallel(model)
     with pytest.raises(ValueError, match="a model that is compiled already; leave"):
         build(model=model)
     build(False, model)  # without compile= it is as before
