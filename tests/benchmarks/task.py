@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 from laps import Laps
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 BATCH = 32
 FEATURES, HIDDEN, CLASSES = 32, 64, 10
@@ -59,9 +59,34 @@ class TimedLoader(DataLoader[Any]):
         generator = torch.Generator().manual_seed(0)
         inputs = torch.randn(steps * BATCH, FEATURES, generator=generator)
         targets = torch.randint(0, CLASSES, (steps * BATCH,), generator=generator)
-        super().__init__(TensorDataset(inputs, targets), batch_size=BATCH, shuffle=True)
+        data = self.dataset_of(inputs, targets)
+        super().__init__(data, batch_size=BATCH, shuffle=True)
         self.laps = Laps()
 
     def __iter__(self) -> Any:
         self.laps.begin()
         return super().__iter__()
+
+    def dataset_of(self, inputs: torch.Tensor, targets: torch.Tensor) -> Dataset[Any]:
+        """Data in memory, as torch knows it."""
+        return TensorDataset(inputs, targets)
+
+
+class Pairs(Dataset[Any]):
+    """A data set of one's own: only its `__getitem__` knows what a sample is."""
+
+    def __init__(self, inputs: torch.Tensor, targets: torch.Tensor) -> None:
+        self.inputs, self.targets = inputs, targets
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.inputs[index], self.targets[index]
+
+
+class TimedPairs(TimedLoader):
+    """The same batches of a data set of one's own, which is asked for each sample."""
+
+    def dataset_of(self, inputs: torch.Tensor, targets: torch.Tensor) -> Dataset[Any]:
+        return Pairs(inputs, targets)
