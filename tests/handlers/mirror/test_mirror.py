@@ -258,9 +258,10 @@ def test_the_copying_process_ends_with_its_parent_and_knows_no_torch(processes, 
     import os, subprocess, sys
     from camshaft.handlers.mirror.process import CopyingProcess
     settings = dict(url={str(tmp_path / "store")!r}, shown="", options={{}}, interval=1, wait=9,
-                    directory={str(tmp_path / "run")!r}, logs=[], resume=False, fresh=True)
+                    directory={str(tmp_path / "run")!r}, logs=[], resume=False, fresh=True,
+                    failing=False)
     process = CopyingProcess(settings)
-    process.wait_until_ready()
+    process.wait_until_ready(60)
     assert "torch" not in open(f"/proc/{{process._process.pid}}/maps").read()
     print(process._process.pid, flush=True)
     os.kill(os.getpid(), 9)
