@@ -20,10 +20,11 @@ RESOURCES = {"include_dashboard": False, "object_store_memory": 80 * 2**20}
 
 def train(config: dict[str, Any]) -> None:
     """One worker, in a process of Ray's; the process group is up when it begins."""
+    from camshaft import Events
     from camshaft.handlers import RayReport
 
     engine, loader, checkpoint = build(**config)
-    engine.add(RayReport(checkpoint))
+    engine.add(RayReport(checkpoint, preemption=Events.ITERATION_COMPLETED(every=50)))
     engine.run(loader, max_epochs=config["max_epochs"])
 
 

@@ -188,6 +188,7 @@ class Copier:
         if self.process is not None and self.process.has_ended:
             self.process.end(0)
             self.process = CopyingProcess(self._settings)
+            self.process.log(logging.WARNING, "the process that copies had ended; another goes on")
             self.process.go()
 
     def finish(self, seconds: float) -> str:

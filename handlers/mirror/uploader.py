@@ -55,11 +55,16 @@ class Uploader:
         Raises:
             FileExistsError: The store holds another run.
         """
+        is_first = self._copies is None
+        if not is_first:
+            self._check_alone()
         copies = Copies(self.store)
         note(self.store, RUN, join(self.store, self.directory, copies))
-        note(self.store, WRITER, self._name)
-        copies.drop_halves()
-        self.store.drop_uploads()
+        if is_first:
+            note(self.store, WRITER, self._name)
+            copies.drop_halves()
+            self.store.drop_uploads()
+        self._verified &= copies.sizes.keys()  # after a failure, a half is this process's own
         self._copies = copies
 
     def step(self) -> bool:
@@ -73,8 +78,8 @@ class Uploader:
             self.begin()
         assert self._copies is not None
         here = checkpoints(self.directory)
-        if missing := self._missing(here):
-            self._check_alone()
+        missing = self._missing(here)
+        self._check_alone()
         self._logs.copy()
         if missing:
             self._upload(missing[-1], self._copies)
@@ -84,10 +89,9 @@ class Uploader:
 
     def _check_alone(self) -> None:
         """Check that nobody else has begun to copy to the store."""
-        writer = noted(self.store, WRITER)
-        if writer is None:
-            raise OSError(f"{WRITER} is gone from {self.store.url}")
-        if writer != self._name:
+        if noted(self.store, WRITER) is None:  # as where somebody has emptied the store
+            note(self.store, WRITER, self._name)
+        if noted(self.store, WRITER) != self._name:
             raise FileExistsError(
                 f"another run, or this one on another machine, copies to {self.store.url} by now; "
                 "give each run an address of its own, and let one machine train it at a time"

@@ -1,11 +1,13 @@
 """Random histories of a run, its machines and its store: the store's newest is always whole."""
 
 import shutil
+from collections import Counter
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -132,8 +134,23 @@ def test_whatever_happens_the_store_shows_whole_checkpoints_and_ends_with_all(ke
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(3600)
-@settings(max_examples=5000)
-@given(st.sampled_from(KEEPS), st.lists(STEPS, max_size=25))
-def test_many_histories(keep, steps):
-    live(keep, steps)
+@pytest.mark.timeout(7200)
+def test_many_histories_and_nothing_grows():
+    counts, process = Counter(), psutil.Process()
+
+    @settings(max_examples=5000)
+    @given(st.sampled_from(KEEPS), st.lists(STEPS, max_size=25))
+    def many(keep, steps):
+        live(keep, steps)
+        counts.update(kind for kind, *_ in steps)
+        counts["histories"] += 1
+        if counts["histories"] in (500, 5000):
+            sizes.append((process.memory_info().rss, process.num_fds()))
+
+    sizes = []
+    many()
+    (before, files), (after, files_after) = sizes[0], sizes[-1]
+    grown = (after - before) / 2**20
+    print(f"{dict(counts)}, {grown:.1f} MiB more than after 500")
+    assert grown < 50  # most of it is what Hypothesis remembers
+    assert files_after == files

@@ -154,9 +154,51 @@ def test_after_a_failure_verified_files_are_not_sent_again(store, run):
     Faulty.before = fail
     with pytest.raises(OSError, match="SlowDown"):
         uploader.step()
+    uploader.begin()  # as after each failure
     assert uploader.step()
     assert written.count("model.safetensors") == 1
     assert iterations(store) == [1]
+
+
+def test_a_store_that_lost_files_after_a_failure_gets_them_again(store, run, tmp_path):
+    """Such as a bucket that was removed and made again."""
+    save(run, 1)
+    uploader = begun(store, run)
+
+    def fail(operation, path):
+        if operation == "write" and path.endswith("state.json"):
+            raise OSError("no such bucket")
+
+    Faulty.before = fail
+    with pytest.raises(OSError, match="no such bucket"):
+        uploader.step()
+    shutil.rmtree(tmp_path / "store")
+    Faulty.before = NOTHING
+    uploader.begin()
+    assert uploader.step()
+    assert iterations(store) == [1]
+
+
+def test_of_two_that_copy_to_one_address_the_earlier_one_is_told_and_copies_no_more(
+    store, run, tmp_path
+):
+    first = begun(store, run)
+    other = tmp_path / "other"
+    other.mkdir()
+    second = begun(store, other)  # the store has no checkpoint yet, so it may be another run
+    save(run, 1)
+    save(other, 9)
+    for again in (first.step, first.begin, first.step):  # also after it has looked once more
+        with pytest.raises(FileExistsError, match="another run, or this one on another machine"):
+            again()
+    assert second.step()
+    assert iterations(store) == [9]
+    machine = begun(store, other)  # the same run: a machine that was thought to be gone goes on
+    save(other, 10)
+    with pytest.raises(FileExistsError, match="let one machine train it at a time"):
+        second.step()
+    assert machine.step()
+    assert iterations(store) == [9, 10]
 
 
 def test_logs_are_there_before_the_checkpoint_that_counts_on_them(store, run, tmp_path):
