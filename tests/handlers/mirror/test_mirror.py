@@ -1,6 +1,7 @@
 """A process copies beside a run, which goes on elsewhere to the same bits."""
 
 import json
+import os
 import shutil
 import signal
 import sys
@@ -12,7 +13,7 @@ import pytest
 import torch
 
 from camshaft import Engine, Events, supervised
-from camshaft.handlers import Checkpoint, Journal, JSONLines, Mirror, checkpoints, latest
+from camshaft.handlers import Checkpoint, Export, Journal, JSONLines, Mirror, checkpoints, latest
 
 from .s3 import Proxy, environment, server
 
@@ -236,7 +237,7 @@ def test_each_way_of_failing_is_told_once_in_the_log_and_the_journal_and_the_run
     credentials("old")
     env = {**s3.env, "AWS_SHARED_CREDENTIALS_FILE": str(keys)}
     env = {name: text for name, text in env.items() if "KEY" not in name}
-    with processes.start(SCRIPT, run, s3.address, 10_000, 0.02, 60, env=env) as process:
+    with processes.start(SCRIPT, run, s3.address, 10_000, 0.1, 60, env=env) as process:
         process.stdout.readline()
         for number, (begin, end, said) in enumerate(ways):
             wait_for(lambda: shown(s3))
@@ -244,7 +245,7 @@ def test_each_way_of_failing_is_told_once_in_the_log_and_the_journal_and_the_run
             wait_for(lambda number=number: len(told()) > 2 * number)
             assert said in told()[-1]
             iterations = len(lines("rows.jsonl"))
-            wait_for(lambda before=iterations: len(lines("rows.jsonl")) >= before + 20)
+            wait_for(lambda before=iterations: len(lines("rows.jsonl")) >= before + 10)
             assert len(told()) == 2 * number + 1
             end()
             if begin is not kill:
@@ -388,9 +389,11 @@ def test_a_mirror_needs_one_checkpoint_beside_it(tmp_path):
         engine.run([1], max_epochs=1)
 
 
-def test_an_address_for_checkpoints_names_the_mirror():
+def test_an_address_for_checkpoints_names_the_mirror_and_one_for_exports_does_not():
     with pytest.raises(ValueError, match=r"add Mirror\('s3://bucket/run'\) to the engine"):
         Checkpoint("s3://bucket/run")
+    with pytest.raises(ValueError, match="copy the export there when the run is done"):
+        Export("s3://bucket/run")
 
 
 @pytest.mark.soak
@@ -413,7 +416,7 @@ def test_five_thousand_saves_leave_two_copies_and_nothing_that_grows(tmp_path):
             if any("mirror.copying" in word for word in each.cmdline())
         )
         found = (copier.memory_info().rss, copier.num_fds(), copier.num_threads())
-        sizes.append((own.num_fds(), own.num_threads(), *found, len(list(store.rglob("*")))))
+        sizes.append((own.num_fds(), own.num_threads(), *found, len(list(os.walk(store)))))
 
     batch = (torch.randn(8, 4), torch.zeros(8).long())
     engine.run([batch] * 5000, max_epochs=1)
