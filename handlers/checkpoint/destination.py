@@ -38,8 +38,8 @@ class Destination:
             raise ValueError(f"on_failure={self.on_failure!r}: needs 'raise' or 'warn'")
         if ADDRESS.match(str(self.directory)):
             remedy = (
-                f"add Mirror({str(self.directory)!r}) to the engine: it copies finished checkpoints "
-                "there, and fetches them to an empty disk"
+                f"add Mirror({str(self.directory)!r}) to the engine: it copies finished "
+                "checkpoints there, and fetches them to an empty disk"
                 if self.is_mirrored
                 else "copy the export there when the run is done: Mirror copies checkpoints alone"
             )

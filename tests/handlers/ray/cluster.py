@@ -1,6 +1,6 @@
 """The Ray example on a cluster of two nodes, of which a "worker" or a whole "node" is killed.
 
-With "small", the small runs follow on the same cluster, since a start takes many seconds.
+"trials" and "copies" are small runs that follow on the same cluster, as a start takes seconds.
 """
 
 import json
@@ -107,10 +107,12 @@ told |= {
     "checkpoint": result.checkpoint.path,
     "best": [each.path for each, _ in result.best_checkpoints],
 }
-if "small" in kills:
-    warnings.simplefilter("ignore")  # Ray's own
-    told["trials"] = small_runs.trials(directory / "tune")
-    told["train"] = small_runs.train_with_kills(directory / "train")
+warnings.simplefilter("ignore")  # Ray's own
+if "trials" in kills:
+    told["trials"] = small_runs.trials(directory / "trials")
+if "copies" in kills:
+    told["copies"] = small_runs.train_with_kills(directory / "copies")
+small_runs.whole(directory / "whole")
 children = psutil.Process().children(recursive=True)
 ray.shutdown()
 cluster.shutdown()

@@ -118,9 +118,17 @@ def work(config):
     engine.run(loader, max_epochs=5)
 
 
+def whole(directory):
+    """The run that nobody kills, outside of Ray."""
+    import torch
+
+    torch.manual_seed(0)
+    engine, loader, _ = make(directory, None)
+    engine.run(loader, max_epochs=5)
+
+
 def train_with_kills(directory):
     directory.mkdir(parents=True)
-    import torch
     from ray.train.torch import TorchTrainer
 
     # On another file system than Ray's storage, if there is one, so that Ray copies.
@@ -138,10 +146,6 @@ def train_with_kills(directory):
             failure_config=ray.train.FailureConfig(max_failures=2),
         ),
     ).fit()
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        engine, loader, _ = make(directory / "whole", None)
-        engine.run(loader, max_epochs=5)
     stored = Path(result.checkpoint.path)
     starts = (local.parent / "starts.txt").read_text().splitlines()
     copied = local.stat().st_dev != stored.stat().st_dev
