@@ -235,7 +235,7 @@ def test_each_way_of_failing_is_told_once_in_the_log_and_the_journal_and_the_run
         (kill, lambda: None, "had ended; another goes on"),
     ]
     credentials("old")
-    env = {**s3.env, "AWS_SHARED_CREDENTIALS_FILE": str(keys)}
+    env = {**s3.env, "AWS_SHARED_CREDENTIALS_FILE": str(keys), "LEVEL": "WARNING"}
     env = {name: text for name, text in env.items() if "KEY" not in name}
     with processes.start(SCRIPT, run, s3.address, 10_000, 0.1, 60, env=env) as process:
         process.stdout.readline()
