@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cached_property, partial
-from itertools import count
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 from . import inspection, modules, ranks
@@ -18,13 +17,13 @@ from .loop import Loop
 from .moments import Moments
 from .names import OF_ENGINES, unknown
 from .signals import (
+    Attached,
     Process,
     Signal,
     Signals,
     Subscription,
     Watch,
     check_arity,
-    identity,
     is_defined_again,
     label,
 )
@@ -91,20 +90,18 @@ class Engine(Generic[Batch, Output]):
         self.objects: dict[str, Any] = {
             name: modules.plain_optimizer(each) for name, each in (objects or {}).items()
         }
-        self.handlers: dict[str, Handler] = {}
         self.signals = Signals()
         self.rehearsal: Process[Batch, Any] | None = None
         """Stands in for the process function in `simulate`: fires its events and does no more."""
         self.lent: dict[Any, dict[str, Any]] = {}
         """Where each module's own weights are while it holds another one's, by `using`."""
         self._evaluate = evaluate
-        self._names: dict[int, str] = {}
-        self._functions: dict[Hashable, tuple[object, str]] = {}
-        """Functions that may remember, and the names of their memories."""
-        self._taken: dict[str, bool] = {}
+        self._attached: Attached[Handler] = Attached()
         self._local = False
-        self._know(process, "engine.process")
-        self._know(evaluate, "engine.evaluate")
+        """True while a handler that other ranks lack attaches itself."""
+        self._attached.know(process, "engine.process")
+        if evaluate is not None:
+            self._attached.know(evaluate, "engine.evaluate")
         self.add(*handlers)
 
     if not TYPE_CHECKING:  # type checkers report wrong names themselves
@@ -128,10 +125,10 @@ class Engine(Generic[Batch, Output]):
                     f"{handler!r} is no handler: it needs an attach(engine) method, and to be an "
                     "object rather than a class; for a function, use @engine.on(event)"
                 )
-            if id(handler) in self._names:
-                raise ValueError(f"{self._names[id(handler)]} is attached already")
+            if (name := self._attached.handler_name(handler)) is not None:
+                raise ValueError(f"{name} is attached already")
             if getattr(handler, "rank", None) in (None, ranks.rank()):
-                twin = self._twin_of(handler)
+                twin = self._attached.twin_of(handler)
                 self._attach(handler)
                 if twin is not None:
                     warn(
@@ -163,15 +160,15 @@ class Engine(Generic[Batch, Output]):
         ) -> Callable[[State[Batch, Output]], Result]:
             check_arity(function, 1, repr(trigger), "the state")
             if (earlier := self._attached_earlier(function, trigger, stage)) is not None:
-                self._know(function, f"{earlier.name}()")
+                self._attached.know(function, f"{earlier.name}()")
                 subscription = replace(earlier, function=function, trigger=trigger, stage=stage)
                 for event in trigger.events:
                     self.signals[event].replace(earlier, subscription)
                 return function
-            owner = self._names.get(id(getattr(function, "__self__", None)))
+            owner = self._attached.handler_name(getattr(function, "__self__", None))
             name = f"{owner}.{function.__name__}" if owner else label(function)
-            name = self._free(name, of_a_handler=owner is not None)
-            self._know(function, f"{name}()")
+            name = self._attached.free(name, of_a_handler=owner is not None)
+            self._attached.know(function, f"{name}()")
             subscription = Subscription(function, trigger, stage, name, self._local, owner or "")
             for event in trigger.events:
                 self.signals[event].connect(subscription)
@@ -230,11 +227,8 @@ class Engine(Generic[Batch, Output]):
         """
         if isinstance(owner, Subscription):
             return owner.name
-        if (name := self._names.get(id(owner))) is not None:
+        if (name := self._attached.name_of(owner)) is not None:
             return name
-        known = self._functions.get(id(owner)) or self._functions.get(identity(owner))
-        if known is not None:
-            return known[1]
         raise ValueError(
             f"{owner!r} is not attached to this engine: engine.add(...) it, if it is a handler; a "
             "function needs to be the engine's process function, or attached by engine.on, and a "
@@ -242,13 +236,18 @@ class Engine(Generic[Batch, Output]):
         )
 
     @property
+    def handlers(self) -> dict[str, Handler]:
+        """The attached handlers, by their names."""
+        return self._attached.handlers
+
+    @property
     def attached(self) -> list[str]:
         """The names of all handlers, and of the functions attached by `on` that belong to none."""
-        return [name for name, of_a_handler in self._taken.items() if not of_a_handler]
+        return self._attached.names
 
     def has_name(self, name: str) -> bool:
         """True if something attached is called so: a handler, a function, a handler's method."""
-        return name in self._taken or any(name == known for _, known in self._functions.values())
+        return self._attached.has_name(name)
 
     @cached_property
     def evaluation(self) -> Engine[Batch, Output]:
@@ -275,8 +274,7 @@ class Engine(Generic[Batch, Output]):
         """
         bare = self._like(self.process)
         bare._evaluate = self._evaluate
-        bare.handlers, bare._names = dict(self.handlers), dict(self._names)
-        bare._taken, bare._functions = dict(self._taken), dict(self._functions)
+        bare._attached = self._attached.copy()
         for event, signal in self.signals.items():
             for each in signal.receivers.values():
                 if isinstance(each, Subscription) and keep(each):
@@ -481,47 +479,23 @@ class Engine(Generic[Batch, Output]):
         """
         return inspection.watching(watch, self.signals, self.evaluation.signals)
 
-    def _twin_of(self, handler: Handler) -> str | None:
-        """The name of an attached handler of the same class with the same settings, if any."""
-        own = _settings(handler)
-        same = (name for name, each in self.handlers.items() if type(each) is type(handler))
-        return next((name for name in same if own and _settings(self.handlers[name]) == own), None)
-
     def _like(self, process: Process[Batch, Output]) -> Engine[Batch, Output]:
         """An engine of the same objects, handlers and names, which calls none of the handlers."""
         like = Engine(process)
-        like.objects, like.handlers, like.lent = self.objects, self.handlers, self.lent
-        like._names, like._taken = self._names, self._taken
-        like._functions = self._functions
+        like.objects, like.lent, like._attached = self.objects, self.lent, self._attached
         return like
 
     def _attach(self, handler: Handler) -> None:
         """Name a handler after its class and its monitor, name or object, and attach it."""
-        given = (getattr(handler, word, None) for word in ("monitor", "name", "object"))
-        about = next((each for each in given if each and isinstance(each, str)), None)
-        kind = type(handler).__name__
-        name = self._free(f"{kind}({about})" if about else kind)
-        self.handlers[name], self._names[id(handler)] = handler, name
+        self._attached.hold(handler)
         outer, self._local = self._local, self._local or hasattr(handler, "rank")
         try:
             handler.attach(self)
         except BaseException:
-            del self.handlers[name], self._names[id(handler)]
+            self._attached.release(handler)
             raise
         finally:
             self._local = outer
-
-    def _know(self, function: object, name: str) -> None:
-        """Let a function remember under this name; attached again, it keeps its first one."""
-        if function is not None:
-            self._functions.setdefault(identity(function), (function, name))
-
-    def _free(self, name: str, *, of_a_handler: bool = False) -> str:
-        """The name itself, or with a number that makes it unique."""
-        names = (name if number == 1 else f"{name}.{number}" for number in count(1))
-        free = next(each for each in names if each not in self._taken)
-        self._taken[free] = of_a_handler
-        return free
 
 
 def _repeat(engine: Engine[Batch, Any], state: State[Any, Any], batch: Batch) -> None:
@@ -546,15 +520,3 @@ def _limit_batches(state: State[Any, Any], given: int | None) -> int | None:
     inherited = None if outer is None else outer.control.max_batches
     state.control.max_batches = inherited if given is None else given
     return state.control.max_batches
-
-
-def _settings(handler: Handler) -> dict[str, Any]:
-    """The attributes of a handler, to be compared by value where they have one."""
-    return {name: _comparable(value) for name, value in getattr(handler, "__dict__", {}).items()}
-
-
-def _comparable(value: Any) -> Any:
-    try:  # a tensor's hash is its identity, so that two of them are not compared any further
-        return hash(value), value
-    except TypeError:
-        return id(value)

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 ROOMS = ("engine", "handlers")
 MODULES = sorted(path for room in ROOMS for path in ROOT.glob(f"{room}/**/*.py"))
 ONE_FILE_KNOWS = {
-    "blinker": ["engine/signals.py"],
+    "blinker": ["engine/signals/signals.py"],
     "ignite": ["engine/ranks/process_group.py"],
     "rich": ["engine/inspection/describe.py"],
     "plotly": ["handlers/report/page.py"],
@@ -40,7 +40,7 @@ ONE_FILE_KNOWS = {
     "torchmetrics": [],  # metrics are known by what they do
 }
 WITHOUT_TORCH = [
-    *("engine/events.py", "engine/signals.py", "engine/moments.py", "engine/loop.py"),
+    *("engine/events.py", "engine/signals/__init__.py", "engine/moments.py", "engine/loop.py"),
     *("engine/engine.py", "engine/ranks/*.py", "engine/state/*.py", "engine/inspection/*.py"),
 ]
 MOST_FILES = 12

@@ -1,0 +1,21 @@
+"""Signals: blinker's, but ordered, strong, and known to the runs that listen."""
+
+from .attached import Attached
+from .functions import check_arity, identity, is_defined_again, label, source
+from .signals import Signal, Signals
+from .subscription import Process, Receiver, Subscription, Watch
+
+__all__ = [
+    "Attached",
+    "Process",
+    "Receiver",
+    "Signal",
+    "Signals",
+    "Subscription",
+    "Watch",
+    "check_arity",
+    "identity",
+    "is_defined_again",
+    "label",
+    "source",
+]

@@ -1,0 +1,89 @@
+"""The functions that a run calls: what they are called, where they are written, what they take."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Hashable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from .subscription import Subscription
+
+
+def label(function: Callable[..., Any]) -> str:
+    """The name of a receiver: its name in the engine, or its qualified name in the source."""
+    inner = getattr(function, "func", function)  # functools.partial has no name of its own
+    own = getattr(inner, "name", "") if isinstance(inner, Subscription) else ""
+    name = own or getattr(inner, "__qualname__", type(inner).__qualname__)
+    return str(name).rpartition("<locals>.")[2]
+
+
+def identity(function: Any) -> Hashable:
+    """What a function, its `functools.partial` and its decorated form share; so do equal methods.
+
+    >>> def step(state, batch, model):
+    ...     pass
+    >>> identity(partial(step, model=None)) == identity(step)
+    True
+    """
+    while (owner := getattr(function, "__self__", None)) is None:
+        if isinstance(function, partial):
+            function = function.func
+        elif hasattr(function, "__wrapped__"):
+            function = function.__wrapped__
+        else:
+            return id(function)
+    return id(owner), getattr(function, "__name__", "")
+
+
+def source(function: Callable[..., Any]) -> str:
+    """Where a function, or the class of a callable object, is written: file and line."""
+    inner = function.function if isinstance(function, Subscription) else function
+    inner = inspect.unwrap(getattr(inner, "func", inner))
+    for candidate in (inner, vars(type(inner)).get("__call__")):
+        if code := getattr(candidate, "__code__", None):
+            return f"{Path(code.co_filename).name}:{code.co_firstlineno}"
+    return "built in"
+
+
+def is_defined_again(function: Callable[..., Any], earlier: Callable[..., Any]) -> bool:
+    """True if a cell of a notebook, which defined the earlier function, was run again.
+
+    In a script several functions may have one name, and each of them counts; also in a notebook
+    those that are called `_`, and those that a loop or another function makes.
+    """
+    name, code = getattr(function, "__qualname__", "<"), getattr(function, "__code__", None)
+    before = getattr(earlier, "__code__", None)
+    if code is None or before is None or name != getattr(earlier, "__qualname__", None):
+        return False
+    place: dict[str, Any] = getattr(function, "__globals__", {})
+    is_script = place.get("__name__") != "__main__" or "__file__" in place
+    if is_script or place is not getattr(earlier, "__globals__", None):
+        return False
+    if "<" in name or not name.strip("_") or code is before:  # a loop's functions share their code
+        return False
+    is_same_cell = code.co_filename == before.co_filename
+    return not is_same_cell or code.co_firstlineno == before.co_firstlineno
+
+
+def check_arity(function: object, arguments: int, where: str, needs: str) -> None:
+    """Refuse what cannot be called with this many positional arguments."""
+    name = getattr(function, "__qualname__", None) or type(function).__qualname__
+    if not callable(function):
+        raise TypeError(f"{function!r} for {where} cannot be called; it needs to be a function")
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        raise TypeError(f"{name} for {where} is a coroutine function; write it with plain def")
+    if inspect.isgeneratorfunction(function):
+        raise TypeError(f"{name} for {where} has a yield in it, so a call would not run it")
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # some built-ins do not tell
+        return
+    try:
+        signature.bind(*[None] * arguments)
+    except TypeError:
+        raise TypeError(
+            f"{name}{signature} for {where} cannot be called with {needs}; write it to take "
+            f"{arguments} positional argument{'s' * (arguments > 1)}"
+        ) from None
