@@ -78,12 +78,11 @@ class Uploader:
             self.begin()
         assert self._copies is not None
         here = checkpoints(self.directory)
-        missing = self._missing(here)
-        self._check_alone()
-        self._logs.copy()
-        if missing:
+        if missing := self._missing(here):
             self._upload(missing[-1], self._copies)
             return True
+        self._check_alone()
+        self._logs.copy()
         self._drop_unclaimed(here, self._copies)
         return False
 
@@ -120,10 +119,11 @@ class Uploader:
 
     def _upload(self, saved: Saved, copies: Copies) -> None:
         copy = Copy(place_of(saved.manifest), saved.manifest)
+        manifest = saved.manifest.to_json().encode()
         try:
-            with _held(saved) as folder:
-                with regular(folder / MANIFEST) as file:
-                    manifest = file.read()
+            with _held(saved) as folder:  # first, as a run that saves often soon drops it
+                self._check_alone()
+                self._logs.copy()
                 self.store.put_small(f"{copy.place}/{DRAFT}", manifest)
                 for name, sums in saved.manifest.files.items():
                     if f"{copy.place}/{name}" not in self._verified:

@@ -100,7 +100,28 @@ def test_a_checkpoint_that_is_dropped_while_it_is_copied_is_copied_to_its_end(st
     assert [path.name for path in run.iterdir() if path.name.startswith(".")] == []
 
 
-def test_one_that_is_gone_already_is_left_out(store, run):
+def test_one_that_is_dropped_while_the_logs_are_copied_is_copied_too(store, run):
+    """A run that saves more often than logs can be sent would never be copied otherwise."""
+    save(run, 1, keep=latest(1))
+    (run / "rows.jsonl").write_text("row\n")
+    uploader = begun(store, run)
+
+    def drop(operation, path):
+        Faulty.before = NOTHING
+        save(run, 2, keep=latest(1))
+
+    Faulty.before = drop
+    assert uploader.step()
+    assert iterations(store) == [1]
+
+
+def test_one_that_is_gone_already_is_left_out_on_a_disk_without_second_names(
+    store, run, monkeypatch
+):
+    def refuse(*args, **options):
+        raise PermissionError(1, "no links here")
+
+    monkeypatch.setattr(os, "link", refuse)
     save(run, 1)
     uploader = begun(store, run)
 
@@ -111,6 +132,7 @@ def test_one_that_is_gone_already_is_left_out(store, run):
     (run / "rows.jsonl").write_text("row\n")  # copied first, so the store is asked before
     assert uploader.step()
     assert iterations(store) == []
+    assert not uploader.step()
     assert uploader.behind() == ""
 
 
