@@ -31,14 +31,15 @@ class Along(InStep):
             ValueError: A rank has no batch.
         """
         super().agree(data, length)
-        found = ranks.gathered(length)
-        if 0 in found:
+        nobody = -ranks.world_size()
+        empty = nobody if length != 0 else -ranks.rank()
+        most, asks, empty = ranks.most([length or 0, length is None, empty])
+        if empty != nobody:
             raise ValueError(
-                f"rank {found.index(0)} has no batch to evaluate on, and the forward pass of a "
+                f"rank {-empty} has no batch to evaluate on, and the forward pass of a "
                 "sharded model needs all ranks; give each rank one at least"
             )
-        known = [each for each in found if each is not None]
-        self._most = max(known) if len(known) == len(found) else None
+        self._most = None if asks else most
         return length
 
     def batches(self, batches: Iterator[Batch], state: State[Any, Any]) -> Iterator[Batch]:

@@ -53,17 +53,18 @@ class InStep:
         self.may_begin_again = may_begin_again(data)
         if not self.is_on:
             return length
-        own = (None if self.reads_once else length, self.reads_once, self.may_begin_again)
-        found = ranks.gathered(own)
-        self.reads_once = any(once for _, once, _ in found)
-        self.may_begin_again = all(again for _, once, again in found if once)
-        lengths = [length for length, _, _ in found if length is not None]
-        self._asks = len(lengths) < len(found)
+        is_known = length is not None and not self.reads_once
+        own = length or 0
+        is_stuck = self.reads_once and not self.may_begin_again
+        numbers = [own, -own, not is_known, self.reads_once, is_stuck]
+        most, minus_least, asks, once, stuck = ranks.most(numbers)
+        self.reads_once, self.may_begin_again = bool(once), not stuck
+        self._asks = bool(asks)
         if self._asks:
             return None
-        if min(lengths) != max(lengths):
-            self._tell(f"the ranks have {_listed(lengths)} batches an epoch")
-        return min(lengths)
+        if most != -minus_least:
+            self._tell(f"the ranks have {-minus_least} to {most} batches an epoch")
+        return -minus_least
 
     def batches(self, batches: Iterator[Batch], state: State[Any, Any]) -> Iterator[Batch]:
         """The batches of an epoch, up to the end of the first rank that has no more."""
@@ -71,11 +72,14 @@ class InStep:
 
     def agree_on_stop(self, state: State[Any, Any]) -> None:
         """Stop all ranks at the end of an epoch if a handler of one rank has asked for it."""
-        if not self.is_on or not ranks.any_rank(state.stop_reason is not None):
+        if not self.is_on:
             return
-        asked = ranks.gathered((state.stop_reason, state.is_interrupted))
+        nobody = -ranks.world_size()
+        own = nobody if state.stop_reason is None else -ranks.rank()
+        if (asked := ranks.most([own])[0]) == nobody:
+            return
+        reason, is_interrupted = ranks.from_rank(-asked, (state.stop_reason, state.is_interrupted))
         if state.stop_reason is None:
-            reason, is_interrupted = next(each for each in asked if each[0] is not None)
             (state.interrupt if is_interrupted else state.stop)(str(reason))
 
     def _together(self, batches: Iterator[Batch], state: State[Any, Any]) -> Iterator[Batch]:
@@ -103,14 +107,3 @@ class InStep:
                 "%s: each epoch ends with the first of them; to use all, %s", what, advice
             )
         self._has_told = True
-
-
-def _listed(numbers: list[int]) -> str:
-    """Some of many numbers.
-
-    >>> _listed([3, 5, 5]), _listed([*range(9)])
-    ('3, 5, 5', 'from 0 to 8')
-    """
-    if len(numbers) > 8:
-        return f"from {min(numbers)} to {max(numbers)}"
-    return ", ".join(map(str, numbers))

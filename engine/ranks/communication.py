@@ -33,12 +33,17 @@ def agreed(value: float) -> float:
 
 def from_first(value: Value) -> Value:
     """Rank 0's value, which may be anything of some kilobytes, on every rank."""
+    return from_rank(0, value)
+
+
+def from_rank(number: int, value: Value) -> Value:
+    """The value of the rank of this number, on every rank; anything of some kilobytes."""
     if not is_distributed():
         return value
     import torch.distributed as dist
 
     told: list[Any] = [value]
-    dist.broadcast_object_list(told, src=0, group=on_cpu())
+    dist.broadcast_object_list(told, src=number, group=on_cpu())
     found: Value = told[0]
     return found
 
@@ -71,6 +76,29 @@ def total(value: Tensor | float, *, group: Any = None) -> Tensor | float:
     return own
 
 
+def begin_total(value: Tensor | float, *, group: Any = None) -> Callable[[], Tensor | float]:
+    """Send a number or tensor for its sum over all ranks; call what is returned to wait for it.
+
+    What comes in between, such as a backward pass, goes on while the message is under way.
+    """
+    if not is_distributed():
+        return lambda: value
+    import torch
+    import torch.distributed as dist
+
+    if is_tensor := isinstance(value, torch.Tensor):
+        own = value.detach().clone()
+    else:
+        own = torch.tensor(value, dtype=torch.float64)
+    work: Any = dist.all_reduce(own, group=on_cpu(group) if own.is_cpu else group, async_op=True)
+
+    def wait() -> Tensor | float:
+        work.wait()
+        return own if is_tensor else float(own)
+
+    return wait
+
+
 def decided(
     numbers: Sequence[float], decide: Callable[[Tensor], Tensor], *, group: Any = None
 ) -> list[Any]:
@@ -100,6 +128,11 @@ def decided(
         own = decide(rows).to(kind)
     dist.broadcast(own, src=first, group=group)
     return own.tolist()
+
+
+def most(numbers: Sequence[int]) -> list[int]:
+    """The largest number over all ranks in each place of a short list, on every rank."""
+    return decided(numbers, lambda rows: rows.amax(0))
 
 
 def largest(tensor: Tensor, *, group: Any = None) -> Tensor:

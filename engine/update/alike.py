@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
@@ -27,6 +28,20 @@ def are_alike(state: State[Any, Any], optimizer: Any) -> bool:
     known = all_modules([*engine.objects.values(), *engine.handlers.values()])
     averaged = {id(each) for module in known for each in _averaged_by(module)}
     return all(id(each) in averaged for each in parameters_of(optimizer) if each.requires_grad)
+
+
+@dataclass
+class Alike:
+    """Remembers of each optimizer, while a run goes on, whether ranks have the same gradients."""
+
+    found: dict[int, bool] = field(default_factory=dict)
+
+    def of(self, state: State[Any, Any]) -> bool:
+        """True if it is so of the optimizer that is to step."""
+        key = id(state.optimizer)
+        if key not in self.found:
+            self.found[key] = are_alike(state, state.optimizer)
+        return self.found[key]
 
 
 def _averaged_by(module: Module) -> Iterable[Tensor]:

@@ -190,9 +190,12 @@ class Update:
         if window.count == 1 and not self._is_checked and self.sync is None:
             self._check_kept()
         window.add(loss, weight, closure if self.needs_closure else None)
+        is_whole = window.calls >= self.accumulate or state.is_last_batch
+        if is_whole and not self.averages_at_close:
+            window.count_targets()  # while the backward pass goes on
         if loss is not None:
             self._backward(state, loss)
-        if window.calls >= self.accumulate or state.is_last_batch:
+        if is_whole:
             self.close(state)
 
     def micro_batch(

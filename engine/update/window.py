@@ -40,6 +40,8 @@ class Window:
     loss: Tensor | float = 0.0
     """The sum of the losses, for an optimizer with a closure."""
     closures: list[Closure] = field(default_factory=list)
+    targets: Callable[[], Tensor | float] | None = None
+    """Waits for the weights of all ranks, whose sum is under way."""
 
     def backward(self, loss: Tensor) -> None:
         """Add the gradients of a micro-batch or of a part of one."""
@@ -72,6 +74,11 @@ class Window:
             self.loss = self.loss + loss.detach()
             self.closures.append(closure)
 
+    def count_targets(self) -> None:
+        """Begin to add up the weights of all ranks, as no micro-batch with a weight follows."""
+        if self.weight is not None:
+            self.targets = ranks.begin_total(self.weight, group=ranks.data_group())
+
     def factor(self, device: torch.device | None) -> Tensor | float | None:
         """The factor that makes the mean of the gradients' sum; None for 1.
 
@@ -86,7 +93,7 @@ class Window:
             if device is not None:  # a rank without a loss does not know what type others have
                 amount = torch.as_tensor(amount, dtype=torch.float64, device=device).reshape(())
             group = ranks.data_group()
-            targets = ranks.total(amount, group=group)
+            targets = self.targets() if self.targets else ranks.total(amount, group=group)
             # Gradients are averaged over these ranks, so their sum is this many times as large.
             factor = ranks.world_size(group) / (targets + (targets == 0))
             factor = factor.reshape(()) if isinstance(factor, Tensor) else factor

@@ -12,7 +12,7 @@ from torch import Tensor
 from ...engine import Engine, Events, Stage, State, ranks
 from ...engine.modules import buffers_in_training
 from ...engine.state import as_float
-from ...engine.update import are_alike, gradients_of, non_finite
+from ...engine.update import Alike, gradients_of, non_finite
 
 POLICIES = ("raise", "stop", "skip", "retry")
 
@@ -145,7 +145,7 @@ class NonFiniteGuard:
         bad = non_finite(gradients_of(state.optimizer))
         new = state.metrics.since(judged.writes)
         judged.writes = state.metrics.writes
-        is_told = not verdict.has_alike(state)
+        is_told = not verdict.alike.of(state)
         # Where ranks tell each other nothing, no rank may judge by what it alone has.
         if self.monitor in new and (is_told or self.late or not ranks.is_distributed()):
             value = new[self.monitor]
@@ -181,15 +181,7 @@ class Verdict:
     """The number of the first bad step, on the device; 0 if there is none."""
     told: list[Any] = field(default_factory=list)
     buffers: list[tuple[Tensor, Tensor]] | None = None
-    alike: dict[int, bool] = field(default_factory=dict)
-    """By the identity of an optimizer: whether ranks have the same gradients."""
-
-    def has_alike(self, state: State[Any, Any]) -> bool:
-        """True if ranks surely have the same gradients of the optimizer that is to step."""
-        key = id(state.optimizer)
-        if key not in self.alike:
-            self.alike[key] = are_alike(state, state.optimizer)
-        return self.alike[key]
+    alike: Alike = field(default_factory=Alike)
 
     def note(self, bad: Tensor, step: int) -> None:
         """Note the number of the first bad step, on the device."""

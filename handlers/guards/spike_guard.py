@@ -1,4 +1,4 @@
-"""Steps with a loss far above the latest ones are skipped, or the weights go back."""
+"""Steps with gradients far larger than the latest ones are skipped, or the weights go back."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from ...engine import Engine, Events, Stage, State, ranks
+from ...engine.modules import are_spread
 from ...engine.state import as_float
-from ...engine.update import gradients_of, norm_of
+from ...engine.update import Alike, gradients_of, norm_of
 from .rewind import Rewind, has_optimizer
 
 logger = logging.getLogger("camshaft")
@@ -22,16 +23,21 @@ GRAD_NORM = "grad_norm"
 
 @dataclass(frozen=True, eq=False)
 class SpikeGuard:
-    """Keep batches whose loss is far above the latest losses out of the weights.
+    """Keep batches whose gradients are far larger than the latest ones out of the weights.
 
-    The loss of a step is a spike if it is more than `deviations` standard deviations above the mean
-    of the last `window` losses that were none, or if it is not finite. A deviation counts as at
-    least a hundredth of the mean. Ranks judge the mean of their losses, so they decide together;
-    that costs a message in each step. `monitor="grad_norm"` costs none under
-    DistributedDataParallel, whose ranks have the same gradients: it judges their norm, of the
-    whole window, in the place of the loss.
-    Where gradients are accumulated, the loss of a step is that of its last batch. Each step waits
-    for the value of its loss.
+    A step is a spike if the norm of its gradients is more than `deviations` standard deviations
+    above the mean of the last `window` norms that were none, or if it is not finite. A deviation
+    counts as at least a hundredth of the mean. The norm is that of the whole accumulation window,
+    averaged over ranks and before clipping; the steps of each optimizer are judged by themselves.
+    Each step waits for the norm.
+
+    On several ranks the rule is the same. `DistributedDataParallel` gives all of them the same
+    gradients, so they decide alike and send nothing. Sharded models send one message in each
+    dimension of their mesh, as clipping does. Others, such as those with a communication hook,
+    compare small numbers.
+
+    `monitor="loss"` judges the loss of a window's last batch instead, which is the mean over ranks
+    and costs a message in each step.
 
     With `"rewind"`, weights and optimizers also go back by `steps` to `2 * steps` steps, to a copy
     in the host's memory. Clocks, schedules and data go on, so that other batches follow: the remedy
@@ -41,10 +47,9 @@ class SpikeGuard:
 
     Args:
         policy: `"skip"` discards the step; `"rewind"` discards it and goes back.
-        monitor: The loss, a metric that the process function writes before its update; or
-            `"grad_norm"` for the norm of the step's gradients before clipping.
+        monitor: `"grad_norm"`, or a metric that the process function writes before its update.
         deviations: The number of standard deviations.
-        window: The number of losses; as many steps at the beginning are not judged.
+        window: The number of norms; as many steps at the beginning are not judged.
         steps: With `"rewind"`, the number of steps from one copy to the next.
         limit: The largest number of spikes in a row; the run fails after one more.
 
@@ -56,13 +61,13 @@ class SpikeGuard:
     """
 
     policy: str = "skip"
-    monitor: str = "loss"
+    monitor: str = GRAD_NORM
     deviations: float = 6.0
     window: int = 100
     steps: int = 100
     limit: int = 10
     in_trials: ClassVar[bool] = False
-    """It takes no part in `find_lr`, where the loss is meant to grow."""
+    """It takes no part in `find_lr`, where loss and gradients are meant to grow."""
 
     def __post_init__(self) -> None:
         if self.policy not in POLICIES:
@@ -95,29 +100,24 @@ class SpikeGuard:
             engine.on(Events.STEP_SKIPPED)(self.go_back)
 
     def judge(self, state: State[Any, Any]) -> None:
-        """Skip the step if its loss is a spike."""
-        losses = state.recall(self, Losses)
-        loss = self._norm(state) if self.monitor == GRAD_NORM else self._loss(state, losses)
-        limit = losses.limit(self.window, self.deviations)
-        if math.isfinite(loss) and loss <= limit:
-            losses.accept(loss, self.window)
+        """Skip the step if it is a spike."""
+        judged = state.recall(self, Judged)
+        name = _name_of(state.optimizer, state)
+        value = self._norm(state) if self.monitor == GRAD_NORM else self._metric(state, judged)
+        limit = judged.limit(name, self.window, self.deviations)
+        if math.isfinite(value) and value <= limit:
+            judged.accept(name, value, self.window)
             return
-        what, many = ("gradient norm", "norms") if self.monitor == GRAD_NORM else ("loss", "losses")
-        losses.in_a_row += 1
-        losses.spikes += 1
-        state.metrics["spikes"] = losses.spikes
-        if losses.in_a_row > self.limit:
-            raise FloatingPointError(
-                f"SpikeGuard: {losses.in_a_row} {many} in a row are above {limit:.4g}, the last "
-                f"one is {loss:.4g}, in iteration {state.iteration}. Look at the batch in "
-                f"state.batch and at the learning rate; if the {what} has a new level because "
-                "the data is another, pass a larger deviations= or limit="
-            )
+        judged.spikes += 1
+        judged.in_a_row[name] = judged.in_a_row.get(name, 0) + 1
+        state.metrics["spikes"] = judged.spikes
+        if judged.in_a_row[name] > self.limit:
+            raise FloatingPointError(self._teach(state, judged.in_a_row[name], value, limit))
         state.skip_step()
-        losses.must_go_back = self.policy == "rewind"
+        judged.must_go_back = self.policy == "rewind"
         logger.warning(
             "SpikeGuard: the %s of iteration %d is %.4g, above %.4g; its step is skipped",
-            *(what, state.iteration, loss, limit),
+            *(self._what, state.iteration, value, limit),
         )
 
     def begin(self, state: State[Any, Any]) -> None:
@@ -132,50 +132,76 @@ class SpikeGuard:
 
     def go_back(self, state: State[Any, Any]) -> None:
         """Put the earlier copy back, if a spike was the reason to skip the step."""
-        losses = state.recall(self, Losses)
-        if losses.must_go_back:
-            losses.must_go_back = False
+        judged = state.recall(self, Judged)
+        if judged.must_go_back:
+            judged.must_go_back = False
             step = state.engine.objects["rewind"].put_back(state.engine.objects)
             logger.warning("SpikeGuard: the weights go back to those of step %d", step)
 
     def _norm(self, state: State[Any, Any]) -> float:
-        """The norm of averaged gradients, which is the same on all ranks."""
-        return float(norm_of(gradients_of(state.optimizer), 2.0))
+        """The norm of the gradients, which is the same on all ranks."""
+        gradients = gradients_of(state.optimizer)
+        value = float(norm_of(gradients))
+        if are_spread(gradients) or state.recall(self, Alike, saved=False).of(state):
+            return value
+        return float(ranks.total(value)) / ranks.world_size()
 
-    def _loss(self, state: State[Any, Any], losses: Losses) -> float:
-        if self.monitor not in state.metrics.since(losses.write):
+    def _metric(self, state: State[Any, Any], judged: Judged) -> float:
+        """The metric that this step has written, as the mean over ranks."""
+        if self.monitor not in state.metrics.since(judged.write):
             raise LookupError(
                 f"SpikeGuard judges the metric {self.monitor!r} of each step, and this step has "
                 f'not written it before its update: state.metrics["{self.monitor}"] = '
                 "loss.detach() goes above update(state, loss)"
             )
-        losses.write = state.metrics.writes
-        loss = state.metrics[self.monitor]
-        loss = loss if isinstance(loss, Tensor) else as_float(loss)
-        return float(ranks.total(loss)) / ranks.world_size()
+        judged.write = state.metrics.writes
+        value = state.metrics[self.monitor]
+        value = value if isinstance(value, Tensor) else as_float(value)
+        return float(ranks.total(value)) / ranks.world_size()
+
+    @property
+    def _what(self) -> str:
+        names = {GRAD_NORM: "gradient norm", "loss": "loss"}
+        return names.get(self.monitor, f"metric {self.monitor!r}")
+
+    def _teach(self, state: State[Any, Any], times: int, value: float, limit: float) -> str:
+        return (
+            f"SpikeGuard: {times} steps in a row have a {self._what} above {limit:.4g}, the last "
+            f"one of {value:.4g} in iteration {state.iteration}. Look at the batch in state.batch "
+            f"and at the learning rate; if the {self._what} has a new level because the data is "
+            "another, pass a larger deviations= or limit="
+        )
 
 
 @dataclass
-class Losses:
-    """The latest losses that were no spikes."""
+class Judged:
+    """What was found in the steps so far, by the name of the optimizer that makes them."""
 
-    latest: list[float] = field(default_factory=list)
+    latest: dict[str, list[float]] = field(default_factory=dict)
+    """The latest values that were no spikes."""
+    in_a_row: dict[str, int] = field(default_factory=dict)
     spikes: int = 0
-    in_a_row: int = 0
     must_go_back: bool = False
     write: int = 0
     """The last write of a metric that was looked at."""
 
-    def limit(self, window: int, deviations: float) -> float:
-        """The largest loss that is no spike."""
-        if len(self.latest) < window:
+    def limit(self, name: str, window: int, deviations: float) -> float:
+        """The largest value that is no spike."""
+        latest = self.latest.get(name, ())
+        if len(latest) < window:
             return math.inf
-        mean = sum(self.latest) / window
-        variance = sum((loss - mean) ** 2 for loss in self.latest) / window
+        mean = sum(latest) / window
+        variance = sum((value - mean) ** 2 for value in latest) / window
         return mean + deviations * max(math.sqrt(variance), abs(mean) / 100)
 
-    def accept(self, loss: float, window: int) -> None:
-        """Count a loss among the latest."""
-        self.in_a_row = 0
+    def accept(self, name: str, value: float, window: int) -> None:
+        """Count a value among the latest."""
+        self.in_a_row[name] = 0
         # A new list: a checkpoint that is written in the background may still hold the old one.
-        self.latest = [*self.latest[-window + 1 :], loss] if window > 1 else [loss]
+        self.latest[name] = [*self.latest.get(name, ())[1 - window :], value]
+
+
+def _name_of(optimizer: Any, state: State[Any, Any]) -> str:
+    """The name of an optimizer among the engine's objects; empty if it has none."""
+    objects = state.engine.objects.items()
+    return next((name for name, each in objects if each is optimizer), "")

@@ -1,4 +1,4 @@
-"""Run under torchrun: train the digits example and write down what each rank ends with."""
+"""Run on two ranks: train the digits example and write down what each rank ends with."""
 
 import hashlib
 import importlib.util

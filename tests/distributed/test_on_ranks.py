@@ -1,4 +1,4 @@
-"""Runs of two and more processes over gloo, under torchrun where `torchrun` is called."""
+"""Runs of two and more processes over gloo."""
 
 import importlib.util
 import json
@@ -21,21 +21,20 @@ UNEVEN = HERE / "uneven_on_ranks.py"
 WRITERS = {"ImageFiles", "Journal", "TensorBoard", "JSONLines", "ProgressBar"}
 
 
-def torchrun(*arguments):
-    """The only launch of the real one: other tests have their ranks from `processes`."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
-    command += ["--master-port=0", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
-    result = subprocess.run([*command, *map(str, arguments)], capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr[-4000:]
-    return result
+def digits(processes, directory):
+    """Train on two ranks; what each of them ends with, and what both have printed."""
+    results = processes.run_ranks(2, HERE / "digits_on_ranks.py", directory, 3)
+    return ends(directory), results
+
+
+def ends(directory):
+    return [json.loads((directory / f"rank-{rank}.json").read_text()) for rank in (0, 1)]
 
 
 @pytest.fixture(scope="module")
-def two_ranks(tmp_path_factory):
+def two_ranks(processes, tmp_path_factory):
     directory = tmp_path_factory.mktemp("ddp")
-    result = torchrun(HERE / "digits_on_ranks.py", directory, 3)
-    ranks = [json.loads((directory / f"rank-{rank}.json").read_text()) for rank in (0, 1)]
-    return directory, ranks, result
+    return directory, *digits(processes, directory)
 
 
 def test_both_ranks_end_with_identical_weights(two_ranks):
@@ -63,23 +62,33 @@ def test_metrics_are_over_the_samples_of_all_ranks(two_ranks):
 
 
 def test_there_is_one_set_of_files_and_one_rank_that_writes_them(two_ranks):
-    directory, (first, second), result = two_ranks
+    directory, (first, second), results = two_ranks
     run = directory / "run"
     rows = [json.loads(line) for line in (run / "rows.jsonl").read_text().splitlines()]
     clocks = [(row["iteration"], row["epoch"]) for row in rows if "val/loss" in row]
     assert clocks == [(36, 1), (72, 2), (108, 3)]
     assert len(list(run.glob("events.out.tfevents.*"))) == 1
     assert set(first["handlers"]) - set(second["handlers"]) == WRITERS
-    assert result.stdout.count("test accuracy") == 1
+    assert sum(each.stdout.count("test accuracy") for each in results) == 1
 
 
-def test_the_run_carries_on_from_its_checkpoint_on_both_ranks(two_ranks, processes, tmp_path):
+def test_the_run_carries_on_from_its_checkpoint_on_both_ranks(two_ranks, processes):
     directory, whole, _ = two_ranks
-    processes.run_ranks(2, HERE / "digits_on_ranks.py", tmp_path, 3)
-    again = [json.loads((tmp_path / f"rank-{rank}.json").read_text()) for rank in (0, 1)]
-    assert again == whole  # the same run to the last bit, so the next line is worth something
-    first, _ = processes.run_ranks(2, HERE / "digits_on_ranks.py", directory, 3)
+    again, (first, _) = digits(processes, directory)
+    assert again == whole
     assert "nothing to run: the run is over (max_epochs)" in first.stderr
+
+
+@pytest.mark.slow
+def test_it_is_the_same_run_to_the_last_bit_under_torchrun(two_ranks, tmp_path):
+    """Other tests have their ranks from `processes`, which does what torchrun does."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
+    command += ["--master-port=0", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
+    command += [str(HERE / "digits_on_ranks.py"), str(tmp_path), "3"]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr[-4000:]
+    _, whole, _ = two_ranks
+    assert ends(tmp_path) == whole
 
 
 def results(processes, directory, count):

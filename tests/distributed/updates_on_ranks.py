@@ -1,10 +1,8 @@
 """Run under torchrun on two ranks: what is averaged when, and that it is right."""
 
-import datetime
-import gc
 import warnings
 
-import ignite.distributed as idist
+import checks
 import pytest
 import torch
 import torch.distributed as dist
@@ -210,6 +208,29 @@ def targets_are_counted_over_ranks_and_one_may_have_none():
         check(model, over_all)
 
 
+def targets_are_counted_while_the_backward_pass_goes_on():
+    for weight in (4, torch.tensor(4)):
+        (model, optimizer, _), order, send = distributed(), [], dist.all_reduce
+        update = Update(optimizer, model=model, accumulate=2)
+
+        def noted(tensor, *args, order=order, send=send, **options):
+            order.append("gradients" if tensor.numel() > 1 else "targets")
+            return send(tensor, *args, **options)
+
+        def step(state, batch, update=update, model=model, weight=weight, order=order):
+            with update.micro_batch(state):
+                loss = mse_loss(model(batch[0]), batch[1], reduction="sum")
+                loss.register_hook(lambda _: order.append("backward"))
+                update(state, loss, weight=weight)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(dist, "all_reduce", noted)
+            Engine(step).run(batches(ranks.rank()), max_epochs=1)
+        once = ["targets", "backward", "gradients"]
+        assert order == [*["backward", *once] * 2, *once], order
+        check(model, mean)
+
+
 def parts_of_a_batch_are_one_message_and_memory_may_run_out_on_one_rank():
     for room, split, messages in [(None, 3, 3), (2 + 2 * ranks.rank(), "auto", 0)]:
         model, optimizer, sent = distributed(room)
@@ -268,6 +289,7 @@ CHECKS = [
     each_rank_may_skip_micro_batches_of_its_own_if_windows_average,
     otherwise_that_is_an_error_and_no_hang,
     targets_are_counted_over_ranks_and_one_may_have_none,
+    targets_are_counted_while_the_backward_pass_goes_on,
     parts_of_a_batch_are_one_message_and_memory_may_run_out_on_one_rank,
     searching_along_a_line_is_the_same_search_on_both,
     shards_are_right_whether_the_length_is_known_or_not,
@@ -275,10 +297,4 @@ CHECKS = [
     nan_on_one_rank_is_skipped_by_both,
 ]
 
-idist.initialize("gloo", timeout=datetime.timedelta(seconds=60))
-for each in CHECKS:
-    each()
-    print(f"rank {ranks.rank()}: {each.__name__}", flush=True)
-gc.collect()  # gloo's threads abort if a model on ranks outlives the group
-idist.barrier()
-idist.finalize()
+checks.make(CHECKS)

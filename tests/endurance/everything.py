@@ -11,60 +11,21 @@ import json
 import os
 import sys
 from collections import Counter
-from io import StringIO
 from pathlib import Path
 from shutil import rmtree
 
 import torch
+from every_handler import every_handler
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
-from torchmetrics.classification import MulticlassAccuracy
 
 from camshaft import Events, supervised
-from camshaft.handlers import (
-    CSV,
-    EMA,
-    Average,
-    Checkpoint,
-    ClipGradNorm,
-    ConsoleLines,
-    EarlyStopping,
-    Export,
-    GarbageCollection,
-    GradNorm,
-    HangWatchdog,
-    Journal,
-    JSONLines,
-    LRSchedule,
-    Metrics,
-    NonFiniteGuard,
-    ProgressBar,
-    RankLogs,
-    SpikeGuard,
-    StopAfter,
-    StopOnSignal,
-    SystemUse,
-    TensorBoard,
-    Throughput,
-    Totals,
-    Validate,
-    WeightNorms,
-    best,
-    latest,
-)
-from camshaft.handlers.schedules import cosine, warmup
+from camshaft.handlers import Checkpoint, Export, best, latest
 
 INPUTS = torch.linspace(-1, 1, 64).reshape(16, 4)
 DATA = TensorDataset(INPUTS, INPUTS[:, :3].argmax(1))
 EACH = Events.ITERATION_COMPLETED
 LOOKS = 6
-
-
-class Bar(StringIO):
-    """A terminal that forgets."""
-
-    def write(self, text):
-        return len(text)
 
 
 NAMES = (
@@ -112,35 +73,9 @@ def everything(directory, row, save):
     rows, saves = EACH(every=row) | Events.EPOCH_COMPLETED, EACH(every=save)
     checkpoint = Checkpoint(directory, when=saves, keep=latest(2) | best(1, "val/loss"))
     export = Export(directory / "best", keep=best(1, "val/loss"), when=saves)
-    engine.add(
-        ClipGradNorm(1.0),
-        GradNorm(),
-        NonFiniteGuard("skip"),
-        SpikeGuard(),
-        EMA(0.99),
-        LRSchedule(warmup(2).then(cosine(final=0.5))),
-        Metrics({"accuracy": MulticlassAccuracy(3)}),
-        Average("loss", over=20),
-        Totals({"samples": lambda batch: len(batch[0])}),
-        Throughput(when=rows),
-        SystemUse(when=rows),
-        WeightNorms(when=rows),
-        GarbageCollection(EACH(every=5 * row)),
-        Validate(DataLoader(DATA, 8), name="val", when=saves, weights={"model": "ema"}),
-        EarlyStopping("val/loss", patience=10**9, when=saves),
-        checkpoint,
-        export,
-        JSONLines(directory / "rows.jsonl", when=rows),
-        CSV(directory / "rows.csv", when=rows),
-        TensorBoard(directory / "board", when=rows),
-        Journal(directory, interval=0.001),
-        ConsoleLines("loss", when=rows, write=len),
-        ProgressBar("loss", file=Bar(), interval=0.001),
-        RankLogs(directory / "ranks"),
-        HangWatchdog(600),
-        StopOnSignal(deadline=600),
-        StopAfter(seconds=10**6),
-    )
+    validation = DataLoader(DATA, 8)
+    handlers = every_handler(directory, rows=rows, validation=validation, validations=saves)
+    engine.add(*handlers, checkpoint, export)
     return engine, (checkpoint, export), DataLoader(DATA, 4, shuffle=True)
 
 

@@ -133,12 +133,13 @@ def _own_part(count: int) -> int:
     """Which of so many parts this rank loads."""
     if count == ranks.world_size():
         return ranks.rank()
-    logger.warning(
-        "the checkpoint was written by %d ranks and is loaded by %d: all ranks go on with "
-        "the random numbers, and with the sums of an epoch so far, of the first one; what "
-        "depends on these is not exactly the same",
-        *(count, ranks.world_size()),
-    )
+    if ranks.rank() == 0:
+        logger.warning(
+            "the checkpoint was written by %d ranks and is loaded by %d: all ranks go on with "
+            "the random numbers, and with the sums of an epoch so far, of the first one; what "
+            "depends on these is not exactly the same",
+            *(count, ranks.world_size()),
+        )
     return 0
 
 

@@ -1,46 +1,19 @@
 """A run of DDP with every handler on: what is sent in each iteration, and what for."""
 
-from io import StringIO
+import sys
+from pathlib import Path
 
 import torch
 from counter import Messages
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import TensorDataset
-from torchmetrics.classification import MulticlassAccuracy
+
+sys.path.append(str(Path(__file__).parents[2] / "endurance"))
+from every_handler import every_handler
 
 from camshaft import Events, Stage, loader, supervised
-from camshaft.handlers import (
-    CSV,
-    EMA,
-    Average,
-    Checkpoint,
-    ClipGradNorm,
-    ConsoleLines,
-    EarlyStopping,
-    GarbageCollection,
-    GradNorm,
-    HangWatchdog,
-    History,
-    Journal,
-    JSONLines,
-    LRSchedule,
-    Metrics,
-    NonFiniteGuard,
-    ProgressBar,
-    RankLogs,
-    SpikeGuard,
-    StopAfter,
-    StopOnSignal,
-    SystemUse,
-    TensorBoard,
-    Throughput,
-    TimeHandlers,
-    Totals,
-    Validate,
-    WeightNorms,
-)
-from camshaft.handlers.schedules import cosine, warmup
+from camshaft.handlers import Checkpoint, History
 
 LENGTH = 40
 START, REPORTS, VALIDATION, SIGNALS, SAVE, END = (0, 1), (10, 30), 15, (18, 36), 20, LENGTH
@@ -59,36 +32,16 @@ def everything(directory, size, saves=True):
     inputs = torch.linspace(-1, 1, 4 * 2 * size * LENGTH).reshape(-1, 4)
     data = TensorDataset(inputs, inputs[:, :3].argmax(1))
     validation = loader(TensorDataset(*data[: 8 * size]), 4 * size, training=False)
-    engine.add(
-        ClipGradNorm(1.0),
-        GradNorm(),
-        NonFiniteGuard("skip"),
-        SpikeGuard(monitor="grad_norm"),
-        EMA(0.99),
-        LRSchedule(warmup(2).then(cosine(final=0.5))),
-        Metrics({"accuracy": MulticlassAccuracy(3)}),
-        Average("loss", over=20, when=rows),
-        Totals({"samples": lambda batch: len(batch[0])}, when=rows),
-        Throughput(when=rows),
-        SystemUse(when=rows),
-        WeightNorms(when=rows),
-        GarbageCollection(EACH(every=7)),
-        Validate(validation, when=EACH(at=VALIDATION)),
-        EarlyStopping("val/loss", patience=10**9, when=EACH(at=VALIDATION)),
-        *([Checkpoint(directory / "run", when=EACH(at=SAVE))] if saves else []),
-        JSONLines(directory / "rows.jsonl", when=rows),
-        CSV(directory / "rows.csv", when=rows),
-        TensorBoard(directory / "board", when=rows),
-        History(when=rows),
-        Journal(directory, interval=0.001),
-        ConsoleLines("loss", when=rows, write=len),
-        ProgressBar("loss", file=StringIO(), interval=0.001),
-        RankLogs(directory / "ranks"),
-        HangWatchdog(600),
-        TimeHandlers(),
-        StopOnSignal(every=SIGNALS[0]),
-        StopAfter(seconds=10**6),
+    handlers = every_handler(
+        directory,
+        rows=rows,
+        validation=validation,
+        validations=EACH(at=VALIDATION),
+        signals=SIGNALS[0],
     )
+    engine.add(*handlers, History(when=rows))
+    if saves:
+        engine.add(Checkpoint(directory / "run", when=EACH(at=SAVE)))
     return engine, loader(data, 2 * size, training=True)
 
 

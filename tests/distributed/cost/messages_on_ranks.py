@@ -26,6 +26,8 @@ assert ranks.gathered({"rank": rank}) == everybody
 assert ranks.gathered_at_first({"rank": rank}) == (None if rank else everybody)
 
 assert ranks.largest(torch.tensor([rank, -rank])).tolist() == [size - 1, 0]
+assert ranks.most([rank, -rank]) == [size - 1, 0]
+assert ranks.from_rank(2, {"told by": rank}) == {"told by": 2}
 assert ranks.decided([rank, 1], lambda rows: rows.amax(0)) == [size - 1, 1]
 alike = {"b": 2**60 + rank, "a": 1}
 assert ranks.summed(alike) == {"b": 2**60 * size + sum(range(size)), "a": size}

@@ -65,3 +65,9 @@ def test_four_ranks_send_as_much_each_as_two(counts):
 @pytest.mark.slow
 def test_what_one_rank_decides_or_finds_ends_both_at_one_iteration(processes, tmp_path):
     processes.run_ranks(2, HERE / "decisions_on_ranks.py", tmp_path)
+
+
+@pytest.mark.slow
+def test_what_costs_messages_in_each_step_costs_as_many_as_the_page_says(processes):
+    for rank, result in enumerate(processes.run_ranks(2, HERE / "choices_on_ranks.py")):
+        assert result.stdout.count(f"rank {rank}: ") == 6

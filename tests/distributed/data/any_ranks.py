@@ -208,12 +208,25 @@ def train(name, directory, stop_at, kind, how="", workers=0, samples=87, noise=0
     }
 
 
+class Told(logging.Handler):
+    """Keeps what this rank warns of."""
+
+    def __init__(self):
+        super().__init__()
+        self.messages = []
+
+    def emit(self, record):
+        self.messages.append(record.getMessage())
+
+
 def main():
     directory, stage, stop_at, *names = sys.argv[1:]
     directory = Path(directory)
-    logging.getLogger("camshaft").setLevel(logging.ERROR)
+    told = Told()
+    logging.getLogger("camshaft").addHandler(told)
     plan = json.loads((directory / "plan.json").read_text())
     found = {name: train(name, directory, int(stop_at), **plan[name]) for name in names or plan}
+    found["told"] = told.messages
     (directory / f"{stage}-{ranks.rank()}.json").write_text(json.dumps(found))
 
 

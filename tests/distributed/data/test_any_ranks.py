@@ -47,9 +47,15 @@ def run_of_one_process(processes, tmp_path_factory):
 def check(processes, whole, directory, plan, stages):
     """Stages of (ranks, stop) see and learn what one process does."""
     (directory / "plan.json").write_text(json.dumps(plan))
-    steps = {name: {} for name in plan}
+    steps, last = {name: {} for name in plan}, 0
     for number, (count, stop_at) in enumerate(stages):
         parts = stage(processes, directory, str(number), count, stop_at)
+        told = [[f"written by {last} ranks" in each for each in part["told"]] for part in parts]
+        # Rank 0 alone says that another number of ranks goes on, once a run.
+        assert [sum(each) for each in told] == [len(plan) * (last not in (0, count))] + [0] * (
+            count - 1
+        )
+        last = count
         for name in plan:
             found = steps_of(parts, name)
             assert steps[name].keys().isdisjoint(found)

@@ -1,18 +1,16 @@
 """Run on ranks: what is measured on a sharded model is what one process measures, within 1e-12."""
 
-import datetime
-import gc
 import sys
 from contextlib import nullcontext
 from pathlib import Path
 
 import torch
-import torch.distributed as dist
 from torch.nn.functional import mse_loss
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 from torchmetrics import SumMetric
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.append(str(Path(__file__).parents[1]))
+import checks
 from models import (
     Net,
     adamw,
@@ -137,10 +135,4 @@ CHECKS = [
     tables_count_whole_parameters,
 ]
 
-dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=60))
-for each in CHECKS:
-    each()
-    print(f"rank {ranks.rank()}: {each.__name__}", flush=True)
-gc.collect()
-dist.barrier()
-dist.destroy_process_group()
+checks.make(CHECKS)

@@ -1,21 +1,19 @@
 """Run on four ranks: what a sharded model cannot do is an error before the first iteration."""
 
-import datetime
-import gc
 import sys
 import warnings
 from pathlib import Path
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.functional import mse_loss
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.append(str(Path(__file__).parents[1]))
+import checks
 from models import Net, adamw, batches, by_hand, dealt, sharded
 
 from camshaft import Engine, State, Update, loader, ranks, supervised
@@ -162,10 +160,4 @@ CHECKS = [
     a_micro_batch_of_a_compiled_model_switches_averaging_off_and_on_again,
 ]
 
-dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=60))
-for each in CHECKS:
-    each()
-    print(f"rank {ranks.rank()}: {each.__name__}", flush=True)
-gc.collect()
-dist.barrier()
-dist.destroy_process_group()
+checks.make(CHECKS)

@@ -1,7 +1,5 @@
 """Run on ranks: a sharded model trains like the same model in one process, within 1e-12."""
 
-import datetime
-import gc
 import sys
 from collections import Counter
 from functools import partial
@@ -9,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
     apply_activation_checkpointing,
     checkpoint_wrapper,
@@ -19,7 +16,8 @@ from torch.nn.functional import mse_loss
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.append(str(Path(__file__).parents[1]))
+import checks
 from models import (
     Net,
     adamw,
@@ -104,7 +102,8 @@ def norms_of_weights_are_over_all_shards():
 def norms_send_a_message_for_each_dimension_of_a_mesh_and_none_for_each_parameter():
     plain = sent(partial(train, WAY)).get("allreduce", 0)
     dimensions = 2 if WAY == "tp" and ranks.data_world_size() > 1 else 1
-    for handler in (ClipGradNorm(1.0), GradNorm(), WeightNorms(when=Events.STEP_COMPLETED)):
+    norms = ClipGradNorm(1.0), GradNorm(), SpikeGuard(), WeightNorms(when=Events.STEP_COMPLETED)
+    for handler in norms:
         found = sent(partial(train, WAY, lambda handler=handler: [handler])).get("allreduce", 0)
         assert found - plain == 6 * dimensions, (handler, found, plain)
 
@@ -133,8 +132,8 @@ def nan_on_one_rank_is_kept_out_of_all_shards():
 
 
 def spikes_are_skipped_or_the_weights_go_back():
-    for policy in ("skip", "rewind"):
-        guard = partial(SpikeGuard, policy, window=2, deviations=0.01, steps=1)
+    for policy, monitor in (("skip", "loss"), ("skip", "grad_norm"), ("rewind", "grad_norm")):
+        guard = partial(SpikeGuard, policy, monitor, window=2, deviations=0.01, steps=1)
         state = check_like_alone(WAY, lambda guard=guard: [guard()], epochs=2)
         assert state.metrics["spikes"] > 0
 
@@ -261,10 +260,4 @@ CHECKS = [
     a_window_that_fails_leaves_nothing_to_the_next_run,
 ]
 
-dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=60))
-for each in CHECKS[: int(sys.argv[2])]:
-    each()
-    print(f"rank {ranks.rank()}: {each.__name__}", flush=True)
-gc.collect()
-dist.barrier()
-dist.destroy_process_group()
+checks.make(CHECKS[: int(sys.argv[2])])

@@ -335,7 +335,7 @@ def test_a_late_guard_spares_each_step_the_look_and_lets_no_bad_weights_be_saved
 
 @pytest.mark.parametrize("kind", ["plain", "fused"])
 def test_nan_on_one_rank_ends_both_with_the_number_of_the_step(processes, kind):
-    script = Path(__file__).parents[2] / "distributed" / "nan_on_one_rank.py"
+    script = Path(__file__).with_name("nan_on_one_rank.py")
     for result in processes.run_ranks(2, script, kind, code=1):
         assert "weights are finite: True" in result.stdout
         says = "FloatingPointError: the gradients or the loss of step 3 are not"
