@@ -88,9 +88,10 @@ class Uploader:
 
     def _check_alone(self) -> None:
         """Check that nobody else has begun to copy to the store."""
-        if noted(self.store, WRITER) is None:  # as where somebody has emptied the store
+        writer = noted(self.store, WRITER)
+        if writer is None:  # as where somebody has emptied the store
             note(self.store, WRITER, self._name)
-        if noted(self.store, WRITER) != self._name:
+        elif writer != self._name:
             raise FileExistsError(
                 f"another run, or this one on another machine, copies to {self.store.url} by now; "
                 "give each run an address of its own, and let one machine train it at a time"
