@@ -62,6 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> ray.train.Result:
     parser.add_argument("--directory", type=Path, default=Path("runs/ray"))
     parser.add_argument("--workers", type=int, nargs="+", default=[2], help="or least and most")
     parser.add_argument("--max-epochs", type=int, default=10)
+    parser.add_argument("--max-failures", type=int, default=3)
     parser.add_argument("--lr", type=float, default=2e-3)
     parser.add_argument("--address", help="of a cluster; by default a local one is started")
     options = parser.parse_args(arguments)
@@ -84,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> ray.train.Result:
         run_config=ray.train.RunConfig(
             name="digits",
             storage_path=str(directory),
-            failure_config=ray.train.FailureConfig(max_failures=3),
+            failure_config=ray.train.FailureConfig(max_failures=options.max_failures),
             checkpoint_config=ray.train.CheckpointConfig(
                 num_to_keep=2, checkpoint_score_attribute="val/accuracy"
             ),

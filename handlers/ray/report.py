@@ -127,9 +127,9 @@ class RayReport:
 
     def look_out(self, state: State[Any, Any]) -> None:
         """Save and report once if Ray is about to take a node away; each rank gets one answer."""
-        notices = state.recall(self, Notices, saved=False)
-        if (notice := session().preemption()) and notice not in notices.seen:
-            notices.seen.append(notice)
+        notices = state.recall(self, Heard, saved=False).notices
+        if (notice := session().preemption()) and notice not in notices:
+            notices.append(notice)
             logger.warning("Ray is about to take away %s; the run saves now, and goes on", notice)
             self.ask(state, partial=True)  # what an epoch measures may not be there yet
 
@@ -146,16 +146,16 @@ class RayReport:
         Raises:
             SystemExit: Tune has ended the trial.
         """
-        end = state.recall(self, End, saved=False)
-        if end.exit is not None and state.error is None:
-            raise end.exit
+        heard = state.recall(self, Heard, saved=False)
+        if heard.exit is not None and state.error is None:
+            raise heard.exit
 
     def _send(self, state: State[Any, Any], report: Report, path: Path | None) -> None:
         metrics, report.metrics = report.metrics, None
         try:
             session().report(metrics or {}, path if ranks.rank() == 0 else None)
         except SystemExit as error:  # this is how Tune ends a trial
-            state.recall(self, End, saved=False).exit = error
+            state.recall(self, Heard, saved=False).exit = error
             state.stop("Ray Tune ended the trial", resumable=True)
 
     def _saved(self, state: State[Any, Any]) -> Path | None:
@@ -176,14 +176,10 @@ class Report:
 
 
 @dataclass
-class Notices:
-    """What Ray has told of nodes that it is about to take away."""
-
-    seen: list[str] = field(default_factory=list[str])
-
-
-@dataclass
-class End:
-    """What ends the thread of a trial when the run is closed."""
+class Heard:
+    """What Ray has told this process."""
 
     exit: SystemExit | None = None
+    """Ends the thread of a trial when the run is closed."""
+    notices: list[str] = field(default_factory=list[str])
+    """Nodes that are about to be taken away."""

@@ -90,6 +90,8 @@ cluster = Cluster(initialize_head=True, head_node_args={"include_dashboard": Fal
 second = cluster.add_node(**NODE)
 arguments = ["--directory", str(directory), "--address", cluster.address]
 arguments += ["--max-epochs", max_epochs]
+deaths = [kill for kill in kills if kill in ("worker", "node", "node for good")]
+arguments += ["--max-failures", str(len(deaths))]  # any other failure ends the run
 arguments += ["--workers", "1", "2"] if "node for good" in kills else []
 ways = {"worker": kill_a_worker, "node": kill_a_node, "node for good": kill_a_node_for_good}
 ways["preemption"] = take_a_node_away
