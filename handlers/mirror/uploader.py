@@ -77,14 +77,13 @@ class Uploader:
         if self._copies is None:
             self.begin()
         assert self._copies is not None
-        here = checkpoints(self.directory)
-        if missing := self._missing(here):
+        if missing := self._missing(checkpoints(self.directory)):
             self._upload(missing[-1], self._copies)
-            return True
-        self._check_alone()
-        self._logs.copy()
-        self._drop_unclaimed(here, self._copies)
-        return False
+        else:
+            self._check_alone()
+            self._logs.copy()
+        self._drop_unclaimed(checkpoints(self.directory), self._copies)
+        return bool(missing)
 
     def _check_alone(self) -> None:
         """Check that nobody else has begun to copy to the store."""

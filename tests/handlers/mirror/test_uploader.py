@@ -53,6 +53,14 @@ def test_what_the_claims_have_dropped_goes_and_what_they_want_stays_also_off_the
     assert iterations(store) == [1, 4]
 
 
+def test_a_run_that_saves_more_often_than_it_is_copied_leaves_no_heap_of_copies(store, run):
+    uploader = begun(store, run)
+    for iteration in (1, 2, 3, 4):
+        save(run, iteration, keep=latest(1))
+        assert uploader.step()  # there is always one more
+    assert iterations(store) == [4]
+
+
 def test_what_camshaft_did_not_write_is_never_removed(store, run, tmp_path):
     save(run, 1, keep=latest(1))
     copy_all(store, run)
