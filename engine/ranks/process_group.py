@@ -70,8 +70,9 @@ def process_group(backend: str | None = None, *, timeout: float | None = None) -
         raise  # without leaving the group: that would wait for the other ranks meanwhile
     count(True)  # waits for the others
     end()
-    # A thread of gloo may still hold tensors of the last message. If Python has ended when it lets
-    # go of them, it aborts the process (SIGABRT), and a launcher takes the run for a failed one.
+    # A thread of gloo may still hold tensors of the last message, and needs Python to let go of
+    # them. If Python is ending by then, it aborts the process (SIGABRT, pytorch#190489), and a
+    # launcher takes the run for a failed one. No call of torch's waits for these threads.
     time.sleep(LAST)
 
 

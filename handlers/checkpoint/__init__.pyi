@@ -9,6 +9,8 @@ from .directory import Finding as Finding
 from .directory import Findings as Findings
 from .directory import NoCheckpointError as NoCheckpointError
 from .directory import Saved as Saved
+from .directory import TensorInFile as TensorInFile
+from .directory import TensorSource as TensorSource
 from .directory import checkpoints as checkpoints
 from .directory import look as look
 from .directory import need_space as need_space
@@ -29,3 +31,4 @@ from .format import every as every
 from .format import keep_of as keep_of
 from .format import latest as latest
 from .frozen import checksum as checksum
+from .together import chosen as chosen

@@ -9,14 +9,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ...engine import Engine, EventEnum, Events, RunningEngine, Stage, State, Trigger, ranks
-from ...engine.update import Update
+from ...engine import Engine, EventEnum, Events, Stage, State, Trigger, ranks
 from .background import OnFailure
+from .beginning import (
+    refuse_second_resume,
+    refuse_to_forget,
+    refuse_to_mix,
+    refuse_unsaveable,
+    start_over,
+)
 from .destination import Destination
-from .directory import Checkpoints, Saved, checkpoints, next_number, set_aside, verified_at
+from .directory import Checkpoints, Saved, next_number, verified_at
 from .format import Keep, latest
 from .frozen import FrozenWeights, Sums
-from .recorder import CheckpointMemory, Content, Recorder
+from .recording import CheckpointMemory, Content, Recorder
 from .resume import resume, settings_of, settings_of_steps
 from .snapshot import Snapshot, take, take_part
 from .together import (
@@ -60,7 +66,8 @@ class Checkpoint:
             Camshaft did not write.
         resume: True or `"latest"` to resume from the newest good checkpoint, or to start if the
             directory holds none; `"best"` for the best one by the claim in `keep`; the path of one
-            checkpoint to resume from no other. A run of a given state loads nothing.
+            checkpoint to resume from no other. A run of a given state loads nothing. Of several
+            `Checkpoint` of an engine, one resumes.
         override: What may differ from the checkpoint; any other difference is an error that lists
             it. Names of settings, such as `"optimizer.lr"`, `"scheduler.T_max"` or all of
             `"scheduler"`: the script's value counts, and a schedule is replayed to where the run
@@ -147,15 +154,14 @@ class Checkpoint:
 
         Raises:
             TypeError: One of the engine's objects cannot be saved.
-            ValueError: The optimizer of an `Update` is not among them.
+            ValueError: The optimizer of an `Update` is not among them, or another `Checkpoint` of
+                the engine resumes too.
         """
-        for name, each in state.engine.objects.items():
-            if not (hasattr(each, "state_dict") and hasattr(each, "load_state_dict")):
-                raise TypeError(
-                    f"engine.objects[{name!r}] is a {type(each).__name__}, which a checkpoint "
-                    "cannot hold: it needs state_dict() and load_state_dict()"
-                )
-        _refuse_to_forget(state.engine)
+        refuse_unsaveable(state.engine.objects)
+        refuse_to_forget(state.engine)
+        if self.resume:
+            others = (each for each in self._others(state) if each.resume)
+            refuse_second_resume([str(each.directory) for each in (self, *others)])
         warn_of_buckets(state.engine)
         if state.iteration == 0 and state.control.position is None:
             self._begin(state)
@@ -168,12 +174,16 @@ class Checkpoint:
         control = state.control
         steps = settings_of_steps(state.engine.handlers)
         control.settings = control.settings or settings_of(state.engine.objects) | steps | limit
+        others = self._others(state)
         if self.resume:
-            self.load(state)
+            if not self.load(state):
+                for each in others:
+                    if not each.start_over:
+                        refuse_to_mix(each.directory)
         elif self.start_over:
-            self.set_aside()
-        else:
-            self.refuse_to_mix()
+            start_over(self.directory)
+        elif not any(each.resume for each in others):  # which looks after this directory, too
+            refuse_to_mix(self.directory)
 
     def ask(self, state: State[Any, Any]) -> None:
         """Ask for a save at the next commit point."""
@@ -203,8 +213,9 @@ class Checkpoint:
         return take(state.engine.objects, [take_part(state)], state.engine.lent, left_out)
 
     def _take_together(self, state: State[Any, Any], left_out: Sums, differing: Buffers) -> Taken:
-        engine, part = state.engine, take_part(state)
-        return take_together(engine.objects, part, engine.lent, left_out, differing)
+        engine, layouts = state.engine, self._recorder(state).layouts
+        part = take_part(state)
+        return take_together(engine.objects, part, engine.lent, left_out, differing, layouts)
 
     def wait(self, state: State[Any, Any]) -> None:
         """Wait until the last save is on the disk, for handlers that read it during the run.
@@ -222,31 +233,11 @@ class Checkpoint:
         """
         self._recorder(state).close(state)
 
-    def set_aside(self) -> None:
-        """Move the checkpoints of an earlier run out of the way of the new one."""
-        with ranks.on_all_ranks("start over"):
-            if ranks.rank() == 0 and (place := set_aside(Path(self.directory))) is not None:
-                logger.warning("starts over: the checkpoints of an earlier run are in %s", place)
-
-    def refuse_to_mix(self) -> None:
-        """Refuse to start a new run in a directory that holds another run's checkpoints.
-
-        Raises:
-            FileExistsError: The directory holds checkpoints, which the new run would drop.
-        """
-        if found := checkpoints(self.directory):
-            raise FileExistsError(
-                f"{self.directory} holds checkpoints of an earlier run, such as "
-                f"{found[-1].path.name}; pass resume=True to go on with it, start_over=True to "
-                "move them aside, or choose another directory for a new run; run(state=...) "
-                "carries on a state at hand"
-            )
-
-    def load(self, state: State[Any, Any]) -> None:
-        """Resume from the chosen checkpoint, if any."""
+    def load(self, state: State[Any, Any]) -> bool:
+        """Resume from the chosen checkpoint; False if there is none."""
         path, broken = chosen(self._choose)
         if path is None:
-            return
+            return False
         name = state.engine.name_of(self)
         resume(state, path, name, override=self.override, reset=self.reset)
         memory = state.recall(self, CheckpointMemory)
@@ -256,6 +247,11 @@ class Checkpoint:
         if ranks.rank() == 0:
             self._recorder(state).go_on_from(path)
         logger.info("resumed from %s (epoch %d, iteration %d)", path, state.epoch, state.iteration)
+        return True
+
+    def _others(self, state: State[Any, Any]) -> list[Checkpoint]:
+        found = state.engine.handlers.values()
+        return [each for each in found if isinstance(each, Checkpoint) and each is not self]
 
     @property
     def _path(self) -> Path | None:
@@ -289,21 +285,4 @@ class Checkpoint:
             self,
             lambda: Recorder(self, self._destination(), self._path, together=True),
             saved=False,
-        )
-
-
-def _refuse_to_forget(engine: RunningEngine) -> None:
-    """Refuse a run whose optimizer, and so its weights, would not be saved."""
-    known = list(map(id, engine.objects.values()))
-    for each in engine.handlers.values():
-        if isinstance(each, Update) and id(each.optimizer) not in known:
-            raise ValueError(
-                f"{type(each.optimizer).__name__}, which an Update steps, is not among "
-                "the engine's objects, so neither the optimizer nor its weights would be saved: "
-                'Engine(..., objects={"model": model, "optimizer": optimizer})'
-            )
-    if not engine.objects:
-        logger.warning(
-            "Checkpoint saves the state of the run and no model: the engine has no objects; "
-            'Engine(..., objects={"model": model, "optimizer": optimizer}) names what a run changes'
         )

@@ -18,7 +18,7 @@ from .destination import Destination
 from .directory import checkpoints
 from .format import Keep, latest
 from .pretrained import check_pretrained, pretrained
-from .recorder import Content, Recorder
+from .recording import Content, Recorder
 from .snapshot import take
 from .staging import streamed
 

@@ -13,10 +13,11 @@ from torch.nn import Module
 from torch.nn.parameter import is_lazy
 
 from ...engine.modules import HIDDEN, copy_into, is_spread, plain_names, unwrap
-from ..checkpoint import Saved, weights_at
+from ..checkpoint import Saved, TensorInFile, TensorSource, chosen, weights_at
 
 logger = logging.getLogger("camshaft")
 
+Given = Tensor | TensorInFile
 SHOWN = 5
 """Names of a kind in a report."""
 
@@ -63,7 +64,7 @@ def load_matching(
 
     Args:
         model: Where to load them; wrappers such as DistributedDataParallel make no difference. Of
-            a sharded model, each rank loads its own shards.
+            a sharded model, each rank reads its own shards: all ranks have to call this.
         source: A `.safetensors` file; a file of `torch.save`, which is read with
             `weights_only=True`; a checkpoint, an export, or a directory of them, whose newest is
             read; a directory with a file `<object>.safetensors`; or a state dict.
@@ -84,7 +85,9 @@ def load_matching(
     state = inner.state_dict(keep_vars=True)
     places = {plain: name for name, plain in plain_names(inner, state).items()}
     own = {plain: state[name] for plain, name in places.items()}
-    given = _plain(_weights_in(source, object), own, rename)
+    # Ranks that share a model read it together: each verifies a part of the files.
+    together = chosen if any(map(is_spread, own.values())) else None
+    given = _plain(_weights_in(source, object, together), own, rename)
     fits = [name for name in own if name in given and _fits(own[name], given[name])]
     shown = "a state dict" if isinstance(source, Mapping) else getattr(source, "path", source)
     if not fits:
@@ -95,7 +98,9 @@ def load_matching(
     for name in filter(lambda name: is_spread(own[name]), fits):
         copy_into(own[name], given[name])
         given[name] = own[name]
-    inner.load_state_dict({places[name]: given[name] for name in fits}, strict=False)
+    values = {name: given[name] for name in fits}
+    whole = {n: e.whole() if isinstance(e, TensorInFile) else e for n, e in values.items()}
+    inner.load_state_dict({places[name]: value for name, value in whole.items()}, strict=False)
     tied = {_memory(own[name]) for name in fits}
     report = Matching(
         str(shown),
@@ -109,10 +114,16 @@ def load_matching(
     return report
 
 
-def _weights_in(source: str | Path | Saved | Mapping[str, Any], object: str) -> Mapping[str, Any]:
-    if isinstance(source, Saved):
-        return dict(source.state_dict(object))
-    content = source if isinstance(source, Mapping) else weights_at(Path(source), object)
+def _weights_in(
+    source: str | Path | Saved | Mapping[str, Any], object: str, together: Any
+) -> Mapping[str, Any]:
+    if isinstance(source, Mapping):
+        content = source
+    else:
+        path = source if isinstance(source, Saved) else Path(source)
+        content = weights_at(path, object, together)
+    if isinstance(content, TensorSource):
+        return {name: TensorInFile(content, name) for name in content}
     for name in (object, "state_dict", "model_state_dict"):
         if isinstance(inner := content.get(name), Mapping):
             return inner
@@ -123,19 +134,19 @@ def _weights_in(source: str | Path | Saved | Mapping[str, Any], object: str) -> 
 
 def _plain(
     weights: Mapping[str, Any], own: Mapping[str, Any], rename: Callable[[str], str] | None
-) -> dict[str, Tensor]:
+) -> dict[str, Given]:
     """The tensors by their names without wrappers; a model's own part may be called `module`."""
     is_wrapped = own.keys().isdisjoint(weights) and all(n.startswith("module.") for n in weights)
-    plain: dict[str, Tensor] = {}
+    plain: dict[str, Given] = {}
     for name, value in weights.items():
-        if isinstance(value, Tensor):
+        if isinstance(value, Tensor | TensorInFile):
             parts = name.removeprefix("module." if is_wrapped else "").split(".")
             short = ".".join(part for part in parts if part not in HIDDEN)
             plain[rename(short) if rename else short] = value
     return plain
 
 
-def _fits(own: Any, given: Tensor) -> bool:
+def _fits(own: Any, given: Given) -> bool:
     return is_lazy(own) or (isinstance(own, Tensor) and own.shape == given.shape)
 
 
@@ -149,7 +160,7 @@ def _memory(own: Tensor) -> int:
     return id(own) if is_spread(own) else own.data_ptr()
 
 
-def _shapes(given: Tensor, own: Any) -> str:
+def _shapes(given: Given, own: Any) -> str:
     return f"{[*given.shape]} -> {[*own.shape]}" if isinstance(own, Tensor) else "no tensor"
 
 

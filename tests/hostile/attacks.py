@@ -298,16 +298,119 @@ def lock(draw, run):
     (run / "LOCK").write_bytes(text_of(owner, draw))
 
 
+NUMBERS = [-1, 0, 1, 2, 3, 7, 2**31, 2**62, 2**63, 10**30, 0.5, True, None, "1", [], {}]
+OF_RANKS = [
+    "rank-00000.safetensors",
+    "rank-00001.safetensors",
+    "rank-00000.json",
+    "rank-00001.json",
+]
+
+
+def change_pieces(draw, run):
+    """Cuts with holes, overlaps and huge numbers; unknown ranks; tensors that are not there."""
+    path = run / draw(st.sampled_from(CHECKPOINTS[1:]))
+    table = json.loads(content_of(path / "pieces.json"))
+    for _ in range(draw(st.integers(1, 2))):
+        listed = draw(st.sampled_from([*table["cuts"], *table["ranks"]]))
+        file = draw(st.sampled_from([*table["tensors"]]))
+        name = draw(st.sampled_from([*table["tensors"][file]]))
+        entry = table["tensors"][file][name]
+        act = draw(
+            st.sampled_from(["number", "add", "drop", "swap", "entry", "name", "many", "any"])
+        )
+        at = draw(st.integers(0, len(listed) - 1)) if listed else 0
+        if act == "number" and listed:
+            listed[at] = draw(st.sampled_from(NUMBERS))
+        elif act == "add":
+            listed.insert(at, draw(st.sampled_from(NUMBERS)))
+        elif act == "drop" and listed:
+            del listed[at]
+        elif act == "swap":
+            listed.reverse()
+        elif act == "entry":
+            values = [
+                *NUMBERS,
+                [0],
+                [1, 0],
+                [0] * 100,
+                [0] * 10**5,
+                "torch.float64",
+                "torch.bfloat16",
+            ]
+            entry[draw(st.integers(0, 2))] = draw(st.sampled_from(values))
+        elif act == "name":
+            names = [*ODD_TEXTS, "0.weight", "2.weight", "/memory"]
+            table["tensors"][draw(st.sampled_from([file, "model", "x"]))][
+                draw(st.sampled_from(names))
+            ] = table["tensors"][file].pop(name)
+        elif act == "many":
+            many = draw(st.sampled_from([100, 20_000]))
+            table["tensors"][file] |= {str(number): entry for number in range(many)}
+            table["ranks"].append([0] * many)
+        else:
+            mutate(draw, table)
+    (path / "pieces.json").write_bytes(text_of(table, draw))
+    forge(path, draw)
+
+
+def change_files_of_ranks(draw, run):
+    """Cut, swap, remove, take older ones, or flip bytes; the manifest may fit or not."""
+    path = run / draw(st.sampled_from(CHECKPOINTS[1:]))
+    first, second = draw(st.permutations([*OF_RANKS, "pieces.json"]))[:2]
+    content = content_of(path / first)
+    act = draw(st.sampled_from(["cut", "swap", "remove", "older", "flip", "header", "tree"]))
+    if act == "cut":
+        (path / first).write_bytes(content[: draw(st.integers(0, len(content)))])
+    elif act == "swap":
+        (path / first).write_bytes(content_of(path / second))
+        (path / second).write_bytes(content)
+    elif act == "remove":
+        (path / first).unlink()
+    elif act == "older":
+        (path / first).write_bytes(content_of(run / CHECKPOINTS[0] / first))
+    elif act == "tree" or first.endswith("json"):
+        name = draw(st.sampled_from(OF_RANKS[2:]))
+        tree = json.loads(content_of(path / name))
+        mutate(draw, tree)
+        (path / name).write_bytes(text_of(tree, draw))
+    elif act == "header":
+        size = int.from_bytes(content[:8], "little")
+        header = json.loads(content[8 : 8 + size])
+        mutate(draw, header)
+        text = text_of(header, draw)
+        (path / first).write_bytes(struct.pack("<Q", len(text)) + text + content[8 + size :])
+    else:
+        at = draw(st.integers(0, len(content) - 1))
+        flipped = bytes([content[at] ^ draw(st.integers(1, 255))])
+        (path / first).write_bytes(content[:at] + flipped + content[at + 1 :])
+    if draw(st.booleans()):
+        forge(path, draw)
+
+
+def change_world(draw, run):
+    """Another number of ranks in the manifest, and files of ranks that it does not list."""
+    sizes = [0, 1, 3, 4096, 2**31, 2**62, 2**63, -1, 1.5, "2"]
+
+    def change(body):
+        body["world_size"] = draw(st.sampled_from(sizes))
+        if draw(st.booleans()):
+            body["files"].pop(draw(st.sampled_from([*OF_RANKS, "pieces.json"])), None)
+
+    forge(run / draw(st.sampled_from(CHECKPOINTS[1:])), draw, change)
+
+
+ATTACKS_ON_PIECES = [change_pieces, change_pieces, change_files_of_ranks, change_world]
 ATTACKS = [
     *(change_manifest, change_state, change_header, change_bytes, change_log, change_table),
     *(place_special, place_names, lock),
 ]
 
 
-def attack(draw, run):
+def attack(draw, run, attacks=ATTACKS):
     """One to three attacks; those that no longer have what they change do nothing."""
     for _ in range(draw(st.integers(1, 3))):
-        act = draw(st.sampled_from(ATTACKS))
+        act = draw(st.sampled_from(attacks))
         with suppress(
             OSError, KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError
         ):

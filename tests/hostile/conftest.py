@@ -144,8 +144,9 @@ def hostile(in_child):
     attacks = module_from_spec(spec)
     spec.loader.exec_module(attacks)
     return SimpleNamespace(
-        train=train, measured=measured, in_child=in_small_child, main=main, attack=attacks.attack
-    )
+        train=train, measured=measured, in_child=in_small_child, main=main, attack=attacks.attack,
+        attacks_on_pieces=attacks.ATTACKS_ON_PIECES, all_attacks=attacks.ATTACKS,
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="session")

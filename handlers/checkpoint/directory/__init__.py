@@ -23,7 +23,7 @@ from .parts import commit, write_part
 from .read_back import UnreadableError, next_number
 from .saved import NAME, Saved, saved_at, scan
 from .strip import module_files, strip
-from .tensor_files import PieceFile, TensorSource
+from .tensor_files import PieceFile, TensorInFile, TensorSource
 from .weights_at import weights_at
 from .write import (
     LATEST,
@@ -48,6 +48,7 @@ __all__ = [
     "NoCheckpointError",
     "PieceFile",
     "Saved",
+    "TensorInFile",
     "TensorSource",
     "UnreadableError",
     "checkpoints",

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
-from ..format import Best, BrokenCheckpoint, best, keep_of
+from ..format import Best, BrokenCheckpoint, UnreadCheckpoint, best, keep_of
 from .contents import verify_files
 from .saved import Saved, saved_at, scan
 
@@ -22,7 +22,8 @@ class Checkpoints(list[Saved]):
     """The checkpoints of a directory, in the order of writing.
 
     `latest` and `best` read all files of a checkpoint and compare their checksums. They skip a
-    broken checkpoint with a warning.
+    broken checkpoint with a warning. One that the system could not read may be whole, so none is
+    taken for it: that is an error.
     """
 
     def __init__(
@@ -31,13 +32,15 @@ class Checkpoints(list[Saved]):
         found, broken = scan(Path(directory))
         super().__init__(found)
         self.directory, self._verify = Path(directory), verify
-        self.broken: dict[str, str] = broken
+        self._unread = {n: each for n, each in broken.items() if isinstance(each, UnreadCheckpoint)}
+        self.broken: dict[str, str] = {name: error.reason for name, error in broken.items()}
         """The names of broken checkpoints, with the reasons; `latest` and `best` add to them."""
 
     def latest(self) -> Saved | None:
         """The newest good checkpoint; None if the directory holds none.
 
         Raises:
+            UnreadCheckpoint: The system could not read it.
             ValueError: All checkpoints are broken.
         """
         return self._first_good(reversed(self))
@@ -54,6 +57,7 @@ class Checkpoints(list[Saved]):
                 `keep` of the run that wrote the checkpoints.
 
         Raises:
+            UnreadCheckpoint: The system could not read it.
             ValueError: All checkpoints are broken, none has the metric, or the mode is unknown.
         """
         (claim,) = best(1, metric, mode or self._mode_of(metric)).bests
@@ -86,8 +90,13 @@ class Checkpoints(list[Saved]):
 
     def _first_good(self, order: Iterable[Saved]) -> Saved | None:
         for saved in order:
+            for name in sorted(self._unread, reverse=True):
+                if name > saved.path.name:  # it may be newer
+                    raise self._unread[name]
             try:
                 self._verify(saved)
+            except UnreadCheckpoint:
+                raise
             except BrokenCheckpoint as error:
                 self.broken[saved.path.name] = error.reason
                 continue

@@ -114,7 +114,7 @@ def look(path: Path, *, thoroughly: bool) -> Findings:
     if not whole and not broken:
         what = "holds no checkpoint" if path.is_dir() else "is no directory"
         raise NoCheckpointError(f"{path} {what}")
-    found = [Finding(path / name, None, problem) for name, problem in broken.items()]
+    found = [Finding(path / name, None, error.reason) for name, error in broken.items()]
     found += [_examined(saved, thoroughly) for saved in whole]
     # A run that is under way may have dropped a checkpoint meanwhile.
     here = (each for each in found if each.problem is None or os.path.lexists(each.path))

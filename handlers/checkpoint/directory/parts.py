@@ -16,7 +16,7 @@ from ..format import (
     Checksums,
     Manifest,
     Payload,
-    Table,
+    TensorInfo,
     needing_memory,
     tensors_in,
 )
@@ -28,13 +28,18 @@ from .write import failure_of, note_latest, place_for
 
 
 def write_part(
-    temporary: Path, payloads: Mapping[str, Payload], table: Table, rank: int
+    temporary: Path, payloads: Mapping[str, Payload], meant: Mapping[str, TensorInfo]
 ) -> dict[str, Checksums]:
     """Write the files of a rank into a directory that all ranks write to; wait for the disk.
 
+    Args:
+        temporary: The directory.
+        payloads: The files.
+        meant: The pieces that they have to hold.
+
     Raises:
         OSError: Writing failed; another attempt begins anew.
-        UnreadableError: What was written does not hold this rank's pieces.
+        UnreadableError: What was written does not hold the pieces.
     """
     with needing_memory("write its files"):
         need_space(temporary.parent, sum(payload.size for payload in payloads.values()))
@@ -48,7 +53,7 @@ def write_part(
     written = [name for name in payloads if name.endswith(TENSORS)]
     try:
         held = {key: info for n in written for key, info in tensors_in(temporary / n).items()}
-        refuse_other_pieces(held, table, rank)
+        refuse_other_pieces(held, meant)
     except ValueError as error:
         raise UnreadableError(f"it could not be read again: {error}") from error
     return files

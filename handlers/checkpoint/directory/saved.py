@@ -96,16 +96,18 @@ def names_in(directory: Path) -> list[str]:
     return sorted(filter(NAME.fullmatch, found))
 
 
-def scan(directory: Path, names: Iterable[str] | None = None) -> tuple[list[Saved], dict[str, str]]:
-    """The checkpoints in the order of writing; and the broken ones by name, with the reasons.
+def scan(
+    directory: Path, names: Iterable[str] | None = None
+) -> tuple[list[Saved], dict[str, BrokenCheckpoint]]:
+    """The checkpoints in the order of writing; and the broken ones by name, with their errors.
 
     Only manifests are read, by default those of all checkpoints in the directory.
     """
     found: list[Saved] = []
-    broken: dict[str, str] = {}
+    broken: dict[str, BrokenCheckpoint] = {}
     for name in names_in(directory) if names is None else names:
         try:
             found.append(saved_at(directory / name))
         except BrokenCheckpoint as error:
-            broken[name] = error.reason
+            broken[name] = error
     return sorted(found, key=lambda each: each.manifest.number), broken

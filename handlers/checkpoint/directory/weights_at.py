@@ -5,39 +5,73 @@ The only file that calls `torch.load`, with `weights_only=True`: it runs nothing
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 from zipfile import ZIP_STORED, ZipFile, is_zipfile
 
-from ...files import printable_lines, regular
+from ...files import path_of, printable_lines, regular
 from ..format import TENSORS
-from .catalogue import checkpoints
+from .catalogue import Checkpoints, checkpoints
+from .contents import read_weights, verify_files
+from .saved import Saved, saved_at
 from .tensor_files import TensorFile
 
+Verify = Callable[[Saved], None]
+Together = Callable[[Callable[[Verify], Path | None]], Path | None]
 
-def weights_at(path: Path, object: str) -> Mapping[str, Any]:
+
+def weights_at(
+    path: Path | Saved, object: str, together: Together | None = None
+) -> Mapping[str, Any]:
     """What a file, a checkpoint, or a directory of either holds; see `load_matching`.
 
-    A file of `torch.save` may hold several objects.
+    A file of `torch.save` may hold several objects. Tensors stay in their files until they are
+    looked up, and a `TensorSource` gives parts of them.
+
+    Args:
+        path: The file, the checkpoint or the directory.
+        object: Whose weights, where a checkpoint or a directory has those of several.
+        together: How several ranks choose a checkpoint and verify it, each a part of its files.
 
     Raises:
         FileNotFoundError: The path does not exist, or the directory has no weights.
         OSError: The path is no file, or cannot be read.
         ValueError: The file is neither of `.safetensors` nor of `torch.save`.
     """
-    if not path.exists():
-        raise FileNotFoundError(f"{str(path)!r} does not exist; name a file or a checkpoint")
-    if not path.is_dir():
-        if path.suffix == TENSORS:
-            return dict(TensorFile(path.resolve()))
-        return _loaded(path)
-    beside = (each for each in checkpoints(path.parent) if each.path.name == path.name)
-    if saved := next(beside, None) or checkpoints(path).latest():
-        return dict(saved.state_dict(object))
-    if (file := path / f"{object}{TENSORS}").exists():
-        return dict(TensorFile(file.resolve()))  # a link, in the caches of Hugging Face's
+    if not isinstance(path, Saved):
+        if not path.exists():
+            raise FileNotFoundError(f"{str(path)!r} does not exist; name a file or a checkpoint")
+        if not path.is_dir():
+            if path.suffix == TENSORS:
+                return TensorFile(path.resolve())
+            return _loaded(path)
+    if together is None and (one := _one(path)) is not None:
+        return read_weights(one, object, is_verified=False)
+    chosen = together(partial(_whole, path)) if together else _whole(path, verify_files)
+    if chosen is not None:
+        return read_weights(saved_at(chosen), object, is_verified=True)
+    if not isinstance(path, Saved) and (file := path / f"{object}{TENSORS}").exists():
+        return TensorFile(file.resolve())  # a link, in the caches of Hugging Face's
     raise FileNotFoundError(f"{path} holds no checkpoint and no {object}{TENSORS}")
+
+
+def _whole(path: Path | Saved, verify: Verify) -> Path | None:
+    """Where the checkpoint is that is meant, with all its files verified; None if there is none."""
+    if (saved := _one(path)) is not None:
+        verify(saved)
+    elif isinstance(path, Path):
+        saved = Checkpoints(path, verify).latest()
+    return None if saved is None else saved.path
+
+
+def _one(path: Path | Saved) -> Saved | None:
+    """The checkpoint at a path, unless it is a directory of them."""
+    if isinstance(path, Saved):
+        return path
+    beside = (each for each in checkpoints(path.parent) if each.path.name == path.name)
+    return next(beside, None)
 
 
 def _loaded(path: Path) -> Mapping[str, Any]:
@@ -45,12 +79,16 @@ def _loaded(path: Path) -> Mapping[str, Any]:
 
     with regular(path.resolve()) as file:
         try:
-            if is_zipfile(file):
+            if is_mapped := is_zipfile(file):
                 with ZipFile(file) as archive:
                     if any(each.compress_type != ZIP_STORED for each in archive.infolist()):
                         raise ValueError("it is compressed, as torch.save compresses nothing")
             file.seek(0)
-            loaded: Mapping[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
+            # What is mapped is read where it is looked at: a rank's own parts alone.
+            source: Any = path_of(file, path) if is_mapped else file
+            loaded: Mapping[str, Any] = torch.load(
+                source, map_location="cpu", weights_only=True, mmap=is_mapped
+            )
         except OSError:
             raise
         except Exception as error:

@@ -2,7 +2,7 @@
 
 from .decoder import decode, references
 from .encoder import Encoder, is_untagged
-from .errors import BrokenCheckpoint, reading
+from .errors import BrokenCheckpoint, UnreadCheckpoint, reading
 from .manifest import (
     LARGEST_COUNT,
     MANIFEST,
@@ -20,8 +20,8 @@ from .pieces import (
     PIECES,
     Grid,
     Piece,
+    Shares,
     Table,
-    pieces_of_rank,
     rank_file,
     table_as_tree,
     table_of_tree,
@@ -48,8 +48,10 @@ __all__ = [
     "Manifest",
     "Payload",
     "Piece",
+    "Shares",
     "Table",
     "TensorInfo",
+    "UnreadCheckpoint",
     "best",
     "decode",
     "every",
@@ -61,7 +63,6 @@ __all__ = [
     "layout",
     "needing_memory",
     "open_tensors",
-    "pieces_of_rank",
     "rank_file",
     "reading",
     "references",

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
 from ...files import printable
+
+OF_THE_SYSTEM = {
+    getattr(errno, name)
+    for name in (
+        *("EIO", "ESTALE", "ETIMEDOUT", "EREMOTEIO", "ENOTCONN", "EHOSTDOWN", "ENETDOWN"),
+        *("EACCES", "EPERM", "EMFILE", "ENFILE", "ENOMEM", "EAGAIN", "EINTR", "EBUSY"),
+    )
+    if hasattr(errno, name)
+}
+"""Errors of reading that say nothing of what the file holds."""
 
 
 class BrokenCheckpoint(ValueError):  # noqa: N818  # reads as what it is
@@ -28,11 +39,28 @@ class BrokenCheckpoint(ValueError):  # noqa: N818  # reads as what it is
         return f"the checkpoint{place} is broken: {self.reason}"
 
 
+class UnreadCheckpoint(BrokenCheckpoint):
+    """A file of a checkpoint could not be read this time: the system says so, not the bytes.
+
+    >>> print(UnreadCheckpoint("state.json cannot be read: Input/output error", Path("runs/x")))
+    the checkpoint runs/x could not be read: state.json cannot be read: Input/output error. It \
+may be whole, so no other one is taken for it; start again, or move it away
+    """
+
+    def __str__(self) -> str:
+        place = f" {printable(str(self.path))}" if self.path else ""
+        return (
+            f"the checkpoint{place} could not be read: {self.reason}. It may be whole, so no other "
+            "one is taken for it; start again, or move it away"
+        )
+
+
 @contextmanager
 def reading(path: Path | None = None, file: str = "") -> Generator[None, None, None]:
     """Any error inside means that this file of the checkpoint at `path` is broken.
 
     Raises:
+        UnreadCheckpoint: The system could not read the file, such as after an error of the disk.
         BrokenCheckpoint: An `Exception` was raised inside, of any kind: a hostile file can cause
             any of them. `KeyboardInterrupt` and the like pass.
     """
@@ -41,10 +69,12 @@ def reading(path: Path | None = None, file: str = "") -> Generator[None, None, N
     except BrokenCheckpoint as error:
         if error.path is not None or path is None:
             raise
-        raise BrokenCheckpoint(error.reason, path) from error
+        raise type(error)(error.reason, path) from error
     except Exception as error:
         said = _said(error)[:1000]  # a hostile file can make the message long
-        raise BrokenCheckpoint(said if file in said else f"{file} {said}", path) from error
+        unread = isinstance(error, OSError) and error.errno in OF_THE_SYSTEM
+        kind = UnreadCheckpoint if unread else BrokenCheckpoint
+        raise kind(said if file in said else f"{file} {said}", path) from error
 
 
 def _said(error: Exception) -> str:

@@ -1,16 +1,16 @@
 """Distributed tensors: where their shards lie, which rank writes what, and what a rank reads."""
 
-from .plan import Plan, own_pieces
+from .layout import Layout, Layouts
 from .regions import holds_first_copy, is_distributed, is_sharded, own_runs
 from .targets import Resharded, Targets
 
 __all__ = [
-    "Plan",
+    "Layout",
+    "Layouts",
     "Resharded",
     "Targets",
     "holds_first_copy",
     "is_distributed",
     "is_sharded",
-    "own_pieces",
     "own_runs",
 ]

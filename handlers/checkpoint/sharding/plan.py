@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ....engine import ranks
 from ..format import Grid, Table
-from .regions import Run, is_sharded, own_runs, replicas
+from .regions import is_sharded, replicas
 
 Tensors = Mapping[str, Mapping[str, Tensor]]
 """By file and name."""
@@ -57,36 +57,6 @@ class Plan:
         self._load[owner] += tensor.nbytes
         cuts = tuple((0, size) if size else (0,) for size in tensor.shape)
         return Grid(str(tensor.dtype), cuts, () if 0 in tensor.shape else (owner,))
-
-
-def own_pieces(tensors: Tensors, table: Table) -> dict[str, Tensor]:
-    """This rank's pieces by their names in its file; they share the memory of its shards."""
-    found, own = dict[str, Tensor](), ranks.rank()
-    for file, named in tensors.items():
-        for name, tensor in named.items():
-            grid = table[file][name]
-            for piece in grid.of_rank(own):
-                part = tensor
-                if is_sharded(tensor):
-                    at = _inside(own_runs(tensor), piece.begin, piece.end)
-                    part = tensor.detach().to_local()[at]  # type: ignore[attr-defined]
-                found[piece.key(file, name)] = part
-    return found
-
-
-def _inside(
-    runs: Sequence[Sequence[Run]], begin: tuple[int, ...], end: tuple[int, ...]
-) -> tuple[slice, ...]:
-    """Where a range of the whole tensor lies in the shard that consists of these ranges."""
-    places = []
-    for own, first, last in zip(runs, begin, end, strict=True):
-        passed = 0
-        for a, b in own:
-            if a <= first and last <= b:
-                places.append(slice(passed + first - a, passed + last - a))
-                break
-            passed += b - a
-    return tuple(places)
 
 
 def _numbers(shape: tuple[int, ...]) -> int:

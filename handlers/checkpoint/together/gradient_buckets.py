@@ -50,7 +50,15 @@ def arrange_buckets(engine: RunningEngine, saved: Mapping[str, Buckets]) -> None
     A backward pass of zeros has gradients ready in the saved order. Gradients and weights stay.
     """
     for name, model in _models(engine):
-        if (buckets := saved.get(name)) is None or _hindrance(model):
+        if _hindrance(model):
+            continue
+        if (buckets := saved.get(name)) is None:
+            if saved:
+                listed = ", ".join(map(repr, saved))
+                _warn(
+                    f"the gradient buckets of {name!r} are not known; the saved run has those of "
+                    f"{listed}. An object or an Update that has kept its name keeps them"
+                )
             continue
         group = model.process_group
         if not ranks.any_rank(not _fits(model, buckets), group=group) and not _arranged(model):

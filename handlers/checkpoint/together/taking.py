@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from json import dumps
@@ -13,8 +13,8 @@ from torch.nn import Module
 from torch.optim import Optimizer
 
 from ....engine import ranks
-from ..format import MEMORY, PIECES, TRAIN, Encoder, Table, rank_file, table_as_tree
-from ..sharding import Plan, is_sharded, own_pieces
+from ..format import MEMORY, PIECES, TRAIN, Encoder, rank_file
+from ..sharding import Layout, Layouts, is_sharded
 from ..snapshot import Part, Snapshot, is_file_name, take
 from ..weights import parameters_of
 from .buffers import Buffers
@@ -22,15 +22,17 @@ from .buffers import Buffers
 
 @dataclass(frozen=True)
 class Taken:
-    """What this rank writes, which shares the run's memory, and the table of all pieces."""
+    """What this rank writes, which shares the run's memory, and how tensors lie on the ranks."""
 
     snapshot: Snapshot
-    table: Table
+    layout: Layout
+    objects: Sequence[str]
+    """The names of the run's objects."""
 
     @property
     def digest(self) -> int:
-        """The same number on all ranks if their tables are the same."""
-        text = dumps(table_as_tree(self.table), sort_keys=True)
+        """The same number on all ranks if they save the same objects, distributed in one way."""
+        text = dumps([sorted(self.objects), self.layout.digest])
         return int(sha256(text.encode()).hexdigest()[:12], 16)
 
 
@@ -40,8 +42,11 @@ def take_together(
     lent: Mapping[Module, Mapping[str, Tensor]],
     left_out: Mapping[str, Mapping[str, int]],
     buffers: Buffers,
+    layouts: Layouts,
 ) -> Taken:
     """What this rank writes of these objects, and of its part of the run unless that is None.
+
+    What does not change from one save to the next is kept in `layouts`.
 
     Raises:
         OSError: Memory has run out.
@@ -61,19 +66,19 @@ def take_together(
         differing = encoder.encode(buffers, "buffers")
         others[f"{own}.json"] = {"run": part.tree, "buffers": differing}
         mine |= part.tensors | encoder.tensors
-    table: Table = {}
+    layout = Layout({}, {})
     if sharded:
         tensors |= {MEMORY: shared} if shared else {}
-        table = Plan(_Same(objects)).table(tensors)
-        mine |= own_pieces(tensors, table)
+        layout = layouts.of(tensors, _Same(objects))
+        mine |= layout.own(tensors)
         tensors = {}
     if mine:
         tensors[own] = mine
     if ranks.rank() > 0:
         tree = None
     elif sharded:
-        others[PIECES] = table_as_tree(table)
-    return Taken(Snapshot(tree, tensors, others, shared), table)
+        others[PIECES] = layout.tree
+    return Taken(Snapshot(tree, tensors, others, shared), layout, [*objects])
 
 
 class _Same:

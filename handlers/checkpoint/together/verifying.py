@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
+from operator import itemgetter
 from pathlib import Path
 from typing import TypeVar
 
 from ....engine import ranks
 from ..directory import BrokenPieces, Saved, saved_at, verify_files, verify_part
-from ..format import BrokenCheckpoint, reading
+from ..format import BrokenCheckpoint, UnreadCheckpoint, reading
 
 Result = TypeVar("Result")
 Verify = Callable[[Saved], None]
 """Raises BrokenCheckpoint if a checkpoint is not whole."""
+Found = tuple[bool, int, str, type[BrokenCheckpoint], str]
+"""If it was found after all bytes, by which rank, on which host, what, and why."""
 
 
 def chosen(choose: Callable[[Verify], Result]) -> Result:
@@ -26,20 +29,27 @@ def chosen(choose: Callable[[Verify], Result]) -> Result:
         choose: Called on rank 0 alone; verifies one checkpoint after the other by what it is given.
 
     Raises:
-        Exception: What `choose` raises, on all ranks.
+        UnreadCheckpoint: A rank could not read a file: on all ranks, with its number and host.
+        Exception: What else `choose` raises, on all ranks.
     """
     if ranks.world_size() == 1:
         return choose(verify_files)
     with ranks.on_all_ranks("find a checkpoint"):
         result: Result | None = None
         if ranks.rank() == 0:
+            ends: BrokenCheckpoint | None = None
             try:
                 result = choose(_verify_together)
+            except BrokenCheckpoint as error:
+                ends = error
+                raise
             finally:
-                ranks.from_first(None)
+                ranks.from_first(ends)
         else:
-            while (path := ranks.from_first(None)) is not None:
-                _answer(path)
+            while isinstance(told := ranks.from_first(None), Path):
+                _answer(told)
+            if told is not None:
+                raise told
     return ranks.from_first(result)  # type: ignore[return-value]  # of rank 0, which has one
 
 
@@ -47,24 +57,26 @@ def _verify_together(saved: Saved) -> None:
     """On rank 0: let each rank verify its part.
 
     Raises:
+        UnreadCheckpoint: A rank could not read a file.
         BrokenCheckpoint: A rank has found damage; of several, that which comes first in the files.
     """
     ranks.from_first(saved.path)
     if found := _answer(saved.path):
-        _, number, host, reason = found
+        _, number, host, kind, reason = found
         by = f" (as rank {number} on {host} has read it)" if number else ""
-        raise BrokenCheckpoint(f"{reason}{by}", saved.path)
+        raise kind(f"{reason}{by}", saved.path)
 
 
-def _answer(path: Path) -> tuple[int, int, str, str] | None:
+def _answer(path: Path) -> Found | None:
     """Verify this rank's part and tell rank 0, which gets the first damage that any rank finds."""
-    found: tuple[int, int, str, str] | None = None
+    found: Found | None = None
     try:
         with reading(path):
             verify_part(saved_at(path), ranks.rank(), ranks.world_size())
     except BrokenCheckpoint as error:
         # What a damaged file holds says less than that it is damaged.
         later = isinstance(error, BrokenPieces)
-        found = (later, ranks.rank(), socket.gethostname(), error.reason)
+        kind = UnreadCheckpoint if isinstance(error, UnreadCheckpoint) else BrokenCheckpoint
+        found = (later, ranks.rank(), socket.gethostname(), kind, error.reason)
     told = ranks.gathered_at_first(found) or []
-    return min(filter(None, told), default=None)
+    return min(filter(None, told), default=None, key=itemgetter(0, 1))

@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import random
+import shutil
 import signal
 import time
 from contextlib import suppress
@@ -476,6 +477,40 @@ def test_a_run_that_starts_over_moves_the_checkpoints_of_the_earlier_one_aside(t
         "iteration-0000000004",
         "iteration-0000000006",
     ]
+
+
+def numbered(*handlers):
+    """An engine whose model's weight is the number of the iteration."""
+    model = nn.Linear(1, 1, bias=False)
+
+    def step(state, batch):
+        with torch.no_grad():
+            model.weight.fill_(float(state.iteration))
+
+    return Engine(step, *handlers, objects={"model": model})
+
+
+def test_only_one_checkpoint_of_an_engine_resumes(tmp_path):
+    both = [Checkpoint(tmp_path / name, resume=True) for name in ("a", "b")]
+    with pytest.raises(ValueError, match=r"2 handlers have resume=.*'.*a'.*'.*b'.*to one of them"):
+        numbered(*both).run([1], max_epochs=1)
+    assert not checkpoints(tmp_path / "a")
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_checkpoint_beside_one_that_resumes_goes_on_saving_whatever_their_order(tmp_path, order):
+    def run(until):
+        often = Events.ITERATION_COMPLETED
+        main = Checkpoint(tmp_path / "main", when=often, resume=True)
+        rare = Checkpoint(tmp_path / "rare", when=often(every=2), keep=every(2))
+        return numbered(*[main, rare][::order]).run(range(9), max_iterations=until)
+
+    run(3)
+    assert run(6).iteration == 6
+    assert [each.manifest.iteration for each in checkpoints(tmp_path / "rare")] == [2, 4, 6]
+    shutil.rmtree(tmp_path / "main")  # so a new run begins, where another one has left checkpoints
+    with pytest.raises(FileExistsError, match="rare holds checkpoints of an earlier run"):
+        run(9)
 
 
 def test_to_start_over_and_to_resume_contradict_each_other(tmp_path):

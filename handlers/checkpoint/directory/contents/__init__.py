@@ -1,7 +1,7 @@
 """What one checkpoint holds: plain values, tensors, objects; and whether it is whole."""
 
 from .checkpoint_files import CheckpointFiles
-from .objects import read_objects, write_tensors
+from .objects import read_objects, read_weights, write_tensors
 from .tensors import OF_RANK, infos_in, piece_files, read_checkpoint, read_part, sources
 from .trees import has_parts, part_tree, table_in, tree_in
 from .verify import BrokenPieces, compare_sizes, refuse_other_pieces, verify_files, verify_part
@@ -18,6 +18,7 @@ __all__ = [
     "read_checkpoint",
     "read_objects",
     "read_part",
+    "read_weights",
     "refuse_other_pieces",
     "sources",
     "table_in",

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ....files import Tables, appearing, make_directory, refuse_odd
-from ...format import TREE, decode, reading
+from ...format import TREE, TensorInfo, decode, reading
 from ..files import write_file
-from ..tensor_files import payload_of
+from ..tensor_files import TensorSource, payload_of
 from .checkpoint_files import CheckpointFiles
 from .tensors import sources
 from .trees import tree_in
 from .verify import verify_files
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def read_objects(saved: CheckpointFiles, object: str | None = None) -> dict[str, Any]:
@@ -46,11 +50,7 @@ def write_tensors(saved: CheckpointFiles, file: Path, object: str) -> Path:
     with reading(saved.path, TREE):
         content = each["content"]
         source = sources(saved, {each["file"]})[each["file"]]
-        names = {
-            name: value["!tensor"]
-            for name, value in content.items()
-            if isinstance(value, dict) and value.keys() == {"!tensor"}
-        }
+        names = _tensors(content)
     if odd := [name for name in content if name not in names]:
         raise TypeError(
             f"the state of {object!r} is more than tensors by name, such as {odd[0]!r}: export it "
@@ -61,6 +61,62 @@ def write_tensors(saved: CheckpointFiles, file: Path, object: str) -> Path:
     with appearing(file) as temporary, ThreadPoolExecutor(1) as helper:
         write_file(temporary, payload_of(source, names), helper)
     return file
+
+
+def read_weights(saved: CheckpointFiles, object: str, *, is_verified: bool) -> Mapping[str, Any]:
+    """The state of an object; tensors by name stay in their files until they are looked up.
+
+    The files are verified, unless that is done already.
+
+    Raises:
+        BrokenCheckpoint: A file is missing or damaged.
+        ValueError: The run had no object of that name.
+    """
+    each = objects_in(saved, object)[object]
+    with reading(saved.path, TREE):
+        source = sources(saved, {each["file"]}, is_verified=is_verified)[each["file"]]
+        if names := _tensors(each["content"]):
+            return Renamed(source, names, saved.path)
+        state: Mapping[str, Any] = decode(each["content"], source)
+        return state
+
+
+class Renamed(TensorSource):
+    """Tensors of a checkpoint by other names."""
+
+    def __init__(self, source: TensorSource, names: Mapping[str, str], path: Path) -> None:
+        self._source, self._names, self._path = source, names, path
+        if odd := [inside for inside in names.values() if inside not in source]:
+            raise ValueError(f"names tensors that are not there: {odd[:3]}")
+
+    def __getitem__(self, name: str) -> Tensor:
+        """A new tensor: the whole one."""
+        with reading(self._path):
+            return self._source[self._names[name]]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def info(self, name: str) -> TensorInfo:
+        """The type and the shape of a tensor, which is not read."""
+        return self._source.info(self._names[name])
+
+    def fill(self, name: str, begin: tuple[int, ...], into: Tensor) -> None:
+        """Read the part that begins at these places into a tensor of its shape."""
+        with reading(self._path):
+            self._source.fill(self._names[name], begin, into)
+
+
+def _tensors(content: Any) -> dict[str, str]:
+    """By name, what the file calls the tensors among these values."""
+    return {
+        name: value["!tensor"]
+        for name, value in content.items()
+        if isinstance(value, dict) and value.keys() == {"!tensor"}
+    }
 
 
 def objects_in(saved: CheckpointFiles, object: str | None) -> dict[str, Any]:

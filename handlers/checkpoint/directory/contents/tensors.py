@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
-from ...format import PIECES, TENSORS, TensorInfo, rank_file, reading, tensors_in
+from ...format import PIECES, TENSORS, Shares, TensorInfo, rank_file, reading, tensors_in
 from ..tensor_files import PieceFile, RankFiles, TensorFile, TensorSource
 from .checkpoint_files import CheckpointFiles
 from .trees import table_in, tree_at, tree_in
@@ -69,19 +69,23 @@ def read_part(saved: CheckpointFiles, rank: int) -> tuple[Any, TensorSource | di
         return part, TensorFile(saved.path / name)
 
 
-def sources(saved: CheckpointFiles, files: Collection[str]) -> dict[str, TensorSource]:
-    """The tensors of the files of some objects; what holds them is verified.
+def sources(
+    saved: CheckpointFiles, files: Collection[str], *, is_verified: bool = False
+) -> dict[str, TensorSource]:
+    """The tensors of the files of some objects; what holds them is verified, unless it was already.
 
     Raises:
         BrokenCheckpoint: A file is missing or damaged.
     """
     if PIECES not in saved.manifest.files:
-        verify_files(saved, [f"{file}{TENSORS}" for file in files])
+        if not is_verified:
+            verify_files(saved, [f"{file}{TENSORS}" for file in files])
         return {file: TensorFile(saved.path / f"{file}{TENSORS}") for file in files}
-    verify_files(saved, [PIECES])
+    if not is_verified:
+        verify_files(saved, [PIECES])
     chosen = {file: grids for file, grids in table_in(saved).items() if file in files}
-    owners = {rank for grids in chosen.values() for each in grids.values() for rank in each.owners}
-    verify_files(saved, [f"{rank_file(rank)}{TENSORS}" for rank in sorted(owners)])
-    check_pieces(saved)
+    if not is_verified:
+        verify_files(saved, [f"{rank_file(rank)}{TENSORS}" for rank in Shares(chosen).ranks])
+        check_pieces(saved)
     held = RankFiles(saved.path)
     return {file: PieceFile(file, chosen.get(file, {}), held) for file in files}

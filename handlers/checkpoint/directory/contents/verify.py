@@ -14,9 +14,9 @@ from ...format import (
     TREE,
     BrokenCheckpoint,
     Checksums,
-    Table,
+    Shares,
     TensorInfo,
-    pieces_of_rank,
+    UnreadCheckpoint,
     rank_file,
     reading,
     tensors_in,
@@ -99,6 +99,8 @@ def verify_part(saved: CheckpointFiles, part: int, parts: int) -> None:
                 _compare_chunks(saved.path / name, expected, first, last)
     try:
         check_pieces(saved, part, parts)
+    except UnreadCheckpoint:
+        raise
     except BrokenCheckpoint as error:
         raise BrokenPieces(error.reason, error.path) from error
     if part == 0:
@@ -121,18 +123,16 @@ def check_pieces(saved: CheckpointFiles, part: int = 0, parts: int = 1) -> None:
     Raises:
         BrokenCheckpoint: A piece is missing, or has another type or shape.
     """
-    table = table_in(saved)
-    owners = {each.owners for grids in table.values() for each in grids.values()}
-    for rank in sorted({rank for each in owners for rank in each})[part::parts]:
+    shares = Shares(table_in(saved))
+    for rank in shares.ranks[part::parts]:
         name = f"{rank_file(rank)}{TENSORS}"
         if name not in saved.manifest.files:
             raise BrokenCheckpoint(f"{PIECES} names {name}, which is not there", saved.path)
         with reading(saved.path, name):
-            refuse_other_pieces(tensors_in(saved.path / name), table, rank)
+            refuse_other_pieces(tensors_in(saved.path / name), shares.infos(rank))
 
 
-def refuse_other_pieces(found: Mapping[str, TensorInfo], table: Table, rank: int) -> None:
-    """Refuse a rank's file without a piece that the table says, or with another one."""
-    meant = pieces_of_rank(table, rank)
+def refuse_other_pieces(found: Mapping[str, TensorInfo], meant: Mapping[str, TensorInfo]) -> None:
+    """Refuse a rank's file without a piece that it has to hold, or with another one."""
     if odd := [each for each, info in meant.items() if found.get(each) != info]:
         raise ValueError(f"does not hold the pieces that {PIECES} names: {odd[:3]}")

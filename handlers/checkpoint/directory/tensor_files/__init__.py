@@ -2,6 +2,14 @@
 
 from .piece_files import PieceFile, RankFiles
 from .streamed import payload_of
-from .tensor_file import Runs, TensorFile, TensorSource
+from .tensor_file import Runs, TensorFile, TensorInFile, TensorSource
 
-__all__ = ["PieceFile", "RankFiles", "Runs", "TensorFile", "TensorSource", "payload_of"]
+__all__ = [
+    "PieceFile",
+    "RankFiles",
+    "Runs",
+    "TensorFile",
+    "TensorInFile",
+    "TensorSource",
+    "payload_of",
+]

@@ -38,7 +38,10 @@ class TensorSource(Mapping[str, "Tensor"]):
         """A new tensor of these ranges of each dimension; nothing else is read."""
         import torch
 
-        dtype = getattr(torch, self.info(name).dtype)
+        kind = self.info(name).dtype
+        if f"torch.{kind}" not in DTYPES:
+            raise ValueError(f"has a tensor of {kind}: {name!r}")
+        dtype = getattr(torch, kind)
         made = torch.empty([sum(b - a for a, b in each) for each in runs], dtype=dtype)
         places = [list(_placed(each)) for each in runs]
         for spans in product(*places):
@@ -46,6 +49,25 @@ class TensorSource(Mapping[str, "Tensor"]):
             if into.numel():
                 self.fill(name, tuple(a for _, a, _ in spans), into)
         return made
+
+
+class TensorInFile:
+    """A tensor that stays in its file until a part of it is looked up, by a slice a dimension.
+
+    So each of several ranks reads its own part alone.
+    """
+
+    def __init__(self, source: TensorSource, name: str) -> None:
+        self._source, self._name = source, name
+        self.shape = source.info(name).shape
+
+    def __getitem__(self, at: Sequence[slice]) -> Tensor:
+        """A new tensor: this part."""
+        return self._source.read(self._name, [[(each.start, each.stop)] for each in at])
+
+    def whole(self) -> Tensor:
+        """A new tensor: all of it."""
+        return self._source[self._name]
 
 
 class TensorFile(TensorSource):

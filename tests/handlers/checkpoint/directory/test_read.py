@@ -1,5 +1,6 @@
 """One checkpoint on the disk: found by its manifest, verified in whole or in part."""
 
+import errno
 import logging
 import os
 
@@ -13,7 +14,7 @@ from camshaft.handlers.checkpoint.directory import (
     verify_files,
     write_checkpoint,
 )
-from camshaft.handlers.checkpoint.format import Manifest
+from camshaft.handlers.checkpoint.format import Manifest, UnreadCheckpoint
 from camshaft.handlers.checkpoint.snapshot import Snapshot
 from camshaft.handlers.checkpoint.staging import streamed
 
@@ -57,8 +58,8 @@ def test_damage_to_any_file_is_found_and_the_file_is_named(tmp_path, file, name,
     saved = save(tmp_path, 3)
     damage(saved.path / file)
     if file == "manifest.json":
-        (reason,) = scan(tmp_path)[1].values()
-        assert file in reason
+        (error,) = scan(tmp_path)[1].values()
+        assert file in error.reason
     else:
         with pytest.raises((OSError, ValueError), match=f"{file}.*({says})|({says}).*{file}"):
             verify_files(checkpoints(tmp_path)[0])
@@ -85,3 +86,27 @@ def test_a_checkpoint_is_shown_by_its_path(tmp_path):
     assert saved.manifest.size == sum(
         path.stat().st_size for path in saved.path.iterdir() if path.name != "manifest.json"
     )
+
+
+@pytest.mark.parametrize("file", ["manifest.json", "state.json", "train.safetensors"])
+def test_what_the_system_cannot_read_now_is_not_passed_over_for_an_older_one(
+    tmp_path, monkeypatch, file
+):
+    for iteration in (1, 2):
+        save(tmp_path, iteration)
+    opened, path = os.open, str(tmp_path / "iteration-0000000002" / file)
+
+    def refuse(name, *arguments, **options):
+        if str(name) == path:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return opened(name, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", refuse)
+    found = checkpoints(tmp_path)
+    with pytest.raises(UnreadCheckpoint, match=f"2 could not be read: {file}.*Input/output error"):
+        found.latest()
+    monkeypatch.undo()
+    assert checkpoints(tmp_path).latest().manifest.iteration == 2
+    for name in ("manifest.json", "state.json"):
+        (tmp_path / "iteration-0000000002" / name).unlink(missing_ok=True)
+    assert checkpoints(tmp_path).latest().manifest.iteration == 1

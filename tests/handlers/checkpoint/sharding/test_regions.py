@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.placement_types import _StridedShard
 
-from camshaft.handlers.checkpoint.format import Grid, pieces_of_rank, table_as_tree, table_of_tree
+from camshaft.handlers.checkpoint.format import Grid, Shares, table_as_tree, table_of_tree
 from camshaft.handlers.checkpoint.sharding.regions import _runs, replicas
 
 
@@ -82,8 +82,11 @@ def test_the_pieces_of_a_grid_cover_a_tensor_once_and_are_in_their_owners_shards
             for (begin, end), own in zip(((a, b), (c, d)), runs, strict=True):
                 assert any(first <= begin and end <= last for first, last in own)
         assert (seen == 1).all()
-        assert {p for rank in range(12) for p in grid.of_rank(rank)} == {*grid.pieces()}
         table = {"model": {"w": grid, "again": grid}}
+        held = [each for rank in range(12) for each in Shares(table).of(rank)]
+        assert len({*held}) == len(held) == 2 * len(grid.owners)
+        assert {each.piece for each in held} == {*grid.pieces()}
+        assert Shares(table).ranks == sorted({*grid.owners})
         assert table_of_tree(table_as_tree(table), mesh.mesh.numel()) == table
 
 
@@ -127,7 +130,7 @@ def test_forty_million_pieces_in_a_small_table_are_refused():
 
 def test_a_large_model_spread_over_sixteen_thousand_ranks_is_read():
     table = table_of_tree(same_pieces(1057, [*range(16_384)]), 16_384)
-    assert len(pieces_of_rank(table, 16_383)) == 1057
+    assert len(Shares(table).infos(16_383)) == 1057
 
 
 def test_more_pieces_than_one_file_can_hold_are_refused():

@@ -1,0 +1,86 @@
+"""What is checked before a run that saves itself begins."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...engine import RunningEngine, ranks
+from ...engine.update import Update
+from .directory import checkpoints, set_aside
+
+logger = logging.getLogger("camshaft")
+
+
+def refuse_unsaveable(objects: Mapping[str, Any]) -> None:
+    """Refuse objects that have no state to save.
+
+    Raises:
+        TypeError: One of them cannot be saved.
+    """
+    for name, each in objects.items():
+        if not (hasattr(each, "state_dict") and hasattr(each, "load_state_dict")):
+            raise TypeError(
+                f"engine.objects[{name!r}] is a {type(each).__name__}, which a checkpoint "
+                "cannot hold: it needs state_dict() and load_state_dict()"
+            )
+
+
+def refuse_to_forget(engine: RunningEngine) -> None:
+    """Refuse a run whose optimizer, and so its weights, would not be saved.
+
+    Raises:
+        ValueError: The optimizer of an `Update` is not among the engine's objects.
+    """
+    known = list(map(id, engine.objects.values()))
+    for each in engine.handlers.values():
+        if isinstance(each, Update) and id(each.optimizer) not in known:
+            raise ValueError(
+                f"{type(each.optimizer).__name__}, which an Update steps, is not among "
+                "the engine's objects, so neither the optimizer nor its weights would be saved: "
+                'Engine(..., objects={"model": model, "optimizer": optimizer})'
+            )
+    if not engine.objects:
+        logger.warning(
+            "Checkpoint saves the state of the run and no model: the engine has no objects; "
+            'Engine(..., objects={"model": model, "optimizer": optimizer}) names what a run changes'
+        )
+
+
+def refuse_second_resume(directories: Sequence[str]) -> None:
+    """Refuse a run that several handlers resume, by whose order of attachment one would count.
+
+    Raises:
+        ValueError: There is more than one directory to resume from.
+    """
+    if len(directories) > 1:
+        listed = ", ".join(f"Checkpoint({each!r})" for each in directories)
+        raise ValueError(
+            f"{len(directories)} handlers have resume=: {listed}. A run goes on from one "
+            "checkpoint, so leave resume= to one of them; the others need none to go on saving to "
+            "their directories beside it"
+        )
+
+
+def refuse_to_mix(directory: str | Path) -> None:
+    """Refuse to start a new run in a directory that holds another run's checkpoints.
+
+    Raises:
+        FileExistsError: The directory holds checkpoints, which the new run would drop.
+    """
+    if found := checkpoints(directory):
+        raise FileExistsError(
+            f"{directory} holds checkpoints of an earlier run, such as "
+            f"{found[-1].path.name}; pass resume=True to go on with it, start_over=True to "
+            "move them aside, or choose another directory for a new run; run(state=...) "
+            "carries on a state at hand"
+        )
+
+
+def start_over(directory: str | Path) -> None:
+    """Move the checkpoints of an earlier run out of the way of the new one."""
+    with ranks.on_all_ranks("start over"):
+        if ranks.rank() == 0 and (place := set_aside(Path(directory))) is not None:
+            logger.warning("starts over: the checkpoints of an earlier run are in %s", place)

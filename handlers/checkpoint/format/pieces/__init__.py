@@ -1,0 +1,18 @@
+"""Sharded tensors: how each is cut into pieces, and which rank's file holds them. Without torch."""
+
+from .grid import Grid, Piece
+from .shares import Held, Shares, rank_file
+from .table import MEMORY, PIECES, Table, table_as_tree, table_of_tree
+
+__all__ = [
+    "MEMORY",
+    "PIECES",
+    "Grid",
+    "Held",
+    "Piece",
+    "Shares",
+    "Table",
+    "rank_file",
+    "table_as_tree",
+    "table_of_tree",
+]

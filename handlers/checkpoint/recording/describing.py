@@ -1,0 +1,55 @@
+"""What the manifest of a save says of the run."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from ....engine import State, ranks
+from ...common import scalars
+from ..format import Keep, Manifest, installed_versions
+from .memory import CheckpointMemory
+
+logger = logging.getLogger("camshaft")
+
+
+def manifest_of(state: State[Any, Any], reason: str, keep: Keep) -> Manifest:
+    """The manifest of a save at this moment, without its number and its files."""
+    # Claims name metrics by text, and a manifest holds no other names.
+    metrics = {name: n for name, n in scalars(state.metrics).items() if isinstance(name, str)}
+    return Manifest(
+        iteration=state.iteration,
+        step=state.step,
+        epoch=state.epoch - state.control.in_epoch,
+        reason=reason,
+        metrics=metrics,
+        written={name: state.metrics.written(name) for name in metrics},
+        keep=repr(keep),
+        world_size=ranks.world_size(),
+        versions=installed_versions(),
+    )
+
+
+def with_reasons(text: str, reasons: list[str]) -> str:
+    """A text of reasons, with those added that it does not hold yet."""
+    for reason in reasons:
+        if f", {reason}, " not in f", {text}, ":
+            text = f"{text}, {reason}" if text else reason
+    return text
+
+
+def warn_of_missing(state: State[Any, Any], keep: Keep, handler: object) -> None:
+    """Warn once a run if a claim goes by a metric that is not there."""
+    if state.epoch == 1 and state.control.in_epoch:  # the epoch's end may produce it
+        return
+    numbers = scalars(state.metrics)
+    missing = sorted({best.metric for best in keep.bests} - numbers.keys())
+    if missing and not (memory := state.recall(handler, CheckpointMemory)).warned:
+        memory.warned = True
+        logger.warning(
+            "%r goes by %s, which no handler has produced so far; the metrics that are "
+            "numbers are %s. A checkpoint without it is never best",
+            keep,
+            ", ".join(map(repr, missing)),
+            ", ".join(map(repr, numbers)) or "none",
+        )

@@ -1,0 +1,99 @@
+"""What of a sharded save stays the same from one save to the next, made once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from hashlib import sha256
+from json import dumps
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ....engine import ranks
+from ..format import Piece, Shares, Table, TensorInfo, table_as_tree
+from .plan import Plan, Tensors
+from .regions import is_sharded, own_runs
+
+Forms = dict[str, dict[str, tuple[Any, ...]]]
+"""By file and name, what decides how a tensor is cut and who writes its pieces."""
+
+
+class Layouts:
+    """The layout of a run's saves, kept until a tensor comes, goes, or has another form."""
+
+    def __init__(self) -> None:
+        self._forms: Forms | None = None
+        self._layout = Layout({}, {})
+
+    def of(self, tensors: Tensors, is_the_same: Callable[[str, str], bool]) -> Layout:
+        """How these tensors lie on the ranks; see `Plan` for what is the same on all of them."""
+        forms: Forms = {}
+        for file, named in tensors.items():
+            forms[file] = {
+                name: _sharded(each) or (is_the_same(file, name), *_plain(each))
+                for name, each in named.items()
+            }
+        if forms != self._forms:
+            self._layout, self._forms = Layout(Plan(is_the_same).table(tensors), tensors), forms
+        return self._layout
+
+
+class Layout:
+    """The table of all pieces, the same on all ranks, and which of them are this rank's own."""
+
+    def __init__(self, table: Table, tensors: Tensors) -> None:
+        self.table = table
+        held = [*Shares(table).of(ranks.rank())]
+        self.infos: dict[str, TensorInfo] = {each.key: each.info for each in held}
+        """What this rank's file has to hold, by the names of the pieces."""
+        self._places = [
+            (each.key, each.file, each.name, _inside(tensors[each.file][each.name], each.piece))
+            for each in held
+        ]
+
+    @cached_property
+    def tree(self) -> dict[str, Any]:
+        """The table as JSON."""
+        return table_as_tree(self.table)
+
+    @cached_property
+    def digest(self) -> str:
+        """The same text on all ranks if their tables are the same."""
+        return sha256(dumps(self.tree, sort_keys=True).encode()).hexdigest()
+
+    def own(self, tensors: Tensors) -> dict[str, Tensor]:
+        """This rank's pieces by their names in its file; they share the memory of its shards."""
+        found = dict[str, Tensor]()
+        with torch.no_grad():  # else `to_local` is a step of the graph, which takes its time
+            for key, file, name, at in self._places:
+                part: Any = tensors[file][name]
+                found[key] = part if at is None else part.to_local()[at]
+        return found
+
+
+def _sharded(tensor: Any) -> tuple[Any, ...]:
+    """What decides how a distributed tensor is cut; empty for another one."""
+    if not is_sharded(tensor):
+        return ()
+    return tensor.device_mesh, tensor.placements, *_plain(tensor)
+
+
+def _plain(tensor: Tensor) -> tuple[Any, ...]:
+    return tensor.dtype, tensor.shape
+
+
+def _inside(tensor: Any, piece: Piece) -> tuple[slice, ...] | None:
+    """Where a piece lies in this rank's shard; None if the tensor is not distributed."""
+    if not is_sharded(tensor):
+        return None
+    places = []
+    for own, first, last in zip(own_runs(tensor), piece.begin, piece.end, strict=True):
+        passed = 0
+        for a, b in own:
+            if a <= first and last <= b:
+                places.append(slice(passed + first - a, passed + last - a))
+                break
+            passed += b - a
+    return tuple(places)

@@ -1,0 +1,48 @@
+"""Which pieces each rank holds, found by steps that grow with the pieces."""
+
+from camshaft.handlers.checkpoint.format import Grid, Shares
+
+
+class Counted(int):
+    """A rank that counts how often it is looked at."""
+
+    looks = 0
+
+    def __eq__(self, other):
+        Counted.looks += 1
+        return int(self) == int(other)
+
+    def __hash__(self):
+        Counted.looks += 1
+        return int(self)
+
+
+def looks_at_owners(ranks, tensors):
+    """How often owners are looked at until what each of all ranks holds is known."""
+    owners = tuple(map(Counted, range(ranks)))
+    grid = Grid("torch.float32", (tuple(range(ranks + 1)), (0, 2)), owners)
+    Counted.looks = 0
+    shares = Shares({"model": {str(number): grid for number in range(tensors)}})
+    held = [shares.infos(rank) for rank in shares.ranks]
+    assert [len(each) for each in held] == [tensors] * ranks
+    assert held[3]["model/0[3]"].shape == (1, 2)
+    return Counted.looks
+
+
+def test_the_pieces_of_all_ranks_take_steps_that_grow_with_the_ranks_and_not_with_their_square():
+    few, many = looks_at_owners(100, 20), looks_at_owners(400, 20)
+    assert many <= 4.1 * few
+    assert looks_at_owners(100, 200) == few  # a list of owners is looked at once for all tensors
+
+
+def test_a_rank_of_several_pieces_holds_them_all_and_another_one_none():
+    grid = Grid("torch.float16", ((0, 2, 3), (0, 4, 7)), (5, 0, 0, 5))
+    one = Grid("torch.float16", ((0, 6),), (2,))
+    shares = Shares({"model": {"w": grid, "v": one}, "train": {"w": grid}})
+    assert shares.ranks == [0, 2, 5]
+    assert {key: each.shape for key, each in shares.infos(5).items()} == {
+        **{"model/w[0]": (2, 4), "model/w[3]": (1, 3)},
+        **{"train/w[0]": (2, 4), "train/w[3]": (1, 3)},
+    }
+    assert [*shares.infos(2)] == ["model/v[0]"]
+    assert shares.infos(1) == {}
