@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 
 from ..engine import Engine, Events, State
 from ..engine.modules import are_spread, locals_of
-from ..engine.update import gradients_of, multiply, norm_of, parameters_of
+from ..engine.update import are_plain, gradients_of, norm_of, parameters_of, scale
 from .common import stepping
 
 
@@ -77,9 +77,13 @@ class ClipGradValue:
 
 
 def _clip(optimizer: Optimizer, most: float, kind: float) -> Tensor:
-    """Clip as torch does, which wants all gradients on one mesh of ranks, or on none."""
-    if not are_spread(gradients := gradients_of(optimizer)):
+    """Clip as torch does, by the same operations.
+
+    Torch wants all gradients on one mesh of ranks, or on none, and runs Python for each of them.
+    """
+    gradients = gradients_of(optimizer)
+    if not (are_plain(gradients) or are_spread(gradients)):  # of several devices or types, or none
         return clip_grad_norm_(parameters_of(optimizer), most, kind)
     norm = norm_of(gradients, kind)
-    multiply(optimizer, (most / (norm + 1e-6)).clamp(max=1.0))
+    scale(gradients, (most / (norm + 1e-6)).clamp(max=1.0))
     return norm

@@ -1,4 +1,5 @@
 from .activations import checkpoint_activations as checkpoint_activations
+from .between_devices import moved as moved
 from .evaluation import untouched as untouched
 from .evaluation import using as using
 from .known import all_modules as all_modules

@@ -66,8 +66,9 @@ def supervised(
         precision: `"fp32"`, or `"bf16"` or `"fp16"` by `torch.autocast`, the latter with a
             gradient scaler: that of the `Update`, or torch's with its defaults. It is
             `engine.objects["scaler"]`.
-        device: Where the model computes; where it is already, by default. `Transfer("cuda")`
-            copies batches there while the step before is computed.
+        device: Where the model computes; where it is already, by default. On a GPU, batches are
+            copied out of pinned memory by a `Transfer`, while the step before is computed; give
+            one to change its settings.
         prepare_batch: Makes the pair of input and target of what the data gives. Both are moved to
             the device afterwards, as by `to_device`. None in the place of the target means that
             there is none.
@@ -92,7 +93,6 @@ def supervised(
     is_sum = _reduction(loss_fn) == "sum"
     if is_sum and weight is None:
         warn_of_sums()
-    transfer = device if isinstance(device, Transfer) else None
     place = device.device if isinstance(device, Transfer) else device
     if place is not None:
         model.to(place)
@@ -127,7 +127,7 @@ def supervised(
         prepare_batch=prepare_batch or (with_labels if loss_fn is None else pair_of),
         weight=weight,
         is_sum=is_sum,
-        move=None if place.type == "cpu" else transfer or partial(to_device, device=place),
+        move=_way_to(place, device),
         autocast=None if precision == "fp32" else torch.autocast(place.type, PRECISIONS[precision]),
         split=None if split is None else Split.of(split, update),
         is_sharded=are_spread(model.parameters()),
@@ -137,6 +137,15 @@ def supervised(
         return engine.add(step)
     engine.rehearsal = lambda state, batch: update.rehearse(state)
     return engine.add(update, step)
+
+
+def _way_to(place: torch.device, given: object) -> Callable[[Any], Any] | None:
+    """How batches come to a device: to the CPU not at all, to a GPU on a stream of their own."""
+    if place.type == "cpu":
+        return None
+    if isinstance(given, Transfer):
+        return given
+    return Transfer(place) if place.type == "cuda" else partial(to_device, device=place)
 
 
 def _reduction(loss_fn: Any) -> str | None:

@@ -148,9 +148,10 @@ class Supervised:
                 f"weight= gave a tensor of shape {tuple(number.shape)}; it needs one number, how "
                 "many targets the loss of the batch is over"
             )
-        at_all = number > 0
-        mean = loss / torch.where(at_all, number, 1) if self.is_sum else loss
-        mean = torch.where(at_all, mean, 0)
+        is_empty = number <= 0
+        # torch.where with a number copies it to the device, and waits for that.
+        mean = loss / number.masked_fill(is_empty, 1) if self.is_sum else loss
+        mean = mean.masked_fill(is_empty, 0)
         return mean * number, output._replace(loss=mean.detach(), weight=number)
 
     def loss_again(self, batch: Any) -> Tensor:

@@ -17,6 +17,8 @@ from ..events import EventEnum, Events, Stage
 from ..modules import are_spread, plain_optimizer, refuse_scaling
 from ..state import State
 from .alike import are_alike
+from .direct import backward
+from .direct import step as step_by
 from .gradients import check_scale, clear, has_overflowed, multiply, parameters_of
 from .sync import Sync, is_wrapped
 from .window import Evaluation, Window, by_share, needs_closure
@@ -183,7 +185,7 @@ class Update:
             and window is None
         ):
             self._clear()  # gradients that another backward pass or a failed run has left
-            (loss if self.scaler is None else self.scaler.scale(loss)).backward()
+            backward(loss if self.scaler is None else self.scaler.scale(loss))
             self._step(state)
             return
         window = window or self._open(state)
@@ -357,7 +359,7 @@ class Update:
             return
         state.fire(GRADIENTS_READY)
         if closure is None:
-            optimizer.step()
+            step_by(optimizer)
         else:
             optimizer.step(closure)  # type: ignore[arg-type]  # torch means float or Tensor
         if scaler is not None:
