@@ -66,8 +66,9 @@ def compiled(function: Function, options: Mapping[str, Any]) -> Function:
     """The function as torch.compile makes it, whose graphs count for no other function."""
     own = {"isolate_recompiles": True, "recompile_limit": MANY}  # of newer torch
     own = {name: value for name, value in own.items() if name in _known()}
-    made: Any = torch.compile(function, **{**own, **options})
-    return made  # type: ignore[no-any-return]
+    make: Any = torch.compile  # its arguments have many types
+    made: Function = make(function, **{**own, **options})
+    return made
 
 
 def replays(options: Mapping[str, Any]) -> bool:
