@@ -11,6 +11,9 @@ from torch.optim import Optimizer
 
 from .options import Function, compiled
 
+CHANGED = ("lr", "foreach")
+"""What a group has as it was, before and after a step."""
+
 AT_EACH_STEP = 3
 """So many steps in a row with other settings show that a schedule moves them at each step."""
 
@@ -46,16 +49,18 @@ class CompiledStep:
             self._plain = optimizer.step
             self._compiled = compiled(self._plain, self.options)
         assert self._compiled is not None
-        rates = [group.get("lr") for group in groups]
+        kept = [{name: group[name] for name in CHANGED if name in group} for group in groups]
         try:
-            for number, rate in enumerate(rates):
-                if isinstance(rate, float | int):
-                    groups[number]["lr"] = self._as_tensor(number, rate)
+            for number, group in enumerate(groups):
+                if isinstance(rate := group.get("lr"), float | int):
+                    group["lr"] = self._as_tensor(number, rate)
+                    # Adam with foreach=True refuses such a rate; where torch chooses, it does not.
+                    if group.get("foreach") and group.get("capturable") is False:
+                        group["foreach"] = None
             self._compiled()
         finally:
-            for group, rate in zip(groups, rates, strict=True):
-                if rate is not None:
-                    group["lr"] = rate
+            for group, before in zip(groups, kept, strict=True):
+                group.update(before)
 
     def _step_by_zero(self) -> None:
         """Take a step with a rate of 0, such as the first one of a warm-up, without compiling it.

@@ -19,6 +19,7 @@ from torch.overrides import has_torch_function_unary
 
 REAL = frozenset((torch.float32, torch.bfloat16, torch.float16, torch.float64))
 BACKWARD = Tensor.backward
+PASS = autograd.backward
 OPTIMIZERS = import_module("torch.optim.optimizer")
 RUN: Any = getattr(graph, "_engine_run_backward", None)
 INSIDE: Any = getattr(torch, "_C", None)
@@ -28,6 +29,7 @@ PRE_HOOKS: Any = getattr(OPTIMIZERS, "_global_optimizer_pre_hooks", None)
 POST_HOOKS: Any = getattr(OPTIMIZERS, "_global_optimizer_post_hooks", None)
 HAS_ENGINE = None not in (RUN, IN_TRANSFORM)
 HAS_HOOKS = None not in (IS_PROFILED, PRE_HOOKS, POST_HOOKS)
+HAS_HOOKS &= hasattr(Optimizer, "_optimizer_step_code")
 
 
 def _wrapper() -> Any:
@@ -56,7 +58,8 @@ def backward(loss: Tensor) -> None:
         and type(loss) is Tensor  # a mistake may have made it a number
         and loss.ndim == 0
         and loss.dtype in REAL
-        and Tensor.backward is BACKWARD
+        and getattr(loss.backward, "__func__", None) is BACKWARD  # nor one of this loss alone
+        and autograd.backward is PASS
         and not has_torch_function_unary(loss)  # a subclass, or a mode that is on
         and not IN_TRANSFORM()
     ):
@@ -80,5 +83,6 @@ def step(optimizer: Any) -> None:
         and not IS_PROFILED()
     ):
         function.__wrapped__(optimizer)
+        optimizer._optimizer_step_code()
     else:
         optimizer.step()

@@ -83,7 +83,8 @@ def norm_of(gradients: list[Tensor], kind: float = 2.0) -> Tensor:
         return torch.as_tensor(torch.linalg.vector_norm(torch.stack(norms), kind))
     if are_spread(gradients):
         return norm(gradients, kind)
-    dense = [each._values() if each.is_sparse else each for each in gradients]
+    # Uncoalesced, a sparse gradient names an element several times, and means their sum.
+    dense = [each.coalesce().values() if each.is_sparse else each for each in gradients]
     place = dense[0].device
     each_norm = torch._foreach_norm(dense, kind)  # pyright: ignore
     gathered = [moved(each, place) for each in each_norm]

@@ -7,6 +7,7 @@ import sys
 from array import array
 from collections.abc import Sequence
 from typing import Any
+from weakref import ref
 
 import torch
 from torch import Tensor
@@ -26,7 +27,8 @@ METHODS = ("__getitem__", "__getitems__", "__getattribute__", "__getattr__")
 TORCHS = {kind: [getattr(kind, name, None) for name in METHODS] for kind in KINDS}
 
 _library: Any = torch
-DENSE = _library._C._dispatch_keys(torch.empty(0, device="cpu"))
+KEYS: Any = getattr(_library._C, "_dispatch_keys", None)
+DENSE = KEYS and KEYS(torch.empty(0, device="cpu"))
 """What torch knows a tensor by that is in memory, strided, and lazy in no way."""
 
 INTEGERS: set[type] = {int}
@@ -49,7 +51,7 @@ class InMemory:
         self.dataset = dataset
         self.is_on = True
         self._kinds: dict[type, type | None] = {}
-        self._dense: dict[int, Tensor] = {}
+        self._dense: dict[int, ref[Tensor]] = {}  # a tensor that was replaced may be freed
         self._has_told = False
         if not is_default(collate):
             self._refuse("its collate_fn is not torch's default_collate")
@@ -89,12 +91,13 @@ class InMemory:
         raise TypeError(f"only a {own.__name__} knows how it makes samples")
 
     def _rows(self, tensor: Tensor, index: Tensor) -> Tensor:
-        if self._dense.get(id(tensor)) is not tensor:
-            if type(tensor) is not Tensor or _library._C._dispatch_keys(tensor) != DENSE:
+        seen = self._dense.get(id(tensor))
+        if seen is None or seen() is not tensor:
+            if KEYS is None or type(tensor) is not Tensor or KEYS(tensor) != DENSE:
                 raise TypeError("a tensor is not a plain one on the CPU")
             if not 1 <= tensor.dim() <= MOST_DIMENSIONS:
                 raise TypeError(f"a tensor has {tensor.dim()} dimensions")
-            self._dense[id(tensor)] = tensor
+            self._dense[id(tensor)] = ref(tensor)
         if tensor.requires_grad:
             raise TypeError("a tensor requires a gradient")
         return tensor.index_select(0, index)

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
-import torch
+from torch import autograd
 from torch.autograd.profiler import record_function
 from torch.utils.data import dataloader
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from .in_memory import InMemory
 
-_library: Any = torch
-_is_profiled = _library.autograd._profiler_enabled
-_loaders: Any = dataloader
+_is_profiled: Any = getattr(autograd, "_profiler_enabled", None)
+_own: Any = getattr(dataloader, "_SingleProcessDataLoaderIter", None)
+
+PARTS = (
+    *("_dataset", "_dataset_fetcher", "_sampler_iter", "_collate_fn", "_auto_collation"),
+    *("_pin_memory", "_pin_memory_device", "_profile_name"),
+)
+"""The attributes of torch's iterator that are read; one without them reads by itself."""
 
 
 class Reading:
@@ -53,6 +59,6 @@ class Reading:
 def read_directly(batches: Iterator[Any]) -> Iterator[Any]:
     """The batches of torch's iterator, read without it where this process reads them."""
     own: Any = batches
-    if type(own) is not _loaders._SingleProcessDataLoaderIter:
+    if _is_profiled is None or type(own) is not _own or not all(map(partial(hasattr, own), PARTS)):
         return batches
     return map(Reading(own), own._sampler_iter)

@@ -10,7 +10,7 @@ from torch._dynamo.utils import counters
 from torch.optim.lr_scheduler import LambdaLR, OneCycleLR
 from torch.utils.data import DataLoader, TensorDataset
 
-from camshaft import Engine, Events, Update, supervised
+from camshaft import Engine, Events, State, Update, supervised
 from camshaft.handlers import (
     EMA,
     Average,
@@ -237,6 +237,19 @@ def test_during_a_step_the_rate_is_a_tensor_and_a_failing_step_leaves_the_number
     assert [(each.item(), each.dtype) for each in seen] == [(0.1, torch.float64)]
     assert engine.objects["optimizer"].param_groups[0]["lr"] == 0.1
     assert type(engine.objects["optimizer"].param_groups[0]["lr"]) is float
+
+
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.SGD])
+def test_a_demand_for_foreach_is_kept_and_does_not_stop_compiling(kind):
+    found = []
+    for foreach in (None, True):
+        weight = torch.nn.Parameter(torch.tensor([1.0, 2.0]))
+        optimizer = kind([weight], lr=0.5, foreach=foreach)
+        Update(optimizer, compile=EAGER)(State(), weight.sum())
+        group = optimizer.param_groups[0]
+        assert (group["lr"], group["foreach"]) == (0.5, foreach)
+        found.append(weight.tolist())
+    assert found[0] == found[1]
 
 
 def test_groups_may_have_numbers_and_tensors_as_rates():

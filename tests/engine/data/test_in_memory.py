@@ -2,6 +2,8 @@
 
 import logging
 import sys
+from importlib.util import find_spec, module_from_spec
+from weakref import ref
 
 import numpy
 import pytest
@@ -19,12 +21,14 @@ from torch.utils.data import (
     Subset,
     TensorDataset,
     WeightedRandomSampler,
+    dataloader,
     default_collate,
     random_split,
 )
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 from camshaft import Engine, Events, SeededSamples
+from camshaft.engine.data.loader.in_memory import InMemory
 from camshaft.handlers import Validate, predict
 
 pytestmark = [
@@ -357,6 +361,48 @@ def test_data_that_is_changed_during_a_pass_is_read_as_it_is_then(change):
 
 
 @pytest.mark.slow
+def test_tensors_that_a_script_has_replaced_are_freed():
+    data, replaced = TensorDataset(torch.zeros(4, 2)), []
+    memory = InMemory(data, default_collate)
+    for _ in range(3):
+        replaced.append(ref(data.tensors[0]))
+        assert memory.batch([1, 0]) is not None
+        data.tensors = (torch.zeros(4, 2),)
+    assert [each() for each in replaced] == [None] * 3
+
+
+@pytest.mark.parametrize(
+    ("holder", "name"),
+    [
+        (torch._C, "_dispatch_keys"),
+        (torch.autograd, "_profiler_enabled"),
+        (dataloader, "_SingleProcessDataLoaderIter"),
+        (dataloader._BaseDataLoaderIter, "_profile_name"),
+    ],
+)
+def test_with_a_torch_that_lacks_what_is_looked_up_the_plain_way_is_taken(
+    holder, name, monkeypatch
+):
+    batches = iter(DataLoader(TensorDataset(torch.arange(6.0)), 2))
+    with monkeypatch.context() as lacking:
+        if name in vars(batches):
+            del vars(batches)[name]
+        else:
+            lacking.delattr(holder, name)
+        other = {each: fresh(each) for each in ("in_memory", "reading")}
+    memory = other["in_memory"].InMemory(batches._dataset, default_collate)
+    assert memory.batch([0, 1]) is None or name != "_dispatch_keys"
+    assert (other["reading"].read_directly(batches) is batches) == (name != "_dispatch_keys")
+
+
+def fresh(name):
+    """A module of the loader as it is when imported now, which is nobody else's."""
+    spec = find_spec(f"camshaft.engine.data.loader.{name}")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 def test_a_profiler_sees_each_batch_under_torchs_name_for_it():
     def found(read):
         with torch.profiler.profile() as profile:

@@ -70,7 +70,7 @@ def optimizer(weight):
 
 def test_the_short_ways_are_taken_with_this_torch(weight, optimizer, monkeypatch):
     """They fall back without a word where a later torch has other insides; here one is told."""
-    monkeypatch.setattr(torch.autograd, "backward", None)  # what Tensor.backward would call
+    monkeypatch.setattr(torch.autograd, "_make_grads", None)  # what autograd.backward would call
     direct.backward(weight.sum())
     monkeypatch.setattr(torch.autograd.profiler, "record_function", None)
     direct.step(optimizer)
@@ -222,3 +222,29 @@ def test_a_backward_pass_inside_a_transform_is_refused_as_torch_does(weight):
 
     with pytest.raises(RuntimeError, match="inside a functorch transform"):
         torch.func.vmap(inside)(torch.ones(3, 2))
+
+
+def test_a_backward_pass_of_one_loss_and_of_autograd_are_made(weight, monkeypatch):
+    called, before, loss = [], torch.autograd.backward, weight.sum()
+    loss.backward = lambda: called.append("of the loss")
+    direct.backward(loss)
+
+    def backward(*arguments, **keywords):
+        called.append("of autograd")
+        before(*arguments, **keywords)
+
+    monkeypatch.setattr(torch.autograd, "backward", backward)
+    direct.backward(weight.sum())
+    assert called == ["of the loss", "of autograd"]
+
+
+def test_what_torch_calls_after_a_step_is_called(weight):
+    class Counted(torch.optim.SGD):
+        steps = 0
+
+        def _optimizer_step_code(self):
+            self.steps += 1
+
+    optimizer = Counted([weight], lr=0.5)
+    direct.step(optimizer)
+    assert optimizer.steps == 1

@@ -135,6 +135,15 @@ def updates(module, **options):
     return Update(torch.optim.SGD(module.parameters(), lr=0.1), **options)
 
 
+def test_the_norm_of_a_sparse_gradient_is_that_of_the_dense_one():
+    twice = torch.sparse_coo_tensor(
+        [[0, 0, 2]], [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], (3, 2), check_invariants=True
+    )
+    assert norm_of([twice]).item() == twice.to_dense().norm().item()
+    opposite = torch.sparse_coo_tensor([[0, 0]], [[1.0], [-1.0]], (3, 1), check_invariants=True)
+    assert norm_of([opposite, torch.zeros(2)]).item() == 0.0
+
+
 def test_a_model_on_one_rank_has_nothing_to_average():
     model = torch.nn.Linear(1, 1)
     assert updates(model).sync is None
