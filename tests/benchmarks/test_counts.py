@@ -76,14 +76,14 @@ IDLE: list[dict[str, Any]] = [
 """Conditions of handlers that are not called, or not a second time."""
 
 
-@pytest.mark.parametrize("conditions", IDLE, ids=lambda given: "-".join(given))
+@pytest.mark.parametrize("conditions", IDLE, ids="-".join)
 def test_a_handler_that_waits_is_not_asked_in_each_iteration(conditions: dict[str, Any]):
     for event in (Events.ITERATION_STARTED, Events.ITERATION_COMPLETED):
         assert calls(run_empty(100, event(**conditions))) == 1
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("conditions", IDLE, ids=lambda given: "-".join(given))
+@pytest.mark.parametrize("conditions", IDLE, ids="-".join)
 def test_ten_thousand_handlers_that_wait_add_no_call(conditions: dict[str, Any]):
     assert calls(run_empty(10_000, Events.ITERATION_COMPLETED(**conditions))) == 1
     assert calls(run_empty(10_000, Events.ITERATION_COMPLETED(**conditions)), "c_call") == 0

@@ -12,7 +12,7 @@ from pathlib import Path
 from shutil import copytree
 
 import torch
-from everything import EACH, everything, holdings
+from everything import everything, holdings
 from torch.utils.data import DataLoader, TensorDataset
 
 from camshaft import Events
