@@ -24,9 +24,9 @@ DATA = TensorDataset(INPUTS, torch.randint(3, (4 * EPOCH,), generator=CHANCE))
 """Nothing to learn: in a million iterations the gradients of a task would vanish, to SpikeGuard."""
 
 
-def ready(directory):
+def ready(directory, resume=None):
     """An engine with all handlers, those of its handlers that write, and what it trains on."""
-    engine, writers, _ = everything(directory, ROW, SAVE)
+    engine, writers, _ = everything(directory, ROW, SAVE, resume)
     return engine, writers, DataLoader(DATA, 4, shuffle=True)
 
 
