@@ -210,7 +210,8 @@ class Checkpoint:
         recorder.record(state, make, reasons, broken=memory.broken.copy())
 
     def _take(self, state: State[Any, Any], left_out: Sums) -> Snapshot:
-        return take(state.engine.objects, [take_part(state)], state.engine.lent, left_out)
+        part, engine = take_part(state), state.engine
+        return take(engine.objects, [part], engine.lent, left_out, split=True)
 
     def _take_together(self, state: State[Any, Any], left_out: Sums, differing: Buffers) -> Taken:
         engine, layouts = state.engine, self._recorder(state).layouts

@@ -29,13 +29,14 @@ class Staging:
         Raises:
             OSError: Memory has run out; all of it that earlier copies took is given back.
         """
+        wanted = snapshot.files
         self._buffers = {
             file: buffer
             for file, buffer in self._buffers.items()
-            if file in snapshot.tensors and buffer.fits(snapshot.tensors[file])
+            if file in wanted and buffer.fits(wanted[file])
         }
         try:
-            for file, tensors in snapshot.tensors.items():
+            for file, tensors in wanted.items():
                 self._copy(file, tensors)
         except BaseException:
             self._buffers.clear()
@@ -61,10 +62,10 @@ def streamed(
         snapshot: What to write.
         whole: By file, the tensors to write where those of the snapshot are sharded.
     """
-    values = snapshot.tensors if whole is None else whole
+    values = snapshot.files if whole is None else whole
     files = {
         f"{file}{TENSORS}": _streamed(tensors, values[file])
-        for file, tensors in snapshot.tensors.items()
+        for file, tensors in snapshot.files.items()
     }
     return files | _trees(snapshot)
 
