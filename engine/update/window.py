@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from .. import ranks
+from .direct import backward
 from .gradients import multiply
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class Window:
             if self.scale is None:
                 self.scale = self.scaler.scale(torch.ones((), device=loss.device))
             loss = loss * self.scale
-        loss.backward()
+        backward(loss)
         self.needs_reduce = self.defers_reduce
 
     def add(
