@@ -212,6 +212,14 @@ def test_where_the_file_system_has_no_second_names_all_is_written(tmp_path, monk
     assert len({*numbers(tmp_path)}) == 3
 
 
+def shorten(path):
+    os.truncate(path, 99)
+
+
+def lengthen(path):
+    os.truncate(path, path.stat().st_size + 1)
+
+
 def damage(path):
     """Change one byte, and nothing that a look at the directory would show."""
     status = path.stat()
@@ -227,10 +235,7 @@ def damage(path):
     "act",
     [
         damage,
-        *(
-            pytest.param(each, marks=pytest.mark.slow)
-            for each in (os.unlink, lambda path: os.truncate(path, 99))
-        ),
+        *(pytest.param(each, marks=pytest.mark.slow) for each in (os.unlink, shorten, lengthen)),
     ],
 )
 def test_a_file_that_is_no_longer_as_it_was_written_is_written_anew(tmp_path, act):
