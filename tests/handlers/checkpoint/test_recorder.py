@@ -224,12 +224,15 @@ def test_what_a_killed_process_left_is_swept_as_the_run_starts(tmp_path):
     assert seen == [False]
 
 
-@pytest.mark.parametrize("make", [Checkpoint, Export])
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [(Checkpoint, "copies finished checkpoints"), (Export, "Mirror copies checkpoints alone")],
+)
 @pytest.mark.parametrize(
     "address", ["s3://bucket/run", Path("gs://bucket/run"), "hdfs://host/run", "abfss://a@b/c"]
 )
-def test_an_object_store_is_refused_with_what_to_do(make, address):
-    with pytest.raises(ValueError, match=r"rests on fsync .* copies finished checkpoints"):
+def test_an_object_store_is_refused_with_what_to_do(make, says, address):
+    with pytest.raises(ValueError, match=f"rests on fsync .* {says}"):
         make(address)
 
 
