@@ -303,7 +303,7 @@ class Loop(Generic[Batch, Output]):
         control.saves.clear()
         self.moments.close()
         control.engine = control.moments = control.error = control.outer = control.data = None
-        state.step_under_way.optimizer = None
+        state.step_under_way.optimizer = state.step_under_way.compiled = None
         state.memory.unsaved.clear()
         state.step_under_way.windows.clear()
         try:

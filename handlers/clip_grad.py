@@ -46,7 +46,12 @@ class ClipGradNorm:
     def clip(self, state: State[Any, Any]) -> None:
         """Clip, and write the norm before clipping."""
         if optimizer := stepping(state, self.optimizer, "ClipGradNorm"):
-            norm = _clip(optimizer, self.max_norm, self.norm_type)
+            compiled = state.step_under_way.compiled
+            if compiled is None or are_spread(parameters_of(optimizer)):
+                norm = _clip(optimizer, self.max_norm, self.norm_type)
+            else:
+                clip = compiled.of(clip_grad_norm_)
+                norm = clip(parameters_of(optimizer), self.max_norm, self.norm_type)
             state.metrics["grad_norm" if self.name is None else f"grad_norm/{self.name}"] = norm
 
 
@@ -73,7 +78,9 @@ class ClipGradValue:
                 for each in locals_of(gradients):
                     each.clamp_(-self.max_value, self.max_value)
             else:
-                clip_grad_value_(parameters_of(optimizer), self.max_value)
+                compiled = state.step_under_way.compiled
+                clip = clip_grad_value_ if compiled is None else compiled.of(clip_grad_value_)
+                clip(parameters_of(optimizer), self.max_value)
 
 
 def _clip(optimizer: Optimizer, most: float, kind: float) -> Tensor:

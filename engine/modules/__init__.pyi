@@ -31,6 +31,7 @@ from .weights import twin as twin
 from .weights import weights_of as weights_of
 from .wrappers import HIDDEN as HIDDEN
 from .wrappers import inside as inside
+from .wrappers import is_compiled as is_compiled
 from .wrappers import is_parallel as is_parallel
 from .wrappers import plain_names as plain_names
 from .wrappers import uncompiled as uncompiled

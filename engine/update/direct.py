@@ -7,6 +7,7 @@ another than expected, its public call is made. The same kernels run either way.
 
 from __future__ import annotations
 
+from importlib import import_module
 from types import FunctionType
 from typing import Any
 
@@ -14,23 +15,28 @@ import torch
 from torch import Tensor, autograd
 from torch.autograd import graph
 from torch.optim import Optimizer
-from torch.optim import optimizer as optimizers
 from torch.overrides import has_torch_function_unary
 
 REAL = frozenset((torch.float32, torch.bfloat16, torch.float16, torch.float64))
 BACKWARD = Tensor.backward
+OPTIMIZERS = import_module("torch.optim.optimizer")
 RUN: Any = getattr(graph, "_engine_run_backward", None)
-IN_TRANSFORM: Any = getattr(torch._C, "_are_functorch_transforms_active", None)
+INSIDE: Any = getattr(torch, "_C", None)
+IN_TRANSFORM: Any = getattr(INSIDE, "_are_functorch_transforms_active", None)
 IS_PROFILED: Any = getattr(autograd, "_profiler_enabled", None)
-PRE_HOOKS: Any = getattr(optimizers, "_global_optimizer_pre_hooks", None)
-POST_HOOKS: Any = getattr(optimizers, "_global_optimizer_post_hooks", None)
+PRE_HOOKS: Any = getattr(OPTIMIZERS, "_global_optimizer_pre_hooks", None)
+POST_HOOKS: Any = getattr(OPTIMIZERS, "_global_optimizer_post_hooks", None)
 HAS_ENGINE = None not in (RUN, IN_TRANSFORM)
 HAS_HOOKS = None not in (IS_PROFILED, PRE_HOOKS, POST_HOOKS)
 
 
 def _wrapper() -> Any:
     """The code of what torch wraps the `step` of each class of optimizers in."""
-    wrapped = Optimizer.profile_hook_step(lambda self: None)
+
+    def step(optimizer: Optimizer) -> None:
+        pass
+
+    wrapped = Optimizer.profile_hook_step(step)
     return wrapped.__code__ if isinstance(wrapped, FunctionType) else None
 
 

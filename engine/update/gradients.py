@@ -86,8 +86,8 @@ def norm_of(gradients: list[Tensor], kind: float = 2.0) -> Tensor:
     dense = [each._values() if each.is_sparse else each for each in gradients]
     place = dense[0].device
     each_norm = torch._foreach_norm(dense, kind)  # pyright: ignore
-    norms = [moved(each, place) for each in each_norm]
-    return torch.as_tensor(torch.linalg.vector_norm(torch.stack(norms), kind))
+    gathered = [moved(each, place) for each in each_norm]
+    return torch.as_tensor(torch.linalg.vector_norm(torch.stack(gathered), kind))
 
 
 def non_finite(gradients: list[Tensor]) -> Tensor:

@@ -33,6 +33,7 @@ from .opening import (
     size_of,
 )
 from .printable import printable, printable_lines
+from .sharing import shared
 from .strict_json import text_of, tree_of
 
 __all__ = [
@@ -68,6 +69,7 @@ __all__ = [
     "remove",
     "replacing",
     "safe_name",
+    "shared",
     "size_of",
     "sweep",
     "synchronise",

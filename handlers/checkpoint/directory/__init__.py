@@ -16,12 +16,12 @@ from .contents import (
     verify_files,
     verify_part,
 )
-from .files import CHUNK, scratch, sweep
+from .files import CHUNK, need_space, scratch, sweep
 from .findings import Claims, Finding, Findings, NoCheckpointError, is_checkpoint, look
 from .lock import DirectoryLock
 from .parts import commit, write_part
 from .read_back import UnreadableError, next_number
-from .saved import NAME, Saved, saved_at, scan
+from .saved import NAME, Saved, files_on_disk, saved_at, scan
 from .strip import module_files, strip
 from .tensor_files import PieceFile, TensorInFile, TensorSource
 from .weights_at import weights_at
@@ -55,12 +55,14 @@ __all__ = [
     "commit",
     "drop",
     "drop_unclaimed",
+    "files_on_disk",
     "has_parts",
     "infos_in",
     "is_checkpoint",
     "is_claimed",
     "look",
     "module_files",
+    "need_space",
     "next_number",
     "part_tree",
     "read_checkpoint",
