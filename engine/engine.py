@@ -192,19 +192,19 @@ class Engine(Generic[Batch, Output]):
                     "same; leave one of the two lines out"
                 )
                 return each
-        for each in signal.receivers.values() if is_of_a_cell(function) else ():
+        for other in signal.receivers.values() if is_of_a_cell(function) else ():
             # By text: where=lambda ... is another function whenever the cell is run.
             if (
-                isinstance(each, Subscription)
-                and is_defined_again(function, each.function)
-                and repr(each.trigger) == repr(trigger)
+                isinstance(other, Subscription)
+                and is_defined_again(function, other.function)
+                and repr(other.trigger) == repr(trigger)
             ):
                 logger.warning(
                     "%s on %r takes the place of the function of this name that an earlier run of "
                     "the cell attached",
-                    *(each.name, trigger),
+                    *(other.name, trigger),
                 )
-                return each
+                return other
         return None
 
     def off(self, function: Callable[[State[Batch, Output]], object]) -> None:

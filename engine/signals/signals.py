@@ -67,7 +67,8 @@ class Signal(blinker.Signal):
 
     def disconnect(self, receiver: Callable[..., Any], sender: Any = ANY) -> None:
         """Call `receiver` no longer, whether it was connected here or by `engine.on`."""
-        for each in [*self.subscriptions_of(receiver), receiver]:
+        found: list[Callable[..., Any]] = [*self.subscriptions_of(receiver), receiver]
+        for each in found:
             super().disconnect(each, sender)
             if sender is ANY:
                 self._strike(each)
