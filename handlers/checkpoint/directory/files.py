@@ -6,18 +6,20 @@ import errno
 import math
 import os
 import zlib
-from collections.abc import Collection, Generator
-from concurrent.futures import Executor
+from collections.abc import Collection, Generator, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from shutil import disk_usage
 
-from ...files import beside, created, regular, remove
+from ...files import beside, created, regular, remove, shared
 from ...files import sweep as sweep_beside
 from ..format import LARGEST_COUNT, Checksums, Payload
 
 CHUNK = 16 * 2**20
+SMALLEST = 2**20
+"""Bytes from which on a file may be that of an earlier checkpoint, too."""
 OWN = r"iteration-\d+(\.\d+)?|LATEST"
 """The names of what a run writes to its directory."""
 
@@ -46,6 +48,40 @@ class RunningChecksums:
         """Go on with one chunk of zeros, at the beginning of a chunk."""
         self.size += CHUNK
         self._sums.append(_sum_of_zeros())
+
+
+def write_files(
+    directory: Path,
+    payloads: Mapping[str, Payload],
+    earlier: Path | None,
+    known: Mapping[str, Checksums],
+) -> dict[str, Checksums]:
+    """Write new files and wait until they are on the disk; return their checksums.
+
+    A file whose bytes an earlier checkpoint has is not written: that file gets a second name.
+
+    Args:
+        directory: The new checkpoint, inside the directory of all.
+        payloads: The files.
+        earlier: The earlier checkpoint.
+        known: The checksums of its files.
+
+    Raises:
+        OSError: Writing failed, or there is less space than that takes.
+    """
+    files = {
+        name: known[name]
+        for name, payload in payloads.items()
+        if earlier is not None
+        and name in known
+        and known[name].size == payload.size >= SMALLEST
+        and shared(earlier / name, directory / name, payload.pieces())
+    }
+    rest = {name: payload for name, payload in payloads.items() if name not in files}
+    need_space(directory.parent, sum(payload.size for payload in rest.values()))
+    with ThreadPoolExecutor(1, "camshaft-checksums") as helper:
+        files |= {name: write_file(directory / name, rest[name], helper) for name in sorted(rest)}
+    return dict(sorted(files.items()))
 
 
 def write_file(path: Path, payload: Payload, helper: Executor) -> Checksums:
