@@ -28,8 +28,8 @@ IS_PROFILED: Any = getattr(autograd, "_profiler_enabled", None)
 PRE_HOOKS: Any = getattr(OPTIMIZERS, "_global_optimizer_pre_hooks", None)
 POST_HOOKS: Any = getattr(OPTIMIZERS, "_global_optimizer_post_hooks", None)
 HAS_ENGINE = None not in (RUN, IN_TRANSFORM)
-HAS_HOOKS = None not in (IS_PROFILED, PRE_HOOKS, POST_HOOKS)
-HAS_HOOKS &= hasattr(Optimizer, "_optimizer_step_code")
+STEP_CODE: Any = getattr(Optimizer, "_optimizer_step_code", None)  # does nothing, after a step
+HAS_HOOKS = None not in (IS_PROFILED, PRE_HOOKS, POST_HOOKS, STEP_CODE)
 
 
 def _wrapper() -> Any:
@@ -76,6 +76,7 @@ def step(optimizer: Any) -> None:
         HAS_HOOKS
         and getattr(function, "__code__", None) is WRAPPER
         and "step" not in vars(optimizer)  # as schedulers of torch put it there
+        and getattr(optimizer._optimizer_step_code, "__func__", None) is STEP_CODE
         and not optimizer._optimizer_step_pre_hooks
         and not optimizer._optimizer_step_post_hooks
         and not PRE_HOOKS
@@ -83,6 +84,5 @@ def step(optimizer: Any) -> None:
         and not IS_PROFILED()
     ):
         function.__wrapped__(optimizer)
-        optimizer._optimizer_step_code()
     else:
         optimizer.step()
