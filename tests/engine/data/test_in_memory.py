@@ -360,7 +360,6 @@ def test_data_that_is_changed_during_a_pass_is_read_as_it_is_then(change):
     assert ours == torchs
 
 
-@pytest.mark.slow
 def test_tensors_that_a_script_has_replaced_are_freed():
     data, replaced = TensorDataset(torch.zeros(4, 2)), []
     memory = InMemory(data, default_collate)
@@ -403,6 +402,7 @@ def fresh(name):
     return module
 
 
+@pytest.mark.slow
 def test_a_profiler_sees_each_batch_under_torchs_name_for_it():
     def found(read):
         with torch.profiler.profile() as profile:
