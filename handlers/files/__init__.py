@@ -17,7 +17,7 @@ from .durable import (
     synchronise,
 )
 from .folder import Folder, safe_name
-from .lines import Thinned, record_of, values_in, whole_lines
+from .lines import Thinned, lines_from_end, record_of, values_in, whole_lines
 from .lock import locked
 from .opening import (
     NotRegularError,
@@ -52,6 +52,7 @@ __all__ = [
     "beside",
     "budget",
     "created",
+    "lines_from_end",
     "link_folder",
     "linked",
     "locked",
