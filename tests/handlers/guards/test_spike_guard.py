@@ -5,7 +5,7 @@ import logging
 import pytest
 import torch
 
-from camshaft import Engine, Events, Update
+from camshaft import Engine, Events, Update, supervised
 from camshaft.handlers import EMA, Checkpoint, LRSchedule, NonFiniteGuard, SpikeGuard
 from camshaft.handlers.schedules import linear
 
