@@ -206,7 +206,8 @@ def local_path(url: str) -> Path | None:
     """The folder on a disk that an address names; None for other addresses."""
     if protocol_of(url) not in ("file", "local"):
         return None
-    _, path = import_module("fsspec.core").url_to_fs(url)
+    core = import_module("fsspec.core")
+    _, path = core.url_to_fs(url)
     return Path(path).resolve()
 
 
