@@ -19,7 +19,7 @@ from .beginning import (
     start_over,
 )
 from .destination import Destination
-from .directory import Checkpoints, Saved, next_number, verified_at
+from .directory import Checkpoints, Held, Saved, next_number, verified_at
 from .format import Keep, latest
 from .frozen import FrozenWeights, Sums
 from .recording import CheckpointMemory, Content, Recorder
@@ -235,11 +235,12 @@ class Checkpoint:
 
     def load(self, state: State[Any, Any]) -> bool:
         """Resume from the chosen checkpoint; False if there is none."""
-        path, broken = chosen(self._choose)
+        held = Held()
+        path, broken = chosen(self._choose, held.verify)
         if path is None:
             return False
         name = state.engine.name_of(self)
-        resume(state, path, name, override=self.override, reset=self.reset)
+        resume(state, path, name, held=held, override=self.override, reset=self.reset)
         memory = state.recall(self, CheckpointMemory)
         memory.override, memory.reset = list(self.override), list(self.reset)
         memory.broken = sorted({*memory.broken, *broken})

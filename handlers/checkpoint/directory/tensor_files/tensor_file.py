@@ -42,7 +42,8 @@ class TensorSource(Mapping[str, "Tensor"]):
         if f"torch.{kind}" not in DTYPES:
             raise ValueError(f"has a tensor of {kind}: {name!r}")
         dtype = getattr(torch, kind)
-        made = torch.empty([sum(b - a for a, b in each) for each in runs], dtype=dtype)
+        sizes = [sum(b - a for a, b in each) for each in runs]
+        made = torch.empty(sizes, dtype=dtype, device="cpu")
         places = [list(_placed(each)) for each in runs]
         for spans in product(*places):
             into = made[tuple(slice(to, to + b - a) for to, a, b in spans)]
