@@ -264,11 +264,12 @@ class Checkpoint:
         if self._path is not None:
             path: Path | None = verified_at(self._path, verify).path
             broken: list[str] = []
+            next_number(Path(self.directory))  # a run that cannot save should not begin
         else:
             found, is_best = Checkpoints(self.directory, verify), self.resume == "best"
             saved = found.best_by(self.keep.bests[0]) if is_best else found.latest()
             path, broken = saved.path if saved else None, sorted(found.broken)
-        next_number(Path(self.directory))  # a run that cannot save should not begin
+            next_number(Path(self.directory), found)
         return path, broken
 
     def _left_out(self, state: State[Any, Any]) -> Sums:

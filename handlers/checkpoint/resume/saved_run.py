@@ -159,6 +159,18 @@ class Decoded(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         return decode(self.encoded[name], self.tensors, self.tables)
 
+    def glance(self, name: str) -> Any:
+        """The same, to look at, or to copy from at once: a weight may be a view of the file."""
+        value, source = self.encoded[name], self.tensors
+        inside = value.get("!tensor") if isinstance(value, dict) and len(value) == 1 else None
+        if isinstance(source, TensorSource) and isinstance(inside, str) and inside in source:
+            return source.glance(inside)
+        return self[name]
+
+    def __contains__(self, name: object) -> bool:
+        """True if there is a value of this name, which is not decoded."""
+        return name in self.encoded
+
     def __iter__(self) -> Iterator[str]:
         return iter(self.encoded)
 

@@ -1,4 +1,4 @@
-"""A checkpoint that is read once: the bytes that are verified are those that are loaded."""
+"""Tensors that stay in memory when their file is verified, so that it is read once."""
 
 from __future__ import annotations
 
@@ -10,28 +10,24 @@ from ...format import TENSORS, TRAIN, TensorInfo, tensors_in_order
 from ..tensor_files import TensorSource
 from .checkpoint_files import CheckpointFiles
 from .checksums import Places
-from .tensors import OF_RANK
 from .verify import verify_files
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-MOST_OF_MODULES = 2**30
-"""Bytes of modules' files that wait in memory until all files are verified."""
-
 
 class Held:
-    """Verifies checkpoints, and keeps the tensors of the last one that was whole.
+    """Verifies checkpoints, and keeps what the last whole one holds besides weights of modules.
 
-    Each tensor is read into memory of its own, where what an optimizer or a handler keeps stays.
-    A module's weights are copied from there into the module, so its file waits in memory beside
-    it; if such files are large, they are left to be read again, weight by weight.
+    Each of these tensors is read into memory of its own, where an optimizer or a handler keeps it.
+    Weights are copied from the file into the module when all files are verified: the system still
+    has the file in its memory, and this process needs none for it.
     """
 
     def __init__(self) -> None:
         """Hold nothing yet."""
         self._path: Path | None = None
-        self._tensors = dict[str, HeldTensors]()
+        self._tensors: HeldTensors | None = None
 
     def verify(self, saved: CheckpointFiles) -> None:
         """Read every file, and compare sizes and checksums, as `verify_files` does.
@@ -39,32 +35,26 @@ class Held:
         Raises:
             BrokenCheckpoint: A file is missing, unreadable or damaged; nothing is held.
         """
-        self._path, self._tensors = None, {}
-        left = MOST_OF_MODULES
+        self._path = self._tensors = None
 
         def places(name: str) -> Places | None:
-            nonlocal left
-            file, size = name.removesuffix(TENSORS), saved.manifest.files[name].size
-            if not name.endswith(TENSORS) or OF_RANK.fullmatch(name):
+            if name != f"{TRAIN}{TENSORS}" or (made := _memory_for(saved.path / name)) is None:
                 return None
-            if file != TRAIN and size > left:
-                return None
-            if (made := _memory_for(saved.path / name)) is None:
-                return None
-            left -= 0 if file == TRAIN else size
-            self._tensors[file], found = made
+            self._tensors, found = made
             return found
 
         try:
             verify_files(saved, places=places)
         except BaseException:
-            self._tensors = {}
+            self._tensors = None
             raise
         self._path = saved.path
 
     def of(self, saved: CheckpointFiles) -> Mapping[str, TensorSource]:
         """The tensors that are in memory, by file and name; empty for another checkpoint."""
-        return self._tensors if saved.path == self._path else {}
+        if self._tensors is None or saved.path != self._path:
+            return {}
+        return {TRAIN: self._tensors}
 
 
 class HeldTensors(TensorSource):
@@ -76,6 +66,10 @@ class HeldTensors(TensorSource):
     def __getitem__(self, name: str) -> Tensor:
         """The tensor itself: it has one owner, whom it stays with."""
         return self._tensors[name]
+
+    def __contains__(self, name: object) -> bool:
+        """True if there is a tensor of this name, which is not read."""
+        return name in self._tensors
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._tensors)
