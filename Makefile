@@ -12,10 +12,10 @@ KEY := $(shell { echo $(FILES); cat pyproject.toml constraints.txt; } | cksum | 
 INSTALL = $(BIN)/pip install --quiet --no-compile --constraint constraints.txt
 EDITABLE = $(INSTALL) --config-settings editable_mode=strict --editable
 
-.PHONY: help demo test slow lint bench picture browser soak clean
+.PHONY: help demo test slow lint bench gpu gpu-wheels picture browser soak clean
 
 help:  ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile
 
 demo: .venv/demo-$(KEY)  ## train a digits classifier, a few seconds on a CPU
 	$(BIN)/python examples/digits.py
@@ -27,7 +27,7 @@ test: .venv/dev-$(KEY)  ## run the tests that show each behaviour once, in a few
 	$(PYTEST)
 
 slow: .venv/dev-$(KEY)  ## run the tests that show more of the same: combinations, repeated kills, mypy
-	$(PYTEST) -m 'slow and not soak'
+	$(PYTEST) -m 'slow and not soak and not gpu'
 
 lint: .venv/dev-$(KEY)  ## check style, format and types
 	$(BIN)/ruff check
@@ -40,6 +40,12 @@ bench: .venv/bench-$(KEY)  ## measure the overhead and the saves against others
 	$(BIN)/python tests/benchmarks/run.py
 	$(BIN)/python tests/benchmarks/checkpoints.py
 
+gpu:  ## run the tests that need CUDA, and measure, with the torch of python3; 8 minutes at most
+	@$(PYTHON) tests/gpu/run.py
+
+gpu-wheels: .venv/dev-$(KEY)  ## fetch what make gpu needs besides torch, for a machine without network
+	$(BIN)/python tests/gpu/wheels.py
+
 picture: .venv/dev-$(KEY)  ## draw the engine of docs/order.md
 	$(BIN)/python docs/picture.py
 
@@ -48,10 +54,10 @@ browser:  ## install Chromium for the tests that look at pages: on Debian, as ro
 		DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends chromium; }
 
 soak: .venv/dev-$(KEY)  ## run the tests that take long
-	$(BIN)/pytest -m soak
+	$(BIN)/pytest -m 'soak and not gpu'
 
 clean:  ## remove what these targets made
-	rm -rf .venv build *.egg-info .*_cache .hypothesis tests/artefacts
+	rm -rf .venv .gpu .wheels build *.egg-info .*_cache .hypothesis tests/artefacts
 
 .venv/bin/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Camshaft needs Python 3.11 \

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Generic
+from typing import Generic, TypeVar
 
 from . import ranks
 from .checks import StepCheck, check_evaluated, check_evaluation, check_training
@@ -50,7 +50,7 @@ class Loop(Generic[Batch, Output]):
         """Run from the first event to the last; return the state."""
         token = under_way.set(self.state)
         try:
-            return self._run()
+            return _with_room(self._run)
         finally:
             under_way.reset(token)
 
@@ -303,10 +303,27 @@ class Loop(Generic[Batch, Output]):
         control.saves.clear()
         self.moments.close()
         control.engine = control.moments = control.error = control.outer = control.data = None
-        state.step_under_way.optimizer = None
+        state.step_under_way.optimizer = state.step_under_way.compiled = None
         state.memory.unsaved.clear()
         state.step_under_way.windows.clear()
         try:
             return errors
         finally:
             del errors  # their tracebacks hold this frame, which would hold them
+
+
+Result = TypeVar("Result")
+
+
+def _with_room(function: Callable[[], Result]) -> Result:
+    """Call a function in a new chunk of Python's stack, so that its caller's depth does not matter.
+
+    CPython keeps the frames of functions in chunks of 16 KiB. A call that does not fit takes
+    another chunk from the system, and its return gives the chunk back. Where the end of a chunk
+    lies inside of a training step, each step does so many times, which may take as long as itself.
+    """
+    return function()
+
+
+# A frame of so many words takes a chunk of 128 KiB, and leaves half of it to the calls inside.
+_with_room.__code__ = _with_room.__code__.replace(co_stacksize=2**13)

@@ -177,8 +177,9 @@ def _weighed(name: str, value: Any, weight: Number, *, skip_nan: bool) -> tuple[
         raise _no_number(name, value)
     value = value.detach().reshape(()) if value.requires_grad or value.ndim else value
     if skip_nan:
-        there = ~value.isnan()
-        return torch.where(there, value, 0), there * weight
+        is_nan = value.isnan()
+        # torch.where with a number copies it to the device, and waits for that.
+        return value.masked_fill(is_nan, 0), ~is_nan * weight
     return value, weight
 
 

@@ -4,7 +4,7 @@
     torchrun --nproc-per-node=4 examples/fsdp_gpt.py                   # four GPUs, or CPU ranks
     torchrun --nproc-per-node=8 examples/fsdp_gpt.py --replicas 2      # two replicas of four shards
 
-Stop it, run it again, also on another number of ranks, and it carries on.
+Stop it or kill it, run it again, also on another number of ranks, and it carries on.
 """
 
 import argparse
@@ -29,6 +29,7 @@ from camshaft.handlers import (
     JSONLines,
     LRSchedule,
     ProgressBar,
+    StopOnSignal,
     Throughput,
     Validate,
 )
@@ -109,6 +110,7 @@ def main() -> State[Any, Output]:
     parser.add_argument("--directory", type=Path, default=Path("runs/fsdp_gpt"))
     parser.add_argument("--replicas", type=int, default=1, help="of the model; more than 1 is HSDP")
     parser.add_argument("--max-steps", type=int, default=1000)
+    parser.add_argument("--every", type=int, default=200, help="steps between two saves")
     parser.add_argument("--batch-size", type=int, default=32, help="over all ranks")
     parser.add_argument("--accumulate", type=int, default=2)
     parser.add_argument("--length", type=int, default=128, help="bytes of a sample")
@@ -132,12 +134,14 @@ def main() -> State[Any, Output]:
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95))
 
     engine = supervised(model, optimizer, loss_fn, accumulate=options.accumulate, device=device)
+    often = Events.STEP_COMPLETED(every=options.every, last=True)
     engine.add(
         ClipGradNorm(1.0),
         LRSchedule(warmup(50)),
         EMA(0.99),  # each rank averages its own shards
-        Validate(val_loader, weights="ema", when=Events.STEP_COMPLETED(every=200, last=True)),
-        Checkpoint(options.directory, resume=True),  # on any number of ranks
+        Validate(val_loader, weights="ema", when=often),
+        Checkpoint(options.directory, when=often, resume=True),  # on any number of ranks
+        StopOnSignal(),  # on one rank: all stop at one step, which is saved
         Export(options.directory / "export", "ema"),  # one file, for one process
         Throughput(tokens=lambda batch: batch[0].numel()),
         JSONLines(options.directory / "rows.jsonl"),

@@ -20,10 +20,11 @@ RESOURCES = {"include_dashboard": False, "object_store_memory": 80 * 2**20}
 
 def train(config: dict[str, Any]) -> None:
     """One worker, in a process of Ray's; the process group is up when it begins."""
+    from camshaft import Events
     from camshaft.handlers import RayReport
 
     engine, loader, checkpoint = build(**config)
-    engine.add(RayReport(checkpoint))
+    engine.add(RayReport(checkpoint, preemption=Events.ITERATION_COMPLETED(every=50)))
     engine.run(loader, max_epochs=config["max_epochs"])
 
 
@@ -61,6 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> ray.train.Result:
     parser.add_argument("--directory", type=Path, default=Path("runs/ray"))
     parser.add_argument("--workers", type=int, nargs="+", default=[2], help="or least and most")
     parser.add_argument("--max-epochs", type=int, default=10)
+    parser.add_argument("--max-failures", type=int, default=3)
     parser.add_argument("--lr", type=float, default=2e-3)
     parser.add_argument("--address", help="of a cluster; by default a local one is started")
     options = parser.parse_args(arguments)
@@ -83,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> ray.train.Result:
         run_config=ray.train.RunConfig(
             name="digits",
             storage_path=str(directory),
-            failure_config=ray.train.FailureConfig(max_failures=3),
+            failure_config=ray.train.FailureConfig(max_failures=options.max_failures),
             checkpoint_config=ray.train.CheckpointConfig(
                 num_to_keep=2, checkpoint_score_attribute="val/accuracy"
             ),

@@ -203,6 +203,14 @@ def in_child():
     return call
 
 
+def pytest_runtest_setup(item):
+    if item.get_closest_marker("gpu"):
+        import torch
+
+        if not torch.cuda.is_available():
+            pytest.skip("needs a CUDA device: make gpu")
+
+
 def pytest_configure(config):
     config.stash[LEFT_OUT] = Counter()
 
@@ -210,7 +218,9 @@ def pytest_configure(config):
 def pytest_deselected(items):
     for item in items:
         marks = {mark.name for mark in item.iter_markers()}
-        item.config.stash[LEFT_OUT].update([each for each in ("soak", "slow") if each in marks][:1])
+        item.config.stash[LEFT_OUT].update(
+            [each for each in ("gpu", "soak", "slow") if each in marks][:1]
+        )
 
 
 def pytest_sessionfinish(session):

@@ -110,7 +110,7 @@ def _workers(dataset: object) -> int:
     """How many workers load the samples; at least one, so that any machine draws alike."""
     while isinstance(dataset, Subset | SeededSamples):
         dataset = dataset.dataset
-    if isinstance(dataset, TensorDataset | list | tuple | range):
+    if isinstance(dataset, TensorDataset | torch.Tensor | list | tuple | range):
         return 0
     affinity = getattr(os, "sched_getaffinity", None)  # of Linux; it knows containers and Slurm
     processors = len(affinity(0)) if affinity else os.cpu_count() or 1

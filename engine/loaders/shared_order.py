@@ -59,7 +59,7 @@ class SharedOrder(DistributedSampler[Any]):
         if hasattr(sampler, "generator"):
             sampler.generator = torch.Generator().manual_seed(self.seed + self.epoch)
         order = list(sampler)
-        return (order[place] for place in super().__iter__())
+        return iter([order[place] for place in super().__iter__()])  # a list, for `skip`
 
     def set_epoch(self, epoch: int) -> None:
         """Draw another order for this epoch, counted from 0; the engine calls it."""

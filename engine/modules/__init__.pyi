@@ -1,4 +1,5 @@
 from .activations import checkpoint_activations as checkpoint_activations
+from .between_devices import moved as moved
 from .evaluation import untouched as untouched
 from .evaluation import using as using
 from .known import all_modules as all_modules
@@ -30,6 +31,7 @@ from .weights import twin as twin
 from .weights import weights_of as weights_of
 from .wrappers import HIDDEN as HIDDEN
 from .wrappers import inside as inside
+from .wrappers import is_compiled as is_compiled
 from .wrappers import is_parallel as is_parallel
 from .wrappers import plain_names as plain_names
 from .wrappers import uncompiled as uncompiled

@@ -46,6 +46,22 @@ def uncompiled(model: Module) -> Module:
     return model
 
 
+def is_compiled(model: Module) -> bool:
+    """True for a model that torch.compile or its own `compile()` has compiled, also in a wrapper.
+
+    >>> from torch.nn import DataParallel, Linear
+    >>> is_compiled(DataParallel(Linear(2, 1)))
+    False
+    """
+    while model._compiled_call_impl is None:  # pyright: ignore
+        if (name := inside(model)) is None:
+            return False
+        if name == "_orig_mod":
+            return True
+        model = getattr(model, name)
+    return True
+
+
 def plain_names(module: Module, names: Iterable[str]) -> dict[str, str]:
     """Map names in a module's `state_dict` to those without wrappers, at any depth.
 

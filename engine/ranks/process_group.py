@@ -32,7 +32,8 @@ def process_group(backend: str | None = None, *, timeout: float | None = None) -
     """Inside a `with` block, or a function, take part in what torchrun, srun or mpirun started.
 
     A process that none of them has started is alone, and nothing happens; the same where a process
-    group is there already. Each rank's CUDA device is the one of its number on the machine.
+    group is there already. Each rank's CUDA device is the one of its number on the machine, or
+    the only one that it sees.
 
     A rank that raises inside tells the others why, and torchrun, whose summary shows it.
 
@@ -70,8 +71,9 @@ def process_group(backend: str | None = None, *, timeout: float | None = None) -
         raise  # without leaving the group: that would wait for the other ranks meanwhile
     count(True)  # waits for the others
     end()
-    # A thread of gloo may still hold tensors of the last message. If Python has ended when it lets
-    # go of them, it aborts the process (SIGABRT), and a launcher takes the run for a failed one.
+    # A thread of gloo may still hold tensors of the last message, and needs Python to let go of
+    # them. If Python is ending by then, it aborts the process (SIGABRT, pytorch#190489), and a
+    # launcher takes the run for a failed one. No call of torch's waits for these threads.
     time.sleep(LAST)
 
 
@@ -84,7 +86,8 @@ def _join_attempt(backend: str, timeout: float | None) -> Callable[[], None]:
     number, size = int(environ["RANK"]), int(environ["WORLD_SIZE"])
     limit = _limit(backend) if timeout is None else timedelta(seconds=timeout)
     if torch.cuda.is_available():
-        torch.cuda.set_device(int(environ["LOCAL_RANK"]))
+        # Where each rank was given a device of its own, it sees that one alone.
+        torch.cuda.set_device(int(environ["LOCAL_RANK"]) % torch.cuda.device_count())
     store = dist.TCPStore(
         environ["MASTER_ADDR"], int(environ["MASTER_PORT"]), is_master=False, timeout=limit
     )

@@ -38,8 +38,9 @@ def capture_generators(data: object = None) -> Rng:
         rng.numpy = _plain(numpy.random.get_state(legacy=False))
     if torch := sys.modules.get("torch"):
         rng.torch = torch.get_rng_state()
-        if torch.cuda.is_available() and torch.cuda.is_initialized():
+        if torch.cuda.is_initialized():  # not in a worker that was forked
             rng.devices["cuda"] = torch.cuda.get_rng_state_all()
+            rng.devices["cuda_current"] = torch.cuda.current_device()
         if torch.backends.mps.is_available():
             rng.devices["mps"] = torch.mps.get_rng_state()
     rng.generators = [_read(generator) for generator in generators_of(data)]
@@ -64,11 +65,20 @@ def restore_generators(rng: Rng, data: object = None) -> None:
     if rng.torch is not None and (torch := sys.modules.get("torch")):
         torch.set_rng_state(rng.torch)
         if "cuda" in rng.devices and torch.cuda.is_available():
-            torch.cuda.set_rng_state_all(rng.devices["cuda"])
+            _restore_cuda(torch.cuda, rng.devices)
         if "mps" in rng.devices and torch.backends.mps.is_available():
             torch.mps.set_rng_state(rng.devices["mps"])
     for generator, state in zip(own, rng.generators, strict=False):
         _write(generator, state)
+
+
+def _restore_cuda(cuda: Any, devices: dict[str, Any]) -> None:
+    """Restore each device's generator; where there are others, that of the device in use."""
+    states = devices["cuda"]
+    if cuda.device_count() == len(states):
+        cuda.set_rng_state_all(states)
+    else:  # as where one process saw all devices of a machine, and now sees only its own
+        cuda.set_rng_state(states[devices.get("cuda_current", 0)])
 
 
 def seed_all(seed: int) -> None:
@@ -79,7 +89,7 @@ def seed_all(seed: int) -> None:
     if torch := sys.modules.get("torch"):
         torch.default_generator.manual_seed(seed)
         # torch.manual_seed would queue work for a device that is not in use yet.
-        if torch.cuda.is_available() and torch.cuda.is_initialized():
+        if torch.cuda.is_initialized():
             torch.cuda.manual_seed_all(seed)
         if torch.backends.mps.is_available():
             torch.mps.manual_seed(seed)

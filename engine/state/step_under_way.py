@@ -21,6 +21,8 @@ class StepUnderWay:
 
     optimizer: Any = None
     """The optimizer whose gradients are ready, or whose step was completed."""
+    compiled: Any = None
+    """The `CompiledStep` of this optimizer, if its step is compiled."""
     is_skipped: bool = False
     """True if a handler has asked to discard the gradients."""
     skipped_at: int = -1

@@ -9,6 +9,8 @@ from torch.nn import Module
 from torch.optim import Optimizer
 
 from ..checks import warn
+from ..compiling import Compile, options_of
+from ..modules import is_compiled
 from ..update import Update, parameters_of
 from .parallel import parallel_of
 
@@ -96,6 +98,41 @@ def warn_of_sums() -> None:
         "mean of sums; say how many targets it is a sum over, weight=lambda output: "
         "output.target.numel(), or weight=1 if that is what you want"
     )
+
+
+def check_compile(
+    compile: Compile, model: Module, optimizer: Optimizer | Update | None
+) -> dict[str, Any] | None:
+    """The arguments for torch.compile; None if nothing is to be compiled.
+
+    Raises:
+        TypeError: `compile` is neither a bool nor a mapping.
+        ValueError: It names what torch.compile does not know, or the model or the Update that were
+            given do not go with it.
+    """
+    if (options := options_of(compile, "supervised")) is None:
+        return None
+    if is_compiled(model):
+        raise ValueError(
+            f"supervised(compile={compile!r}) got a model that is compiled already; leave "
+            "torch.compile(model) or model.compile() out, so that the loss and the optimizer's "
+            "step are compiled with it, or leave compile= out"
+        )
+    if isinstance(optimizer, Update) and optimizer.compiled is None:
+        raise ValueError(
+            f"compile={compile!r} compiles the optimizer's step too, which is a setting of the "
+            f"Update that was given: Update(optimizer, model=model, compile={compile!r})"
+        )
+    return options
+
+
+def check_replays(compile: Compile, options: dict[str, Any] | None, place: torch.device) -> None:
+    """Refuse to replay what is launched on a GPU where there is none."""
+    if options is not None and options.get("mode") == "reduce-overhead" and place.type == "cpu":
+        raise ValueError(
+            f"supervised(compile={compile!r}) replays CUDA graphs, which needs a GPU, and the "
+            "model is on the CPU: device='cuda', or leave the mode out"
+        )
 
 
 def check_evaluation(accumulate: int) -> None:

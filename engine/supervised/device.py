@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..modules import moved
 from .nested import Nested, mapped
+
+MIB = 2**20
 
 
 def to_device(nested: Nested, device: torch.device | str) -> Nested:
     """Move all tensors in nested tuples, lists, dicts, dataclasses and whatever has a `to`.
 
-    Copies out of pinned memory do not wait for the device. Tensors that are there already are not
-    copied, and other values stay as they are.
+    Copies out of pinned memory do not wait for the device; copies to the CPU do. Tensors that are
+    there already are not copied, and other values stay as they are.
 
     >>> from torch.nn.utils.rnn import pack_sequence
     >>> batch = {"input": pack_sequence([torch.ones(2)]), "others": [torch.ones(2), 0.5], "id": "a"}
-    >>> moved = to_device(batch, "meta")
-    >>> moved["input"].data.device, moved["others"][0].device, moved["others"][1], moved["id"]
+    >>> there = to_device(batch, "meta")
+    >>> there["input"].data.device, there["others"][0].device, there["others"][1], there["id"]
     (device(type='meta'), device(type='meta'), 0.5, 'a')
     """
-    return _moved(nested, device, partial(Tensor.to, device=device, non_blocking=True))
+    return _moved(nested, device, partial(moved, device=device))
 
 
 class Transfer:
@@ -32,45 +35,68 @@ class Transfer:
 
     The host runs ahead of the device. A copy on the computing stream would wait for all work that
     was queued before; this copy has its own stream, and only work that is queued later waits for
-    it. It needs pinned memory, `DataLoader(pin_memory=True)`, and steps that do not read from the
-    device. No batch is fetched early, so the position in the data and the random numbers stay the
-    same.
+    it. That needs steps that do not read from the device. No batch is fetched early, so the
+    position in the data and the random numbers stay the same.
 
-    Only tensors in tuples, lists, dicts and dataclasses are copied so; an object with its own `to`
-    is moved on the computing stream.
+    Tensors in tuples, lists, dicts and dataclasses are copied so if they are in pinned memory, as
+    by `DataLoader(pin_memory=True)`, and have `least` bytes or more. All others are moved like by
+    `to_device`, and so is an object with its own `to`.
+
+    >>> Transfer("cuda").least
+    1048576
     """
 
-    def __init__(self, device: torch.device | str) -> None:
-        """Make the stream.
+    def __init__(self, device: torch.device | str, *, least: int = MIB) -> None:
+        """Prepare copies to a device; the stream is made for the first one that needs it.
+
+        Args:
+            device: Where to copy to.
+            least: The bytes from which a copy takes longer than the streams' waiting for each
+                other.
 
         Raises:
             ValueError: The device has no streams.
         """
         self.device = torch.device(device)
+        self.least = least
         streams: Any = getattr(torch, self.device.type, None)  # torch.cuda; torch.cpu's do nothing
         if not hasattr(streams, "Stream"):
             raise ValueError(f"Transfer({str(device)!r}): needs a device with streams, like 'cuda'")
         self.streams = streams
-        self.stream = streams.Stream(self.device)
+
+    @cached_property
+    def stream(self) -> Any:
+        """The stream of the copies."""
+        return self.streams.Stream(self.device)
 
     def __call__(self, nested: Nested) -> Nested:
         """Move a batch like `to_device` does."""
-        computing = self.streams.current_stream(self.device)
-        moved = _moved(nested, self.device, partial(self._put, computing=computing))
-        computing.wait_stream(self.stream)
-        return moved
+        copies: list[Tensor] = []
+        there = _moved(nested, self.device, partial(self._put, copies=copies))
+        if copies:
+            computing = self.streams.current_stream(self.device)
+            computing.wait_stream(self.stream)
+            for each in copies:
+                each.record_stream(computing)  # it must not be freed while that computes
+        return there
 
-    def _put(self, tensor: Tensor, computing: Any) -> Tensor:
-        if tensor.device.type != "cpu":  # its values may not be computed yet
-            return tensor.to(self.device, non_blocking=True)
+    def _put(self, tensor: Tensor, copies: list[Tensor]) -> Tensor:
+        # What is on a device may not be computed yet. Out of memory that is not pinned the copy
+        # is no faster on another stream: the host takes part in it.
+        if tensor.device.type != "cpu" or tensor.nbytes < self.least or not tensor.is_pinned():
+            return moved(tensor, self.device)
         with self.streams.stream(self.stream):
-            moved = tensor.to(self.device, non_blocking=True)
-        if moved is not tensor:
-            moved.record_stream(computing)  # it must not be freed while that computes
-        return moved
+            copy = moved(tensor, self.device)
+        if copy is not tensor:
+            copies.append(copy)
+        return copy
 
 
 def _moved(nested: Nested, device: torch.device | str, put: Callable[[Tensor], Tensor]) -> Nested:
+    batch: Any = nested
+    if type(batch) is tuple and all(type(each) is Tensor for each in batch):  # as most batches
+        return tuple(map(put, batch))  # type: ignore[return-value]
+
     def move(leaf: Any) -> Any:
         return put(leaf) if isinstance(leaf, Tensor) else leaf.to(device)
 

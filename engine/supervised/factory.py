@@ -11,13 +11,22 @@ from torch import Tensor
 from torch.nn import Module
 from torch.optim import Optimizer
 
+from ..compiling import Compile, CompiledForward, explained
 from ..engine import Engine
 from ..means import Weight
 from ..modules import are_spread, unwrap
 from ..outputs import Output
 from ..update import Update
 from .batch import own_loss, pair_of, with_labels
-from .check import PRECISIONS, check, check_evaluation, check_update, warn_of_sums
+from .check import (
+    PRECISIONS,
+    check,
+    check_compile,
+    check_evaluation,
+    check_replays,
+    check_update,
+    warn_of_sums,
+)
 from .check_sharded import check_sharded
 from .device import Transfer, to_device
 from .parallel import parallel_of
@@ -36,6 +45,7 @@ def supervised(
     device: torch.device | str | Transfer | None = None,
     prepare_batch: Callable[[Any], tuple[Any, Any]] | None = None,
     split: int | str | None = None,
+    compile: Compile = False,
 ) -> Engine[Any, Output]:
     """Build the engine that trains `model` on pairs of input and target, and evaluates it.
 
@@ -66,14 +76,18 @@ def supervised(
         precision: `"fp32"`, or `"bf16"` or `"fp16"` by `torch.autocast`, the latter with a
             gradient scaler: that of the `Update`, or torch's with its defaults. It is
             `engine.objects["scaler"]`.
-        device: Where the model computes; where it is already, by default. `Transfer("cuda")`
-            copies batches there while the step before is computed.
+        device: Where the model computes; where it is already, by default. On a GPU, batches are
+            copied out of pinned memory by a `Transfer`, while the step before is computed; give
+            one to change its settings.
         prepare_batch: Makes the pair of input and target of what the data gives. Both are moved to
             the device afterwards, as by `to_device`. None in the place of the target means that
             there is none.
         split: The most samples of a batch that are at once on the device: a larger batch goes
             through the model in parts, which make one step of the same mean. `"auto"` halves the
             parts whenever memory runs out; ranks then average gradients by `sync="close"`.
+        compile: True to compile the forward pass with the loss, the backward pass, clipping and
+            the optimizer's step by `torch.compile`; or the arguments for it,
+            `{"mode": "max-autotune"}`. Each size of a batch is compiled by itself.
 
     Raises:
         TypeError: `model` is not a module, `optimizer` is no optimizer, or `loss_fn` is a class.
@@ -89,16 +103,17 @@ def supervised(
     """
     check(model, optimizer, loss_fn, weight, precision)
     check_sharded(model, optimizer, precision, split)
+    options = check_compile(compile, model, optimizer)
     is_sum = _reduction(loss_fn) == "sum"
     if is_sum and weight is None:
         warn_of_sums()
-    transfer = device if isinstance(device, Transfer) else None
     place = device.device if isinstance(device, Transfer) else device
     if place is not None:
         model.to(place)
     else:
         place = next((each.device for each in model.parameters()), "cpu")
     place = torch.device(place)
+    check_replays(compile, options, place)
     if optimizer is None:
         update = None
         check_evaluation(accumulate)
@@ -112,6 +127,7 @@ def supervised(
             accumulate=accumulate,
             scaler=torch.amp.GradScaler(place.type) if precision == "fp16" else None,
             sync="close" if split == "auto" and parallel_of(model) is not None else "last",
+            compile=compile,
         )
     objects: dict[str, Any] = {"model": unwrap(model)}
     if update is not None:
@@ -127,16 +143,29 @@ def supervised(
         prepare_batch=prepare_batch or (with_labels if loss_fn is None else pair_of),
         weight=weight,
         is_sum=is_sum,
-        move=None if place.type == "cpu" else transfer or partial(to_device, device=place),
+        move=_way_to(place, device),
         autocast=None if precision == "fp32" else torch.autocast(place.type, PRECISIONS[precision]),
         split=None if split is None else Split.of(split, update),
+        compiled=None if options is None else CompiledForward(options),
         is_sharded=are_spread(model.parameters()),
     )
-    engine: Engine[Any, Output] = Engine(step.train, evaluate=step.evaluate, objects=objects)
+    train, evaluate = step.train, step.evaluate
+    if options is not None:
+        train, evaluate = explained(train), explained(evaluate)
+    engine: Engine[Any, Output] = Engine(train, evaluate=evaluate, objects=objects)
     if update is None:
         return engine.add(step)
     engine.rehearsal = lambda state, batch: update.rehearse(state)
     return engine.add(update, step)
+
+
+def _way_to(place: torch.device, given: object) -> Callable[[Any], Any] | None:
+    """How batches come to a device: to the CPU not at all, to a GPU on a stream of their own."""
+    if place.type == "cpu":
+        return None
+    if isinstance(given, Transfer):
+        return given
+    return Transfer(place) if place.type == "cuda" else partial(to_device, device=place)
 
 
 def _reduction(loss_fn: Any) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from .. import ranks
 from ..checks import warn, warn_if_it_drifts
+from ..compiling import CompiledForward, Graphs
 from ..events import Events, Stage
 from ..means import Means, Weight, mean_over_ranks, samples_of, weight_of
 from ..modules import modules_of
@@ -56,6 +58,8 @@ class Supervised:
     """Brings batches to the device; None for the CPU, where they are already."""
     autocast: torch.autocast | None = None
     split: Split | None = None
+    compiled: CompiledForward | None = None
+    """Computes the model and the loss; None if they are not compiled."""
     is_sharded: bool = False
     """True if ranks hold the model together, whose gathered weights are used in training too."""
 
@@ -109,7 +113,10 @@ class Supervised:
         elif target is None:
             loss_fn = no_loss
         try:
-            if self.autocast is None:
+            if self.compiled is not None:
+                with self.autocast or nullcontext():
+                    made, loss = self.compiled(model, loss_fn, call.args, call.keywords, target)
+            elif self.autocast is None:
                 made = call()
                 loss = loss_fn(made, target)
             else:
@@ -148,9 +155,10 @@ class Supervised:
                 f"weight= gave a tensor of shape {tuple(number.shape)}; it needs one number, how "
                 "many targets the loss of the batch is over"
             )
-        at_all = number > 0
-        mean = loss / torch.where(at_all, number, 1) if self.is_sum else loss
-        mean = torch.where(at_all, mean, 0)
+        is_empty = number <= 0
+        # torch.where with a number copies it to the device, and waits for that.
+        mean = loss / number.masked_fill(is_empty, 1) if self.is_sum else loss
+        mean = mean.masked_fill(is_empty, 0)
         return mean * number, output._replace(loss=mean.detach(), weight=number)
 
     def loss_again(self, batch: Any) -> Tensor:
@@ -166,6 +174,10 @@ class Supervised:
             engine.add(self.split)
         if self.update is None:
             engine.on(Events.LOADING, stage=Stage.MEASURE)(self.refuse_to_train)
+        if self.compiled is not None:
+            graphs = Graphs()
+            engine.on(Events.STARTED, stage=Stage.MEASURE)(graphs.begin)
+            engine.on(Events.EPOCH_COMPLETED, stage=Stage.REPORT)(graphs.tell)
         engine.on(Events.STARTED, stage=Stage.MEASURE)(self.check_mode)
         engine.evaluation.on(Events.STARTED, stage=Stage.MEASURE)(self.share_buffers)
         engine.evaluation.on(Events.ITERATION_COMPLETED, stage=Stage.MEASURE)(self.add_loss)

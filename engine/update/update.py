@@ -13,10 +13,13 @@ from torch.optim import Optimizer
 
 from .. import ranks
 from ..checks import warn
+from ..compiling import Compile, CompiledStep, options_of
 from ..events import EventEnum, Events, Stage
 from ..modules import are_spread, plain_optimizer, refuse_scaling
 from ..state import State
 from .alike import are_alike
+from .direct import backward
+from .direct import step as step_by
 from .gradients import check_scale, clear, has_overflowed, multiply, parameters_of
 from .sync import Sync, is_wrapped
 from .window import Evaluation, Window, by_share, needs_closure
@@ -67,6 +70,7 @@ class Update:
         min_scale: float = 1e-4,
         sync: str = "last",
         event: EventEnum = Events.STEP_COMPLETED,
+        compile: Compile = False,
     ) -> None:
         """Prepare updates by `optimizer`.
 
@@ -84,6 +88,8 @@ class Update:
                 allows each rank to skip micro-batches of its own (`loss=None`).
             event: Announced after each step. Where several optimizers take turns, give each but
                 the main one an event of its own: it is the clock of that optimizer's steps.
+            compile: True to compile the optimizer's step, and clipping before it, by
+                `torch.compile`; or the arguments for it, `{"mode": "max-autotune"}`.
 
         Raises:
             TypeError: `optimizer` is not a torch optimizer.
@@ -116,6 +122,13 @@ class Update:
                 f"{type(optimizer).__name__} evaluates the loss several times a step; that works "
                 "neither with a gradient scaler nor with sync='close'"
             )
+        options = options_of(compile, "Update")
+        if options is not None and self.needs_closure:
+            raise ValueError(
+                f"{type(optimizer).__name__} evaluates the loss several times a step, and such a "
+                "step cannot be compiled: leave compile= out"
+            )
+        self.compiled = None if options is None else CompiledStep(optimizer, options)
         self._is_direct = not (self.averages_at_close or self.needs_closure)
         self._is_checked = False
         self._are_alike: bool | None = None
@@ -183,7 +196,7 @@ class Update:
             and window is None
         ):
             self._clear()  # gradients that another backward pass or a failed run has left
-            (loss if self.scaler is None else self.scaler.scale(loss)).backward()
+            backward(loss if self.scaler is None else self.scaler.scale(loss))
             self._step(state)
             return
         window = window or self._open(state)
@@ -340,7 +353,7 @@ class Update:
     ) -> None:
         optimizer, scaler = self.optimizer, self.scaler
         step = state.step_under_way
-        step.optimizer, step.is_skipped = optimizer, False
+        step.optimizer, step.is_skipped, step.compiled = optimizer, False, self.compiled
         if scaler is not None:
             scaler.unscale_(optimizer)
         if factor is not None:
@@ -356,8 +369,10 @@ class Update:
             self._skip(state, overflow)
             return
         state.fire(GRADIENTS_READY)
-        if closure is None:
-            optimizer.step()
+        if self.compiled is not None:
+            self.compiled.step()
+        elif closure is None:
+            step_by(optimizer)
         else:
             optimizer.step(closure)  # type: ignore[arg-type]  # torch means float or Tensor
         if scaler is not None:

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from .. import ranks
+from .direct import backward
 from .gradients import multiply
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class Window:
             if self.scale is None:
                 self.scale = self.scaler.scale(torch.ones((), device=loss.device))
             loss = loss * self.scale
-        loss.backward()
+        backward(loss)
         self.needs_reduce = self.defers_reduce
 
     def add(
@@ -91,7 +92,7 @@ class Window:
         else:
             amount = self.count if self.weight is None else self.weight
             if device is not None:  # a rank without a loss does not know what type others have
-                amount = torch.as_tensor(amount, dtype=torch.float64, device=device).reshape(())
+                amount = _on(device, amount)
             group = ranks.data_group()
             targets = self.targets() if self.targets else ranks.total(amount, group=group)
             # Gradients are averaged over these ranks, so their sum is this many times as large.
@@ -101,6 +102,12 @@ class Window:
             return factor
         now = self.scaler.scale(torch.ones_like(self.scale))  # what unscaling divides by
         return now / self.scale * (1.0 if factor is None else factor)
+
+
+def _on(device: torch.device, amount: Tensor | float) -> Tensor:
+    if isinstance(amount, Tensor):
+        return amount.to(device, torch.float64).reshape(())
+    return torch.full((), amount, dtype=torch.float64, device=device)  # made there, without a wait
 
 
 @dataclass

@@ -13,9 +13,12 @@ from .directory import TensorInFile as TensorInFile
 from .directory import TensorSource as TensorSource
 from .directory import checkpoints as checkpoints
 from .directory import look as look
+from .directory import need_space as need_space
+from .directory import saved_at as saved_at
 from .directory import scratch as scratch
 from .directory import sweep as sweep
 from .directory import unused_path as unused_path
+from .directory import verify_files as verify_files
 from .directory import weights_at as weights_at
 from .export import Export as Export
 from .format import MANIFEST as MANIFEST

@@ -21,6 +21,8 @@ class Destination:
     background: bool
     retries: int
     on_failure: OnFailure
+    is_mirrored: bool = True
+    """True for checkpoints, which `Mirror` copies; it copies no exports."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.keep, Keep):
@@ -35,12 +37,16 @@ class Destination:
         if self.on_failure not in ("raise", "warn"):
             raise ValueError(f"on_failure={self.on_failure!r}: needs 'raise' or 'warn'")
         if ADDRESS.match(str(self.directory)):
+            remedy = (
+                f"add Mirror({str(self.directory)!r}) to the engine: it copies finished "
+                "checkpoints there, and fetches them to an empty disk"
+                if self.is_mirrored
+                else "copy the export there when the run is done: Mirror copies checkpoints alone"
+            )
             raise ValueError(
                 f"directory={str(self.directory)!r}: needs a directory on a file system. A whole "
                 "checkpoint rests on fsync and on an atomic rename, which object stores do not "
-                "have. Write to a local disk or a mounted file system, and add Mirror("
-                f"{str(self.directory)!r}) to the engine: it copies finished checkpoints there, "
-                "and fetches them to an empty disk"
+                f"have. Write to a local disk or a mounted file system, and {remedy}"
             )
         _check_text(self.keep)
         if Path(self.directory).is_file():

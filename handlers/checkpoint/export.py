@@ -165,7 +165,9 @@ class Export:
 
     def _destination(self, background: bool | None = None) -> Destination:
         is_beside = self.background if background is None else background
-        return Destination(self.directory, self.keep, is_beside, self.retries, self.on_failure)
+        return Destination(
+            self.directory, self.keep, is_beside, self.retries, self.on_failure, is_mirrored=False
+        )
 
     def _recorder(self, state: State[Any, Any]) -> Recorder:
         def make() -> Recorder:

@@ -98,7 +98,7 @@ class FileBuffer:
         for name, view in self._views.items():
             view.copy_(tensors[name], non_blocking=tensors[name].is_cuda)
         for device in {tensor.device for tensor in tensors.values() if tensor.is_cuda}:
-            torch.cuda.synchronize(device)
+            torch.cuda.current_stream(device).synchronize()  # on which the copies are
 
 
 def _trees(snapshot: Snapshot) -> dict[str, Payload]:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ...engine import Engine, Events, Stage, State, ranks
-from ...engine.modules import buffers_in_training
+from ...engine.modules import buffers_in_training, moved
 from ...engine.state import as_float
 from ...engine.update import Alike, gradients_of, non_finite
 
@@ -151,7 +151,7 @@ class NonFiniteGuard:
             value = new[self.monitor]
             value = as_float(value) if isinstance(value, int) else value
             finite = torch.as_tensor(value).detach().isfinite().all()
-            bad = bad + (~finite).to(bad.device, non_blocking=True)
+            bad = bad + moved(~finite, bad.device)
         return torch.as_tensor(ranks.total(bad)) if is_told and not self.late else bad
 
     def _first_of_all(self, step: int) -> int:
@@ -187,7 +187,7 @@ class Verdict:
         """Note the number of the first bad step, on the device."""
         if self.first is None:
             self.first = torch.zeros((), device=bad.device, dtype=torch.int64)
-        first = self.first.to(bad.device, non_blocking=True)
+        first = moved(self.first, bad.device)
         is_new = (first == 0) & (bad > 0)
         self.first = torch.where(is_new, torch.full_like(first, step), first)
 
@@ -206,7 +206,7 @@ class Verdict:
             if self.first is None:
                 copy.copy_(buffer)
             else:  # once the device has noted something, the copy stays as it is
-                is_bad = self.first.to(copy.device, non_blocking=True) > 0
+                is_bad = moved(self.first, copy.device) > 0
                 copy.copy_(torch.where(is_bad, copy, buffer))
 
     def put_buffers_back(self) -> None:

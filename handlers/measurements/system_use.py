@@ -56,7 +56,7 @@ class SystemUse:
         process = self._process(state)
         process.cpu_percent()
         self._psutil.cpu_percent()
-        if torch.cuda.is_available():
+        if torch.cuda.is_initialized():
             torch.cuda.reset_peak_memory_stats()
 
     def measure(self, state: State[Any, Any]) -> None:
@@ -66,7 +66,7 @@ class SystemUse:
         state.metrics["cpu/system"] = self._psutil.cpu_percent()
         state.metrics["memory/process"] = process.memory_info().rss / GIB
         state.metrics["memory/available"] = self._psutil.virtual_memory().available / GIB
-        if torch.cuda.is_available():
+        if torch.cuda.is_initialized():
             state.metrics["gpu/allocated"] = torch.cuda.memory_allocated() / GIB
             state.metrics["gpu/reserved"] = torch.cuda.memory_reserved() / GIB
             state.metrics["gpu/peak"] = torch.cuda.max_memory_allocated() / GIB

@@ -1,4 +1,4 @@
-"""What a store holds of a run: whole checkpoints, halves, the newest one's name, and whose run."""
+"""What a store holds of a run: whole checkpoints, halves, and whose run it is."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ logger = logging.getLogger("camshaft")
 
 DRAFT = "manifest.draft"
 """A manifest whose files are not all there: they are being copied, or removed."""
-LATEST = "LATEST"
-"""Names the newest checkpoint: a listing of a moment ago may lack it."""
 RUN = "RUN"
-"""Holds the name of the run, in the store and in the run's directory."""
+"""Holds the name of the run, in the store and in its directory."""
+WRITER = "WRITER"
+"""Holds the name of the process that copies to the store: the last one that has begun."""
 SMALL = 1000
 
 
@@ -35,18 +35,6 @@ class Copy:
         """The same for the checkpoint that it is a copy of, and for no other."""
         return key_of(self.manifest)
 
-    def is_whole(self, store: Store, listed: dict[str, int]) -> bool:
-        """True if all its files are there, each with its size."""
-        for file, sums in self.manifest.files.items():
-            name = f"{self.place}/{file}"
-            if listed.get(name) != sums.size:  # a listing may be of a moment ago
-                try:
-                    if store.size(name) != sums.size:
-                        return False
-                except FileNotFoundError:
-                    return False
-        return True
-
 
 def key_of(manifest: Manifest) -> str:
     """A digest of a manifest, which holds the checksums of all files."""
@@ -62,21 +50,10 @@ def place_of(manifest: Manifest) -> str:
     return f"iteration-{manifest.iteration:010d}.{int(key_of(manifest)[:8], 16)}"
 
 
-def manifest_at(store: Store, name: str) -> tuple[Manifest, bytes] | None:
-    """A manifest or a draft, and its bytes; None if there is none, or a damaged one."""
-    try:
-        content = store.read_small(name, budget.LARGEST_MANIFEST)
-        return None if content is None else (Manifest.of_json(content), content)
-    except ValueError as error:
-        if not name.endswith(DRAFT):
-            logger.warning("%s/%s cannot be used: %s", store.url, name, error)
-        return None
-
-
 class Copies(dict[str, Copy]):
     """The checkpoints in a store whose manifests can be read, by their keys.
 
-    This process alone writes there, so after the first listing it knows what is there.
+    One process alone writes there, so after the first listing it knows what is there.
     """
 
     def __init__(self, store: Store) -> None:
@@ -85,13 +62,12 @@ class Copies(dict[str, Copy]):
         self.sizes = store.sizes()
         self.broken: list[Copy] = []
         """Checkpoints of which a file is missing, or has another size."""
-        places = {name.split("/")[0] for name in self.sizes if "/" in name}
-        latest = store.read_small(LATEST, SMALL) or b""
-        places |= {latest.decode("ascii", "replace").strip()}
-        for place in sorted(filter(NAME.fullmatch, places)):
-            if found := manifest_at(store, f"{place}/{MANIFEST}"):
-                copy = Copy(place, found[0])
-                if copy.is_whole(store, self.sizes):
+        for name in sorted(self.sizes):
+            place, _, file = name.partition("/")
+            if file == MANIFEST and NAME.fullmatch(place) and (manifest := self._manifest(name)):
+                copy = Copy(place, manifest)
+                files = manifest.files.items()
+                if all(self.sizes.get(f"{place}/{each}") == sums.size for each, sums in files):
                     self.add(copy)
                 else:
                     self.broken.append(copy)
@@ -125,26 +101,37 @@ class Copies(dict[str, Copy]):
         for name in self.sizes:
             place, _, file = name.partition("/")
             if file == DRAFT and NAME.fullmatch(place):
-                draft = None if place in whole else manifest_at(self.store, name)
+                draft = None if place in whole else self._manifest(name)
                 if draft is None:
                     self.store.remove(name)
                 else:
-                    self.drop(Copy(place, draft[0]))
+                    self.drop(Copy(place, draft))
 
-    def note_latest(self) -> None:
-        """Name the newest checkpoint, for fetching and for people."""
-        if self:
-            self.store.put_small(LATEST, f"{self.in_order()[-1].place}\n".encode())
+    def _manifest(self, name: str) -> Manifest | None:
+        """What a manifest or a draft says; None if there is none, or a damaged one."""
+        try:
+            content = self.store.read_small(name, budget.LARGEST_MANIFEST)
+            return None if content is None else Manifest.of_json(content)
+        except ValueError as error:
+            if not name.endswith(DRAFT):
+                logger.warning("%s/%s cannot be used: %s", self.store.url, name, error)
+            return None
 
 
-def note_run(store: Store, run: str) -> None:
-    """Say to which run a store belongs."""
-    if run_in(store) != run:
-        store.put_small(RUN, run.encode())
+def note(store: Store, name: str, content: str) -> None:
+    """Let a small object hold this text.
+
+    Raises:
+        OSError: The store gives back another one.
+    """
+    if noted(store, name) != content:
+        store.put_small(name, content.encode())
+        if noted(store, name) != content:
+            raise OSError(f"the store gives back another {name} than it was given")
 
 
-def run_in(store: Store) -> str | None:
-    """The name of the run to which a store belongs."""
+def noted(store: Store, name: str) -> str | None:
+    """The text of a small object; None if there is none."""
     with suppress(ValueError):
-        return (store.read_small(RUN, SMALL) or b"").decode("ascii").strip() or None
+        return (store.read_small(name, SMALL) or b"").decode("ascii").strip() or None
     return None

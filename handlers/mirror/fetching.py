@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import errno
 import logging
-import os
 import random
 import time
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from shutil import disk_usage
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from ..checkpoint import CHUNK, MANIFEST, BrokenCheckpoint, checkpoints, look, unused_path
+from ..checkpoint import (
+    MANIFEST,
+    BrokenCheckpoint,
+    checkpoints,
+    look,
+    need_space,
+    saved_at,
+    unused_path,
+    verify_files,
+)
 from ..files import (
     appearing,
     created,
@@ -24,8 +31,9 @@ from ..files import (
     refuse_odd,
     regular,
     size_of,
+    synchronise,
 )
-from .copies import RUN, SMALL, Copies, Copy, key_of, manifest_at, run_in
+from .copies import RUN, SMALL, Copies, Copy, key_of, noted
 from .logs import is_log
 from .store import Store
 
@@ -37,6 +45,9 @@ WAITS = (1.0, 2.0, 4.0)
 """Seconds before each further attempt to read from the store."""
 ENOUGH = 30.0
 """Seconds after which there is none: the library has tried again by itself."""
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""What the disk says, and not the store."""
 
 Result = TypeVar("Result")
 
@@ -79,22 +90,19 @@ def fetch(
         copies = again(store, Copies)
         if not copies and not copies.broken:
             return None
-        return take_over(store, Path(directory).absolute(), list(logs), copies)[1]
+        return take_over(store, Path(directory).absolute(), list(logs), copies)
     finally:
         random.setstate(drawn)
 
 
 def take_over(
     store: Store, directory: Path, logs: list[str], copies: Copies, *, is_new: bool = False
-) -> tuple[str, Path | None]:
-    """Give a directory the store's newest good checkpoint, if that is newer.
-
-    Returns the name of the run, and the checkpoint.
-    """
+) -> Path | None:
+    """Give a directory the store's newest good checkpoint, if that is newer."""
     make_directory(directory)
     with locked(directory):
-        run = join(store, directory, copies, is_new=is_new)
-        return run, _fetch_newest(store, directory, logs, copies)
+        join(store, directory, copies, is_new=is_new)
+        return _fetch_newest(store, directory, logs, copies)
 
 
 def join(store: Store, directory: Path, copies: Copies, *, is_new: bool = False) -> str:
@@ -107,13 +115,12 @@ def join(store: Store, directory: Path, copies: Copies, *, is_new: bool = False)
     """
     here = _run_at(directory)
     if copies or copies.broken:
-        there = again(store, run_in) or uuid4().hex
-        if here != there and checkpoints(directory):
+        run = again(store, lambda store: noted(store, RUN)) or uuid4().hex
+        if here != run and checkpoints(directory):
             raise FileExistsError(
                 f"{store.url} holds the checkpoints of another run than {directory}; give this run "
                 "an address of its own"
             )
-        run = there
     else:
         run = uuid4().hex if here is None or is_new else here
     if here != run:
@@ -136,6 +143,8 @@ def again(store: Store, read: Callable[[Store], Result]) -> Result:
         except ValueError:
             raise
         except Exception as error:
+            if getattr(error, "errno", None) in FULL:
+                raise
             final = isinstance(error, FileNotFoundError | NotADirectoryError | PermissionError)
             if wait is None or final or time.monotonic() - began > ENOUGH:
                 raise StoreError(f"{store.url} cannot be read: {store.said(error)}") from None
@@ -151,6 +160,8 @@ def _fetch_newest(store: Store, directory: Path, logs: list[str], copies: Copies
         if copy.manifest.number <= newest:
             return None
         try:
+            if copy in copies.broken:
+                raise BrokenCheckpoint("a file is missing, or has another size")
             _fetch_logs(store, directory, logs, copies.sizes)
             return _receive(store, copy, directory)
         except BrokenCheckpoint as error:
@@ -176,23 +187,18 @@ def _receive(store: Store, copy: Copy, directory: Path) -> Path:
 
     Raises:
         BrokenCheckpoint: The store does not give what the manifest says.
+        OSError: The disk has no space.
     """
-    manifest = copy.manifest
-    content = again(store, lambda store: manifest_at(store, f"{copy.place}/{MANIFEST}"))
-    if content is None or key_of(content[0]) != copy.key:
-        raise BrokenCheckpoint(f"{MANIFEST} has changed")
-    if (free := disk_usage(directory).free) < manifest.size:
-        raise OSError(
-            f"{manifest.size:,} bytes are needed in {directory} for {store.url}/{copy.place}, and "
-            f"{free:,} are free"
-        )
-    place = unused_path(directory, manifest.iteration)
+    need_space(directory, copy.manifest.size)
+    place = unused_path(directory, copy.manifest.iteration)
     with appearing(place) as draft:
         draft.mkdir()
-        for name, sums in manifest.files.items():
-            pieces = _pieces(store, f"{copy.place}/{name}", sums.size)
-            _write(draft / name, _compared(pieces, sums.crc32, name))
-        _write(draft / MANIFEST, [content[1]])
+        for name in (*copy.manifest.files, MANIFEST):
+            _get(store, f"{copy.place}/{name}", draft / name)
+        saved = saved_at(draft, place.name)
+        if key_of(saved.manifest) != copy.key:
+            raise BrokenCheckpoint(f"{MANIFEST} has changed")
+        verify_files(saved)
     logger.info("fetched %s from %s/%s", place, store.url, copy.place)
     return place
 
@@ -210,42 +216,24 @@ def _fetch_logs(store: Store, directory: Path, logs: list[str], sizes: dict[str,
         refuse_odd(place)
         if not place.exists() or size_of(place) < size:
             with appearing(place) as draft:
-                _write(draft, _pieces(store, name, size))
+                _get(store, name, draft)
 
 
-def _pieces(store: Store, name: str, size: int) -> Iterator[bytes]:
-    """The pieces of an object, each of them tried several times.
+def _get(store: Store, name: str, path: Path) -> None:
+    """Fetch an object to a new file, and wait until that is on the disk.
 
     Raises:
-        BrokenCheckpoint: It is not there, or shorter.
+        BrokenCheckpoint: There is no such object.
     """
-    for at in range(0, size, CHUNK):
-        end = min(at + CHUNK, size)
 
-        def read(store: Store, at: int = at, end: int = end) -> bytes:
-            try:
-                return store.read(name, at, end)
-            except FileNotFoundError:
-                return b""
+    def get(store: Store) -> None:
+        try:
+            store.get(name, path)
+        except FileNotFoundError:
+            raise BrokenCheckpoint(f"{name} is missing") from None
 
-        piece = again(store, read)
-        if len(piece) != end - at:
-            raise BrokenCheckpoint(f"{name} is missing, or has fewer than {size} bytes")
-        yield piece
-
-
-def _compared(pieces: Iterable[bytes], crc32: list[int], name: str) -> Iterator[bytes]:
-    for piece, expected in zip(pieces, crc32, strict=True):
-        if zlib.crc32(piece) != expected:
-            raise BrokenCheckpoint(f"{name} is damaged: its checksum is not that of the manifest")
-        yield piece
-
-
-def _write(path: Path, pieces: Iterable[bytes]) -> None:
-    with created(path) as file:
-        file.writelines(pieces)
-        file.flush()
-        os.fsync(file.fileno())
+    again(store, get)
+    synchronise(path)
 
 
 def _run_at(directory: Path) -> str | None:

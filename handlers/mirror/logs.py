@@ -49,14 +49,6 @@ class LogCopies:
         self._store, self._directory, self._patterns = store, directory, patterns
         self._copied: dict[str, tuple[int, int]] = {}
 
-    def begin(self, listed: dict[str, int]) -> None:
-        """Remove the halves of logs that are in the store."""
-        for name in listed:
-            folder, _, file = name.rpartition("/")
-            log = f"{folder}/{file[len(DRAFT) :]}".lstrip("/")
-            if file.startswith(DRAFT) and is_log(log, self._patterns):
-                self._store.remove(name)
-
     def behind(self) -> list[str]:
         """The logs whose copies are older."""
         names = logs_in(self._directory, self._patterns)

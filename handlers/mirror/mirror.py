@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from ...engine import Engine, Events, RunningEngine, Stage, State, ranks
-from ..checkpoint import Checkpoint
+from ..checkpoint import Checkpoint, checkpoints
 from ..journal import Journal
-from .fetching import LOGS
+from .copying import FAILS
+from .fetching import LOGS, StoreError
 from .process import CopyingProcess
 from .store import check_address, shown
 
@@ -108,8 +109,10 @@ class Mirror:
             process.go()
 
     def go_on(self, state: State[Any, Any]) -> None:
-        """Start the process that copies again if it has ended."""
-        self._copier(state).start_again()
+        """Start the process that copies again if it has ended; note what it has warned of."""
+        copier = self._copier(state)
+        self._note_warnings(state, copier)
+        copier.start_again()
 
     def close(self, state: State[Any, Any]) -> None:
         """Wait for the last copies, and tell what the store lacks."""
@@ -117,6 +120,7 @@ class Mirror:
         if copier.process is None:
             return
         behind = copier.finish(self.wait)
+        self._note_warnings(state, copier)
         if behind:
             logger.warning(
                 "%s is behind: %s; what is missing is copied when the script is started again here",
@@ -124,9 +128,16 @@ class Mirror:
             )
         else:
             logger.info("%s holds all of the run", shown(self.url))
+        self._note(state, "mirrored", behind=behind)
+
+    def _note_warnings(self, state: State[Any, Any], copier: Copier) -> None:
+        while copier.process is not None and not copier.process.warnings.empty():
+            self._note(state, "mirror", said=copier.process.warnings.get())
+
+    def _note(self, state: State[Any, Any], event: str, **more: str) -> None:
         for each in state.engine.handlers.values():
             if isinstance(each, Journal):
-                each.note(state, "mirrored", to=shown(self.url), behind=behind)
+                each.note(state, event, to=shown(self.url), **more)
 
     def _copier(self, state: State[Any, Any]) -> Copier:
         return state.recall(self, Copier, saved=False)
@@ -147,6 +158,7 @@ class Mirror:
             "interval": self.interval,
             "wait": self.wait,
             "resume": bool(found[0].resume),
+            "failing": False,
         }
 
 
@@ -160,15 +172,23 @@ class Copier:
 
     def start(self, settings: dict[str, Any]) -> None:
         """Start the process, and wait until it has fetched what is newer in the store."""
-        process = CopyingProcess(settings)
-        process.wait_until_ready()
-        self.process, self._settings = process, {**settings, "fresh": False}
+        process, self._settings = CopyingProcess(settings), {**settings, "fresh": False}
+        try:
+            process.wait_until_ready(settings["wait"])
+        except StoreError as error:
+            said = str(error).removeprefix(f"{settings['shown']} ")
+            if not (settings["resume"] and checkpoints(settings["directory"])):
+                raise StoreError(f"{settings['shown']} {said}") from None
+            process = CopyingProcess({**self._settings, "failing": True})
+            process.log(logging.WARNING, FAILS % (settings["shown"], said))
+        self.process = process
 
     def start_again(self) -> None:
         """Start the process again if it has ended by itself."""
-        if self.process is not None and not self.process.is_alive and not self.process.refusal:
+        if self.process is not None and self.process.has_ended:
             self.process.end(0)
             self.process = CopyingProcess(self._settings)
+            self.process.log(logging.WARNING, "the process that copies had ended; another goes on")
             self.process.go()
 
     def finish(self, seconds: float) -> str:

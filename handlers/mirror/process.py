@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 from contextlib import suppress
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any
 
@@ -27,6 +27,8 @@ class CopyingProcess:
         """What the store lacks, as far as the process has told."""
         self.refusal = ""
         """Why nothing is copied to this store at all."""
+        self.warnings = SimpleQueue[str]()
+        """What it has warned of, for the journal."""
         self._answers = SimpleQueue[dict[str, Any]]()
         # Secrets go through the pipe: everybody can see the command line of a process. A session of
         # its own keeps signals of the terminal away, as those are for the training.
@@ -44,22 +46,28 @@ class CopyingProcess:
         self._say(json.dumps(settings))
 
     @property
-    def is_alive(self) -> bool:
-        """True while the process runs."""
-        return self._process.poll() is None
+    def has_ended(self) -> bool:
+        """True if the process has ended by itself, and another one may do better."""
+        return self._process.poll() is not None and not self.refusal
 
-    def wait_until_ready(self) -> None:
+    def wait_until_ready(self, seconds: float) -> None:
         """Wait until the directory holds what the run is to go on from.
 
         Raises:
-            OSError: The store cannot be read, or holds another run.
+            OSError: The store cannot be read, or not in so many seconds, or holds another run.
             ValueError: The store holds checkpoints, and all are broken.
         """
-        answer = self._answers.get()
-        if "error" in answer:
-            self.end(5)
-            kinds = {each.__name__: each for each in ERRORS}
-            raise kinds[answer["error"]](answer["text"])
+        bound, answer = None, dict[str, Any]()
+        while "ready" not in answer:
+            try:
+                answer = self._answers.get(timeout=bound)
+            except Empty:
+                answer = {"error": "StoreError", "text": f"has not answered for {seconds:g} s"}
+            if "error" in answer:
+                self.end(0)
+                kinds = {each.__name__: each for each in ERRORS}
+                raise kinds[answer["error"]](answer["text"])
+            bound = seconds if "asking" in answer else None
 
     def go(self) -> None:
         """Let it begin to copy."""
@@ -92,13 +100,19 @@ class CopyingProcess:
         for line in self._process.stdout:
             told = json.loads(line)
             if "level" in told:
-                logger.log(told["level"], "%s", told["text"])
+                self.log(told["level"], told["text"])
             elif "behind" in told:
                 self.behind = told["behind"]
             elif is_ready:
                 self.refusal = told["text"]
-                logger.error("nothing more is copied: %s", told["text"])
+                self.log(logging.ERROR, f"nothing more is copied: {told['text']}")
             else:
                 self._answers.put(told)
                 is_ready = "ready" in told
         self._answers.put({"error": "OSError", "text": "the process that copies has ended"})
+
+    def log(self, level: int, text: str) -> None:
+        """Give a message out; a warning is for the journal too."""
+        logger.log(level, "%s", text)
+        if level >= logging.WARNING:
+            self.warnings.put(text)

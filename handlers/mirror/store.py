@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import posixpath
 import re
-import time
 import zlib
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from random import SystemRandom
 from typing import Any
 
@@ -31,20 +31,42 @@ class Store:
     def __init__(self, url: str, options: Mapping[str, Any]) -> None:
         check_address(url)
         self.url = shown(url)
-        self.active = time.monotonic()
-        """When the last operation, or part of one, began."""
         self._secrets = sorted(_secrets(options), key=len, reverse=True)
         is_local = _protocol(url) in ("file", "local")
         given = {"auto_mkdir": True, **options} if is_local else dict(options)
-        core, asyn = import_module("fsspec.core"), import_module("fsspec.asyn")
-        self._files, self._root = core.url_to_fs(url, **given)
-        self._has_folders = not isinstance(self._files, asyn.AsyncFileSystem)
+        self._given = (url, given)
+        self.connect()
+        self._has_folders = not isinstance(
+            self._files, import_module("fsspec.asyn").AsyncFileSystem
+        )
+
+    def connect(self) -> None:
+        """Open the file system anew, with the credentials that the library finds now."""
+        url, options = self._given
+        core = import_module("fsspec.core")
+        self._files, self._root = core.url_to_fs(url, **options, skip_instance_cache=True)
 
     def sizes(self) -> dict[str, int]:
         """All names, with the bytes of each; a store may give the names of a moment ago."""
         self._files.invalidate_cache()
-        found = self._files.find(self._root, detail=True)
+        if self._has_folders:  # `find` takes a folder that cannot be read for an empty one
+            found = dict(self._walk(self._root))
+        else:
+            found = self._files.find(self._root, detail=True)
         return {path[len(self._root) :].lstrip("/"): int(found[path]["size"]) for path in found}
+
+    def _walk(self, path: str) -> Iterator[tuple[str, Any]]:
+        try:
+            listed = self._files.ls(path, detail=True)
+        except FileNotFoundError:  # not there yet, or not any more
+            return
+        for each in listed:
+            if each["name"] == self._root:
+                raise NotADirectoryError(f"{self.url} is a file")
+            if each["type"] == "directory":
+                yield from self._walk(each["name"])
+            else:
+                yield each["name"], each
 
     def size(self, name: str) -> int:
         """The bytes of one object, as the store tells it now."""
@@ -70,9 +92,9 @@ class Store:
             raise ValueError(f"{name} has more than {most:,} bytes")
         return content
 
-    def pieces(self, name: str, size: int) -> Iterator[bytes]:
-        """The bytes of an object of this size, in pieces of a chunk each."""
-        return (self.read(name, at, min(at + CHUNK, size)) for at in range(0, size, CHUNK))
+    def get(self, name: str, path: Path) -> None:
+        """Write an object to a file here; the library sends for its parts, several at a time."""
+        self._files.get_file(self._path(name), str(path))
 
     def put(self, name: str, pieces: Iterable[bytes], size: int) -> None:
         """Write an object; after an error, a part of it may be there."""
@@ -80,7 +102,6 @@ class Store:
         block = max(CHUNK, size // MOST_PARTS)
         with self._files.open(self._path(name), "wb", block_size=block) as file:
             for piece in pieces:
-                self.active = time.monotonic()
                 file.write(piece)
 
     def compare(self, name: str, size: int, crc32: list[int]) -> None:
@@ -142,7 +163,6 @@ class Store:
         return shown(text)
 
     def _path(self, name: str) -> str:
-        self.active = time.monotonic()
         return f"{self._root.rstrip('/')}/{name}"
 
     def _make_folder(self, name: str) -> None:

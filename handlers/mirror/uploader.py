@@ -10,10 +10,12 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
+from uuid import uuid4
 
 from ..checkpoint import CHUNK, MANIFEST, Checksums, Saved, checkpoints, keep_of, scratch
 from ..files import linked, regular
-from .copies import DRAFT, Copies, Copy, key_of, place_of
+from .copies import DRAFT, RUN, WRITER, Copies, Copy, key_of, note, noted, place_of
+from .fetching import join
 from .logs import LogCopies
 from .store import Store
 
@@ -41,33 +43,58 @@ class Uploader:
         self.store, self.directory = store, directory
         self._logs = LogCopies(store, directory, logs)
         self._copies: Copies | None = None
+        self._name = uuid4().hex
         self._verified = set[str]()
         """Files of the checkpoint under way that need not be copied again after a failure."""
         self._passed_over = set[str]()
         """The keys of checkpoints that cannot be copied."""
 
-    def begin(self, copies: Copies) -> None:
-        """Go by what the store holds; remove halves."""
-        copies.drop_halves()
-        self.store.drop_uploads()
-        self._logs.begin(copies.sizes)
+    def begin(self) -> None:
+        """See what the store holds and whose run it is; remove halves.
+
+        Raises:
+            FileExistsError: The store holds another run.
+        """
+        is_first = self._copies is None
+        if not is_first:
+            self._check_alone()
+        copies = Copies(self.store)
+        note(self.store, RUN, join(self.store, self.directory, copies))
+        if is_first:
+            note(self.store, WRITER, self._name)
+            copies.drop_halves()
+            self.store.drop_uploads()
+        self._verified &= copies.sizes.keys()  # after a failure, a half is this process's own
         self._copies = copies
 
     def step(self) -> bool:
         """Copy the newest checkpoint that is missing; False if all is there.
 
         Raises:
-            Exception: The store has failed, in any way; the next call goes on.
+            FileExistsError: Another run, or another machine, copies to the store.
+            Exception: The store has failed, in any way; `begin` and the next call go on.
         """
+        if self._copies is None:
+            self.begin()
         assert self._copies is not None
-        here = checkpoints(self.directory)
-        missing = self._missing(here)
-        self._logs.copy()
-        if missing:
+        if missing := self._missing(checkpoints(self.directory)):
             self._upload(missing[-1], self._copies)
-            return True
-        self._drop_unclaimed(here, self._copies)
-        return False
+        else:
+            self._check_alone()
+            self._logs.copy()
+        self._drop_unclaimed(checkpoints(self.directory), self._copies)
+        return bool(missing)
+
+    def _check_alone(self) -> None:
+        """Check that nobody else has begun to copy to the store."""
+        writer = noted(self.store, WRITER)
+        if writer is None:  # as where somebody has emptied the store
+            note(self.store, WRITER, self._name)
+        elif writer != self._name:
+            raise FileExistsError(
+                f"another run, or this one on another machine, copies to {self.store.url} by now; "
+                "give each run an address of its own, and let one machine train it at a time"
+            )
 
     def is_new(self) -> bool:
         """True if a checkpoint waits to be copied."""
@@ -92,10 +119,11 @@ class Uploader:
 
     def _upload(self, saved: Saved, copies: Copies) -> None:
         copy = Copy(place_of(saved.manifest), saved.manifest)
+        manifest = saved.manifest.to_json().encode()
         try:
-            with _held(saved) as folder:
-                with regular(folder / MANIFEST) as file:
-                    manifest = file.read()
+            with _held(saved) as folder:  # first, as a run that saves often soon drops it
+                self._check_alone()
+                self._logs.copy()
                 self.store.put_small(f"{copy.place}/{DRAFT}", manifest)
                 for name, sums in saved.manifest.files.items():
                     if f"{copy.place}/{name}" not in self._verified:
@@ -111,7 +139,6 @@ class Uploader:
             self.store.remove(f"{copy.place}/{MANIFEST}")
             raise OSError(f"the store gives back another {copy.place}/{MANIFEST} than it was given")
         copies.add(copy)
-        copies.note_latest()
         self._verified.clear()
         self.store.remove(f"{copy.place}/{DRAFT}")
         logger.info("copied %s to %s/%s", saved.path, self.store.url, copy.place)

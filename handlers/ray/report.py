@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from ...engine import Engine, EventEnum, Events, Stage, State, Trigger, ranks
 from ..checkpoint import Checkpoint, checkpoints
 from ..common import scalars
 from .session import libraries, session
+
+logger = logging.getLogger("camshaft")
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,15 +45,19 @@ class RayReport:
         when: When to report.
         metrics: The names of those to report; by default all that are numbers. The epoch, the
             iteration and the step are reported as well.
+        preemption: When to ask Ray Train whether a node is about to be taken away, such as
+            `Events.ITERATION_COMPLETED(every=100)`; then the run saves, reports and goes on. All
+            workers wait for one another each time, some milliseconds; None never asks.
 
     Raises:
-        ImportError: Ray is not installed.
+        ImportError: Ray is not installed, or too old to tell of preemption.
         TypeError: `checkpoint` is no `Checkpoint`.
     """
 
     checkpoint: Checkpoint | None = None
     when: EventEnum | Trigger = Events.EPOCH_COMPLETED(last=True)
     metrics: Sequence[str] | None = None
+    preemption: EventEnum | Trigger | None = None
 
     def __post_init__(self) -> None:
         if self.checkpoint is not None and not isinstance(self.checkpoint, Checkpoint):
@@ -59,7 +66,12 @@ class RayReport:
             )
         if isinstance(self.metrics, str):
             raise TypeError(f"RayReport(metrics={self.metrics!r}): needs a list of names")
-        libraries()
+        train, _ = libraries()
+        if self.preemption is not None and not hasattr(train, "get_preemption_info"):
+            raise ImportError(
+                "RayReport(preemption=...): needs a Ray with ray.train.get_preemption_info; update "
+                "ray, or leave preemption out"
+            )
 
     def attach(self, engine: Engine[Any, Any]) -> None:
         """Ask for a checkpoint by the trigger, and report when it is written.
@@ -73,6 +85,8 @@ class RayReport:
             engine.on(Events.LOADING, stage=Stage.REPORT)(self.catch_up)
             engine.on(Events.SAVING, stage=Stage.REPORT)(self.report)
         engine.on(self.when, stage=Stage.REPORT)(self.ask)
+        if self.preemption is not None:
+            engine.on(self.preemption, stage=Stage.REPORT)(self.look_out)
         engine.on(Events.CLOSED, stage=Stage.REPORT)(self.end)
 
     def check(self, state: State[Any, Any]) -> None:
@@ -97,11 +111,12 @@ class RayReport:
         else:
             self._send(state, report, path)
 
-    def ask(self, state: State[Any, Any]) -> None:
+    def ask(self, state: State[Any, Any], partial: bool = False) -> None:
         """Keep the metrics of this moment for the report; ask for the checkpoint."""
         numbers = scalars(state.metrics)
         if self.metrics is not None:
-            numbers = {name: numbers[name] for name in self.metrics}
+            names = [n for n in self.metrics if n in numbers or not partial]
+            numbers = {name: numbers[name] for name in names}
         clocks = {"epoch": state.epoch, "iteration": state.iteration, "step": state.step}
         report = state.recall(self, Report)
         report.metrics = {**numbers, **clocks}
@@ -109,6 +124,14 @@ class RayReport:
             self._send(state, report, None)
         else:
             state.save("Ray", by=self.checkpoint)
+
+    def look_out(self, state: State[Any, Any]) -> None:
+        """Save and report once if Ray is about to take a node away; each rank gets one answer."""
+        notices = state.recall(self, Heard, saved=False).notices
+        if (notice := session().preemption()) and notice not in notices:
+            notices.append(notice)
+            logger.warning("Ray is about to take away %s; the run saves now, and goes on", notice)
+            self.ask(state, partial=True)  # what an epoch measures may not be there yet
 
     def report(self, state: State[Any, Any]) -> None:
         """Report with the checkpoint that was just saved, or without one if that has failed."""
@@ -123,16 +146,16 @@ class RayReport:
         Raises:
             SystemExit: Tune has ended the trial.
         """
-        end = state.recall(self, End, saved=False)
-        if end.exit is not None and state.error is None:
-            raise end.exit
+        heard = state.recall(self, Heard, saved=False)
+        if heard.exit is not None and state.error is None:
+            raise heard.exit
 
     def _send(self, state: State[Any, Any], report: Report, path: Path | None) -> None:
         metrics, report.metrics = report.metrics, None
         try:
             session().report(metrics or {}, path if ranks.rank() == 0 else None)
         except SystemExit as error:  # this is how Tune ends a trial
-            state.recall(self, End, saved=False).exit = error
+            state.recall(self, Heard, saved=False).exit = error
             state.stop("Ray Tune ended the trial", resumable=True)
 
     def _saved(self, state: State[Any, Any]) -> Path | None:
@@ -153,7 +176,10 @@ class Report:
 
 
 @dataclass
-class End:
-    """What ends the thread of a trial when the run is closed."""
+class Heard:
+    """What Ray has told this process."""
 
     exit: SystemExit | None = None
+    """Ends the thread of a trial when the run is closed."""
+    notices: list[str] = field(default_factory=list[str])
+    """Nodes that are about to be taken away."""

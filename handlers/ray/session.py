@@ -20,6 +20,10 @@ class Session(Protocol):
         """True if a checkpoint of this iteration, or a later one, was reported."""
         ...
 
+    def preemption(self) -> str:
+        """The nodes that are about to be taken away, and when; empty if none."""
+        ...
+
 
 class TrainWorker:
     """A worker of Ray Train, one of several ranks."""
@@ -47,6 +51,14 @@ class TrainWorker:
         """Ask the controller, which every rank does."""
         known = self.ray.get_all_reported_checkpoints()
         return any(each.metrics.get("iteration", -1) >= iteration for each in known)
+
+    def preemption(self) -> str:
+        """Ask for what rank 0 was told, on every rank."""
+        info = self.ray.get_preemption_info()
+        if info is None:
+            return ""
+        nodes = ", ".join(info.preempted_node_ids)
+        return f"node {nodes}" + (f" at {info.deadline_ms / 1000:.0f}" if info.deadline_ms else "")
 
     def _store(self, checkpoint: Any, name: str) -> Any:
         """Give the files of a checkpoint a second name where Ray keeps them; copy if need be.
@@ -79,6 +91,10 @@ class TuneTrial:
     def has(self, iteration: int) -> bool:
         """A trial that Tune continues was given its last checkpoint."""
         return self.ray.get_checkpoint() is not None
+
+    def preemption(self) -> str:
+        """Tune moves trials by itself."""
+        return ""
 
 
 def session() -> Session:

@@ -23,6 +23,7 @@ IMPORTS = {
     "camshaft_engine": ("camshaft", "camshaft.handlers"),
     "ignite_engine": ("ignite",),
     "lightning_trainer": ("lightning",),
+    "accelerate_loop": ("accelerate",),
 }
 # Iterations of an epoch by the number of handlers: the more there are, the longer an iteration.
 EMPTY = {0: 20_000, 1: 20_000, 10: 5_000, 100: 2_000}
@@ -51,12 +52,13 @@ def measure(subject: str, quick: bool) -> Iterator[tuple[str, list[float]]]:
         run = partial(module.everything, directory=Path(directory))
         yield "everything", iteration(run, task.TimedLoader(task.SAVE_EVERY), 4)
     yield "plain", iteration(module.plain, task.TimedLoader(500), 8)
+    yield "pairs", iteration(module.plain, task.TimedPairs(500), 8)
     if hasattr(module, "empty"):
         for (count, length), kind in product(EMPTY.items(), ("firing", "idle")):
             run = partial(module.empty, handlers=count, every=1 if kind == "firing" else task.NEVER)
             yield f"{count} {kind}", iteration(run, task.TimedRange(length), 4)
     if subject == "raw_loop":
-        yield "loading", iteration(module.loading, task.TimedLoader(500), 8)
+        yield "loading", iteration(module.loading, task.TimedPairs(500), 8)
         yield "frugal", iteration(module.frugal, task.TimedLoader(500), 8)
 
 

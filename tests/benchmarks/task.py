@@ -1,11 +1,11 @@
 """What every subject trains: the same model, the same data, the same settings."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 from typing import Any
 
 import torch
 from laps import Laps
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Dataset, RandomSampler, Sampler, TensorDataset
 
 BATCH = 32
 FEATURES, HIDDEN, CLASSES = 32, 64, 10
@@ -52,6 +52,21 @@ class TimedRange:
         return iter(self.range)
 
 
+class TimedOrder(Sampler[int]):
+    """A new order of all samples for each epoch, which begins with it."""
+
+    def __init__(self, data: Sized) -> None:
+        self.laps = Laps()
+        self.order = RandomSampler(data)
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def __iter__(self) -> Iterator[int]:
+        self.laps.begin()
+        return iter(self.order)
+
+
 class TimedLoader(DataLoader[Any]):
     """A plain, shuffling DataLoader over tensors."""
 
@@ -59,9 +74,31 @@ class TimedLoader(DataLoader[Any]):
         generator = torch.Generator().manual_seed(0)
         inputs = torch.randn(steps * BATCH, FEATURES, generator=generator)
         targets = torch.randint(0, CLASSES, (steps * BATCH,), generator=generator)
-        super().__init__(TensorDataset(inputs, targets), batch_size=BATCH, shuffle=True)
-        self.laps = Laps()
+        data = self.dataset_of(inputs, targets)
+        order = TimedOrder(data)
+        super().__init__(data, batch_size=BATCH, sampler=order)
+        self.laps = order.laps
 
-    def __iter__(self) -> Any:
-        self.laps.begin()
-        return super().__iter__()
+    def dataset_of(self, inputs: torch.Tensor, targets: torch.Tensor) -> "TensorDataset | Pairs":
+        """Data in memory, as torch knows it."""
+        return TensorDataset(inputs, targets)
+
+
+class Pairs(Dataset[Any]):
+    """A data set of one's own: only its `__getitem__` knows what a sample is."""
+
+    def __init__(self, inputs: torch.Tensor, targets: torch.Tensor) -> None:
+        self.inputs, self.targets = inputs, targets
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.inputs[index], self.targets[index]
+
+
+class TimedPairs(TimedLoader):
+    """The same batches of a data set of one's own, which is asked for each sample."""
+
+    def dataset_of(self, inputs: torch.Tensor, targets: torch.Tensor) -> Pairs:
+        return Pairs(inputs, targets)

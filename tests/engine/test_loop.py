@@ -2,6 +2,8 @@
 
 import gc
 import logging
+import resource
+import sys
 import weakref
 
 import pytest
@@ -436,3 +438,24 @@ def test_an_error_that_is_gone_keeps_nothing_alive():
         assert run()() is None
     finally:
         gc.enable()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts the pages that Linux hands out")
+def test_a_run_takes_no_memory_from_the_system_however_deep_its_caller_is():
+    def at(depth, run):
+        return at(depth - 1, run) if depth else run()
+
+    def leaf():
+        pass
+
+    def process(state, batch):
+        leaf()
+
+    def pages():
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        engine.run(range(200), max_epochs=1)
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+    engine = Engine(process)
+    # Two chunks of Python's stack, of 16 KiB each, have so many frames or fewer.
+    assert max(at(depth, pages) for depth in range(300)) < 200

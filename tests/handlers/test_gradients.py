@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from camshaft import Engine, EventEnum, Events, Update
+from camshaft import Engine, EventEnum, Events, State, Update
 from camshaft.handlers import ClipGradNorm, ClipGradValue, GradNorm
 from camshaft.handlers.grad_norm import _compare
 
@@ -163,3 +163,53 @@ def test_clipping_has_to_be_told_whose_gradients_a_step_of_ones_own_has_ready(cl
 def test_a_bound_that_leaves_nothing_is_refused(clip, wrong):
     with pytest.raises(ValueError, match="needs a number above 0"):
         clip(wrong)
+
+
+def gradients(kind):
+    """Parameters with gradients of one type, of two, with an empty place, a sparse one, or none."""
+    torch.manual_seed(1)
+    of = [torch.nn.Parameter(torch.randn(size)) for size in (3, 70, 1)]
+    if kind == "two types":
+        of.append(torch.nn.Parameter(torch.randn(5, dtype=torch.float64)))
+    if kind != "none":
+        for each in of:
+            each.grad = torch.randn_like(each)
+    if kind == "a hole":
+        of[1].grad = None
+    return of
+
+
+@pytest.mark.parametrize("kind", ["one type", "two types", "a hole", "none"])
+@pytest.mark.parametrize("norm_type", [2.0, 1.0, float("inf")])
+@pytest.mark.parametrize("most", [0.5, 1e9])
+def test_clipping_is_torchs_to_the_last_bit(kind, norm_type, most):
+    ours, theirs = gradients(kind), gradients(kind)
+    state = State()
+    state.step_under_way.optimizer = torch.optim.SGD(ours, lr=1.0)
+    ClipGradNorm(most, norm_type).clip(state)
+    norm = torch.nn.utils.clip_grad_norm_(theirs, most, norm_type)
+    assert torch.equal(state.metrics["grad_norm"], norm)
+    for mine, its in zip(ours, theirs, strict=True):
+        assert (mine.grad is None) == (its.grad is None)
+        assert mine.grad is None or torch.equal(mine.grad, its.grad)
+
+
+def test_what_an_optimizer_trains_may_change_between_two_steps():
+    first, second = (torch.nn.Parameter(torch.zeros(2)) for _ in "ab")
+    optimizer = torch.optim.SGD([first], lr=1.0)
+    seen = []
+
+    def process(state, batch):
+        if batch == 2:
+            optimizer.add_param_group({"params": [second]})
+        first.requires_grad_(batch != 3)
+        if batch == 4:
+            optimizer.param_groups[0]["params"] = [first, first.detach().clone().requires_grad_()]
+        loss = (torch.tensor([3.0, 4.0]) * first).sum() + (torch.tensor([0.0, 12.0]) * second).sum()
+        second.grad = torch.full((2,), 100.0)  # of another backward pass
+        update(state, loss)
+        seen.append((second.grad is None, state.metrics["grad_norm"].item()))
+
+    update = Update(optimizer)
+    Engine(process, ClipGradNorm(1e9)).run([1, 2, 3, 4], max_epochs=1)
+    assert seen == [(False, 5.0), (True, 13.0), (True, 12.0), (True, 13.0)]

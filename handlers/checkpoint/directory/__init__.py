@@ -18,7 +18,7 @@ from .contents import (
     verify_files,
     verify_part,
 )
-from .files import CHUNK, scratch, sweep
+from .files import CHUNK, need_space, scratch, sweep
 from .findings import Claims, Finding, Findings, NoCheckpointError, is_checkpoint, look
 from .lock import DirectoryLock
 from .parts import commit, write_part
@@ -65,6 +65,7 @@ __all__ = [
     "is_claimed",
     "look",
     "module_files",
+    "need_space",
     "next_number",
     "part_tree",
     "read_checkpoint",

@@ -250,7 +250,7 @@ def test_tensors_go_back_to_the_device_of_the_model_and_those_of_the_host_stay()
     assert put_back(hidden, {"state.0": "cuda:0"}, "cpu") == ["cpu", "cpu"]
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.gpu
 def test_a_hidden_state_on_a_gpu_is_there_again_after_a_resume(tmp_path):
     batches = list(torch.randn(4, 2, 4, 2, device="cuda"))
 

@@ -80,9 +80,9 @@ class Hosts(list):
         """The processes on a host."""
         return [int(each) for each in ip("netns", "pids", host.space, check=False).split()]
 
-    def torchrun(self, number, directory, *arguments, options=("--nnodes=2",), **how):
-        """Start a host's part of a job."""
-        command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=1"]
+    def torchrun(self, number, directory, *arguments, options=("--nnodes=2",), ranks=1, **how):
+        """Start a host's part of a job, of so many ranks."""
+        command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={ranks}"]
         command += ["--rdzv-backend=c10d", f"--rdzv-endpoint={self[0].address}:{PORT}"]
         command += ["--rdzv-id=job", f"--local-addr={self[number].address}", *options]
         process = self[number].start(*command, SCRIPT, directory, *arguments, **how)

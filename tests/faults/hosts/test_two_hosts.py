@@ -2,9 +2,11 @@
 
 import json
 import os
+import random
 import signal
 import time
 
+import numpy
 import pytest
 
 from camshaft.handlers.checkpoint import checkpoints
@@ -55,16 +57,19 @@ def test_a_preempted_host_stops_both_at_one_step_and_the_run_goes_on_when_one_fa
     assert outcome(directory, 0)["began"][0] >= stopped  # the attempt after the fault
     processes.run_ranks(2, hosts.script, alone)
     for rank in (0, 1):
-        assert outcome(directory, rank) | {"began": []} == outcome(alone, rank) | {"began": []}
+        assert same(directory, rank) == same(alone, rank)
     left = {path.name for path in directory.iterdir() if "iteration" not in path.name}
     assert left == {"LATEST", "rows.jsonl", "logs"}
 
 
 @pytest.mark.soak
-def test_a_second_host_comes_and_goes_and_the_run_goes_on_with_what_is_left(hosts, tmp_path):
-    directory = tmp_path / "run"
+@pytest.mark.timeout(900)
+def test_a_second_host_comes_and_goes_and_the_run_goes_on_with_what_is_left(
+    hosts, processes, tmp_path
+):
+    directory, alone = tmp_path / "run", tmp_path / "alone"
     options = ("--nnodes=1:2", "--max-restarts=3", "--rdzv-conf=last_call_timeout=1")
-    slowly = ("--delay=0.5", "--iterations=120", "--timeout=10")
+    slowly = ("--sharded", "--delay=0.5", "--iterations=120", "--timeout=10")
     # torchrun's agent tells its store to those who come first only: a later one waits for it.
     how = {"options": options, "env": {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}}
     first = hosts.torchrun(0, directory, *slowly, **how)
@@ -83,6 +88,43 @@ def test_a_second_host_comes_and_goes_and_the_run_goes_on_with_what_is_left(host
     assert result["began"][0] >= joined
     rows = [json.loads(line) for line in result["rows"].splitlines()]
     assert [row["iteration"] for row in rows] == [*range(1, 121)]
+    # One rank, two, one: the weights and the samples are those of one rank all the time.
+    processes.run_ranks(1, hosts.script, alone, "--sharded", "--iterations=120")
+    expected = outcome(alone, 0)
+    assert {n: sorted(read) for n, read in result["samples"].items()}.items() <= {
+        n: sorted(read) for n, read in expected["samples"].items()
+    }.items()
+    for one, other in zip(result["values"], expected["values"], strict=True):
+        assert abs(numpy.array(one) - numpy.array(other)).max() < 1e-12
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7200)
+def test_faults_of_four_sharded_ranks_on_two_hosts_leave_the_same_run(hosts, processes, tmp_path):
+    """A rank of one host raises, is killed or stands still; torchrun starts all four again."""
+    alone, chance = tmp_path / "alone", random.Random(5)
+    whole = ("--sharded", "--timeout=8")
+    processes.run_ranks(4, hosts.script, alone, *whole)
+    for number in range(int(os.environ.get("FAULTS", "6"))):
+        directory = tmp_path / f"run-{number}"
+        kind = ("raise", "kill", "stop")[number % 3]
+        phase = chance.choice(("step", "collective", "evaluation", "copy", "writing"))
+        fault = f"{chance.randrange(4)}:{kind}:{phase}:{chance.randint(2, 11)}"
+        print(fault, flush=True)
+        how = {
+            "options": ("--nnodes=2", "--max-restarts=3", "--shutdown-timeout=1"),
+            "ranks": 2,
+        }
+        started = [hosts.torchrun(n, directory, *whole, f"--fault={fault}", **how) for n in (0, 1)]
+        texts = ended(hosts, *started, seconds=200)
+        assert [each.returncode for each in started] == [0, 0], texts[0][-3000:]
+        assert directory.with_name(f"{directory.name}.fault").exists()
+        for rank in range(4):
+            assert same(directory, rank) == same(alone, rank)
+
+
+def same(directory, rank):
+    return outcome(directory, rank) | {"began": [], "samples": {}}
 
 
 def reached(directory):

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 from torch.distributed import TCPStore
 
 from camshaft.handlers.checkpoint import checkpoints
@@ -21,12 +22,16 @@ from camshaft.handlers.checkpoint import checkpoints
 SCRIPT = Path(__file__).with_name("train.py")
 TIMEOUT = 4
 """Seconds that a rank waits for another one."""
+HOST = socket.gethostname()
 SILENT = r"no rank has said why; ranks? \[?(\d, )*{rank}(, \d)*\]? ha.* said nothing"
 SAID = {
-    "raise": rf"rank {{rank}} \({socket.gethostname()}\) failed first: ValueError: the fault",
+    "raise": rf"rank {{rank}} (\({HOST}\) failed first: ValueError|on {HOST}): the fault",
     **dict.fromkeys(("kill", "stop"), SILENT),
 }
-"""What the other ranks say when one fails; a rank on a busy machine may be late, too."""
+"""What the other ranks say when one fails; a rank on a busy machine may be late, too.
+
+A rank whose thread could not write its part of a checkpoint has told rank 0, which says so.
+"""
 REPORTED = re.compile(r"saved (\S+) \(")
 
 
@@ -94,10 +99,14 @@ class Job:
         said = self.marker.read_text().split() if self.marker.exists() else []
         return int(said[1]) if len(said) == 2 else None
 
-    def check(self, fault, count, whole):
-        """Run with a fault, see how it ended, and go on; False if its moment never came."""
+    def check(self, fault, count, whole, *arguments, then=None):
+        """Run with a fault, see how it ended, and go on; False if its moment never came.
+
+        With `then`, it goes on with so many ranks: the same samples, sums rounded otherwise.
+        """
         rank, kind, *_ = fault.split(":")
-        ends = self.run(count, f"--fault={fault}")
+        then = then or count
+        ends = self.run(count, f"--fault={fault}", *arguments)
         if self.failed_at is None:
             assert [each.code for each in ends] == [0] * count
         else:
@@ -106,18 +115,30 @@ class Job:
                 assert each.seconds < TIMEOUT + 5 * busy(), each.stderr[-3000:]
                 assert re.search(SAID[kind].format(rank=rank), each.stderr), each.stderr[-3000:]
             self.check_saves(ends[0].stderr)
-            assert [each.code for each in self.run(count)] == [0] * count
-        assert self.outcome(count) == whole(count)
+            rest = self.run(then, *arguments)
+            assert [each.code for each in rest] == [0] * then, rest[0].stderr[-3000:]
+        self.compare(whole(count, *arguments), then if self.failed_at else count)
         assert self.left == []
         return self.failed_at is not None
 
+    def compare(self, expected, count):
+        """The run, which has ended on so many ranks, was the one that nothing happened to."""
+        found = self.outcome(count)
+        assert samples(found).items() <= samples(expected).items()  # a resumed one has the rest
+        if count == len(expected):
+            assert bits(found) == bits(expected)
+        else:
+            one, other = (torch.cat([*map(flat, each[0]["values"])]) for each in (found, expected))
+            assert found[0]["iteration"] == expected[0]["iteration"]
+            assert (one - other).abs().max() < 1e-12
+
     def outcome(self, count):
-        """What each rank has written at the end of a whole run, but for where it began."""
+        """What each rank has written at the end of a run."""
         files = [
             self.directory.with_name(f"{self.directory.name}.rank-{rank}.json")
             for rank in range(count)
         ]
-        return [json.loads(file.read_text()) | {"began": None} for file in files]
+        return [json.loads(file.read_text()) for file in files]
 
     def check_saves(self, stderr):
         """The newest checkpoint that was reported is there and whole."""
@@ -138,6 +159,21 @@ class Job:
         ]
 
 
+def bits(outcome):
+    """What is equal to the last bit, also after an interruption."""
+    return [each | {"began": None, "samples": None} for each in outcome]
+
+
+def samples(outcome):
+    """By iteration: the samples of all ranks."""
+    read = [each["samples"] for each in outcome]
+    return {n: sorted(sample for each in read for sample in each[n]) for n in read[0]}
+
+
+def flat(values):
+    return torch.tensor(values, dtype=torch.float64).reshape(-1)
+
+
 def busy():
     """How many times as long as on an idle machine a process may take for its own work."""
     return max(1.0, os.getloadavg()[0] / os.cpu_count())
@@ -154,13 +190,13 @@ def whole(processes, tmp_path_factory):
     """The outcome on so many ranks of the run that nothing happened to."""
     found = {}
 
-    def of(count):
-        if count not in found:
+    def of(count, *arguments):
+        if (count, *arguments) not in found:
             job = Job(processes, tmp_path_factory.mktemp("whole") / "run")
-            assert [each.code for each in job.run(count)] == [0] * count
+            assert [each.code for each in job.run(count, *arguments)] == [0] * count
             assert job.left == []
-            found[count] = job.outcome(count)
-        return found[count]
+            found[count, *arguments] = job.outcome(count)
+        return found[count, *arguments]
 
     return of
 

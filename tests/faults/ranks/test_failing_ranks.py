@@ -27,7 +27,7 @@ def test_torchrun_starts_a_run_again_after_a_hang_and_it_is_the_same_run(job, wh
     hanging = job()
     torchrun(hanging.directory, "--fault=1:stop:collective:5", options=["--max-restarts=3"])
     assert hanging.failed_at
-    assert hanging.outcome(2) == whole(2)
+    hanging.compare(whole(2), 2)
     assert hanging.left == []
 
 

@@ -1,4 +1,4 @@
-"""Run as one of several ranks: train under DDP, and fail once at a named point.
+"""Run as one of several ranks: train under DDP or FSDP2, and fail once at a named point.
 
 A fault is `rank:kind:phase:iteration`, such as `1:kill:collective:5`. It happens once: a file
 beside the run directory says so. At the end each rank writes what came out, to the last bit.
@@ -17,6 +17,8 @@ from pathlib import Path
 
 import torch
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
@@ -25,6 +27,7 @@ from camshaft.handlers import Checkpoint, JSONLines, RankLogs, StopOnSignal, Val
 
 INPUTS = torch.linspace(-1, 1, 288).reshape(48, 6)
 PAIRS = TensorDataset(INPUTS, INPUTS[:, :2].cos())
+LINEAR = ("Linear", "FSDPLinear")
 CHANGES = {"os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate", "os.link"}
 
 
@@ -77,8 +80,15 @@ class Fault:
             engine.on(Events.ITERATION_COMPLETED(at=at), stage=Stage.MEASURE)(due)
 
     def in_backward(self, state):
-        first = next(iter(state.engine.objects["model"].parameters()))
-        hook = first.register_hook(lambda gradient: (hook.remove(), self.happen())[0])
+        first = next(
+            m for m in state.engine.objects["model"].modules() if type(m).__name__ in LINEAR
+        )
+
+        def watch(module, inputs, output):
+            hook.remove()
+            output.register_hook(lambda gradient: self.happen())
+
+        hook = first.register_forward_hook(watch)
 
     def listen(self, directory):
         """Happen before an operation that changes files: the one with a number, or of a name."""
@@ -107,12 +117,18 @@ class Fault:
 def digest(value):
     """A checksum over nested values, bit by bit."""
     if isinstance(value, torch.Tensor):
-        value = value.detach().contiguous().numpy().tobytes()
+        value = getattr(value.detach(), "_local_tensor", value.detach())  # of a sharded one
+        value = value.contiguous().numpy().tobytes()
     elif isinstance(value, dict):
         value = [(key, digest(each)) for key, each in value.items()]
     elif isinstance(value, list | tuple):
         value = [digest(each) for each in value]
     return hashlib.sha256(repr(value).encode()).hexdigest()
+
+
+def whole_of(weight):
+    """A weight whose shards lie on all ranks, on each of them."""
+    return weight.detach().full_tensor()
 
 
 def main():
@@ -124,6 +140,7 @@ def main():
     parser.add_argument("--delay", type=float, default=0, help="seconds before each iteration")
     parser.add_argument("--preemptible", action="store_true")
     parser.add_argument("--samples", type=int, default=8, help="in the batches of all ranks")
+    parser.add_argument("--sharded", action="store_true", help="FSDP2 in float64, no dropout")
     options = parser.parse_args()
     logging.basicConfig(level="INFO")
     with ranks.process_group(timeout=options.timeout):
@@ -135,11 +152,18 @@ def train(options):
     fault = Fault(options.fault, directory.with_name(f"{directory.name}.fault"))
     seed_everything(0)
     net = nn.Sequential(nn.Linear(6, 32), nn.Tanh(), nn.Dropout(0.2), nn.Linear(32, 2))
-    model = DistributedDataParallel(net, bucket_cap_mb=0.0005)  # several buckets
+    if options.sharded:
+        net[2].p = 0.0  # what is dropped would depend on the number of ranks
+        model = net.double()
+        for part in (net[0], net[3], net):
+            fully_shard(part, mesh=init_device_mesh("cpu", (ranks.world_size(),)))
+    else:
+        model = DistributedDataParallel(net, bucket_cap_mb=0.0005)  # several buckets
     optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    pairs = TensorDataset(*(each.to(net[0].weight.dtype) for each in PAIRS.tensors))
     engine = supervised(model, optimizer, nn.functional.mse_loss)
     engine.add(
-        Validate(DataLoader(PAIRS, 24), name="val", when=Events.ITERATION_COMPLETED(every=2)),
+        Validate(DataLoader(pairs, 24), name="val", when=Events.ITERATION_COMPLETED(every=2)),
         Checkpoint(directory, when=Events.ITERATION_COMPLETED, keep=latest(2), resume=True),
         JSONLines(directory / "rows.jsonl", when=Events.ITERATION_COMPLETED),
         RankLogs(directory / "logs"),
@@ -150,15 +174,22 @@ def train(options):
     if options.delay:
         engine.on(Events.ITERATION_STARTED)(lambda state: time.sleep(options.delay))
     fault.listen(directory)
-    sampler = DistributedSampler(PAIRS)
-    loader = DataLoader(PAIRS, options.samples // ranks.world_size(), sampler=sampler)
-    began = []
+    sampler = DistributedSampler(pairs)
+    loader = DataLoader(pairs, options.samples // ranks.world_size(), sampler=sampler)
+    began, seen = [], {}
     engine.on(Events.STARTED)(lambda state: began.append(state.iteration))
+
+    @engine.on(Events.ITERATION_STARTED)
+    def note(state):
+        seen[state.iteration + 1] = state.batch[0][:, 0].tolist()  # no two samples have the same
+
     state = engine.run(loader, max_iterations=options.iterations)
     outcome = {
         "iteration": state.iteration,
         "weights": digest(net.state_dict()),
         "optimizer": digest(optimizer.state_dict()),
+        "samples": seen,
+        "values": [whole_of(each).tolist() for each in net.parameters()] if options.sharded else [],
         "drawn": (random.random(), torch.rand(1).item()),
         "rows": (directory / "rows.jsonl").read_text() if rank == 0 else None,
     }

@@ -127,7 +127,7 @@ def test_the_metadata_says_that_the_tensors_are_of_torch(tmp_path):
         assert file.metadata() == {"format": "pt"}
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.gpu
 def test_tensors_of_a_gpu_are_copied_before_they_change():
     weight = torch.ones(10_000_000, device="cuda")
     files = Staging().copy(of(weight=weight, bias=torch.ones(1)))

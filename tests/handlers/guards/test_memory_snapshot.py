@@ -46,7 +46,7 @@ def test_the_note_has_the_batch_and_the_sizes_of_weights_gradients_and_optimizer
     assert "gradients of model" in table
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.gpu
 def test_torchs_snapshot_is_saved_with_the_lines_that_allocated(tmp_path):
     def process(state, batch):
         return torch.empty(1 << 60, device="cuda")

@@ -204,7 +204,7 @@ def test_processor_and_memory_are_metrics():
     assert 0 < rows[1]["memory/available"] < total
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+@pytest.mark.gpu
 def test_the_peak_of_the_device_is_that_since_the_last_measurement():
     engine = Engine(lambda state, batch: torch.ones(batch << 20, device="cuda") is None)
     engine.add(SystemUse(when=Events.ITERATION_COMPLETED))

@@ -8,8 +8,7 @@ from camshaft.handlers.checkpoint.directory import drop_unclaimed, write_checkpo
 from camshaft.handlers.checkpoint.format import Manifest
 from camshaft.handlers.checkpoint.snapshot import Snapshot
 from camshaft.handlers.checkpoint.staging import streamed
-from camshaft.handlers.mirror.copies import Copies, note_run
-from camshaft.handlers.mirror.fetching import LOGS, join
+from camshaft.handlers.mirror.fetching import LOGS
 from camshaft.handlers.mirror.store import Store
 from camshaft.handlers.mirror.uploader import Uploader
 
@@ -45,10 +44,8 @@ def save(directory, iteration, keep=None, metrics=(), value=0.0):
 
 def begun(store, directory):
     """An uploader, as a new process has it."""
-    copies = Copies(store)
-    note_run(store, join(store, directory, copies))
     uploader = Uploader(store, directory, list(LOGS))
-    uploader.begin(copies)
+    uploader.begin()
     return uploader
 
 

@@ -23,6 +23,10 @@ class Faulty(LocalFileSystem):
         type(self).before("find", path)
         return super().find(path, **options) if self.listing is None else self.listing
 
+    def ls(self, path, *args, **options):
+        type(self).before("list", path)
+        return super().ls(path, *args, **options)
+
     def info(self, path, **options):
         if isinstance(path, str):  # otherwise it is a part of a listing
             type(self).before("info", path)
@@ -31,6 +35,11 @@ class Faulty(LocalFileSystem):
     def cat_file(self, path, **options):
         type(self).before("read", path)
         return super().cat_file(path, **options)
+
+    def get_file(self, path, to, **options):
+        type(self).before("get", path)
+        super().get_file(path, to, **options)
+        type(self).before("got", to)
 
     def pipe_file(self, path, value, **options):
         type(self).before("write", path)

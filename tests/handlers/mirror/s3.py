@@ -1,6 +1,7 @@
 """A real S3 server (moto's) in a process of its own, and a proxy before it that fails on order."""
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -15,6 +16,10 @@ SLOW_DOWN = (
     b"<?xml version='1.0'?><Error><Code>SlowDown</Code><Message>Please reduce your request rate."
     b"</Message></Error>"
 )
+DENIALS = {
+    "read only": b"<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>",
+    "expired": b"<Error><Code>ExpiredToken</Code><Message>The token has expired.</Message></Error>",
+}
 HOPS = {"connection", "transfer-encoding", "content-length", "date", "server"}
 
 
@@ -52,6 +57,8 @@ class Proxy(ThreadingHTTPServer):
         self.fault = lambda request: None
         """Called with "PUT /bucket/key": "slow down", "hang", "truncate", "forget", or None."""
         self.requests = []
+        self.key = None
+        """The name of the credentials of the last request."""
         self.going = Event()
         Thread(target=self.serve_forever, daemon=True).start()
 
@@ -70,6 +77,8 @@ class Handler(BaseHTTPRequestHandler):
         request = f"{self.command} {self.path}"
         self.server.requests.append(request)
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        found = re.search("Credential=([^/]+)/", self.headers.get("Authorization", ""))
+        self.server.key = found and found[1]
         fault = self.server.fault(request)
         if fault == "hang":
             self.server.going.wait(60)
@@ -77,6 +86,9 @@ class Handler(BaseHTTPRequestHandler):
             return
         if fault == "slow down":
             self.answer(503, {"Content-Type": "application/xml"}, SLOW_DOWN)
+            return
+        if fault in DENIALS:
+            self.answer(403, {"Content-Type": "application/xml"}, DENIALS[fault])
             return
         if fault == "forget":  # an answer as if it were done
             self.answer(200, {"ETag": '"0"'}, b"")

@@ -2,6 +2,7 @@
 
 import random
 import shutil
+import subprocess
 
 import pytest
 
@@ -181,14 +182,18 @@ def test_a_store_that_fails_is_asked_again_and_then_named(
     save(run, 1)
     copy_all(store, run)
     monkeypatch.setattr("camshaft.handlers.mirror.fetching.WAITS", (0.0, 0.0))
-    failures = iter([True, True, False, True, False] + [False] * 99)
+    failures = [("get", 2), ("info", 2)]  # the first one of each kind, and the next
 
     def sometimes(operation, path):
-        if next(failures):
-            raise TimeoutError("slow down")
+        for kind, left in list(failures):
+            if operation == kind:
+                failures.remove((kind, left))
+                failures.extend([(kind, left - 1)] if left > 1 else [])
+                raise TimeoutError("slow down")
 
     Faulty.before = sometimes
     assert fetch(url, fresh).name == "iteration-0000000001"
+    assert not failures
 
     def always(operation, path):
         raise TimeoutError("slow down")
@@ -196,6 +201,38 @@ def test_a_store_that_fails_is_asked_again_and_then_named(
     Faulty.before = always
     with pytest.raises(StoreError, match="faulty.* cannot be read: TimeoutError: slow down"):
         fetch(url, fresh)
+
+
+def test_a_listing_that_fails_is_no_empty_store(store, run, url, fresh, monkeypatch):
+    save(run, 1)
+    copy_all(store, run)
+    monkeypatch.setattr("camshaft.handlers.mirror.fetching.WAITS", ())
+
+    def fail(operation, path):
+        if operation == "list" and "iteration-" in path:
+            raise OSError("input/output error")
+
+    Faulty.before = fail
+    with pytest.raises(StoreError, match="input/output error"):
+        fetch(url, fresh)
+
+
+def test_a_disk_that_is_full_is_told_and_has_no_half(store, run, url, fresh):
+    """The disk, not the store: so nobody asks again."""
+    save(run, 1, value=1.0)
+    (run / "rows.jsonl").write_text("a row\n" * 30_000)  # more than the disk below has
+    copy_all(store, run)
+    fresh.mkdir(parents=True)
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "t", fresh]).returncode:
+        pytest.skip("only root mounts a small disk")
+    try:
+        with pytest.raises(OSError, match="No space left on device") as raised:
+            fetch(url, fresh)
+        assert not isinstance(raised.value, StoreError)
+        assert [path.name for path in fresh.iterdir() if path.name not in ("RUN", ".lock")] == []
+    finally:
+        subprocess.run(["umount", fresh], check=True)
+    assert fetch(url, fresh).name == "iteration-0000000001"
 
 
 def test_the_generator_of_python_is_left_as_it_was(store, run, url, fresh):

@@ -1,11 +1,13 @@
 """Random histories of a run, its machines and its store: the store's newest is always whole."""
 
 import shutil
+from collections import Counter
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -132,8 +134,17 @@ def test_whatever_happens_the_store_shows_whole_checkpoints_and_ends_with_all(ke
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(3600)
-@settings(max_examples=5000)
-@given(st.sampled_from(KEEPS), st.lists(STEPS, max_size=25))
-def test_many_histories(keep, steps):
-    live(keep, steps)
+@pytest.mark.timeout(7200)
+def test_many_histories():
+    counts = Counter()
+
+    @settings(max_examples=5000)
+    @given(st.sampled_from(KEEPS), st.lists(STEPS, max_size=25))
+    def many(keep, steps):
+        live(keep, steps)
+        counts.update(["histories", *(kind for kind, *_ in steps)])
+
+    files = psutil.Process().num_fds()
+    many()
+    print(dict(counts))
+    assert psutil.Process().num_fds() == files

@@ -1,17 +1,20 @@
 """A process copies beside a run, which goes on elsewhere to the same bits."""
 
 import json
+import os
 import shutil
 import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 
 from camshaft import Engine, Events, supervised
-from camshaft.handlers import Checkpoint, Journal, JSONLines, Mirror, checkpoints
+from camshaft.handlers import Checkpoint, Export, Journal, JSONLines, Mirror, checkpoints, latest
 
 from .s3 import Proxy, environment, server
 
@@ -181,6 +184,87 @@ def test_a_store_that_fails_or_lies_neither_ends_nor_changes_the_run_and_has_all
 
 
 @pytest.mark.slow
+def test_each_way_of_failing_is_told_once_in_the_log_and_the_journal_and_the_run_goes_on(
+    processes, s3, tmp_path
+):
+    run, keys = tmp_path / "a", tmp_path / "keys"
+
+    def credentials(name):
+        keys.write_text(f"[default]\naws_access_key_id={name}\naws_secret_access_key=hush-hush\n")
+
+    def lines(name):
+        return (run / name).read_text().splitlines()
+
+    def told():
+        found = [json.loads(line) for line in lines("journal.jsonl")]
+        return [line["said"] for line in found if line["event"] == "mirror"]
+
+    def wait_for(what):
+        while not what():
+            assert process.poll() is None
+            time.sleep(0.02)
+
+    def remove():
+        while True:
+            for name in objects(s3):
+                s3.client.delete_object(Bucket=s3.bucket, Key=f"run/{name}")
+            with suppress(s3.client.exceptions.ClientError):  # something was copied meanwhile
+                s3.client.delete_bucket(Bucket=s3.bucket)
+                break
+
+    def kill():
+        (copier,) = (
+            each
+            for each in psutil.Process(process.pid).children(recursive=True)
+            if any("mirror.copying" in word for word in each.cmdline())
+        )
+        copier.kill()
+
+    def read_only():
+        s3.fault = lambda request: None if request.startswith(("GET", "HEAD")) else "read only"
+
+    def expire():
+        s3.fault = lambda request: "expired" if s3.key == "old" else None
+
+    def heal():
+        s3.fault = lambda request: None
+
+    def make():
+        s3.client.create_bucket(Bucket=s3.bucket)
+
+    ways = [
+        (read_only, heal, "Access Denied"),
+        (expire, lambda: credentials("new"), "The token has expired"),
+        (remove, make, "FileNotFoundError"),
+        (kill, lambda: None, "had ended; another goes on"),
+    ]
+    credentials("old")
+    env = {**s3.env, "AWS_SHARED_CREDENTIALS_FILE": str(keys), "LEVEL": "WARNING"}
+    env = {name: text for name, text in env.items() if "KEY" not in name}
+    with processes.start(SCRIPT, run, s3.address, 10_000, 0.1, 60, env=env) as process:
+        process.stdout.readline()
+        for number, (begin, end, said) in enumerate(ways):
+            wait_for(lambda: shown(s3))
+            begin()
+            wait_for(lambda number=number: len(told()) > 2 * number)
+            assert said in told()[-1]
+            iterations = len(lines("rows.jsonl"))
+            wait_for(lambda before=iterations: len(lines("rows.jsonl")) >= before + 10)
+            assert len(told()) == 2 * number + 1
+            end()
+            if begin is not kill:
+                wait_for(lambda number=number: len(told()) > 2 * number + 1)
+                assert told()[-1].endswith("takes copies again")
+        process.send_signal(signal.SIGTERM, group=True)
+        result = process.result()
+    assert result.returncode == 143
+    assert result.stderr.count("cannot be used now") == 3
+    assert result.stderr.count("takes copies again") == 3
+    assert shown(s3)[-1] == checkpoints(run).latest().manifest.iteration
+    assert "hush" not in result.stderr + "".join(lines("journal.jsonl"))
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["slow down", "hang"])
 def test_a_store_that_is_gone_costs_the_end_of_the_run_no_more_than_its_bound(
     processes, s3, tmp_path, expected, fault
@@ -245,6 +329,22 @@ def test_on_ranks_the_first_one_copies_and_fetches(processes, s3, tmp_path):
 
 
 @pytest.mark.slow
+def test_a_sharded_checkpoint_is_fetched_by_another_number_of_ranks(processes, s3, tmp_path):
+    script = SCRIPT.with_name("sharded.py")
+    results = processes.run_ranks(2, script, tmp_path / "a", s3.address, 1, env=s3.env)
+    saved = results[0].stdout.split()[-1]
+    names = [name for name in objects(s3) if name.startswith("iteration-0000000002")]
+    assert len([name for name in names if name.endswith(".safetensors")]) >= 2  # a file of each
+    for count in (4, 1):
+        machine = tmp_path / f"of {count}"
+        results = processes.run_ranks(count, script, machine, s3.address, 2, env=s3.env)
+        assert [each.stdout.split()[:2] for each in results] == [["2", saved]] * count
+        client, other = s3.client, f"run/iteration-{4:010}"
+        for each in client.list_objects_v2(Bucket=s3.bucket, Prefix=other)["Contents"]:
+            client.delete_object(Bucket=s3.bucket, Key=each["Key"])  # the next goes on from 2 too
+
+
+@pytest.mark.slow
 def test_a_new_run_is_refused_where_the_store_has_another(processes, s3, tmp_path):
     processes.run(SCRIPT, tmp_path / "a", s3.address, 1, env=s3.env)
     new = (3, 0, 1, 64, "new")
@@ -258,9 +358,10 @@ def test_the_copying_process_ends_with_its_parent_and_knows_no_torch(processes, 
     import os, subprocess, sys
     from camshaft.handlers.mirror.process import CopyingProcess
     settings = dict(url={str(tmp_path / "store")!r}, shown="", options={{}}, interval=1, wait=9,
-                    directory={str(tmp_path / "run")!r}, logs=[], resume=False, fresh=True)
+                    directory={str(tmp_path / "run")!r}, logs=[], resume=False, fresh=True,
+                    failing=False)
     process = CopyingProcess(settings)
-    process.wait_until_ready()
+    process.wait_until_ready(60)
     assert "torch" not in open(f"/proc/{{process._process.pid}}/maps").read()
     print(process._process.pid, flush=True)
     os.kill(os.getpid(), 9)
@@ -292,6 +393,42 @@ def test_a_mirror_needs_one_checkpoint_beside_it(tmp_path):
         engine.run([1], max_epochs=1)
 
 
-def test_an_address_for_checkpoints_names_the_mirror():
+def test_an_address_for_checkpoints_names_the_mirror_and_one_for_exports_does_not():
     with pytest.raises(ValueError, match=r"add Mirror\('s3://bucket/run'\) to the engine"):
         Checkpoint("s3://bucket/run")
+    with pytest.raises(ValueError, match="copy the export there when the run is done"):
+        Export("s3://bucket/run")
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_five_thousand_saves_leave_two_copies_and_nothing_that_grows(tmp_path):
+    torch.manual_seed(0)
+    model, store, sizes = torch.nn.Linear(4, 2), tmp_path / "store", []
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    engine = supervised(model, optimizer, torch.nn.functional.cross_entropy)
+    often = Events.ITERATION_COMPLETED(every=1)
+    saves = Checkpoint(tmp_path / "run", when=often, keep=latest(2))
+    engine.add(Mirror(str(store), interval=0.01, wait=300), saves)
+
+    @engine.on(Events.ITERATION_COMPLETED(at=(500, 2500, 5000)))
+    def measure(state):
+        own = psutil.Process()
+        (copier,) = (
+            each
+            for each in own.children(recursive=True)
+            if any("mirror.copying" in word for word in each.cmdline())
+        )
+        found = (copier.memory_info().rss, copier.num_fds(), copier.num_threads())
+        sizes.append((own.num_fds(), own.num_threads(), *found, len(list(os.walk(store)))))
+
+    batch = (torch.randn(8, 4), torch.zeros(8).long())
+    engine.run([batch] * 5000, max_epochs=1)
+    print(sizes)
+    assert sizes[-1][2] - sizes[0][2] < 10 * 2**20
+    for number in (0, 1, 3, 4):  # files and threads; one or two come and go
+        assert abs(sizes[-1][number] - sizes[0][number]) < 4
+    assert max(each[5] for each in sizes) < 10  # folders in the store, while the run goes on
+    copies = [saved.manifest.iteration for saved in checkpoints(store)]
+    assert copies == [4999, 5000]
+    assert len(list(store.glob("iteration-*"))) == 2

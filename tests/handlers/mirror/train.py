@@ -5,6 +5,7 @@ Prints "began" when it trains, and at the end the weights and the state of Pytho
 
 import hashlib
 import logging
+import os
 import random
 import sys
 import time
@@ -27,7 +28,7 @@ from camshaft.handlers import (
 
 @ranks.process_group("gloo")
 def main(directory, address, epochs="3", pause="0", wait="20", size="64", *more):
-    logging.basicConfig(level="INFO", format="%(message)s")
+    logging.basicConfig(level=os.environ.get("LEVEL", "INFO"), format="%(message)s")
     torch.manual_seed(0)
     random.seed(0)
     width = int(size)

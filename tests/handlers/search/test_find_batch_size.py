@@ -165,7 +165,7 @@ def test_mistakes_are_told():
         find_batch_size(engine, lambda size: 1 / 0)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.gpu
 def test_on_a_device_it_is_what_really_fits():
     torch.cuda.set_per_process_memory_fraction(2**31 / torch.cuda.mem_get_info()[1])
     try:

@@ -10,14 +10,16 @@ from weakref import WeakKeyDictionary
 
 from torch.utils.data import DataLoader, IterableDataset
 
-from .. import ranks
-from ..loaders import LengthBatches, SeededSamples
-from ..state import Dealing, Position, own_generators
+from ... import ranks
+from ...loaders import LengthBatches, SeededSamples
+from ...state import Dealing, Position, own_generators
+from ..lengths import check_length, length_of
+from ..shares import Dealt, dealing_of, dealt, is_of_accelerate, ones_of, without_repeats
+from ..sources import Source, has_persistent_workers, iterate
+from .in_memory import is_default
 from .indices import Indices
-from .lengths import check_length, length_of
-from .shares import Dealt, dealing_of, dealt, is_of_accelerate, ones_of, without_repeats
-from .sources import Source, has_persistent_workers, iterate
-from .workers import Preparation, Seeded, blocked, caught_signals, is_forked
+from .reading import read_directly
+from .workers import Preparation, Seeded, blocked, caught_signals, collated, is_forked
 
 
 def is_plain(data: object) -> TypeGuard[DataLoader[Any]]:
@@ -69,7 +71,7 @@ class Loader(Source[Any]):
             batches = iterate(self.copy)
         indices.skip()  # workers, if any, have their first indices by now
         check_length(indices.number, consumed)
-        return batches
+        return read_directly(batches)
 
     def length(self, dealing: Dealing | None = None) -> int | None:
         """The number of batches of a pass; of one that has had batches of another size, too."""
@@ -139,6 +141,11 @@ class Loader(Source[Any]):
         """
         kept = {name: vars(self.copy)[name] for name in OWN}
         vars(self.copy).update(vars(self.data), **kept)
+        if isinstance(seeded := self.copy.dataset, Seeded):
+            is_batched = self.data.batch_sampler is not None
+            seeded.is_collated = is_batched and is_default(self.data.collate_fn)
+            if seeded.is_collated:
+                self.copy.collate_fn = collated
         caught = caught_signals() if self.data.num_workers else frozenset[int]()
         self.copy.worker_init_fn = Preparation(self.data.worker_init_fn, caught)
         return caught if is_forked(self.data) else frozenset()

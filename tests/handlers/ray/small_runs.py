@@ -1,15 +1,11 @@
-"""Runs by Ray: three trials of Ray Tune, and a worker of Ray Train that is killed twice."""
+"""Small runs by Ray: two trials of Ray Tune, and a worker of Ray Train that is killed twice."""
 
-import json
 import os
 import shutil
 import signal
-import sys
 import tempfile
-import warnings
 from pathlib import Path
 
-import ray
 import ray.train
 from ray import tune
 
@@ -47,21 +43,30 @@ def train(config):
     engine.run(loader, max_epochs=5)
 
 
-def fit(name, directory, stop=None):
-    (result,) = tune.Tuner(
+def trials(directory):
+    """What Ray Tune has of a trial that is killed, and of one that it stops; they run at once."""
+    directory.mkdir(parents=True)
+    found = tune.Tuner(
         train,
-        param_space={"name": name, "notes": str(directory)},
+        param_space={"name": tune.grid_search(["killed", "stopped"]), "notes": str(directory)},
         run_config=tune.RunConfig(
-            name=name,
+            name="trials",
             storage_path=str(directory),
-            stop=stop,
+            stop=lambda name, row: row["config"]["name"] == "stopped" and row["epoch"] >= 2,
             verbose=0,
             failure_config=tune.FailureConfig(max_failures=1),
         ),
     ).fit()
     columns = ["epoch", "iteration", "step", "loss", "val/loss"]
-    rows = result.metrics_dataframe[columns].to_dict("records")
-    return {"rows": rows, "checkpoint": result.checkpoint.path, "error": str(result.error or "")}
+    return {
+        result.config["name"]: {
+            "rows": result.metrics_dataframe[columns].to_dict("records"),
+            "last": {name: result.metrics[name] for name in columns},
+            "checkpoint": result.checkpoint.path,
+            "error": str(result.error or ""),
+        }
+        for result in found
+    }
 
 
 def make(local, resume):
@@ -113,12 +118,23 @@ def work(config):
     engine.run(loader, max_epochs=5)
 
 
-def train_with_kills(directory):
+def whole(directory):
+    """The run that nobody kills, outside of Ray."""
     import torch
+
+    torch.manual_seed(0)
+    engine, loader, _ = make(directory, None)
+    engine.run(loader, max_epochs=5)
+
+
+def train_with_kills(directory):
+    directory.mkdir(parents=True)
     from ray.train.torch import TorchTrainer
 
     # On another file system than Ray's storage, if there is one, so that Ray copies.
-    other = tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else directory)
+    folders = [Path(each) for each in ("/dev/shm", "/var/tmp", "/tmp") if Path(each).is_dir()]
+    elsewhere = [each for each in folders if each.stat().st_dev != directory.stat().st_dev]
+    other = tempfile.mkdtemp(dir=[*elsewhere, directory][0])
     local = Path(other, "local")
     result = TorchTrainer(
         work,
@@ -130,12 +146,13 @@ def train_with_kills(directory):
             failure_config=ray.train.FailureConfig(max_failures=2),
         ),
     ).fit()
-    torch.manual_seed(0)
-    engine, loader, _ = make(directory / "whole", None)
-    engine.run(loader, max_epochs=5)
+    stored = Path(result.checkpoint.path)
     starts = (local.parent / "starts.txt").read_text().splitlines()
+    copied = local.stat().st_dev != stored.stat().st_dev
+    copied = copied and all(file.stat().st_nlink == 1 for file in stored.iterdir())
     shutil.rmtree(other)
     return {
+        "copied": copied,
         "rows": result.metrics_dataframe.to_dict("records"),
         "metrics": result.metrics,
         "checkpoints": [each.path for each, _ in result.best_checkpoints],
@@ -153,17 +170,3 @@ def outside():
         Engine(lambda state, batch: batch, RayReport()).run([1], max_epochs=1)
     except RuntimeError as error:
         return str(error)
-
-
-directory = Path(sys.argv[1])
-warnings.simplefilter("ignore")  # Ray's own
-results = {"outside": outside()}
-options = {"include_dashboard": False, "log_to_driver": False, "logging_level": "error"}
-ray.init(num_cpus=2, object_store_memory=80 * 2**20, **options)
-if sys.argv[2] == "train":
-    results = train_with_kills(directory)
-else:
-    results["whole"] = fit("whole", directory)
-    results["killed"] = fit("killed", directory)
-    results["stopped"] = fit("stopped", directory, stop={"epoch": 2})
-(directory / "results.json").write_text(json.dumps(results))

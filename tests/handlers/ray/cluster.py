@@ -1,10 +1,15 @@
-"""The Ray example on a cluster of two nodes, of which a "worker" or a whole "node" is killed."""
+"""The Ray example on a cluster of two nodes, of which a "worker" or a whole "node" is killed.
+
+"trials" and "copies" are small runs that follow on the same cluster, as a start takes seconds.
+"""
 
 import json
 import os
 import signal
+import subprocess
 import sys
 import time
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,12 +19,17 @@ from ray.cluster_utils import Cluster
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 sys.path.insert(0, str(EXAMPLES))
-os.environ["PYTHONPATH"] = os.pathsep.join([str(EXAMPLES), os.environ.get("PYTHONPATH", "")])
+HERE = Path(__file__).parent
+paths = [str(EXAMPLES), str(HERE), os.environ.get("PYTHONPATH", "")]
+os.environ["PYTHONPATH"] = os.pathsep.join(paths)
 import ray_digits  # noqa: E402
+
+sys.path.insert(0, str(HERE))
+import small_runs  # noqa: E402
 
 NODE = {"num_cpus": 1, "object_store_memory": 80 * 2**20}
 directory, max_epochs, kills = Path(sys.argv[1]), sys.argv[2], sys.argv[3:]
-told = {}
+told = {"outside": small_runs.outside()}
 
 
 def kill_a_worker(epoch):
@@ -32,6 +42,26 @@ def kill_a_worker(epoch):
 def kill_a_node(epoch):
     kill_a_node_for_good(epoch)
     cluster.add_node(**NODE)  # another machine takes its place
+
+
+def take_a_node_away(epoch):
+    """Tell Ray, as a cloud does; when the run has saved at once, kill the node."""
+    wait_for(epoch)
+    node = {"node-id": second.node_id, "reason": "DRAIN_NODE_REASON_PREEMPTION"}
+    node |= {"reason-message": "test", "deadline-remaining-seconds": 120}
+    words = [f"--{name}={value}" for name, value in node.items()]
+    command = [str(Path(sys.executable).with_name("ray")), "drain-node"]
+    subprocess.run([*command, f"--address={cluster.address}", *words], check=True)
+    while not (
+        saved := [each.name for each in run.glob("iteration-*") if int(each.name[10:20]) % 36]
+    ):
+        assert not training.done(), training.result()
+        time.sleep(0.01)
+    told["just in time"] = saved
+    before = ray_workers()
+    cluster.remove_node(second, allow_graceful=False)
+    told["with the node"] = len(psutil.wait_procs(before, 20)[0])
+    cluster.add_node(**NODE)
 
 
 def kill_a_node_for_good(epoch):
@@ -60,11 +90,14 @@ cluster = Cluster(initialize_head=True, head_node_args={"include_dashboard": Fal
 second = cluster.add_node(**NODE)
 arguments = ["--directory", str(directory), "--address", cluster.address]
 arguments += ["--max-epochs", max_epochs]
+deaths = [kill for kill in kills if kill in ("worker", "node", "node for good")]
+arguments += ["--max-failures", str(len(deaths))]  # any other failure ends the run
 arguments += ["--workers", "1", "2"] if "node for good" in kills else []
 ways = {"worker": kill_a_worker, "node": kill_a_node, "node for good": kill_a_node_for_good}
+ways["preemption"] = take_a_node_away
 with ThreadPoolExecutor(1) as pool:  # nodes are started by the main thread alone
     training = pool.submit(ray_digits.main, arguments)
-    for number, what in enumerate(kills):
+    for number, what in enumerate(kill for kill in kills if kill in ways):
         ways[what](2 * number + 1)
     if "node for good" in kills:
         wait_for(int(max_epochs) - 1)
@@ -76,6 +109,12 @@ told |= {
     "checkpoint": result.checkpoint.path,
     "best": [each.path for each, _ in result.best_checkpoints],
 }
+warnings.simplefilter("ignore")  # Ray's own
+if "trials" in kills:
+    told["trials"] = small_runs.trials(directory / "trials")
+if "copies" in kills:
+    told["copies"] = small_runs.train_with_kills(directory / "copies")
+small_runs.whole(directory / "whole")
 children = psutil.Process().children(recursive=True)
 ray.shutdown()
 cluster.shutdown()

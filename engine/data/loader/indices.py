@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator
-from itertools import count, islice
+from itertools import islice
 from typing import Any
 
 from torch.utils.data import BatchSampler
 
-from ..loaders import Placed
-from ..state import seed_of
-from .shares import Dealt
+from ...loaders import Placed
+from ...state import seed_of
+from ..shares import Dealt
+from .skipping import skip
 
 
 class Indices:
@@ -52,19 +52,27 @@ class Indices:
             self.number = self.first
         elif type(self.sampler) is BatchSampler:  # in one go, without making the batches
             size, ones = self.sampler.batch_size, iter(self.sampler.sampler)
-            wanted = missing * size if self.samples is None else self.samples
-            found = _skip(ones, wanted)
+            each = 1 if self.is_batched else size  # without batches, a list counts as one sample
+            wanted = missing * size if self.samples is None else self.samples * each
+            found = skip(ones, wanted)
             # The last skipped batch may be short.
             self.number += missing if found > wanted - size else found // size
             self.place = found
             self._indices = iter(BatchSampler(ones, size, self.sampler.drop_last))
         else:
             wanted = missing if self.is_batched or self.samples is None else self.samples
-            for indices in islice(self._indices, wanted):
-                self.number += 1
-                self.place += _count(indices)
+            self.number += self._skip_each(wanted)
             if self.number == wanted:
                 self.number = self.first
+
+    def _skip_each(self, wanted: int) -> int:
+        if self.pass_number is None:  # nobody asks for places
+            return skip(self._indices, wanted)
+        skipped = 0
+        for indices in islice(self._indices, wanted):
+            skipped += 1
+            self.place += _count(indices)
+        return skipped
 
     def __iter__(self) -> Iterator[Any]:
         """Begin to draw; a loader may call this twice for a pass, and uses the second iterator."""
@@ -97,10 +105,3 @@ class Indices:
 
 def _count(indices: Any) -> int:
     return len(indices) if isinstance(indices, list) else 1
-
-
-def _skip(items: Iterator[Any], most: int) -> int:
-    """Skip at most `most` items of an iterator; return how many were skipped."""
-    found = count()
-    deque(zip(islice(items, most), found, strict=False), maxlen=0)
-    return next(found)

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from threading import Thread
 from typing import Any
 
-from torch.utils.data import DataLoader, get_worker_info
+from torch.utils.data import DataLoader, default_collate, get_worker_info
 
-from ..state import seed_all
+from ...state import seed_all
+from .in_memory import InMemory
 
 STOPPING = tuple(
     getattr(signal, name)
@@ -28,10 +29,17 @@ class Seeded:
 
     def __init__(self, dataset: Any) -> None:
         self.dataset = dataset
+        self.is_collated = False
+        """True if batches may be given whole, since `collated` takes them."""
+        self._memory: InMemory | None = None
 
-    def __getitems__(self, batch: tuple[int, list[Any]]) -> list[Any]:
+    def __getitems__(self, batch: tuple[int, list[Any]]) -> list[Any] | Whole:
         seed, indices = batch
         seed_all(seed)
+        if self._memory is None:  # in the worker, whose data set the user's function has prepared
+            self._memory = InMemory(self.dataset, default_collate if self.is_collated else None)
+        if (whole := self._memory.batch(indices)) is not None:
+            return Whole(whole)
         if getattr(self.dataset, "__getitems__", None):
             return self.dataset.__getitems__(indices)  # type: ignore[no-any-return]
         return [self.dataset[index] for index in indices]
@@ -41,6 +49,18 @@ class Seeded:
         seed, index = one
         seed_all(seed)
         return self.dataset[index]
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A batch that is collated already."""
+
+    batch: Any
+
+
+def collated(samples: Any) -> Any:
+    """A batch of these samples, by torch's `default_collate` unless it is there already."""
+    return samples.batch if type(samples) is Whole else default_collate(samples)
 
 
 @dataclass(frozen=True)

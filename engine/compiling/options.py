@@ -1,0 +1,87 @@
+"""What `compile=` takes, and the arguments for torch.compile that it means."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, TypeVar
+
+import torch
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+Compile = bool | Mapping[str, Any]
+"""True for torch.compile as it is, or its arguments by name: `{"mode": "max-autotune"}`."""
+
+MANY = 64
+"""The graphs of one function before torch runs it without compiling it; it gives up after 8."""
+
+
+def options_of(compile: Any, whose: str) -> dict[str, Any] | None:
+    """The arguments for torch.compile; None if nothing is to be compiled.
+
+    Args:
+        compile: As the script gave it.
+        whose: The function that it was given to, for an error.
+
+    Raises:
+        TypeError: It is neither a bool nor a mapping.
+        ValueError: It names what torch.compile does not know, or captures of a whole step.
+
+    >>> options_of({"backend": "eager"}, "supervised")
+    {'dynamic': False, 'backend': 'eager'}
+    """
+    if compile is False:
+        return None
+    if compile == "cuda-graphs":
+        raise ValueError(
+            f"{whose}(compile='cuda-graphs'): Camshaft captures no steps itself; on a GPU, "
+            "compile={'mode': 'reduce-overhead'} lets torch capture the forward pass, the backward "
+            "pass and the optimizer's step, and replay them"
+        )
+    if not (compile is True or isinstance(compile, Mapping)):
+        hint = f": compile={{'mode': {compile!r}}}" if isinstance(compile, str) else ""
+        raise TypeError(
+            f"{whose}(compile={compile!r}): needs True, or arguments of torch.compile by name, "
+            f"such as {{'mode': 'max-autotune'}}{hint}"
+        )
+    given = {} if compile is True else dict(compile)
+    if unknown := [name for name in given if name not in _known()]:
+        raise ValueError(
+            f"{whose}(compile={given!r}): torch.compile of torch {torch.__version__} has no "
+            f"argument {', '.join(map(repr, unknown))}; it has {', '.join(_known())}"
+        )
+    # A graph for several sizes depends on the size that came first, which is another in a
+    # resumed run: its results would differ in the last bits.
+    options = {"dynamic": False, **given}
+    try:
+        compiled(len, options)
+    except Exception as error:
+        error.add_note(f"{whose}(compile={given!r}) gives these arguments to torch.compile")
+        raise
+    return options
+
+
+def compiled(function: Function, options: Mapping[str, Any]) -> Function:
+    """The function as torch.compile makes it, whose graphs count for no other function."""
+    own = {"isolate_recompiles": True, "recompile_limit": MANY}  # of newer torch
+    own = {name: value for name, value in own.items() if name in _known()}
+    make: Any = torch.compile  # its arguments have many types
+    made: Function = make(function, **{**own, **options})
+    return made
+
+
+def replays(options: Mapping[str, Any]) -> bool:
+    """True if torch replays CUDA graphs, whose outputs are overwritten by the next call.
+
+    >>> replays({"mode": "max-autotune"}), replays({"mode": "max-autotune-no-cudagraphs"})
+    (True, False)
+    """
+    by_option = (options.get("options") or {}).get("triton.cudagraphs", False)
+    return by_option or options.get("mode") in ("reduce-overhead", "max-autotune")
+
+
+@cache
+def _known() -> tuple[str, ...]:
+    """The names of the arguments of torch.compile, but for the function itself."""
+    return tuple(inspect.signature(torch.compile).parameters)[1:]

@@ -1,0 +1,39 @@
+"""A process group on a device, as far as one GPU shows it; several ranks are in distributed/."""
+
+import json
+
+import pytest
+
+
+def test_ddp_and_fsdp_with_one_rank_resume_to_the_last_bit(device, run_script, tmp_path):
+    from torch.distributed import TCPStore
+
+    store = TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+    env = {
+        **{"MASTER_ADDR": "localhost", "MASTER_PORT": str(store.port)},
+        **{"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"},
+        **{"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0"},
+        **{"NCCL_SOCKET_IFNAME": "lo", "GLOO_SOCKET_IFNAME": "lo"},  # there may be no network
+    }
+    said = json.loads(run_script("one_rank.py", tmp_path, env=env).splitlines()[-1])
+    backend = "gloo" if device.type == "cpu" else "nccl"
+    assert said == {"backend": backend, "ddp": [True, 6, 6], "fsdp": [True, 6, 6]}
+
+
+@pytest.mark.slow
+def test_ranks_that_see_one_device_each_use_it(processes):
+    """As under Slurm with a GPU for each task, where every one of them is number 0."""
+    script = """
+        import torch
+
+        used = []
+        torch.cuda.is_available = lambda: True  # of torch, for a machine without a GPU
+        torch.cuda.device_count = lambda: 1
+        torch.cuda.set_device = used.append
+        from camshaft import ranks
+
+        with ranks.process_group("gloo"):
+            print(ranks.rank(), used)
+    """
+    results = processes.run_ranks(2, script)
+    assert [each.stdout for each in results] == ["0 [0]\n", "1 [0]\n"]
