@@ -43,7 +43,7 @@ def resume(
     """
     with ranks.on_all_ranks(f"read {path}"), reading(path):
         found = saved_at(path)
-        saved = SavedRun.at(found, state.engine.objects, held and held.of(found))
+        saved = SavedRun.at(found, state.engine.objects, held.of(found) if held else None)
         earlier = saved.run["memory"].get(handler, {})
         comparison = Comparison(
             saved, state.engine, state.control.settings, override, reset, earlier
