@@ -25,6 +25,7 @@ from .signals import (
     Watch,
     check_arity,
     is_defined_again,
+    is_of_a_cell,
     label,
 )
 from .state import Batch, Output, State, under_way
@@ -181,24 +182,29 @@ class Engine(Generic[Batch, Output]):
     ) -> Subscription | None:
         """The subscription of this function, or of its earlier definition, to the same trigger."""
         event = next(iter(trigger.events))
-        receivers = self.signals[event].receivers.values() if event in self.signals else ()
-        for each in receivers:
-            if not isinstance(each, Subscription):
-                continue
-            if (each.function, each.trigger, each.stage) == (function, trigger, stage):
+        if event not in self.signals:
+            return None
+        signal = self.signals[event]
+        for each in signal.subscriptions_of(function):
+            if (each.trigger, each.stage) == (trigger, stage):
                 warn(
                     f"{each.name} is attached to {trigger!r} already, and is called once all the "
                     "same; leave one of the two lines out"
                 )
                 return each
+        for other in signal.receivers.values() if is_of_a_cell(function) else ():
             # By text: where=lambda ... is another function whenever the cell is run.
-            if repr(each.trigger) == repr(trigger) and is_defined_again(function, each.function):
+            if (
+                isinstance(other, Subscription)
+                and is_defined_again(function, other.function)
+                and repr(other.trigger) == repr(trigger)
+            ):
                 logger.warning(
                     "%s on %r takes the place of the function of this name that an earlier run of "
                     "the cell attached",
-                    *(each.name, trigger),
+                    *(other.name, trigger),
                 )
-                return each
+                return other
         return None
 
     def off(self, function: Callable[[State[Batch, Output]], object]) -> None:

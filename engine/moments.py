@@ -112,7 +112,8 @@ class Moment:
         while timed[0][0] <= count:
             _, order, entry = timed[0]
             heapreplace(timed, (entry.next(count), order, entry))
-            calls.append((order, entry.call(count), entry.receiver))
+            if not entry.waits(count):
+                calls.append((order, entry.call(count), entry.receiver))
         calls.sort(key=_order)
         self._set_due()
         return calls
@@ -139,7 +140,10 @@ class Moment:
 class Entry:
     """One receiver in one moment: when it is next due, and what is called then."""
 
-    __slots__ = ("_clauses", "_ends", "_last", "_local", "_rehearsing", "function", "receiver")
+    __slots__ = (
+        *("_clauses", "_ends", "_last", "_local", "_quiet", "_rehearsing"),
+        *("function", "receiver"),
+    )
 
     def __init__(
         self,
@@ -160,6 +164,8 @@ class Entry:
         self._last = trigger.last
         self._ends = trigger.last and event is Events.COMPLETED
         self._rehearsing = rehearsing
+        self._quiet = 0
+        """No call is possible below this count: the only clause has said so when it was asked."""
 
     @property
     def is_always(self) -> bool:
@@ -170,7 +176,12 @@ class Entry:
         """The smallest count greater than `count` at which a call is possible."""
         if self._ends:
             return count + 1
-        return min(clause.next(count) for clause in self._clauses)
+        low = max(count, self._quiet - 1)
+        return min(clause.next(low) for clause in self._clauses)
+
+    def waits(self, count: int) -> bool:
+        """True if no call is possible at this count, although its conditions on counts hold."""
+        return count < self._quiet
 
     def call(self, count: int) -> Receiver:
         """What to call at this count: the function, or `_ask`, which checks conditions first."""
@@ -185,17 +196,25 @@ class Entry:
             self.function(state)
 
     def _holds(self, clause: Clause, count: int, state: State[Any, Any], firing: Firing) -> bool:
-        if clause.next(count - 1) != count or repr(clause) in firing.spent:
+        if clause.next(count - 1) != count:
             return False
+        if repr(clause) in firing.spent:
+            return self._wait_for(NEVER)
         if clause.seconds is not None and (
             self._rehearsing or not firing.is_over(clause.seconds, count, self._local)
         ):
-            return False
+            return self._wait_for(firing.look_at)
         if clause.where is not None and not self._rehearsing and not clause.where(state):
             return False
         if clause.once:
             firing.spent.append(repr(clause))
         return True
+
+    def _wait_for(self, count: int) -> bool:
+        """Ask no more below this count, unless another clause may hold; return False."""
+        if len(self._clauses) == 1 and not self._last:
+            self._quiet = count
+        return False
 
 
 @dataclass
@@ -209,12 +228,13 @@ class Firing:
     spent: list[str] = field(default_factory=list)
     """The `once=True` clauses that have had their call."""
     _count: int | None = None
-    _look_at: int = 0
+    look_at: int = 0
+    """The count of the next look at the clock."""
 
     def record(self, iteration: int, count: int) -> None:
         """A call takes place now."""
         self.iteration, self.called = iteration, time.monotonic()
-        self._count, self._look_at = count, 0
+        self._count, self.look_at = count, 0
 
     def is_over(self, seconds: float, count: int, local: bool) -> bool:
         """True if `seconds` have passed since the last call.
@@ -223,7 +243,7 @@ class Firing:
         at the clock, the next look comes half-way to the count at which, at the pace so far, the
         time will be over. So there are few looks, at the same counts on every rank.
         """
-        if count < self._look_at:
+        if count < self.look_at:
             return False
         passed = time.monotonic() - self.called
         if not local:
@@ -232,7 +252,7 @@ class Firing:
             return True
         done = 1 if self._count is None else max(1, count - self._count)
         self._count = count - done
-        self._look_at = count + max(1, int((seconds - passed) / max(passed, 1e-9) * done / 2))
+        self.look_at = count + max(1, int((seconds - passed) / max(passed, 1e-9) * done / 2))
         return False
 
     def state_dict(self) -> dict[str, Any]:

@@ -209,7 +209,7 @@ def test_guards_that_decide_on_each_step_are_seen_to_wait(tmp_path, guard):
     assert {2 * REPORTS - 2} <= {iteration for iteration, _ in where.found}
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.gpu
 def test_on_a_gpu_nothing_waits_between_two_reports(tmp_path):
     engine, batches = with_everything(tmp_path / "run", "cuda")
     engine.on(Events.ITERATION_STARTED)(

@@ -1,7 +1,7 @@
 """Signals: blinker's, but ordered, strong, and known to the runs that listen."""
 
 from .attached import Attached
-from .functions import check_arity, identity, is_defined_again, label, source
+from .functions import check_arity, identity, is_defined_again, is_of_a_cell, label, source
 from .signals import Signal, Signals
 from .subscription import Process, Receiver, Subscription, Watch
 
@@ -16,6 +16,7 @@ __all__ = [
     "check_arity",
     "identity",
     "is_defined_again",
+    "is_of_a_cell",
     "label",
     "source",
 ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from itertools import count
 from typing import Any, Generic, Self, TypeVar
 
 from .functions import identity
@@ -24,14 +23,21 @@ class Attached(Generic[Handler]):
         """The names of handlers, by identity."""
         self._functions: dict[Hashable, tuple[object, str]] = {}
         """Functions that may remember, and the names of their memories."""
+        self._memories: set[str] = set()
         self._taken: dict[str, bool] = {}
         """All names, and whether it is that of a handler's method."""
+        self._numbers: dict[str, int] = {}
+        """The largest number that a name was given to make it unique."""
+        self._alike: dict[Hashable, str] = {}
+        """The name of the first handler of a class that was attached with its settings."""
 
     def copy(self) -> Self:
         """The same; what is attached later to one of the two is not attached to the other."""
         twin = type(self)()
         twin.handlers, twin._names = dict(self.handlers), dict(self._names)
-        twin._functions, twin._taken = dict(self._functions), dict(self._taken)
+        twin._functions, twin._memories = dict(self._functions), set(self._memories)
+        twin._taken, twin._numbers = dict(self._taken), dict(self._numbers)
+        twin._alike = dict(self._alike)
         return twin
 
     def hold(self, handler: Handler) -> None:
@@ -41,6 +47,8 @@ class Attached(Generic[Handler]):
         kind = type(handler).__name__
         name = self.free(f"{kind}({about})" if about else kind)
         self.handlers[name], self._names[id(handler)] = handler, name
+        if self.twin_of(handler) is None:
+            self._alike[_kind(handler)] = name
 
     def release(self, handler: Handler) -> None:
         """Forget a handler; its name stays taken."""
@@ -52,13 +60,15 @@ class Attached(Generic[Handler]):
 
     def twin_of(self, handler: Handler) -> str | None:
         """The name of an attached handler of the same class with the same settings, if any."""
-        own = _settings(handler)
-        same = (name for name, each in self.handlers.items() if type(each) is type(handler))
-        return next((name for name in same if own and _settings(self.handlers[name]) == own), None)
+        name = self._alike.get(_kind(handler), "")
+        other = self.handlers.get(name)
+        own = _settings(handler)  # those of the other one may have changed since
+        return name if own and other is not None and _settings(other) == own else None
 
     def know(self, function: Callable[..., Any], name: str) -> None:
         """Let a function remember under this name; attached again, it keeps its first one."""
-        self._functions.setdefault(identity(function), (function, name))
+        _, first = self._functions.setdefault(identity(function), (function, name))
+        self._memories.add(first)
 
     def name_of(self, owner: object) -> str | None:
         """The name under which a handler or a function remembers; None if it is not attached."""
@@ -74,14 +84,21 @@ class Attached(Generic[Handler]):
 
     def has_name(self, name: str) -> bool:
         """True if something is called so: a handler, a function, a handler's method."""
-        return name in self._taken or any(name == known for _, known in self._functions.values())
+        return name in self._taken or name in self._memories
 
     def free(self, name: str, *, of_a_handler: bool = False) -> str:
         """Take a name: itself, or with a number that makes it unique."""
-        names = (name if number == 1 else f"{name}.{number}" for number in count(1))
-        unique = next(each for each in names if each not in self._taken)
+        unique = name
+        while unique in self._taken:
+            number = self._numbers[name] = self._numbers.get(name, 1) + 1
+            unique = f"{name}.{number}"
         self._taken[unique] = of_a_handler
         return unique
+
+
+def _kind(handler: object) -> Hashable:
+    """What two handlers of one class with the same settings share."""
+    return type(handler), frozenset(_settings(handler).items())
 
 
 def _settings(handler: object) -> dict[str, Any]:

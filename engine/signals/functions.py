@@ -47,21 +47,31 @@ def source(function: Callable[..., Any]) -> str:
     return "built in"
 
 
+def is_of_a_cell(function: Callable[..., Any]) -> bool:
+    """True for a function that a cell of a notebook defines, and defines again if it is run again.
+
+    In a script several functions may have one name, and each of them counts; also in a notebook
+    those that are called `_`, and those that another function makes.
+    """
+    name = getattr(function, "__qualname__", "<")
+    if not hasattr(function, "__code__") or "<" in name or not name.strip("_"):
+        return False
+    place: dict[str, Any] = getattr(function, "__globals__", {})
+    return place.get("__name__") == "__main__" and "__file__" not in place
+
+
 def is_defined_again(function: Callable[..., Any], earlier: Callable[..., Any]) -> bool:
     """True if a cell of a notebook, which defined the earlier function, was run again.
 
-    In a script several functions may have one name, and each of them counts; also in a notebook
-    those that are called `_`, and those that a loop or another function makes.
+    Those that a loop makes are several, and each of them counts.
     """
-    name, code = getattr(function, "__qualname__", "<"), getattr(function, "__code__", None)
     before = getattr(earlier, "__code__", None)
-    if code is None or before is None or name != getattr(earlier, "__qualname__", None):
+    if before is None or not is_of_a_cell(function):
         return False
-    place: dict[str, Any] = getattr(function, "__globals__", {})
-    is_script = place.get("__name__") != "__main__" or "__file__" in place
-    if is_script or place is not getattr(earlier, "__globals__", None):
+    code, name = function.__code__, function.__qualname__
+    if code is before or name != getattr(earlier, "__qualname__", None):  # a loop's share code
         return False
-    if "<" in name or not name.strip("_") or code is before:  # a loop's functions share their code
+    if function.__globals__ is not getattr(earlier, "__globals__", None):
         return False
     is_same_cell = code.co_filename == before.co_filename
     return not is_same_cell or code.co_firstlineno == before.co_firstlineno

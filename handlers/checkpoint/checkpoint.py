@@ -49,6 +49,10 @@ class Checkpoint:
     `state.json` for everything else; and `manifest.json`, with the checksums of all files. It
     appears at once, when all of it is on the disk, and only then are older ones dropped.
 
+    A file of 1 MiB or more with the same bytes as in the checkpoint before is not written again,
+    but gets a second name (a hard link). Frozen weights that are half of a module, and 1 MiB, have
+    a file of their own for it, such as `model.frozen.safetensors`.
+
     The run only waits for a copy in memory, which a thread writes. The next save and the end of
     the run wait for that thread. A write that fails is retried after 1, 2 and 4 seconds, then
     `on_failure` decides; older checkpoints are as they were.
@@ -210,7 +214,8 @@ class Checkpoint:
         recorder.record(state, make, reasons, broken=memory.broken.copy())
 
     def _take(self, state: State[Any, Any], left_out: Sums) -> Snapshot:
-        return take(state.engine.objects, [take_part(state)], state.engine.lent, left_out)
+        part, engine = take_part(state), state.engine
+        return take(engine.objects, [part], engine.lent, left_out, split=True)
 
     def _take_together(self, state: State[Any, Any], left_out: Sums, differing: Buffers) -> Taken:
         engine, layouts = state.engine, self._recorder(state).layouts

@@ -1,4 +1,4 @@
-"""Frozen weights, such as those below an adapter: a checkpoint may hold their checksums alone."""
+"""Frozen weights, such as those below an adapter: in a file of their own, or as checksums alone."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from .weights import parameters_of, weights
 
 PIECE = 2**24
 """Numbers of a weight that are added up at once."""
+SMALLEST = 2**20
+"""Bytes of frozen weights from which on they may have a file of their own."""
 INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32}
 
 Sums = dict[str, dict[str, int]]
@@ -51,7 +53,7 @@ class FrozenWeights:
         found: Sums = {}
         for name in sorted(modules, key=lambda name: hasattr(modules[name], TWIN)):
             own, noted = modules[name], self.noted.get(name, {})
-            frozen = _frozen(own)
+            frozen = _frozen(own) & weights(own).keys()
             if hasattr(own, TWIN):  # an average needs no gradients, and is not frozen for that
                 names = weights(own).keys()
                 like = (n for n in found if weights(modules[n]).keys() == names)
@@ -61,6 +63,34 @@ class FrozenWeights:
             found[name] = {key: now[key] for key in now if noted.get(key) == now[key]}
             saved[name] = [key for key in weights(own) if key not in found[name]]
         return {name: out for name, out in found.items() if out}
+
+
+def apart(
+    modules: Mapping[str, Module], files: Mapping[str, Mapping[str, Tensor]]
+) -> dict[str, set[str]]:
+    """By module, the weights that have a file of their own, which later checkpoints can share.
+
+    These are the frozen weights of a module that is trained in part, if they take half of its bytes
+    and are not small; of an average, those of its model.
+
+    Args:
+        modules: By name.
+        files: By the same names, the tensors that are saved.
+    """
+    frozen, found = dict[str, set[str]](), dict[str, set[str]]()
+    for name in sorted(modules, key=lambda name: hasattr(modules[name], TWIN)):
+        own, tensors = modules[name], files[name]
+        if hasattr(own, TWIN):
+            like = (each for each in frozen if files[each].keys() == tensors.keys())
+            frozen[name] = frozen.get(next(like, ""), set())
+        elif any(each.requires_grad for each in own.parameters()):
+            frozen[name] = _frozen(own) & tensors.keys()
+        else:  # a whole module that is frozen has a file of its own
+            frozen[name] = set()
+        size = sum(tensors[each].nbytes for each in frozen[name])
+        if size >= SMALLEST and 2 * size >= sum(each.nbytes for each in tensors.values()):
+            found[name] = frozen[name]
+    return found
 
 
 def checksums(module: Module, names: set[str] | None = None) -> dict[str, int]:
@@ -128,9 +158,5 @@ def _modules(objects: Mapping[str, Any]) -> dict[str, Module]:
 
 
 def _frozen(module: Module) -> set[str]:
-    own = weights(module)
-    return {
-        name
-        for name, parameter in parameters_of(module).items()
-        if name in own and not parameter.requires_grad
-    }
+    own = parameters_of(module)
+    return {name for name, parameter in own.items() if not parameter.requires_grad}

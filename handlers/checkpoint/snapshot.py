@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -11,7 +11,8 @@ from torch import Tensor
 from torch.nn import Module
 
 from ...engine import State, ranks
-from .format import PLAIN_NAME, TRAIN, Encoder, needing_memory
+from .format import FROZEN, PLAIN_NAME, TRAIN, Encoder, needing_memory
+from .frozen import apart
 from .weights import weights
 
 OF_RANKS = re.compile(r"rank-\d+")
@@ -33,6 +34,19 @@ class Snapshot:
     """Further trees, by the names of their files; a rank besides the first has no other."""
     shared: Mapping[str, Tensor] = field(default_factory=dict)
     """What a rank's part refers to besides its own tensors; see `Part`."""
+    frozen: Mapping[str, Collection[str]] = field(default_factory=dict)
+    """By file, the tensors that are written to a file of their own beside it; see `apart`."""
+
+    @property
+    def files(self) -> dict[str, dict[str, Tensor]]:
+        """The tensors by the file that they are written to."""
+        found = dict[str, dict[str, Tensor]]()
+        for file, tensors in self.tensors.items():
+            own = self.frozen.get(file, ())
+            found[file] = {name: each for name, each in tensors.items() if name not in own}
+            if own:
+                found[file + FROZEN] = {name: tensors[name] for name in tensors if name in own}
+        return found
 
 
 class Part(NamedTuple):
@@ -63,7 +77,7 @@ def take_part(state: State[Any, Any]) -> Part:
 
 def is_file_name(name: str) -> bool:
     """True for the name of an object that its file can have; other objects are in one file."""
-    if name == TRAIN or OF_RANKS.fullmatch(name):
+    if name == TRAIN or name.endswith(FROZEN) or OF_RANKS.fullmatch(name):
         return False
     return len(name) <= 200 and PLAIN_NAME.fullmatch(name) is not None
 
@@ -73,11 +87,14 @@ def take(
     parts: Sequence[Part],
     lent: Mapping[Module, Mapping[str, Tensor]] | None = None,
     left_out: Mapping[str, Mapping[str, int]] | None = None,
+    *,
+    split: bool = False,
 ) -> Snapshot:
     """The snapshot of these objects and of every rank's part; it shares their memory.
 
     A module that holds another module's weights for a while is saved with its own, from `lent`. Of
-    the weights `left_out`, by object, the snapshot holds the given checksums alone.
+    the weights `left_out`, by object, the snapshot holds the given checksums alone. With
+    `split`, frozen weights may get a file of their own.
 
     Raises:
         OSError: Memory has run out.
@@ -103,4 +120,6 @@ def take(
     tree = {"objects": saved, "run": [part.tree for part in parts]}
     if not parts and not train.tensors:  # an export of modules
         del files[TRAIN]
-    return Snapshot(tree, {file: encoder.tensors for file, encoder in files.items()})
+    tensors = {file: encoder.tensors for file, encoder in files.items()}
+    modules = {file: objects[file] for file in files if file != TRAIN}
+    return Snapshot(tree, tensors, frozen=apart(modules, tensors) if split else {})

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import mmap
+import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 
 import torch
 from torch import Tensor
@@ -11,6 +13,13 @@ from torch import Tensor
 from ..files import text_of
 from .format import TENSORS, TREE, Payload, layout, needing_memory
 from .snapshot import Snapshot
+
+WIPE_ON_FORK = 18
+"""Linux's MADV_WIPEONFORK: a forked process finds zeros in this memory.
+
+If workers had the pages in common, the next save would copy each of them first. Without the memory
+(MADV_DONTFORK), a worker that frees its object would free what it has at this place by then.
+"""
 
 WITHOUT_A_COPY = (
     ". With background=False nothing is copied: the run waits while its own memory is written"
@@ -29,13 +38,14 @@ class Staging:
         Raises:
             OSError: Memory has run out; all of it that earlier copies took is given back.
         """
+        wanted = snapshot.files
         self._buffers = {
             file: buffer
             for file, buffer in self._buffers.items()
-            if file in snapshot.tensors and buffer.fits(snapshot.tensors[file])
+            if file in wanted and buffer.fits(wanted[file])
         }
         try:
-            for file, tensors in snapshot.tensors.items():
+            for file, tensors in wanted.items():
                 self._copy(file, tensors)
         except BaseException:
             self._buffers.clear()
@@ -61,10 +71,10 @@ def streamed(
         snapshot: What to write.
         whole: By file, the tensors to write where those of the snapshot are sharded.
     """
-    values = snapshot.tensors if whole is None else whole
+    values = snapshot.files if whole is None else whole
     files = {
         f"{file}{TENSORS}": _streamed(tensors, values[file])
-        for file, tensors in snapshot.tensors.items()
+        for file, tensors in snapshot.files.items()
     }
     return files | _trees(snapshot)
 
@@ -130,9 +140,9 @@ def _memory(size: int, pinned: bool) -> Tensor:
         return torch.empty(size, dtype=torch.uint8, pin_memory=True)
     kind = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
     memory = mmap.mmap(-1, size, **kind)
-    if hasattr(mmap, "MADV_DONTFORK"):
-        # Forked loader workers would otherwise force a copy of each page at the next save.
-        memory.madvise(mmap.MADV_DONTFORK)
+    if sys.platform == "linux":
+        with suppress(OSError):  # a kernel from before 4.14
+            memory.madvise(WIPE_ON_FORK)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         memory.madvise(mmap.MADV_HUGEPAGE)  # each copy is a tenth faster, the first one slower
     return torch.frombuffer(memory, dtype=torch.uint8)

@@ -17,7 +17,7 @@ from .durable import (
     synchronise,
 )
 from .folder import Folder, safe_name
-from .lines import Thinned, record_of, values_in, whole_lines
+from .lines import Thinned, lines_from_end, record_of, values_in, whole_lines
 from .lock import locked
 from .opening import (
     NotRegularError,
@@ -33,6 +33,7 @@ from .opening import (
     size_of,
 )
 from .printable import printable, printable_lines
+from .sharing import shared
 from .strict_json import text_of, tree_of
 
 __all__ = [
@@ -51,6 +52,7 @@ __all__ = [
     "beside",
     "budget",
     "created",
+    "lines_from_end",
     "link_folder",
     "linked",
     "locked",
@@ -67,6 +69,7 @@ __all__ = [
     "remove",
     "replacing",
     "safe_name",
+    "shared",
     "size_of",
     "sweep",
     "synchronise",

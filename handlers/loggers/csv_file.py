@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any
 
-from ..files import printable, whole_lines
+from ..files import lines_from_end, printable, whole_lines
 from .files import LineFile, LogsToFile, RowFile, replace_lines
 from .rows import Row, Start
 
@@ -68,16 +68,25 @@ class Table(RowFile):
             self._widen(*self._columns, *new)
         return _line([values.get(name, "") for name in self._columns])
 
-    def lines_before(self, first: int) -> Iterator[str]:
-        """The head, and all rows before iteration `first`."""
-        for number, row in enumerate(self._rows(), 1):
-            if number == 1:
-                self._columns = tuple(row)
-            is_row = COUNT.fullmatch("".join(row[:1])) if number > 1 else row[:1] == ["iteration"]
-            if not is_row or len(row) != len(self._columns):
-                raise self.no_row(number)
-            if number == 1 or int(row[0]) < first:
-                yield _line(row)
+    def size_before(self, first: int) -> int:
+        """The bytes of the head and of the rows before iteration `first`."""
+        if (head := next(self._rows(), None)) is None:
+            return 0
+        self._columns = tuple(head)
+        if head[:1] != ["iteration"]:
+            raise self.no_row(0)
+        with self.reading() as file:
+            for place, line in lines_from_end(file):
+                if place == 0:
+                    return len(line)
+                if line.endswith(b"\n"):  # else a kill has torn it
+                    [row] = _parsed([line])
+                    is_row = COUNT.fullmatch("".join(row[:1])) and len(row) == len(self._columns)
+                    if not is_row:
+                        raise self.no_row(place)
+                    if int(row[0]) < first:
+                        return place + len(line)
+        return 0
 
     def _widen(self, *columns: str) -> None:
         """Replace the head, and fill up shorter lines."""
@@ -90,11 +99,15 @@ class Table(RowFile):
     def _rows(self) -> Iterator[list[str]]:
         """All whole lines; a kill may have torn the last one. No row goes on in the next line."""
         with self.reading() as file:
-            try:
-                for line in whole_lines(file):
-                    yield from csv.reader([line.decode(errors="replace")])
-            except csv.Error as error:
-                raise ValueError(f"has a line that is none of a table ({error})") from error
+            yield from _parsed(whole_lines(file))
+
+
+def _parsed(lines: Iterable[bytes]) -> Iterator[list[str]]:
+    try:
+        for line in lines:
+            yield from csv.reader([line.decode(errors="replace")])
+    except csv.Error as error:
+        raise ValueError(f"has a line that is none of a table ({error})") from error
 
 
 def _line(values: Iterable[Any]) -> str:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from shutil import copyfileobj
 from typing import Any, BinaryIO, ClassVar
 
 from ...engine import Engine, EventEnum, Trigger
@@ -68,16 +69,19 @@ class RowFile(ABC):
         self.path.parent.mkdir(parents=True, exist_ok=True)
         sweep(self.path.parent, re.escape(self.path.name))
         refuse_odd(self.path)
+        size = 0
         if start.is_resumed and self.path.exists():
-            replace_lines(self.path, self.lines_before(start.first))
+            size = self.size_before(start.first)
+            unlink_twins(self.path)
         else:
             move_aside(self.path, self.kind)
         self.file = LineFile(self.path)
+        self.file.cut(size)
         self._epoch = 0
 
     @abstractmethod
-    def lines_before(self, first: int) -> Iterable[str]:
-        """The lines of the file before iteration `first`."""
+    def size_before(self, first: int) -> int:
+        """The bytes of the rows before iteration `first`, found from the end of the file."""
 
     @abstractmethod
     def line_of(self, row: Row) -> str:
@@ -117,8 +121,13 @@ class RowFile(ABC):
                 "log another path"
             ) from error
 
-    def no_row(self, number: int) -> NoRowError:
-        """The error about a line that is no row."""
+    def no_row(self, place: int) -> NoRowError:
+        """The error about a line that is no row, by its place in the file."""
+        number, left = 1, place
+        with regular(self.path) as file:
+            while piece := file.read(min(left, 2**16)):
+                left -= len(piece)
+                number += piece.count(b"\n")
         return NoRowError(
             f"line {number} of {self.path} is no row of a {self.kind} log, which would be cut off "
             "here to resume the run; move the file away, or give the log another path"
@@ -145,6 +154,13 @@ class LineFile:
             raise
         self._size += len(data)
 
+    def cut(self, size: int) -> None:
+        """Drop the lines after so many bytes; a kill leaves them all, or none."""
+        os.ftruncate(self._descriptor, size)
+        self._size = size
+        if size and os.pread(self._descriptor, 1, size - 1) != b"\n":
+            self.write("\n")
+
     def sync(self) -> None:
         """Have all lines on the disk.
 
@@ -169,6 +185,15 @@ def replace_lines(path: Path, lines: Iterable[str]) -> None:
         file.writelines(line.encode() for line in lines)
         file.flush()
         os.fsync(file.fileno())
+
+
+def unlink_twins(path: Path) -> None:
+    """Copy a file in its place if it has a second name, which would be cut with it."""
+    if path.lstat().st_nlink > 1:
+        with regular(path) as file, replacing(path) as copy:
+            copyfileobj(file, copy)
+            copy.flush()
+            os.fsync(copy.fileno())
 
 
 def move_aside(path: Path, kind: str) -> None:

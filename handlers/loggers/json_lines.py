@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..common import Histogram
-from ..files import whole_lines
+from ..files import lines_from_end
 from .files import LogsToFile, RowFile
 from .rows import Row, Start
 
@@ -68,18 +67,18 @@ class JSONFile(RowFile):
         clocks = row.clocks
         return json.dumps(clocks | metrics | histograms | clocks, allow_nan=False) + "\n"
 
-    def lines_before(self, first: int) -> Iterator[str]:
-        """All rows before iteration `first`; a kill may have torn the last line."""
-        torn = 0
+    def size_before(self, first: int) -> int:
+        """The bytes of the rows before iteration `first`; a kill may have torn the last line."""
+        found_row = False
         with self.reading() as file:
-            for number, data in enumerate(whole_lines(file, with_torn=True), 1):
-                line = data.decode(errors="replace")
-                if (iteration := _iteration(line)) is None:
-                    torn = torn or number
-                elif torn:
-                    raise self.no_row(torn)
-                elif iteration < first:
-                    yield line.rstrip("\n") + "\n"
+            for place, line in lines_from_end(file):
+                iteration = _iteration(line.decode(errors="replace"))
+                if iteration is not None and iteration < first:
+                    return place + len(line)
+                if iteration is None and found_row:
+                    raise self.no_row(place)
+                found_row = found_row or iteration is not None
+        return 0
 
 
 def _plain(value: float) -> float | str:

@@ -1,5 +1,8 @@
 """What a save of about 400 MB costs: seconds the training waits, and seconds until it is durable.
 
+A second table is of 400 MB that are frozen, below 4 MB that are trained; it also has the bytes that
+a save after the first adds to what is on the disk.
+
 Each round starts a fresh process for every subject, one after the other in random order. It saves
 several times, always to a new place; the first save does not count, since it makes the memory that
 later ones use again. Times are wall time, because the disk's is what is asked for.
@@ -39,6 +42,10 @@ NAMES = {
 }
 
 
+PEERS = ["camshaft", "torch_save", "ignite", "lightning"]
+Taken = dict[str, list[tuple[float, ...]]]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
@@ -46,30 +53,38 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="one short round, nothing written")
     parser.add_argument("--directory", help="on the disk to measure; a temporary one otherwise")
     parser.add_argument("--subject", choices=NAMES, help="measure one, in this process")
+    parser.add_argument("--frozen", action="store_true", help="measure it with a frozen backbone")
     options = parser.parse_args()
     if options.subject:
         with TemporaryDirectory(dir=options.directory) as directory:
-            print(json.dumps(measured(options.subject, Path(directory), options.saves)))
+            place = Path(directory)
+            print(json.dumps(measured(options.subject, place, options.saves, options.frozen)))
         return
-    taken: dict[str, list[tuple[float, float]]] = {name: [] for name in NAMES}
+    whole: Taken = {name: [] for name in NAMES}
+    parts: Taken = {name: [] for name in PEERS}
     rounds, saves = (1, 2) if options.quick else (options.rounds, options.saves)
     for number in range(rounds):
         print(f"checkpoints, round {number + 1} of {rounds}", file=sys.stderr)
-        for subject in random.sample(list(NAMES), len(NAMES)):
+        turns = [*((whole, name) for name in whole), *((parts, name) for name in parts)]
+        for taken, subject in random.sample(turns, len(turns)):
             command = [sys.executable, __file__, "--subject", subject, "--saves", str(saves)]
             command += ["--directory", options.directory] if options.directory else []
+            command += ["--frozen"] if taken is parts else []
             environment = os.environ | {"PYTHONWARNINGS": "ignore"}
             output = subprocess.run(command, stdout=subprocess.PIPE, env=environment, check=True)
             taken[subject] += json.loads(output.stdout.splitlines()[-1])
-    text = figures(taken, rounds, saves)
-    print(text)
-    if not options.quick:
-        page.insert(PAGE, text, "checkpoints")
+    for name, text in {
+        "checkpoints": figures(whole, rounds, saves),
+        "frozen": figures_of_frozen(parts),
+    }.items():
+        print(text)
+        if not options.quick:
+            page.insert(PAGE, text, name)
 
 
-def figures(taken: dict[str, list[tuple[float, float]]], rounds: int, saves: int) -> str:
+def figures(taken: Taken, rounds: int, saves: int) -> str:
     """The table, and under which circumstances it was taken."""
-    typical = {name: [median(times) for times in zip(*taken[name], strict=True)] for name in taken}
+    typical = medians(taken)
     rows = [
         (
             NAMES[name],
@@ -78,7 +93,7 @@ def figures(taken: dict[str, list[tuple[float, float]]], rounds: int, saves: int
             "-" if name == "copy" else f"{durable:.2f}",
             "-" if name == "copy" else f"{typical['write'][1] / durable:.0%}",
         )
-        for name, (blocked, durable) in typical.items()
+        for name, (blocked, durable, _) in typical.items()
     ]
     head = ("", "training waits, s", "copy: 1", "until durable, s", "speed of a plain write")
     how = (
@@ -89,21 +104,48 @@ def figures(taken: dict[str, list[tuple[float, float]]], rounds: int, saves: int
     return f"{how}\n\n{page.table(head, rows)}"
 
 
-def measured(subject: str, directory: Path, saves: int) -> list[tuple[float, float]]:
-    """Seconds blocked and seconds until durable of each save but the first."""
+def figures_of_frozen(taken: Taken) -> str:
+    """The table of saves of a model of which most is frozen."""
+    rows = [
+        (NAMES[name], f"{size / 1e6:.1f}", f"{blocked:.3f}", f"{durable:.2f}")
+        for name, (blocked, durable, size) in medians(taken).items()
+    ]
+    return page.table(("", "MB a save adds", "training waits, s", "until durable, s"), rows)
+
+
+def medians(taken: Taken) -> dict[str, list[float]]:
+    return {name: [median(each) for each in zip(*taken[name], strict=True)] for name in taken}
+
+
+def measured(
+    subject: str, directory: Path, saves: int, frozen: bool
+) -> list[tuple[float, float, float]]:
+    """Of each save but the first: seconds blocked, seconds until durable, bytes on the disk."""
     import torch
 
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    model = torch.nn.Sequential(*(torch.nn.Linear(1024, 1024) for _ in range(32)))
-    optimizer = torch.optim.Adam(model.parameters())
-    for parameter in model.parameters():
+    model = torch.nn.Sequential(*(torch.nn.Linear(1024, 1024) for _ in range(97 if frozen else 32)))
+    if frozen:
+        model[:-1].requires_grad_(False)
+    optimizer = torch.optim.Adam(each for each in model.parameters() if each.requires_grad)
+    for parameter in optimizer.param_groups[0]["params"]:
         parameter.grad = torch.randn_like(parameter)
     optimizer.step()
     optimizer.zero_grad()
     gc.collect()
     os.sync()
-    return list(globals()[subject](model, optimizer, directory, saves))[1:]
+    times = list(globals()[subject](model, optimizer, directory, saves))[1:]
+    added = bytes_added(directory, saves)
+    return [(blocked, durable, added) for blocked, durable in times]
+
+
+def bytes_added(directory: Path, saves: int) -> float:
+    """What each save after the first has added to the disk: each holds the same files."""
+    found = [path.stat() for path in directory.rglob("*") if path.is_file()]
+    apparent = sum(each.st_size for each in found)
+    once = sum({each.st_ino: each.st_size for each in found}.values())
+    return (once - apparent / saves) / (saves - 1)
 
 
 def tensors_of(model: Any, optimizer: Any) -> list[Any]:
@@ -156,7 +198,14 @@ def camshaft(
 
     logging.getLogger("camshaft").setLevel(logging.INFO)
     logging.getLogger("camshaft").addHandler(Note())
-    engine = Engine(lambda state, batch: None, objects={"model": model, "optimizer": optimizer})
+    trained = [own for own in model.parameters() if own.requires_grad]
+    moments = [each for state in optimizer.state.values() for each in state.values()]
+
+    def change(state: Any, batch: int) -> None:  # what is as it was is not written again
+        for each in (*trained, *moments):
+            each.data.add_(1)
+
+    engine = Engine(change, objects={"model": model, "optimizer": optimizer})
     engine.on(Events.SAVING, stage=Stage.MEASURE)(lambda state: began.append(perf_counter()))
     engine.add(handler)
     engine.on(Events.SAVING, stage=Stage.REPORT)(

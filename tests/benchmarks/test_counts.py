@@ -4,6 +4,7 @@ import gc
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -62,6 +63,75 @@ def test_an_iteration_without_handlers_is_one_call_of_the_process_function():
 def test_a_hundred_handlers_that_do_not_fire_add_no_call(event: Events):
     assert calls(run_empty(100, event(every=10**9))) == 1
     assert calls(run_empty(100, event(every=10**9)), "c_call") == 0
+
+
+IDLE: list[dict[str, Any]] = [
+    {"every": 10**9},
+    {"every": 10**9, "where": bool},
+    {"every": 10**9, "seconds": 1.0},
+    {"seconds": 10.0**7},
+    {"at": 1, "where": bool},
+    {"where": bool, "once": True},
+]
+"""Conditions of handlers that are not called, or not a second time."""
+
+
+@pytest.mark.parametrize("conditions", IDLE, ids="-".join)
+def test_a_handler_that_waits_is_not_asked_in_each_iteration(conditions: dict[str, Any]):
+    for event in (Events.ITERATION_STARTED, Events.ITERATION_COMPLETED):
+        assert calls(run_empty(100, event(**conditions))) == 1
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("conditions", IDLE, ids="-".join)
+def test_ten_thousand_handlers_that_wait_add_no_call(conditions: dict[str, Any]):
+    assert calls(run_empty(10_000, Events.ITERATION_COMPLETED(**conditions))) == 1
+    assert calls(run_empty(10_000, Events.ITERATION_COMPLETED(**conditions)), "c_call") == 0
+
+
+@pytest.mark.slow
+def test_handlers_that_wait_for_another_event_add_no_call_to_a_step():
+    def step(handlers: int) -> Callable[[int], object]:
+        model = torch.nn.Linear(4, 2)
+        engine = supervised(model, torch.optim.SGD(model.parameters(), lr=0.01), cross_entropy)
+        for event in Events:
+            for _ in range(handlers):
+                engine.on(event(every=10**9))(lambda state: None)
+        batch = (torch.randn(8, 4), torch.randint(0, 2, (8,)))
+        return lambda iterations: engine.run([batch] * iterations, max_epochs=1)
+
+    assert calls(step(20)) == calls(step(1))
+
+
+@dataclass(eq=False)
+class Waits:
+    """A handler with settings and a method."""
+
+    number: int
+
+    def attach(self, engine: Engine[Any, Any]) -> None:
+        engine.on(Events.ITERATION_COMPLETED(every=10**9))(self.act)
+
+    def act(self, state: Any) -> None:
+        """Do nothing."""
+
+
+@pytest.mark.parametrize("kind", ["call", "c_call"])
+@pytest.mark.parametrize("what", ["functions", "handlers"])
+def test_a_handler_costs_the_same_to_attach_and_to_build_in_however_many_there_are(
+    kind: str, what: str
+):
+    def attach_and_run(number: int) -> None:
+        engine: Engine[int, None] = Engine(lambda state, batch: None)
+        for each in range(number):
+            if what == "handlers":
+                engine.add(Waits(each))
+            else:
+                engine.on(Events.ITERATION_COMPLETED(every=10**9))(lambda state: None)
+        engine.run([1], max_epochs=1)
+
+    _, few, more, most = (count(attach_and_run, number, kind) for number in (1, 100, 200, 300))
+    assert most - more == more - few
 
 
 def test_a_handler_that_fires_adds_its_own_call_and_no_other():

@@ -25,6 +25,7 @@ from camshaft.handlers import Checkpoint, Export, best, latest
 INPUTS = torch.linspace(-1, 1, 64).reshape(16, 4)
 DATA = TensorDataset(INPUTS, INPUTS[:, :3].argmax(1))
 EACH = Events.ITERATION_COMPLETED
+KEPT = latest(2) | best(1, "val/loss")
 LOOKS = 6
 
 
@@ -64,14 +65,14 @@ def holdings():
     }
 
 
-def everything(directory, row, save):
+def everything(directory, row, save, resume=None):
     """An engine with all handlers that a long run may have, and the loader that it trains on."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.BatchNorm1d(8), nn.Linear(8, 3))
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
     engine = supervised(model, optimizer, nn.functional.cross_entropy, accumulate=2)
     rows, saves = EACH(every=row) | Events.EPOCH_COMPLETED, EACH(every=save)
-    checkpoint = Checkpoint(directory, when=saves, keep=latest(2) | best(1, "val/loss"))
+    checkpoint = Checkpoint(directory, when=saves, keep=KEPT, resume=resume)
     export = Export(directory / "best", keep=best(1, "val/loss"), when=saves)
     validation = DataLoader(DATA, 8)
     handlers = every_handler(directory, rows=rows, validation=validation, validations=saves)

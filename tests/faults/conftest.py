@@ -25,10 +25,11 @@ CHANGES = {"os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate", "os.
 PROMPTLY = {"retries": 0} if "retries" in {each.name for each in fields(Checkpoint)} else {}
 
 
-def train(directory=None, until=3, *, seed=0, before=None, **options):
+def train(directory=None, until=3, *, seed=0, before=None, frozen=False, **options):
     """A run that saves after each iteration and resumes what is there; its weights and losses."""
     torch.manual_seed(seed)
     model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.3), nn.Linear(8, 1))
+    model[0].requires_grad_(not frozen)
     optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
     engine = supervised(model, optimizer, nn.functional.mse_loss)
     if directory is not None:

@@ -14,7 +14,8 @@ from itertools import product
 import pytest
 
 from camshaft import Events
-from camshaft.handlers.checkpoint import checkpoints
+from camshaft.handlers.checkpoint import checkpoints, frozen
+from camshaft.handlers.checkpoint.directory import files
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 STATES_AT_ONCE = 48
@@ -167,7 +168,23 @@ def contents(path):
 def test_in_every_state_a_good_checkpoint_is_at_least_the_last_durable_one(
     log_and_directory, tmp_path
 ):
-    first, log, directory = log_and_directory
+    assert look_at_all(*log_and_directory, tmp_path) > 300
+
+
+@pytest.mark.slow
+def test_in_every_state_a_checkpoint_that_shares_files_is_whole(faults, tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "SMALLEST", 1)
+    monkeypatch.setattr(frozen, "SMALLEST", 1)
+    directory = tmp_path / "recorded"
+    faults.train(directory, until=2, frozen=True)
+    first = look(directory)
+    log = recorded(faults, directory, frozen=True)
+    assert [each["name"] for each in log].count("os.link") == 1
+    assert look_at_all(first, log, directory, tmp_path) > 300
+
+
+def look_at_all(first, log, directory, tmp_path):
+    """Check the checkpoint that is found in each state; how many there are."""
     disk = Disk(directory.stat().st_ino, dict(first["files"]), dict(first["folders"]))
     chance, count, newest, durable = random.Random(0), 0, set(), 2
     for operation in log:
@@ -186,7 +203,7 @@ def test_in_every_state_a_good_checkpoint_is_at_least_the_last_durable_one(
             shutil.rmtree(place)
             count += 1
     assert newest == {2, 3}
-    assert count > 300
+    return count
 
 
 @pytest.mark.slow

@@ -79,5 +79,5 @@ def test_a_quote_in_a_table_does_not_make_many_lines_one_row(honest, hostile, tm
     columns = (run / "rows.csv").read_text().splitlines()[0].count(",")
     with (run / "rows.csv").open("a") as file:
         file.write('3,0,1,"\n"' + "," * (columns - 3) + "\n")
-    with pytest.raises(ValueError, match=r"line 6 of .*rows\.csv is no row"):
+    with pytest.raises(ValueError, match=r"line 7 of .*rows\.csv is no row"):
         hostile.train(run, until=5, resume=True)

@@ -8,6 +8,7 @@ from typing import Any
 from ...common import aligned, readable_metrics, readable_size
 from ..directory import Finding, infos_in, part_tree, table_in, tree_in
 from ..format import (
+    FROZEN,
     TENSORS,
     TREE,
     Manifest,
@@ -80,17 +81,21 @@ def _objects(
     objects: dict[str, Any], tensors: dict[str, dict[str, TensorInfo]], cut: Collection[str]
 ) -> Iterator[tuple[str | int, ...]]:
     left = {file: dict(each) for file, each in tensors.items()}
+    files = {each["file"] for each in objects.values()}
+    split = {file for file in files if f"{file}{FROZEN}" in tensors.keys() - files}
     for name, each in objects.items():
         own = [left[each["file"]].pop(tensor) for tensor in {*references(each["content"])}]
-        yield (name, *_sums(own), _file(each["file"], cut))
+        yield (name, *_sums(own), _file(each["file"], cut, split))
     for file, rest in left.items():
-        if rest:
+        if rest and file.removesuffix(FROZEN) not in split:
             yield ("(the run)", *_sums(list(rest.values())), _file(file, cut))
 
 
-def _file(file: str, cut: Collection[str]) -> str:
+def _file(file: str, cut: Collection[str], split: Collection[str] = ()) -> str:
     """The file of tensors; those that are cut into pieces are in the files of ranks."""
-    return f"{rank_file(0)[:5]}*{TENSORS}" if file in cut else f"{file}{TENSORS}"
+    if file in cut:
+        return f"{rank_file(0)[:5]}*{TENSORS}"
+    return f"{file}{'*' if file in split else ''}{TENSORS}"
 
 
 def _sums(own: list[TensorInfo]) -> tuple[int, int, int, str]:

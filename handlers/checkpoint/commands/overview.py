@@ -13,7 +13,7 @@ from typing import Any
 
 from ...common import Cell, aligned, readable_metrics, readable_size, show
 from ...files import regular
-from ..directory import LATEST, Claims, Finding, Findings, is_checkpoint, look
+from ..directory import LATEST, Claims, Finding, Findings, files_on_disk, is_checkpoint, look
 from .contents import contents
 
 WIDEST = 300
@@ -55,7 +55,8 @@ def _overview(path: Path, found: Findings) -> list[str]:
     lines = aligned(rows)
     ends = [HEAD[-1], *(_end(each, first, width and width - len(lines[0]) - 2) for each in found)]
     broken = sum(each.problem is not None for each in found)
-    size = readable_size(sum(each.saved.manifest.size for each in found if each.saved))
+    # What several checkpoints share is on the disk once.
+    size = readable_size(sum(files_on_disk(each.saved for each in found if each.saved).values()))
     kept = f"; the run keeps {claims.keep!r}" if claims.keep else ""
     count = f"{len(found)} checkpoint{'' if len(found) == 1 else 's'}, {broken} broken, {size}"
     longest = min(WIDEST, max(map(len, lines)))

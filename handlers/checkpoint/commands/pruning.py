@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import logging
+from collections import ChainMap
 from contextlib import nullcontext
 from pathlib import Path
 
 from ...common import aligned, readable_size, show
 from ...files import locked
-from ..directory import Saved, drop, is_checkpoint, look, module_files, verify_files
+from ..directory import (
+    Findings,
+    Saved,
+    drop,
+    files_on_disk,
+    is_checkpoint,
+    look,
+    module_files,
+    verify_files,
+)
 from ..directory import strip as strip_to_weights
 from ..format import BrokenCheckpoint, Keep
 
@@ -42,6 +52,7 @@ def prune(path: Path, keep: Keep, dry_run: bool, strip: bool = False) -> int:
         dropped = [saved for saved in good if saved.manifest.number not in claimed]
         sizes = {saved.path: _freed(saved, strip) for saved in dropped}
         dropped = [saved for saved in dropped if sizes[saved.path]]
+        files = {each.path: files_on_disk([each]) for each in _readable(found)}
         if not dry_run:
             dropped = [saved for saved in dropped if (_strip if strip else drop)(saved)]
     done = "stripped to weights" if strip else "dropped"
@@ -53,9 +64,16 @@ def prune(path: Path, keep: Keep, dry_run: bool, strip: bool = False) -> int:
             rows.append((saved.path.name, _kept(claims)))
         else:
             rows.append((saved.path.name, gone if saved in dropped else "stays"))
-    freed = readable_size(sum(sizes[saved.path] for saved in dropped))
-    show([*aligned(rows), *found.notes, f"{len(dropped)} {gone}, {freed}"])
+    size = sum(sizes[saved.path] for saved in dropped)
+    if not strip:  # what another checkpoint shares stays
+        lost = ChainMap(*(files.pop(saved.path) for saved in dropped))
+        size = sum(lost[each] for each in lost.keys() - ChainMap(*files.values()).keys())
+    show([*aligned(rows), *found.notes, f"{len(dropped)} {gone}, {readable_size(size)}"])
     return 0
+
+
+def _readable(found: Findings) -> list[Saved]:
+    return [each.saved for each in found if each.saved]
 
 
 def _freed(saved: Saved, strip: bool) -> int:

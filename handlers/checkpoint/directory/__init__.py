@@ -23,7 +23,7 @@ from .findings import Claims, Finding, Findings, NoCheckpointError, is_checkpoin
 from .lock import DirectoryLock
 from .parts import commit, write_part
 from .read_back import UnreadableError, next_number
-from .saved import NAME, Saved, saved_at, scan
+from .saved import NAME, Saved, files_on_disk, saved_at, scan
 from .strip import module_files, strip
 from .tensor_files import PieceFile, TensorInFile, TensorSource
 from .weights_at import weights_at
@@ -59,6 +59,7 @@ __all__ = [
     "commit",
     "drop",
     "drop_unclaimed",
+    "files_on_disk",
     "has_parts",
     "infos_in",
     "is_checkpoint",

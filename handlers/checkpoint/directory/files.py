@@ -5,17 +5,19 @@ from __future__ import annotations
 import errno
 import os
 import zlib
-from collections.abc import Collection, Generator
-from concurrent.futures import Executor
+from collections.abc import Collection, Generator, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from shutil import disk_usage
 
-from ...files import beside, created, remove
+from ...files import beside, created, remove, shared
 from ...files import sweep as sweep_beside
 from ..format import Checksums, Payload
 
 CHUNK = 16 * 2**20
+SMALLEST = 2**20
+"""Bytes from which on a file may be that of an earlier checkpoint, too."""
 OWN = r"iteration-\d+(\.\d+)?|LATEST"
 """The names of what a run writes to its directory."""
 
@@ -39,6 +41,40 @@ class RunningChecksums:
     def result(self) -> Checksums:
         """The checksums of all bytes so far."""
         return Checksums(self.size, list(self._sums))
+
+
+def write_files(
+    directory: Path,
+    payloads: Mapping[str, Payload],
+    earlier: Path | None,
+    known: Mapping[str, Checksums],
+) -> dict[str, Checksums]:
+    """Write new files and wait until they are on the disk; return their checksums.
+
+    A file whose bytes an earlier checkpoint has is not written: that file gets a second name.
+
+    Args:
+        directory: The new checkpoint, inside the directory of all.
+        payloads: The files.
+        earlier: The earlier checkpoint.
+        known: The checksums of its files.
+
+    Raises:
+        OSError: Writing failed, or there is less space than that takes.
+    """
+    files = {
+        name: known[name]
+        for name, payload in payloads.items()
+        if earlier is not None
+        and name in known
+        and known[name].size == payload.size >= SMALLEST
+        and shared(earlier / name, directory / name, payload.pieces())
+    }
+    rest = {name: payload for name, payload in payloads.items() if name not in files}
+    need_space(directory.parent, sum(payload.size for payload in rest.values()))
+    with ThreadPoolExecutor(1, "camshaft-checksums") as helper:
+        files |= {name: write_file(directory / name, rest[name], helper) for name in sorted(rest)}
+    return dict(sorted(files.items()))
 
 
 def write_file(path: Path, payload: Payload, helper: Executor) -> Checksums:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from os.path import lexists
@@ -21,14 +20,17 @@ from ..format import (
     tensors_in,
 )
 from .contents import refuse_other_pieces
-from .files import need_space, write_file
+from .files import write_files
 from .read_back import UnreadableError, next_number, read_back
 from .saved import Saved
 from .write import failure_of, note_latest, place_for
 
 
 def write_part(
-    temporary: Path, payloads: Mapping[str, Payload], meant: Mapping[str, TensorInfo]
+    temporary: Path,
+    payloads: Mapping[str, Payload],
+    meant: Mapping[str, TensorInfo],
+    before: Saved | None = None,
 ) -> dict[str, Checksums]:
     """Write the files of a rank into a directory that all ranks write to; wait for the disk.
 
@@ -36,19 +38,18 @@ def write_part(
         temporary: The directory.
         payloads: The files.
         meant: The pieces that they have to hold.
+        before: A checkpoint with which files of the same bytes are shared.
 
     Raises:
         OSError: Writing failed; another attempt begins anew.
         UnreadableError: What was written does not hold the pieces.
     """
     with needing_memory("write its files"):
-        need_space(temporary.parent, sum(payload.size for payload in payloads.values()))
         temporary.mkdir(exist_ok=True)
-        with ThreadPoolExecutor(1, "camshaft-checksums") as helper:
-            files = {}
-            for name, payload in sorted(payloads.items()):
-                (temporary / name).unlink(missing_ok=True)  # of an attempt that failed
-                files[name] = write_file(temporary / name, payload, helper)
+        for name in payloads:
+            (temporary / name).unlink(missing_ok=True)  # of an attempt that failed
+        earlier, known = (before.path, before.manifest.files) if before else (None, {})
+        files = write_files(temporary, payloads, earlier, known)
         synchronise(temporary)
     written = [name for name in payloads if name.endswith(TENSORS)]
     try:

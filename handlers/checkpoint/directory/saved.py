@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,18 @@ def saved_at(path: Path, name: str | None = None) -> Saved:
         if NAME.fullmatch(name) and int(name[10:].split(".")[0]) != manifest.iteration:
             raise ValueError(f"is of iteration {manifest.iteration}: the directory was renamed")
     return Saved(path, manifest)
+
+
+def files_on_disk(found: Iterable[Saved]) -> dict[object, int]:
+    """The files of some checkpoints, with their sizes; one that several share is there once."""
+    files = dict[object, int]()
+    for saved in found:
+        for name, sums in saved.manifest.files.items():
+            place = saved.path / name
+            with suppress(OSError):
+                status = place.lstat()
+                files[(status.st_dev, status.st_ino)] = sums.size
+    return files
 
 
 def names_in(directory: Path) -> list[str]:

@@ -57,7 +57,7 @@ def strip(saved: Saved) -> Saved:
     }
     files[TREE] = Payload.of(text_of({"objects": kept, "run": []}).encode())
     aside = unused_path(saved.path.parent, saved.manifest.iteration)
-    stripped = write_at(saved.path, aside, files, saved.manifest)
+    stripped = write_at(saved.path, aside, files, saved.manifest, saved)
     drop(Saved(aside, saved.manifest))
     return stripped
 

@@ -12,11 +12,11 @@ from typing import Any
 from zipfile import ZIP_STORED, ZipFile, is_zipfile
 
 from ...files import path_of, printable_lines, regular
-from ..format import TENSORS
+from ..format import FROZEN, TENSORS
 from .catalogue import Checkpoints, checkpoints
 from .contents import read_weights, verify_files
 from .saved import Saved, saved_at
-from .tensor_files import TensorFile
+from .tensor_files import Joined, TensorFile
 
 Verify = Callable[[Saved], None]
 Together = Callable[[Callable[[Verify], Path | None]], Path | None]
@@ -45,7 +45,8 @@ def weights_at(
             raise FileNotFoundError(f"{str(path)!r} does not exist; name a file or a checkpoint")
         if not path.is_dir():
             if path.suffix == TENSORS:
-                return TensorFile(path.resolve())
+                own, frozen = TensorFile(path.resolve()), path.with_suffix(f"{FROZEN}{TENSORS}")
+                return Joined(own, TensorFile(frozen)) if frozen.exists() else own
             return _loaded(path)
     if together is None and (one := _one(path)) is not None:
         return read_weights(one, object, is_verified=False)

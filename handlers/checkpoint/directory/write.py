@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Generator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import count
@@ -16,9 +15,8 @@ from ...files import appearing, created, make_directory, synchronise
 from ..format import MANIFEST, Keep, Manifest, Payload, needing_memory
 from .files import (
     foreign_files,
-    need_space,
     vanish,
-    write_file,
+    write_files,
 )
 from .read_back import UnreadableError, next_number, read_back
 from .saved import Saved, scan
@@ -41,7 +39,8 @@ def write_checkpoint(
         payloads: The files.
         manifest: What the checkpoint says of itself, without its number and its files.
         before: A checkpoint of the run; if it is of the same iteration, the new one gets its path,
-            and the old one stays under another name until it is dropped.
+            and the old one stays under another name until it is dropped. Files with the same bytes
+            are shared with it.
 
     Raises:
         OSError: Writing failed. Nothing of the checkpoint is left; older ones are as they were.
@@ -51,7 +50,7 @@ def write_checkpoint(
     try:
         manifest = replace(manifest, number=next_number(directory))
         make_directory(directory)
-        saved = write_at(place, aside, payloads, manifest)
+        saved = write_at(place, aside, payloads, manifest, before)
     except OSError as error:
         raise failure_of(place, error) from error
     note_latest(place)
@@ -59,21 +58,22 @@ def write_checkpoint(
 
 
 def write_at(
-    place: Path, aside: Path | None, payloads: Mapping[str, Payload], manifest: Manifest
+    place: Path,
+    aside: Path | None,
+    payloads: Mapping[str, Payload],
+    manifest: Manifest,
+    before: Saved | None,
 ) -> Saved:
     """Write a whole checkpoint to a path, durably; what is there is moved to `aside` first.
 
-    If an error is raised, what was there is there again.
+    Files with the same bytes are shared with the one `before`. If an error is raised, what was
+    there is there again.
     """
-    need_space(place.parent, sum(payload.size for payload in payloads.values()))
+    earlier, known = (before.path, before.manifest.files) if before else (None, {})
     writing = needing_memory("write its files")
     with _put_back(place, aside), appearing(place, aside) as temporary, writing:
         temporary.mkdir()
-        with ThreadPoolExecutor(1, "camshaft-checksums") as helper:
-            files = {
-                name: write_file(temporary / name, payload, helper)
-                for name, payload in sorted(payloads.items())
-            }
+        files = write_files(temporary, payloads, earlier, known)
         whole = replace(manifest, files=files)
         with created(temporary / MANIFEST) as file:
             file.write(whole.to_json().encode())

@@ -4,6 +4,7 @@ from .decoder import decode, references
 from .encoder import Encoder, is_untagged
 from .errors import BrokenCheckpoint, UnreadCheckpoint, reading
 from .manifest import (
+    FROZEN,
     LARGEST_COUNT,
     MANIFEST,
     PLAIN_NAME,
@@ -40,6 +41,7 @@ from .tensors import (
 
 __all__ = [
     "DTYPES",
+    "FROZEN",
     "LARGEST_COUNT",
     "MANIFEST",
     "MEMORY",

@@ -25,6 +25,8 @@ LARGEST_COUNT = 2**63 - 1
 """The largest number that any field of a manifest takes."""
 TRAIN = "train"
 """The file of all tensors that are not a module's."""
+FROZEN = ".frozen"
+"""What a file of frozen weights alone is called, after that of the module's other tensors."""
 MANY = 1000
 """Files of which a manifest that people read still has a line for each."""
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")

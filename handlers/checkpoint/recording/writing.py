@@ -75,7 +75,7 @@ class Writing:
         if saving.rank == 0:
             self.lock.renew()
         refuse_unreadable(snapshot)
-        return write_part(saving.temporary, files, meant)
+        return write_part(saving.temporary, files, meant, self.newest)
 
     def _drop(self, saved: Saved, broken: Collection[str]) -> None:
         logger.info("saved %s (%s)", saved.path, saved.manifest.reason)

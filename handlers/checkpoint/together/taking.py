@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from json import dumps
@@ -55,10 +55,12 @@ def take_together(
     own, shared = rank_file(ranks.rank()), part.shared if part else {}
     sharded = bool(shared) or _hold_shards(objects)
     tree: Any = None
+    frozen: Mapping[str, Collection[str]] = {}
     tensors: dict[str, Mapping[str, Tensor]] = {}
     if sharded or ranks.rank() == 0:
-        whole = take(objects, [], lent, left_out)
+        whole = take(objects, [], lent, left_out, split=True)
         tree, tensors = whole.tree, dict(whole.tensors)
+        frozen = {} if sharded else whole.frozen
     mine = dict[str, Tensor]()
     others = dict[str, Any]()
     if part is not None:
@@ -78,7 +80,7 @@ def take_together(
         tree = None
     elif sharded:
         others[PIECES] = layout.tree
-    return Taken(Snapshot(tree, tensors, others, shared), layout, [*objects])
+    return Taken(Snapshot(tree, tensors, others, shared, frozen), layout, [*objects])
 
 
 class _Same:

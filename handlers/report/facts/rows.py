@@ -60,7 +60,7 @@ class Names:
 
 
 class MetricFile:
-    """A file of rows that grows: each look reads what is new; a replaced file is read anew."""
+    """A file of rows that grows: each look reads what is new; one that was cut is read anew."""
 
     def __init__(self, path: Path, names: Names) -> None:
         self.path = path
@@ -72,7 +72,7 @@ class MetricFile:
         """True if a histogram was left out for its many ranges."""
         self._clocks = Thinned[tuple[int, int, int]](budget.MOST_CLOCKS)
         self._names, self._rows = names, 0
-        self._inode, self._offset = -1, 0
+        self._inode, self._offset, self._latest = -1, 0, b""
 
     @property
     def clocks(self) -> dict[int, tuple[int, int]]:
@@ -93,8 +93,9 @@ class MetricFile:
 
     def _read(self, file: BinaryIO) -> bool:
         status = os.fstat(file.fileno())
-        if status.st_ino != self._inode or status.st_size < self._offset:
+        if status.st_ino != self._inode or not self._is_where_it_was(file):
             self._inode, self._offset, self._rows, self.problem = status.st_ino, 0, 0, ""
+            self._latest = b""
             self._clocks = Thinned(budget.MOST_CLOCKS)
             for known in (self.series, self.histograms):
                 known.clear()
@@ -104,10 +105,16 @@ class MetricFile:
         try:
             for line in whole_lines(file):
                 self._offset += len(line)
+                self._latest = line
                 self._take(line)
         except ValueError as error:
             self.problem = f"{self.path.name} {error}; shown: the {self._rows} rows before it"
         return True
+
+    def _is_where_it_was(self, file: BinaryIO) -> bool:
+        """False if a resumed run has cut off the row that was read last, and perhaps more."""
+        file.seek(self._offset - len(self._latest))
+        return file.read(len(self._latest)) == self._latest
 
     def _take(self, line: bytes) -> None:
         row = record_of(line)

@@ -167,6 +167,24 @@ def kept(directory):
     return [[one.manifest.iteration for one in checkpoints(place)] for place in places]
 
 
+def shares(directory, shard):
+    """How many files hold the frozen weights in three checkpoints; a resume is the same run."""
+
+    def build():
+        model = nn.Sequential(nn.Linear(4, 600), nn.Linear(600, 600), nn.Linear(600, 4))
+        model[:2].requires_grad_(False)
+        return model
+
+    is_same = goes_on(directory, build, lambda own: torch.optim.AdamW(own, 0.1), shard)
+    model = made(build, shard)
+    engine = supervised(model, torch.optim.SGD(model.parameters(), 0.1), mse_loss)
+    engine.add(Checkpoint(f"{directory}/all", when=Events.ITERATION_COMPLETED, keep=latest(3)))
+    engine.run(DATA, max_epochs=1)
+    name = "rank-00000.safetensors" if shard else "model.frozen.safetensors"
+    found = [(each.path / name).stat().st_ino for each in checkpoints(f"{directory}/all")]
+    return [is_same, len(found), len({*found})]
+
+
 def passed_over(directory):
     """The newest has a flipped byte in the file of rank 1: all go on from the one before."""
     from_where = []
@@ -204,6 +222,7 @@ def main(base):
     found["start over"] = starts_over(f"{base}/over")
     found["replaced"] = replaced(f"{base}/replaced")
     found["kept"] = kept(f"{base}/kept")
+    found["shares"] = [shares(f"{base}/{shard}", shard) for shard in (True, False)]
     found["passed over"] = passed_over(f"{base}/damaged")
     print(json.dumps(found), flush=True)
 

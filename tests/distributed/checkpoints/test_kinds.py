@@ -17,6 +17,8 @@ def test_every_kind_of_tensor_and_option_goes_on_to_the_same_bits_on_ranks(proce
     assert first["start over"] == [1, 1]
     assert first["replaced"] == [[3, 2, "by hand, Events.EPOCH_COMPLETED"]]
     assert first["kept"] == [[2, 3, 5], [2]]
+    # Shards are written by each save; under DDP, rank 0 shares the file of frozen weights.
+    assert first["shares"] == second["shares"] == [[True, 3, 3], [True, 3, 1]]
     # The byte is in rank 1's part: rank 0 alone would not have seen it.
     assert first["passed over"] == second["passed over"] == [0, 2]
     assert "is damaged: its checksum" in results[0].stderr

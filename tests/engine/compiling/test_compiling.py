@@ -119,7 +119,7 @@ def test_from_the_second_epoch_on_nothing_is_compiled(tmp_path):
         {"kind": torch.optim.Adam},
         {"kind": torch.optim.RMSprop},
     ],
-    ids=str,
+    ids=["bf16", "fp16", "split", "auto", "weight", "momentum", "Adam", "RMSprop"],
 )
 def test_nothing_is_compiled_later_with_any_setting_and_the_run_is_the_plain_one(options):
     engine, model = build(**options)

@@ -224,12 +224,15 @@ def test_what_a_killed_process_left_is_swept_as_the_run_starts(tmp_path):
     assert seen == [False]
 
 
-@pytest.mark.parametrize("make", [Checkpoint, Export])
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [(Checkpoint, "copies finished checkpoints"), (Export, "Mirror copies checkpoints alone")],
+)
 @pytest.mark.parametrize(
     "address", ["s3://bucket/run", Path("gs://bucket/run"), "hdfs://host/run", "abfss://a@b/c"]
 )
-def test_an_object_store_is_refused_with_what_to_do(make, address):
-    with pytest.raises(ValueError, match=r"rests on fsync .* copies finished checkpoints"):
+def test_an_object_store_is_refused_with_what_to_do(make, says, address):
+    with pytest.raises(ValueError, match=f"rests on fsync .* {says}"):
         make(address)
 
 
@@ -263,7 +266,8 @@ from camshaft.handlers import Checkpoint
 from camshaft.handlers.checkpoint import background
 
 background.FIRST_WAIT = 0.001
-engine = Engine(lambda state, batch: None, objects={"model": nn.Linear(1000, 1000)})
+model = nn.Linear(1000, 1000)
+engine = Engine(lambda state, batch: model.weight.data.add_(1), objects={"model": model})
 engine.add(Checkpoint(sys.argv[1], when=Events.ITERATION_COMPLETED, on_failure=sys.argv[2]))
 
 @engine.on(Events.ITERATION_STARTED(at=2))
@@ -314,7 +318,7 @@ def test_a_full_disk_is_named_with_the_bytes_and_the_older_ones_are_whole(small,
         nothing = os.statvfs_result((0,) * 10)  # as some network file systems tell
         monkeypatch.setattr(os, "statvfs", lambda *_: nothing)
     wide = nn.Linear(1000, 700)  # 2.8 MB
-    engine = Engine(lambda state, batch: None, objects={"model": wide})
+    engine = Engine(lambda state, batch: wide.weight.data.add_(1), objects={"model": wide})
     engine.add(Checkpoint(small / "run", when=EACH, retries=1, keep=latest(1)))
     with pytest.raises(OSError, match=r"\[Errno 28\] No space left on device") as caught:
         engine.run(range(3), max_epochs=1)
@@ -324,6 +328,15 @@ def test_a_full_disk_is_named_with_the_bytes_and_the_older_ones_are_whole(small,
     assert files(small / "run") == [LATEST, "iteration-0000000001"]
     assert (small / "run" / LATEST).read_text() == "iteration-0000000001\n"
     verify_files(checkpoints(small / "run")[0])
+
+
+def test_what_a_checkpoint_shares_with_the_one_before_needs_no_space(small):
+    wide = nn.Linear(1000, 700)
+    engine = Engine(lambda state, batch: None, objects={"model": wide})
+    engine.add(Checkpoint(small / "run", when=EACH, retries=0, keep=latest(3)))
+    engine.run(range(3), max_epochs=1)
+    for saved in checkpoints(small / "run"):
+        assert torch.equal(saved.state_dict("model")["weight"], wide.weight)
 
 
 def test_a_disk_that_is_emptied_meanwhile_takes_the_save_from_the_same_memory(small, monkeypatch):

@@ -1,6 +1,7 @@
 """Staging: a copy that safetensors reads, that nothing changes, in memory that is used again."""
 
 import json
+import mmap
 
 import pytest
 import torch
@@ -134,3 +135,32 @@ def test_tensors_of_a_gpu_are_copied_before_they_change():
     weight.zero_()
     back = load(whole(files["model.safetensors"]))
     assert torch.equal(back["weight"], torch.ones(10_000_000))
+
+
+def test_a_forked_process_that_drops_the_copy_loses_no_memory_of_its_own(in_child):
+    """Memory that a child did not get would be a hole; what the child puts there would go too."""
+    staging = Staging()
+    staging.copy(of(weight=torch.ones(2**22)))
+    (buffer,) = staging._buffers.values()
+    place = torch.frombuffer(buffer.content, dtype=torch.uint8).data_ptr()
+    buffers = [buffer]
+    del staging, buffer
+
+    def own_memory():
+        taken = [mmap.mmap(-1, 2**24) for _ in range(8)]
+        places = [torch.frombuffer(each, dtype=torch.uint8).data_ptr() for each in taken]
+        buffers.clear()
+        return [each[0] for each in taken], any(each <= place < each + 2**24 for each in places)
+
+    said, status = in_child(own_memory)
+    assert status == 0
+    assert said == [[0] * 8, False]
+
+
+def test_a_forked_process_shares_no_page_of_the_copy(in_child):
+    """Else each later save would have to copy every page before it writes."""
+    staging = Staging()
+    (content,) = staging.copy(of(weight=torch.ones(2**20)))["model.safetensors"].pieces()
+    said, status = in_child(lambda: [content[-1], content[-4]])
+    assert (said, status) == ([0, 0], 0)
+    assert bytes(content[-4:]) == torch.ones(1).numpy().tobytes()

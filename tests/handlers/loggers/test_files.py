@@ -187,11 +187,59 @@ def test_a_file_that_holds_other_things_is_not_cut(tmp_path, kind, line):
     path = tmp_path / "rows"
     engine = Engine(inverse, kind(path, when=EACH))
     state = engine.run([1, 2], max_epochs=1)
-    text = path.read_text().replace("\n", f"\n{line}\n", 1)
+    *before, last = path.read_text().splitlines(keepends=True)
+    text = "".join([*before, f"{line}\n", last])
     path.write_text(text)
-    with pytest.raises(ValueError, match=f"line 2 of .* is no row of a {kind.__name__} log"):
+    number = 1 + len(before)
+    with pytest.raises(ValueError, match=f"line {number} of .* is no row of a {kind.__name__} log"):
         engine.run([1, 2], state=state, max_epochs=2)
     assert path.read_text() == text
+
+
+@pytest.mark.parametrize("kind", [JSONLines, CSV])
+def test_what_stands_before_the_rows_that_are_cut_stays_as_it_is(tmp_path, kind):
+    path = tmp_path / "rows"
+    engine = Engine(inverse, kind(path, when=EACH))
+    state = engine.run([1, 2, 4], max_epochs=1)
+    *before, first, second, third = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([*before, first, "# a note\n", second, third]))
+    engine.run([1, 2, 4], state=state, max_epochs=2)
+    *_, last = path.read_text().splitlines()
+    assert path.read_text().startswith("".join([*before, first, "# a note\n", second, third]))
+    assert "6" in last
+
+
+def bytes_read():
+    with open("/proc/self/io") as file:
+        return int(file.readline().split()[1])
+
+
+@pytest.mark.parametrize("kind", [JSONLines, CSV])
+def test_a_log_of_a_long_run_is_cut_without_reading_it_all(tmp_path, kind):
+    path = tmp_path / "rows"
+    engine = Engine(inverse, kind(path, when=EACH))
+    state = engine.run([1, 2], max_epochs=1)
+    *head, first, second = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([*head, *[first] * 60_000, second]))
+    inode, size, before = path.stat().st_ino, path.stat().st_size, bytes_read()
+    state = engine.run([1, 2], state=state, max_epochs=2)
+    assert bytes_read() - before < size / 4
+    assert path.stat().st_ino == inode
+    *_, then, third, fourth = path.read_text().splitlines(keepends=True)
+    assert (then, len(third), len(fourth)) == (second, len(first), len(second))
+
+
+@pytest.mark.parametrize("kind", [JSONLines, CSV])
+def test_a_log_with_a_second_name_is_cut_under_its_own_alone(tmp_path, kind):
+    path, copy = tmp_path / "rows", tmp_path / "backup"
+    engine = Engine(inverse, kind(path, when=EACH))
+    state = engine.run([1, 2], max_epochs=1)
+    os.link(path, copy)
+    before = copy.read_text()
+    engine.run([1, 2], state=state, max_epochs=2)
+    assert copy.read_text() == before
+    assert path.read_text().startswith(before)
+    assert len(path.read_text().splitlines()) == len(before.splitlines()) + 2
 
 
 def test_a_log_that_was_added_to_a_run_later_keeps_earlier_rows_of_its_file(tmp_path):

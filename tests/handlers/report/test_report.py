@@ -396,6 +396,17 @@ def test_a_file_that_was_cut_by_a_resume_is_read_anew(write):
     assert list(rows.series["loss"].values) == [1.0, 5.0, 6.0, 7.0]
 
 
+def test_a_file_that_was_cut_in_place_and_has_grown_beyond_is_read_anew(write):
+    run = write(row(1, loss=1), row(2, loss=2), row(3, loss=3))
+    rows = MetricFiles(run)
+    rows.look()
+    with (run / "rows.jsonl").open("r+b") as file:
+        file.truncate(len(file.readline()))
+    write(row(2, loss=5), row(3, loss=6), row(4, loss=7))
+    assert rows.look()
+    assert list(rows.series["loss"].values) == [1.0, 5.0, 6.0, 7.0]
+
+
 def test_what_is_no_row_or_no_number_is_left_out(write):
     run = write([1], {"loss": 1}, row("x", loss=1), row(None, loss=2), row(1, a=True, b="text"))
     clocks = {"time": 3.5, "GanEvents.CRITIC_UPDATED": 7}

@@ -6,8 +6,8 @@ import re
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ...format import PIECES, TENSORS, Shares, TensorInfo, rank_file, reading, tensors_in
-from ..tensor_files import PieceFile, RankFiles, TensorFile, TensorSource
+from ...format import FROZEN, PIECES, TENSORS, Shares, TensorInfo, rank_file, reading, tensors_in
+from ..tensor_files import Joined, PieceFile, RankFiles, TensorFile, TensorSource
 from .checkpoint_files import CheckpointFiles
 from .trees import table_in, tree_at, tree_in
 from .verify import check_pieces, compare_sizes, verify_files
@@ -36,6 +36,8 @@ def read_checkpoint(
         if name.endswith(TENSORS) and not OF_RANK.fullmatch(name) and not is_read:
             with reading(saved.path, name):
                 tensors[name.removesuffix(TENSORS)] = TensorFile(saved.path / name)
+    for file in [each for each in tensors if f"{each}{FROZEN}" in tensors]:
+        tensors[file] = Joined(tensors[file], tensors[f"{file}{FROZEN}"])
     return tree, tensors | piece_files(saved)
 
 
@@ -50,6 +52,8 @@ def infos_in(saved: CheckpointFiles) -> dict[str, dict[str, TensorInfo]]:
         if name.endswith(TENSORS) and not OF_RANK.fullmatch(name):
             with reading(saved.path, name):
                 found[name.removesuffix(TENSORS)] = tensors_in(saved.path / name)
+    for file in [each for each in found if f"{each}{FROZEN}" in found]:
+        found[file] = found[f"{file}{FROZEN}"] | found[file]
     table = table_in(saved)
     return found | {file: {n: each.info for n, each in own.items()} for file, own in table.items()}
 
@@ -83,9 +87,10 @@ def sources(
         BrokenCheckpoint: A file is missing or damaged.
     """
     if PIECES not in saved.manifest.files:
+        beside = {f"{file}{FROZEN}{TENSORS}" for file in files} & saved.manifest.files.keys()
         if not is_verified:
-            verify_files(saved, [f"{file}{TENSORS}" for file in files])
-        return {file: TensorFile(saved.path / f"{file}{TENSORS}") for file in files}
+            verify_files(saved, [*(f"{file}{TENSORS}" for file in files), *sorted(beside)])
+        return {file: _source(saved, file) for file in files}
     if not is_verified:
         verify_files(saved, [PIECES])
     chosen = {file: grids for file, grids in table_in(saved).items() if file in files}
@@ -94,3 +99,10 @@ def sources(
         check_pieces(saved)
     held = RankFiles(saved.path)
     return {file: PieceFile(file, chosen.get(file, {}), held) for file in files}
+
+
+def _source(saved: CheckpointFiles, file: str) -> TensorSource:
+    own, frozen = (saved.path / f"{file}{each}{TENSORS}" for each in ("", FROZEN))
+    if frozen.name not in saved.manifest.files:
+        return TensorFile(own)
+    return Joined(TensorFile(own), TensorFile(frozen))
