@@ -55,8 +55,11 @@ class Transfer:
                 other.
 
         Raises:
+            TypeError: `least` is no whole number.
             ValueError: The device has no streams.
         """
+        if type(least) is not int:
+            raise TypeError(f"Transfer(least={least!r}): needs a whole number of bytes, as 2**20")
         self.device = torch.device(device)
         self.least = least
         streams: Any = getattr(torch, self.device.type, None)  # torch.cuda; torch.cpu's do nothing

@@ -19,7 +19,7 @@ from .beginning import (
     start_over,
 )
 from .destination import Destination
-from .directory import Checkpoints, Saved, next_number, verified_at
+from .directory import Checkpoints, Held, Saved, next_number, verified_at
 from .format import Keep, latest
 from .frozen import FrozenWeights, Sums
 from .recording import CheckpointMemory, Content, Recorder
@@ -240,11 +240,12 @@ class Checkpoint:
 
     def load(self, state: State[Any, Any]) -> bool:
         """Resume from the chosen checkpoint; False if there is none."""
-        path, broken = chosen(self._choose)
+        held = Held()
+        path, broken = chosen(self._choose, held.verify)
         if path is None:
             return False
         name = state.engine.name_of(self)
-        resume(state, path, name, override=self.override, reset=self.reset)
+        resume(state, path, name, held=held, override=self.override, reset=self.reset)
         memory = state.recall(self, CheckpointMemory)
         memory.override, memory.reset = list(self.override), list(self.reset)
         memory.broken = sorted({*memory.broken, *broken})
@@ -268,11 +269,12 @@ class Checkpoint:
         if self._path is not None:
             path: Path | None = verified_at(self._path, verify).path
             broken: list[str] = []
+            next_number(Path(self.directory))  # a run that cannot save should not begin
         else:
             found, is_best = Checkpoints(self.directory, verify), self.resume == "best"
             saved = found.best_by(self.keep.bests[0]) if is_best else found.latest()
             path, broken = saved.path if saved else None, sorted(found.broken)
-        next_number(Path(self.directory))  # a run that cannot save should not begin
+            next_number(Path(self.directory), found)
         return path, broken
 
     def _left_out(self, state: State[Any, Any]) -> Sums:

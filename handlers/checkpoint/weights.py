@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import Tensor
@@ -33,13 +33,16 @@ def weights(
 
 
 def load_weights(module: Module, saved: Mapping[str, Any]) -> None:
-    """Load what `weights` gave, or a part of it, whether or not the module is wrapped now."""
-    holder = _holder(module)
+    """Load what `weights` gave, or a part of it, whether or not the module is wrapped now.
+
+    What has `glance`, such as weights in a file, is copied from there without a tensor in between.
+    """
+    holder, glance = _holder(module), getattr(saved, "glance", saved.__getitem__)
     own = holder.state_dict()
     names = plain_names(holder, own)
     holder.load_state_dict(
         {
-            name: _put(own[name], saved[names[name]]) if names[name] in saved else own[name]
+            name: _put(own[name], names[name], saved, glance) if names[name] in saved else own[name]
             for name in own
         }
     )
@@ -62,13 +65,14 @@ def _holder(module: Module) -> Module:
     return module
 
 
-def _put(own: Any, saved: Any) -> Any:
+def _put(own: Any, name: str, saved: Mapping[str, Any], glance: Callable[[str], Any]) -> Any:
     """Copy a weight to its place at once, so that the memory of its source is free again."""
-    if not isinstance(own, Tensor) or not isinstance(saved, Tensor) or is_lazy(own):
-        return saved
-    if (own.shape, own.dtype) != (saved.shape, saved.dtype):
-        return saved
-    _local(own).copy_(_local(saved))  # both are in the same shards
+    if not isinstance(own, Tensor) or is_lazy(own):
+        return saved[name]
+    found = glance(name)
+    if not isinstance(found, Tensor) or (own.shape, own.dtype) != (found.shape, found.dtype):
+        return saved[name]
+    _local(own).copy_(_local(found))  # both are in the same shards
     return own
 
 

@@ -149,10 +149,11 @@ class SpikeGuard:
     def _metric(self, state: State[Any, Any], judged: Judged) -> float:
         """The metric that this step has written, as the mean over ranks."""
         if self.monitor not in state.metrics.since(judged.write):
+            found = ", ".join(state.metrics.since(judged.write)) or "none"
             raise LookupError(
                 f"SpikeGuard judges the metric {self.monitor!r} of each step, and this step has "
-                f'not written it before its update: state.metrics["{self.monitor}"] = '
-                "loss.detach() goes above update(state, loss)"
+                f"not written it before its update; written are: {found}. In a step of your own, "
+                f'state.metrics["{self.monitor}"] = loss.detach() goes above update(state, loss)'
             )
         judged.write = state.metrics.writes
         value = state.metrics[self.monitor]

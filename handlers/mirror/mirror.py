@@ -15,7 +15,7 @@ from ..journal import Journal
 from .copying import FAILS
 from .fetching import LOGS, StoreError
 from .process import CopyingProcess
-from .store import check_address, shown
+from .store import check_address, local_path, protocol_of, shown
 
 logger = logging.getLogger("camshaft")
 
@@ -49,7 +49,8 @@ class Mirror:
     Raises:
         ModuleNotFoundError: fsspec, or its library for this store, is not installed.
         TypeError: The options are not made of plain values.
-        ValueError: fsspec knows no such addresses, or a number makes no sense.
+        ValueError: fsspec knows no such addresses, a number makes no sense, or the copies would
+            lie in memory.
 
     >>> Mirror("s3//bucket/run", wait=-1)
     Traceback (most recent call last):
@@ -78,6 +79,11 @@ class Mirror:
                 "gets them as JSON; leave credentials to the environment"
             ) from None
         check_address(self.url)
+        if protocol_of(self.url) == "memory":
+            raise ValueError(
+                f"Mirror({shown(self.url)!r}): the memory of the process that copies is gone when "
+                "the run ends; to try a mirror out, write file:copies/run"
+            )
 
     def __repr__(self) -> str:
         return f"Mirror({shown(self.url)!r})"
@@ -96,7 +102,8 @@ class Mirror:
         Raises:
             FileExistsError: The store holds another run.
             OSError: The store cannot be read, and the directory holds nothing to go on from.
-            ValueError: There is no `Checkpoint`, or all checkpoints in the store are broken.
+            ValueError: There is no `Checkpoint`, the address is its directory, or all checkpoints
+                in the store are broken.
         """
         with ranks.on_all_ranks(f"begin to copy to {shown(self.url)}"):
             if ranks.rank() == 0:
@@ -148,6 +155,11 @@ class Mirror:
             raise ValueError(
                 f"{self!r}: needs one Checkpoint in its engine, whose directory it copies; there "
                 f"are {len(found)}"
+            )
+        if local_path(self.url) == Path(found[0].directory).resolve():
+            raise ValueError(
+                f"{self!r}: is the directory of the Checkpoint itself, which needs no copy there; "
+                "give a place on another disk or in a store"
             )
         return {
             "url": self.url,

@@ -32,7 +32,7 @@ class Store:
         check_address(url)
         self.url = shown(url)
         self._secrets = sorted(_secrets(options), key=len, reverse=True)
-        is_local = _protocol(url) in ("file", "local")
+        is_local = protocol_of(url) in ("file", "local")
         given = {"auto_mkdir": True, **options} if is_local else dict(options)
         self._given = (url, given)
         self.connect()
@@ -180,7 +180,7 @@ def check_address(url: str) -> None:
     if find_spec("fsspec") is None:
         raise ModuleNotFoundError('Mirror needs fsspec: pip install "camshaft[mirror]"')
     known = import_module("fsspec.registry")
-    protocol = _protocol(url)
+    protocol = protocol_of(url)
     if protocol in known.registry:
         return
     if protocol not in known.known_implementations:
@@ -202,7 +202,17 @@ def shown(text: str) -> str:
     return re.sub(r"://[^/@\s]*@", "://***@", text)
 
 
-def _protocol(url: str) -> str:
+def local_path(url: str) -> Path | None:
+    """The folder on a disk that an address names; None for other addresses."""
+    if protocol_of(url) not in ("file", "local"):
+        return None
+    core = import_module("fsspec.core")
+    _, path = core.url_to_fs(url)
+    return Path(path).resolve()
+
+
+def protocol_of(url: str) -> str:
+    """What an address begins with: `s3`; `file` for a plain path."""
     utils = import_module("fsspec.utils")
     return str(utils.get_protocol(url))
 

@@ -6,6 +6,8 @@ Importing this room imports no torch.
 from .catalogue import Checkpoints, checkpoints, verified_at
 from .contents import (
     BrokenPieces,
+    Held,
+    checksums_of,
     has_parts,
     infos_in,
     part_tree,
@@ -45,6 +47,7 @@ __all__ = [
     "DirectoryLock",
     "Finding",
     "Findings",
+    "Held",
     "NoCheckpointError",
     "PieceFile",
     "Saved",
@@ -52,6 +55,7 @@ __all__ = [
     "TensorSource",
     "UnreadableError",
     "checkpoints",
+    "checksums_of",
     "commit",
     "drop",
     "drop_unclaimed",

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import errno
-import math
 import os
 import zlib
 from collections.abc import Collection, Generator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from shutil import disk_usage
 
-from ...files import beside, created, regular, remove, shared
+from ...files import beside, created, remove, shared
 from ...files import sweep as sweep_beside
-from ..format import LARGEST_COUNT, Checksums, Payload
+from ..format import Checksums, Payload
 
 CHUNK = 16 * 2**20
 SMALLEST = 2**20
@@ -43,11 +41,6 @@ class RunningChecksums:
     def result(self) -> Checksums:
         """The checksums of all bytes so far."""
         return Checksums(self.size, list(self._sums))
-
-    def add_zeros(self) -> None:
-        """Go on with one chunk of zeros, at the beginning of a chunk."""
-        self.size += CHUNK
-        self._sums.append(_sum_of_zeros())
 
 
 def write_files(
@@ -117,36 +110,6 @@ def need_space(directory: Path, size: int) -> None:
             f"{os.strerror(errno.ENOSPC)}: {size:,} bytes are needed in {directory}, and "
             f"{usage.free:,} are free",
         )
-
-
-def checksums_of(path: Path, first: int = 0, last: int | None = None) -> Checksums:
-    """The checksums of a file that is read in full, or from one chunk to before another."""
-    with regular(path) as file:
-        sums, descriptor, begin = RunningChecksums(), file.fileno(), first * CHUNK
-        size = os.fstat(descriptor).st_size
-        end = LARGEST_COUNT if last is None else last * CHUNK
-        while chunk := os.pread(descriptor, min(CHUNK, end - begin - sums.size), begin + sums.size):
-            sums.add(memoryview(chunk))
-            if sums.size % CHUNK == 0:
-                data = min(size, end, _data_from(descriptor, begin + sums.size))
-                while begin + sums.size + CHUNK <= data:
-                    sums.add_zeros()
-    return sums.result()
-
-
-def _data_from(descriptor: int, place: int) -> float:
-    """Where a file goes on after a hole; a file may have a few bytes on the disk and many holes."""
-    try:
-        return os.lseek(descriptor, place, os.SEEK_DATA)
-    except AttributeError:  # Windows
-        return place
-    except OSError as error:
-        return math.inf if error.errno == errno.ENXIO else place
-
-
-@cache
-def _sum_of_zeros() -> int:
-    return zlib.crc32(bytes(CHUNK))
 
 
 def foreign_files(directory: Path, known: Collection[str]) -> list[str]:

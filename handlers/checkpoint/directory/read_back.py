@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 from ..format import (
@@ -14,7 +15,7 @@ from ..format import (
     tensors_in,
 )
 from .contents import OF_RANK, compare_sizes, tree_in
-from .saved import saved_at, scan
+from .saved import Saved, saved_at, scan
 
 
 class UnreadableError(OSError):
@@ -45,13 +46,14 @@ def read_back(temporary: Path, place: Path, manifest: Manifest) -> None:
         raise UnreadableError(f"it could not be read again: {error.reason}") from error
 
 
-def next_number(directory: Path) -> int:
-    """The number of the next checkpoint: one more than the largest.
+def next_number(directory: Path, found: Collection[Saved] | None = None) -> int:
+    """The number of the next checkpoint: one more than the largest of those `found` there.
 
     Raises:
         UnreadableError: There is no larger one.
     """
-    newest = max(scan(directory)[0], key=lambda each: each.manifest.number, default=None)
+    found = scan(directory)[0] if found is None else found
+    newest = max(found, key=lambda each: each.manifest.number, default=None)
     if newest is None:
         return 1
     if newest.manifest.number >= LARGEST_COUNT:

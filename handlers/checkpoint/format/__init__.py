@@ -28,7 +28,16 @@ from .pieces import (
     table_of_tree,
 )
 from .retention import Best, Keep, best, every, keep_of, latest
-from .tensors import DTYPES, Payload, TensorInfo, info_of, layout, open_tensors, tensors_in
+from .tensors import (
+    DTYPES,
+    Payload,
+    TensorInfo,
+    info_of,
+    layout,
+    open_tensors,
+    tensors_in,
+    tensors_in_order,
+)
 
 __all__ = [
     "DTYPES",
@@ -71,4 +80,5 @@ __all__ = [
     "table_as_tree",
     "table_of_tree",
     "tensors_in",
+    "tensors_in_order",
 ]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
 
-from ...files import LARGEST_HEADER, path_of, regular
+from ...files import LARGEST_HEADER, path_of, regular, tree_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -121,6 +121,21 @@ def tensors_in(file: Path) -> dict[str, TensorInfo]:
     """
     with open_tensors(file, "numpy") as opened:
         return {name: info_of(opened.get_slice(name)) for name in opened.keys()}  # noqa: SIM118
+
+
+def tensors_in_order(file: Path) -> tuple[int, dict[str, TensorInfo]]:
+    """Where the tensors of a file begin, and the tensors in the order in which they lie there.
+
+    Raises:
+        OSError: The file cannot be read.
+        ValueError: The file is not a `.safetensors` file, or one that `layout` did not begin.
+    """
+    found = tensors_in(file)  # the library checks that nothing lies between them
+    with regular(file) as opened:
+        size = int.from_bytes(opened.read(8), "little")
+        entries = tree_of(opened.read(size))
+    order = sorted(found, key=lambda name: (entries[name]["data_offsets"], name))
+    return 8 + size, {name: found[name] for name in order}
 
 
 def info_of(found: Any) -> TensorInfo:

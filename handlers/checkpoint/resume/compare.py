@@ -106,7 +106,7 @@ def _names(what: str, place: str, own: Collection[str], saved: Collection[str]) 
 def _module_mismatches(
     name: str, module: Module, saved: Mapping[str, Any], frozen: Mapping[str, int]
 ) -> Iterator[str]:
-    own = weights(module)
+    own, glance = weights(module), getattr(saved, "glance", saved.__getitem__)
     yield from _names(f"weights of {name!r}", "the module", own, {*saved, *frozen})
     if others := changed(module, {key: frozen[key] for key in frozen if key in own}):
         yield (
@@ -116,7 +116,7 @@ def _module_mismatches(
     for key in own.keys() & saved.keys():
         if is_lazy(own[key]) or key.rpartition(".")[2] == EXTRA_STATE:
             continue
-        here, there = _kind(own[key]), _kind(saved[key])
+        here, there = _kind(own[key]), _kind(glance(key))
         if here != there:
             yield f"weight {key!r} of {name!r}: {there} in the checkpoint, {here} in the module"
 

@@ -14,7 +14,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from ....engine import State, ranks
 from ...files import printable, printable_lines
-from ..directory import saved_at
+from ..directory import Held, saved_at
 from ..format import reading
 from ..weights import load_weights
 from .comparison import Comparison
@@ -29,17 +29,21 @@ def resume(
     path: Path,
     handler: str,
     *,
+    held: Held | None = None,
     override: Sequence[str] = (),
     reset: Sequence[str] = (),
 ) -> None:
     """Load a checkpoint into a run, on all ranks; `handler` is the name of the one that loads.
+
+    What is `held` of it in memory is not read again.
 
     Raises:
         BrokenCheckpoint: The checkpoint cannot be read.
         ValueError: The checkpoint does not fit the script; nothing is changed.
     """
     with ranks.on_all_ranks(f"read {path}"), reading(path):
-        saved = SavedRun.at(saved_at(path), state.engine.objects)
+        found = saved_at(path)
+        saved = SavedRun.at(found, state.engine.objects, held.of(found) if held else None)
         earlier = saved.run["memory"].get(handler, {})
         comparison = Comparison(
             saved, state.engine, state.control.settings, override, reset, earlier

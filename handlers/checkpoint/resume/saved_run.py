@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ....engine import ranks
 from ...files import Tables
-from ..directory import Saved, has_parts, read_checkpoint, read_part
+from ..directory import Saved, TensorSource, has_parts, read_checkpoint, read_part
 from ..format import MEMORY, TRAIN, decode, is_untagged, rank_file, reading
 from ..sharding import Targets
 from .validate import validate_run
@@ -35,14 +35,19 @@ class SavedRun:
     """By object: those of this rank, where they are not those of rank 0."""
 
     @classmethod
-    def at(cls, saved: Saved, objects: Mapping[str, Any]) -> SavedRun:
+    def at(
+        cls,
+        saved: Saved,
+        objects: Mapping[str, Any],
+        in_memory: Mapping[str, TensorSource] | None = None,
+    ) -> SavedRun:
         """What a verified checkpoint holds; what the script distributes is read in part.
 
         Raises:
             BrokenCheckpoint: A file has a wrong format, or no run writes such values.
             ValueError: The checkpoint is an export.
         """
-        tree, tensors = read_checkpoint(saved)
+        tree, tensors = read_checkpoint(saved, in_memory)
         targets = Targets(objects)
         held = {file: targets.of(file, source) for file, source in tensors.items()}
         if not has_parts(saved):
@@ -153,6 +158,18 @@ class Decoded(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         return decode(self.encoded[name], self.tensors, self.tables)
+
+    def glance(self, name: str) -> Any:
+        """The same, to look at, or to copy from at once: a weight may be a view of the file."""
+        value, source = self.encoded[name], self.tensors
+        inside = value.get("!tensor") if isinstance(value, dict) and len(value) == 1 else None
+        if isinstance(source, TensorSource) and isinstance(inside, str) and inside in source:
+            return source.glance(inside)
+        return self[name]
+
+    def __contains__(self, name: object) -> bool:
+        """True if there is a value of this name, which is not decoded."""
+        return name in self.encoded
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.encoded)

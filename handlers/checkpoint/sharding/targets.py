@@ -32,6 +32,10 @@ class Resharded(Mapping[str, Tensor]):
                 return shard_of(self._source, name, each)
         return self._source[name]
 
+    def __contains__(self, name: object) -> bool:
+        """True if there is a tensor of this name, which is not read."""
+        return name in self._source
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._source)
 

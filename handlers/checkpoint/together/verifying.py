@@ -19,7 +19,7 @@ Found = tuple[bool, int, str, type[BrokenCheckpoint], str]
 """If it was found after all bytes, by which rank, on which host, what, and why."""
 
 
-def chosen(choose: Callable[[Verify], Result]) -> Result:
+def chosen(choose: Callable[[Verify], Result], alone: Verify = verify_files) -> Result:
     """What rank 0 chooses among checkpoints that all ranks verify, on all ranks.
 
     A checkpoint that is tried takes one broadcast and one gather, and each rank reads its part of
@@ -27,13 +27,14 @@ def chosen(choose: Callable[[Verify], Result]) -> Result:
 
     Args:
         choose: Called on rank 0 alone; verifies one checkpoint after the other by what it is given.
+        alone: How the only rank verifies.
 
     Raises:
         UnreadCheckpoint: A rank could not read a file: on all ranks, with its number and host.
         Exception: What else `choose` raises, on all ranks.
     """
     if ranks.world_size() == 1:
-        return choose(verify_files)
+        return choose(alone)
     with ranks.on_all_ranks("find a checkpoint"):
         result: Result | None = None
         if ranks.rank() == 0:

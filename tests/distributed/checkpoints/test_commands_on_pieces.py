@@ -10,8 +10,7 @@ from safetensors.torch import load_file
 
 from camshaft.handlers.checkpoint import BrokenCheckpoint, checkpoints, latest
 from camshaft.handlers.checkpoint.commands import export, inspect, prune, verify
-from camshaft.handlers.checkpoint.directory import Saved, saved_at
-from camshaft.handlers.checkpoint.directory.files import checksums_of
+from camshaft.handlers.checkpoint.directory import Saved, checksums_of, saved_at
 
 SCRIPT = Path(__file__).with_name("train_on_ranks.py")
 OTHERS = ("ema.", "reme", "agai")

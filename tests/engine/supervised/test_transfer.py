@@ -32,6 +32,12 @@ def test_only_large_tensors_in_pinned_memory_get_a_stream_of_their_own(batch, by
     assert ("stream" in vars(transfer)) == by_stream
 
 
+@pytest.mark.parametrize("least", ["1MB", 1e6, True])
+def test_the_least_size_is_a_whole_number_of_bytes(least):
+    with pytest.raises(TypeError, match="needs a whole number of bytes"):
+        Transfer("cpu", least=least)
+
+
 @pytest.mark.slow
 def test_on_a_gpu_transfer_is_the_default_and_elsewhere_it_is_not():
     def way_to(device):

@@ -5,7 +5,7 @@ import logging
 import pytest
 import torch
 
-from camshaft import Engine, Events, Update
+from camshaft import Engine, Events, Update, supervised
 from camshaft.handlers import EMA, Checkpoint, LRSchedule, NonFiniteGuard, SpikeGuard
 from camshaft.handlers.schedules import linear
 
@@ -149,8 +149,18 @@ def test_a_loss_that_is_written_after_the_update_is_an_error_with_the_line_to_mo
         update(state, loss)
         state.metrics["loss"] = loss.detach()
 
-    with pytest.raises(LookupError, match="goes above update"):
+    with pytest.raises(LookupError, match="written are: none.*goes above update"):
         Engine(process, update, SpikeGuard(monitor="loss")).run([1.0], max_epochs=1)
+
+
+def test_a_metric_with_another_name_is_an_error_with_the_names_that_the_step_has_written():
+    model = torch.nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    engine = supervised(model, optimizer, torch.nn.functional.mse_loss)
+    engine.add(SpikeGuard(monitor="los"))
+    batch = (torch.ones(2, 1), torch.ones(2, 1))
+    with pytest.raises(LookupError, match="'los' of each step.*written are: loss"):
+        engine.run([batch], max_epochs=1)
 
 
 def test_ranks_decide_together_by_the_norm_of_what_they_average_or_by_the_mean_loss(processes):

@@ -383,6 +383,8 @@ def test_wrong_arguments_are_refused_at_once():
         Mirror("file:///nowhere", interval=0)
     with pytest.raises(TypeError, match="a list of patterns"):
         Mirror("file:///nowhere", logs="*.csv")
+    with pytest.raises(ValueError, match="gone when the run ends"):
+        Mirror("memory://run")
     mirror = Mirror("ftp://me:secret@host/run", {"password": "secret"})
     assert repr(mirror) == "Mirror('ftp://***@host/run')"
 
@@ -391,6 +393,15 @@ def test_a_mirror_needs_one_checkpoint_beside_it(tmp_path):
     engine = Engine(lambda state, batch: None, Mirror(f"file://{tmp_path}/store"))
     with pytest.raises(ValueError, match="needs one Checkpoint in its engine"):
         engine.run([1], max_epochs=1)
+
+
+@pytest.mark.parametrize("begin", ["file://", "file:", ""])
+def test_the_directory_of_the_run_is_no_place_for_its_copies(tmp_path, begin):
+    mirror = Mirror(f"{begin}{tmp_path}/run/")
+    engine = Engine(lambda state, batch: None, Checkpoint(tmp_path / "run"), mirror)
+    with pytest.raises(ValueError, match="is the directory of the Checkpoint itself"):
+        engine.run([1], max_epochs=1)
+    assert not (tmp_path / "run" / "WRITER").exists()
 
 
 def test_an_address_for_checkpoints_names_the_mirror_and_one_for_exports_does_not():

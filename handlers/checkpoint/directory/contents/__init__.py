@@ -1,6 +1,8 @@
 """What one checkpoint holds: plain values, tensors, objects; and whether it is whole."""
 
 from .checkpoint_files import CheckpointFiles
+from .checksums import checksums_of
+from .held import Held
 from .objects import read_objects, read_weights, write_tensors
 from .tensors import OF_RANK, infos_in, piece_files, read_checkpoint, read_part, sources
 from .trees import has_parts, part_tree, table_in, tree_in
@@ -10,6 +12,8 @@ __all__ = [
     "OF_RANK",
     "BrokenPieces",
     "CheckpointFiles",
+    "Held",
+    "checksums_of",
     "compare_sizes",
     "has_parts",
     "infos_in",

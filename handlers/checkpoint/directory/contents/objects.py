@@ -94,6 +94,10 @@ class Renamed(TensorSource):
         with reading(self._path):
             return self._source[self._names[name]]
 
+    def __contains__(self, name: object) -> bool:
+        """True if there is a tensor of this name, which is not read."""
+        return name in self._names
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...format import FROZEN, PIECES, TENSORS, Shares, TensorInfo, rank_file, reading, tensors_in
@@ -18,17 +18,22 @@ if TYPE_CHECKING:
 OF_RANK = re.compile(r"rank-\d{5,}\.safetensors", re.ASCII)
 
 
-def read_checkpoint(saved: CheckpointFiles) -> tuple[Any, dict[str, TensorSource]]:
+def read_checkpoint(
+    saved: CheckpointFiles, held: Mapping[str, TensorSource] | None = None
+) -> tuple[Any, dict[str, TensorSource]]:
     """The tree of plain values, and the tensors by file and name, of a verified checkpoint.
+
+    Files whose tensors are `held` in memory are not read again.
 
     Raises:
         BrokenCheckpoint: A file has the right checksum and a wrong format.
     """
     compare_sizes(saved)
     tree = tree_in(saved)
-    tensors: dict[str, TensorSource] = {}
+    tensors = dict(held or {})
     for name in saved.manifest.files:
-        if name.endswith(TENSORS) and not OF_RANK.fullmatch(name):
+        is_read = name.removesuffix(TENSORS) in tensors
+        if name.endswith(TENSORS) and not OF_RANK.fullmatch(name) and not is_read:
             with reading(saved.path, name):
                 tensors[name.removesuffix(TENSORS)] = TensorFile(saved.path / name)
     for file in [each for each in tensors if f"{each}{FROZEN}" in tensors]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from ....files import size_of
@@ -21,8 +21,9 @@ from ...format import (
     reading,
     tensors_in,
 )
-from ..files import CHUNK, checksums_of, foreign_files
+from ..files import CHUNK, foreign_files
 from .checkpoint_files import CheckpointFiles
+from .checksums import Places, checksums_of
 from .trees import table_in
 
 logger = logging.getLogger("camshaft")
@@ -52,8 +53,17 @@ def compare_sizes(saved: CheckpointFiles) -> None:
                 raise ValueError(f"has {len(expected.crc32)} checksums, which do not fit its size")
 
 
-def verify_files(saved: CheckpointFiles, files: Iterable[str] | None = None) -> None:
+def verify_files(
+    saved: CheckpointFiles,
+    files: Iterable[str] | None = None,
+    places: Callable[[str], Places | None] = lambda name: None,
+) -> None:
     """Read every file, or only those named, and compare sizes and checksums.
+
+    Args:
+        saved: The checkpoint.
+        files: The files; by default all.
+        places: Where the bytes of a file are to stay, if anywhere.
 
     Raises:
         BrokenCheckpoint: A file is missing, unreadable or damaged.
@@ -61,7 +71,8 @@ def verify_files(saved: CheckpointFiles, files: Iterable[str] | None = None) -> 
     compare_sizes(saved)
     for name in saved.manifest.files if files is None else files:
         with reading(saved.path, name):
-            if checksums_of(saved.path / name) != saved.manifest.files[name]:
+            found = checksums_of(saved.path / name, into=places(name))
+            if found != saved.manifest.files[name]:
                 raise ValueError(f"is damaged: its checksum is not the one in {MANIFEST}")
     if files is None:
         check_pieces(saved)

@@ -22,6 +22,10 @@ class Joined(TensorSource):
         """A new tensor: the whole one."""
         return self._of[name][name]
 
+    def __contains__(self, name: object) -> bool:
+        """True if there is a tensor of this name, which is not read."""
+        return name in self._of
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._of)
 
@@ -31,6 +35,10 @@ class Joined(TensorSource):
     def info(self, name: str) -> TensorInfo:
         """The type and the shape of a tensor, which is not read."""
         return self._of[name].info(name)
+
+    def glance(self, name: str) -> Tensor:
+        """A tensor to look at, or to copy from at once."""
+        return self._of[name].glance(name)
 
     def fill(self, name: str, begin: tuple[int, ...], into: Tensor) -> None:
         """Read the part that begins at these places into a tensor of its shape."""

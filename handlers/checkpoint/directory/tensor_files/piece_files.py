@@ -44,6 +44,10 @@ class PieceFile(TensorSource):
         """A new tensor: the whole one."""
         return self.read(name, [[(0, size)] for size in self._grids[name].shape])
 
+    def __contains__(self, name: object) -> bool:
+        """True if there is a tensor of this name, which is not read."""
+        return name in self._grids
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._grids)
 

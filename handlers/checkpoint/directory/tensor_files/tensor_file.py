@@ -13,7 +13,7 @@ from ...format import DTYPES, TensorInfo, info_of, open_tensors
 if TYPE_CHECKING:
     from torch import Tensor
 
-MAPPED = 4 * 2**20
+MAPPED = 16 * 2**20
 """Bytes of tensors that are read before their file is opened anew."""
 
 Runs = Sequence[Sequence[tuple[int, int]]]
@@ -27,8 +27,16 @@ class TensorSource(Mapping[str, "Tensor"]):
     """
 
     @abstractmethod
+    def __contains__(self, name: object) -> bool:
+        """True if there is a tensor of this name, which is not read."""
+
+    @abstractmethod
     def info(self, name: str) -> TensorInfo:
         """The type and the shape of a tensor, which is not read."""
+
+    def glance(self, name: str) -> Tensor:
+        """A tensor to look at, or to copy from at once: it may be a view of the file."""
+        return self[name]
 
     @abstractmethod
     def fill(self, name: str, begin: tuple[int, ...], into: Tensor) -> None:
@@ -42,7 +50,8 @@ class TensorSource(Mapping[str, "Tensor"]):
         if f"torch.{kind}" not in DTYPES:
             raise ValueError(f"has a tensor of {kind}: {name!r}")
         dtype = getattr(torch, kind)
-        made = torch.empty([sum(b - a for a, b in each) for each in runs], dtype=dtype)
+        sizes = [sum(b - a for a, b in each) for each in runs]
+        made = torch.empty(sizes, dtype=dtype, device="cpu")
         places = [list(_placed(each)) for each in runs]
         for spans in product(*places):
             into = made[tuple(slice(to, to + b - a) for to, a, b in spans)]
@@ -80,6 +89,10 @@ class TensorFile(TensorSource):
 
     def __getitem__(self, name: str) -> Tensor:
         """A new tensor with the values in the file."""
+        return self.glance(name).clone()
+
+    def glance(self, name: str) -> Tensor:
+        """A view of the mapped file."""
         if name not in self._names:
             raise KeyError(name)
         if self._mapped > MAPPED:
@@ -88,7 +101,11 @@ class TensorFile(TensorSource):
         if str(tensor.dtype) not in DTYPES:
             raise ValueError(f"has a tensor of {tensor.dtype}: {name!r}")
         self._mapped += tensor.nbytes
-        return tensor.clone()  # the tensor itself is a view of the mapped file
+        return tensor
+
+    def __contains__(self, name: object) -> bool:
+        """True if there is a tensor of this name, which is not read."""
+        return name in self._names
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)

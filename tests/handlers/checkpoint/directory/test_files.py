@@ -4,11 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from camshaft.handlers.checkpoint.directory.files import (
-    checksums_of,
-    sweep,
-    vanish,
-)
+from camshaft.handlers.checkpoint.directory import checksums_of, sweep
+from camshaft.handlers.checkpoint.directory.files import vanish
 
 
 def test_what_a_killed_process_left_is_swept_and_nothing_else(tmp_path):

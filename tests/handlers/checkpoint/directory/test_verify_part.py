@@ -6,8 +6,13 @@ from dataclasses import replace
 import pytest
 
 from camshaft.handlers.checkpoint import BrokenCheckpoint
-from camshaft.handlers.checkpoint.directory import Saved, verify_files, verify_part
-from camshaft.handlers.checkpoint.directory.files import CHUNK, checksums_of
+from camshaft.handlers.checkpoint.directory import (
+    CHUNK,
+    Saved,
+    checksums_of,
+    verify_files,
+    verify_part,
+)
 from camshaft.handlers.checkpoint.format import Manifest
 
 SIZES = {"a.bin": 5, "b.bin": 0, "c.bin": 3 * CHUNK + 7, "d.bin": 2 * CHUNK, "state.json": 2}

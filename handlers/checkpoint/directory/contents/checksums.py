@@ -1,0 +1,112 @@
+"""The checksums of a file, chunk by chunk on several threads; what is read may be kept."""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+import zlib
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
+from itertools import accumulate
+from pathlib import Path
+
+from ....files import regular
+from ...format import Checksums
+from ..files import CHUNK
+
+PIECE = 2**20
+"""Bytes that are read before they are summed, so that the processor still has them at hand."""
+MOST_VIEWS = 512
+"""Places that one read fills; systems allow a thousand."""
+MOST_THREADS = 4
+"""Threads that read: one reads while another sums, and disks like several readers."""
+
+
+class Places:
+    """Memory for the bytes of a file: places that lie one behind the other in the file."""
+
+    def __init__(self, views: Sequence[memoryview]) -> None:
+        self._views = [view for view in views if len(view)]
+        self._begins = list(accumulate(map(len, self._views), initial=0))
+        self.size = self._begins.pop()
+
+    def between(self, begin: int, end: int) -> list[memoryview]:
+        """The places of these bytes, or of the first of them if they are many."""
+        first = bisect_right(self._begins, begin) - 1
+        last = min(bisect_right(self._begins, end - 1), first + MOST_VIEWS)
+        return [
+            self._views[at][max(0, begin - self._begins[at]) : end - self._begins[at]]
+            for at in range(first, last)
+        ]
+
+
+def checksums_of(
+    path: Path, first: int = 0, last: int | None = None, into: Places | None = None
+) -> Checksums:
+    """The checksums of a file that is read in full, or from one chunk to before another.
+
+    With `into`, all bytes are read to these places. Otherwise holes in the file are not read.
+    """
+    with regular(path) as file:
+        descriptor = file.fileno()
+        size = os.fstat(descriptor).st_size
+        if into is not None and into.size != size:
+            raise ValueError(f"has {size} bytes and should have {into.size}")
+        begins = range(first * CHUNK, size if last is None else min(size, last * CHUNK), CHUNK)
+        found = {} if into else dict.fromkeys(_holes(descriptor, size, begins), _zeros())
+        rest = [begin for begin in begins if begin not in found]
+        read = partial(_read, descriptor, size, into)
+        threads = min(MOST_THREADS, _processors(), len(rest))
+        if threads < 2:
+            found |= zip(rest, map(read, rest), strict=True)
+        else:
+            with ThreadPoolExecutor(threads, "camshaft-reading") as pool:
+                found |= zip(rest, pool.map(read, rest), strict=True)
+    sums = [found[begin] for begin in begins]
+    return Checksums(sum(size for size, _ in sums), [crc for _, crc in sums])
+
+
+def _read(descriptor: int, size: int, into: Places | None, begin: int) -> tuple[int, int]:
+    """Read one chunk: its size, and its checksum."""
+    place, end, crc = begin, min(size, begin + CHUNK), 0
+    scratch = memoryview(bytearray(0 if into else min(PIECE, end - begin)))
+    while place < end:
+        last = min(end, place + PIECE)
+        views = into.between(place, last) if into else [scratch[: last - place]]
+        if not (count := os.preadv(descriptor, views, place)):
+            break  # somebody has cut the file meanwhile
+        place += count
+        for view in views:
+            crc = zlib.crc32(view[:count], crc)
+            count -= min(count, len(view))
+    return place - begin, crc
+
+
+def _processors() -> int:
+    """How many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+
+
+def _holes(descriptor: int, size: int, begins: Iterable[int]) -> Iterator[int]:
+    """The whole chunks of zeros that take no space: of a few bytes a file can have terabytes."""
+    for begin in begins:
+        if begin + CHUNK <= size and _data_from(descriptor, begin) >= begin + CHUNK:
+            yield begin
+
+
+def _data_from(descriptor: int, place: int) -> float:
+    """Where a file goes on after a hole; a file may have a few bytes on the disk and many holes."""
+    try:
+        return os.lseek(descriptor, place, os.SEEK_DATA)
+    except AttributeError:  # Windows
+        return place
+    except OSError as error:
+        return math.inf if error.errno == errno.ENXIO else place
+
+
+@cache
+def _zeros() -> tuple[int, int]:
+    return CHUNK, zlib.crc32(bytes(CHUNK))
