@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 from torch import Tensor
@@ -36,7 +37,7 @@ class ClipGradNorm:
     name: str | None = None
 
     def __post_init__(self) -> None:
-        if not self.max_norm > 0:
+        if not (isinstance(self.max_norm, Real) and self.max_norm > 0):
             raise ValueError(f"ClipGradNorm(max_norm={self.max_norm!r}): needs a number above 0")
 
     def attach(self, engine: Engine[Any, Any]) -> None:
@@ -64,7 +65,7 @@ class ClipGradValue:
     """Clip for this optimizer only."""
 
     def __post_init__(self) -> None:
-        if not self.max_value > 0:
+        if not (isinstance(self.max_value, Real) and self.max_value > 0):
             raise ValueError(f"ClipGradValue(max_value={self.max_value!r}): needs a number above 0")
 
     def attach(self, engine: Engine[Any, Any]) -> None:

@@ -99,11 +99,10 @@ def _check(dataset: object, batch_size: int, options: dict[str, Any]) -> None:
             f"loader() deals samples out to the ranks, and so does {type(sampler).__name__}: give "
             "a sampler of the whole order, or write DataLoader(dataset, batch_size, sampler=...)"
         )
-    if batch_size < 1 or batch_size % ranks.data_world_size():
-        raise ValueError(
-            f"batch_size={batch_size}: needs a number of samples that "
-            f"{ranks.data_world_size()} ranks can share evenly"
-        )
+    count = ranks.data_world_size()
+    if batch_size < 1 or batch_size % count:
+        shared = f" that {count} ranks can share evenly" if count > 1 else ", from 1"
+        raise ValueError(f"batch_size={batch_size}: needs a number of samples{shared}")
 
 
 def _workers(dataset: object) -> int:

@@ -158,7 +158,7 @@ def test_clipping_has_to_be_told_whose_gradients_a_step_of_ones_own_has_ready(cl
     assert max(weights.grad) <= 1
 
 
-@pytest.mark.parametrize("wrong", [0, -1.0, float("nan")])
+@pytest.mark.parametrize("wrong", [0, -1.0, float("nan"), "1"])
 @pytest.mark.parametrize("clip", [ClipGradNorm, ClipGradValue])
 def test_a_bound_that_leaves_nothing_is_refused(clip, wrong):
     with pytest.raises(ValueError, match="needs a number above 0"):
