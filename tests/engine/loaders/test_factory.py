@@ -79,7 +79,7 @@ class Stream(IterableDataset):
     ("data", "size", "options", "error", "says"),
     [
         (Stream(), 2, {}, TypeError, "Stream is a stream without indices: write DataLoader"),
-        (range(9), 0, {}, ValueError, "batch_size=0: needs a number of samples that 1 ranks can"),
+        (range(9), 0, {}, ValueError, "batch_size=0: needs a number of samples, from 1"),
         (range(9), 2, {"shuffle": False}, ValueError, "loader.. shuffles by training=, and"),
     ],
 )
