@@ -36,9 +36,10 @@ lint: .venv/dev-$(KEY)  ## check style, format and types
 	$(BIN)/mypy examples
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
-bench: .venv/bench-$(KEY)  ## measure the overhead and the saves against others
+bench: .venv/bench-$(KEY)  ## measure the overhead, the saves and the start against others
 	$(BIN)/python tests/benchmarks/run.py
 	$(BIN)/python tests/benchmarks/checkpoints.py
+	$(BIN)/python tests/benchmarks/start.py
 
 gpu:  ## run the tests that need CUDA, and measure, with the torch of python3; 8 minutes at most
 	@$(PYTHON) tests/gpu/run.py
