@@ -20,17 +20,17 @@ from camshaft.handlers.checkpoint.together import chosen
 
 UNREAD = []
 """Parts of the names of files that this rank's disk does not give."""
-PREAD = os.pread
+PREADV = os.preadv
 
 
-def pread(descriptor, *arguments):
+def preadv(descriptor, *arguments):
     name = os.readlink(f"/proc/self/fd/{descriptor}")
     if any(each in name for each in UNREAD):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
-    return PREAD(descriptor, *arguments)
+    return PREADV(descriptor, *arguments)
 
 
-os.pread = pread
+os.preadv = preadv
 
 
 def attempt(act):

@@ -20,16 +20,16 @@ STATUS = Path("/proc/self/status")
 READ = [0]
 
 
-def counted(pread):
+def counted(preadv):
     def read(*arguments):
-        content = pread(*arguments)
-        READ[0] += len(content)
-        return content
+        count = preadv(*arguments)
+        READ[0] += count
+        return count
 
     return read
 
 
-os.pread = counted(os.pread)
+os.preadv = counted(os.preadv)
 
 
 def made(width, seed=0):

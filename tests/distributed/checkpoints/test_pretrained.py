@@ -20,6 +20,6 @@ def test_each_rank_reads_its_part_of_pretrained_weights_and_verifies_a_part(proc
         for name in ("saved", "path", "folder"):
             is_right, read = told[name]
             assert is_right, name
-            assert read < told["size"] * 0.8, name
+            assert told["size"] * 0.3 < read < told["size"] * 0.8, name
         assert told["passed over"]
         assert "is damaged: its checksum" in told["refused"] or result is results[1]
