@@ -47,7 +47,7 @@ gpu:  ## run the tests that need CUDA, and measure, with the torch of python3; 8
 gpu-wheels: .venv/dev-$(KEY)  ## fetch what make gpu needs besides torch, for a machine without network
 	$(BIN)/python tests/gpu/wheels.py
 
-picture: .venv/dev-$(KEY)  ## draw the engine of docs/order.md
+picture: .venv/dev-$(KEY)  ## draw the engine of docs/guides/order.md
 	$(BIN)/python docs/picture.py
 
 browser:  ## install Chromium for the tests that look at pages: on Debian, as root

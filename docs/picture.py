@@ -1,4 +1,4 @@
-"""Draw docs/order.svg, the picture of the engine of examples/digits.py: make picture."""
+"""Draw docs/guides/order.svg, the picture of the engine of examples/digits.py: make picture."""
 
 import runpy
 import tempfile
@@ -17,4 +17,4 @@ def draw() -> str:
 
 
 if __name__ == "__main__":
-    (ROOT / "docs" / "order.svg").write_text(draw())
+    (ROOT / "docs" / "guides" / "order.svg").write_text(draw())

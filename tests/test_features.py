@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "features.md"
+PAGE = ROOT / "tests" / "features.md"
 ROWS = [
     [cell.strip() for cell in line.strip("|").split(" | ")]
     for line in PAGE.read_text().splitlines()

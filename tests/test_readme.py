@@ -6,7 +6,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/*.md")])
+NAMES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "tests/features.md", "docs/**/*.md")
+PAGES = sorted(page for name in NAMES for page in ROOT.glob(name))
+
+
+def name_of(page):
+    return str(page.relative_to(ROOT))
 
 
 def test_the_code_of_the_readme_runs_from_top_to_bottom(processes, tmp_path):
@@ -60,8 +65,8 @@ def blocks_of(page):
 
 @pytest.mark.parametrize(
     "page",
-    [page for page in PAGES if page.parent.name == "docs" and blocks_of(page)],
-    ids=lambda page: page.name,
+    [page for page in PAGES if page.is_relative_to(ROOT / "docs") and blocks_of(page)],
+    ids=name_of,
 )
 def test_the_code_of_a_page_runs_from_top_to_bottom(processes, page, tmp_path):
     script = tmp_path / "page.py"  # logging.py would hide the standard one
@@ -69,7 +74,7 @@ def test_the_code_of_a_page_runs_from_top_to_bottom(processes, page, tmp_path):
     processes.run(script, cwd=tmp_path)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_inside_the_project_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
         if "://" not in target:

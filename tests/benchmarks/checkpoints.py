@@ -28,7 +28,7 @@ from typing import Any
 import page
 
 HERE = Path(__file__).parent
-PAGE = HERE.parents[1] / "docs" / "benchmarks.md"
+PAGE = HERE.parents[1] / "docs" / "project" / "benchmarks.md"
 NAMES = {
     "copy": "a plain copy into reused memory",
     "write": "a plain write and fsync",

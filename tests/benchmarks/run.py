@@ -20,7 +20,7 @@ from measure import IMPORTS
 
 Process = Popen[str]
 HERE = Path(__file__).parent
-PAGE = HERE.parents[1] / "docs" / "benchmarks.md"
+PAGE = HERE.parents[1] / "docs" / "project" / "benchmarks.md"
 
 
 def main() -> None:

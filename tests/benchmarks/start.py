@@ -23,7 +23,7 @@ from typing import Any
 import page
 
 HERE = Path(__file__).parent
-PAGE = HERE.parents[1] / "docs" / "benchmarks.md"
+PAGE = HERE.parents[1] / "docs" / "project" / "benchmarks.md"
 NAMES = {
     "raw": "a loop of one's own, `torch.load`",
     "camshaft": "**Camshaft**",

@@ -1,4 +1,4 @@
-"""Measures Camshaft on a GPU beside loops written by hand, in turns; writes docs/benchmarks.md.
+"""Measures Camshaft on a GPU beside loops written by hand, in turns; writes docs/project/benchmarks.md.
 
 `make gpu` calls it. With `--device cpu --tiny` everything runs, and the figures mean nothing.
 """
@@ -24,7 +24,7 @@ from models import TINY, Sizes  # noqa: E402
 from page import insert, table  # noqa: E402
 from turns import Turns, spread, waits  # noqa: E402
 
-PAGE = HERE.parents[2] / "docs" / "benchmarks.md"
+PAGE = HERE.parents[2] / "docs" / "project" / "benchmarks.md"
 Row = tuple[str, ...]
 
 

@@ -83,7 +83,7 @@ def test_the_text_in_the_docs_is_that_of_the_script_there():
     engine = supervised(model, optimizer, torch.nn.functional.mse_loss, accumulate=2)
     engine.add(ClipGradNorm(1.0), EarlyStopping("val/loss"), Validate([1]))
     engine.on(Events.STEP_COMPLETED(every=2), stage=Stage.REPORT)(report)
-    page = (DOCS / "order.md").read_text()
+    page = (DOCS / "guides" / "order.md").read_text()
     shown = next(block for block in page.split("```") if block.startswith("\nrun\n"))
     texts = [shown.strip(), str(engine.describe())]
     plain = [re.sub(r"\w+\.py:\d+|^\d+| (?= )|\s+$", "", each, flags=re.M) for each in texts]
@@ -305,7 +305,7 @@ def test_names_that_are_no_xml_are_drawn():
 
 def test_the_picture_in_the_docs_is_that_of_the_example():
     drawn = runpy.run_path(str(DOCS / "picture.py"))["draw"]()
-    shown = (DOCS / "order.svg").read_text()
+    shown = (DOCS / "guides" / "order.svg").read_text()
     without_lines = [[text.partition(".py:")[0] for text in texts(svg)] for svg in (shown, drawn)]
     assert without_lines[0] == without_lines[1], "draw it again: make picture"
 
