@@ -59,7 +59,8 @@ class Checkpoint:
 
     A resumed run is the same run to the last bit, at the end of an epoch or in the middle. A
     broken checkpoint is skipped with a warning, for the newest good one. On several ranks, each
-    one writes its own shards and state, and any number of ranks can load them: see docs/guides/ranks.md.
+    one writes its own shards and state, and any number of ranks can load them: see
+    docs/guides/ranks.md.
 
     Args:
         directory: Where to write this run's checkpoints: on a disk or a mounted file system, for

@@ -1,6 +1,7 @@
-"""Measures Camshaft on a GPU beside loops written by hand, in turns; writes docs/project/benchmarks.md.
+"""Measures Camshaft on a GPU beside loops written by hand, in turns.
 
-`make gpu` calls it. With `--device cpu --tiny` everything runs, and the figures mean nothing.
+`make gpu` calls it; it writes docs/project/benchmarks.md. With `--device cpu --tiny` everything
+runs, and the figures mean nothing.
 """
 
 import argparse
