@@ -1,0 +1,95 @@
+"""What ignite's handlers of an engine remember of a run, saved with Camshaft's checkpoints."""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import ignite.engine
+import torch
+
+from .. import engine as native
+from ..state import State
+
+logger = logging.getLogger("camshaft")
+
+
+class IgniteHandlers:
+    """A handler of Camshaft that stands for all of ignite's: their states are its memory."""
+
+    def __init__(self, engine: ignite.engine.Engine) -> None:
+        self._engine = weakref.ref(engine)
+
+    def attach(self, engine: native.Engine[Any, Any]) -> None:
+        """Take part in checkpoints, and in nothing else."""
+
+    def recall(self, state: State[Any, Any]) -> Memory:
+        """The memory of this run; a resumed run puts the saved states back."""
+        return state.recall(self, lambda: Memory(self._engine))
+
+
+class Memory:
+    """The states of attached objects, and the user's own entries of ignite's state."""
+
+    def __init__(self, engine: weakref.ref[ignite.engine.Engine]) -> None:
+        self._engine = engine
+        self._waiting: dict[str, Any] = {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """The states by name, and the entries that `state_dict_user_keys` names."""
+        engine = self._engine()
+        assert engine is not None
+        found = {name: each.state_dict() for name, each in stateful(engine)}
+        user = {name: getattr(engine.state, name) for name in engine.state_dict_user_keys}
+        return {"objects": self._waiting | found, "user": user}
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Put back what is attached already; the rest waits for `put_back`."""
+        engine = self._engine()
+        assert engine is not None
+        for name, value in saved["user"].items():
+            setattr(engine.state, name, value)
+        self._waiting = dict(saved["objects"])
+        self.put_back()
+
+    def put_back(self, *, last: bool = False) -> None:
+        """Put states back; at the `last` call, tell which ones belong to nothing."""
+        engine = self._engine()
+        assert engine is not None
+        for name, each in stateful(engine):
+            if name in self._waiting:
+                each.load_state_dict(self._waiting.pop(name))
+        if last and self._waiting:
+            logger.warning(
+                "the checkpoint has states of %s, which this script does not attach",
+                ", ".join(self._waiting),
+            )
+            self._waiting.clear()
+
+
+def stateful(engine: Any) -> Iterator[tuple[str, Any]]:
+    """The objects with a state whose methods, or which themselves, are handlers; with names.
+
+    Engines are left out, and so is what the engine of Camshaft has among its objects.
+    """
+    seen = set(map(id, engine.objects.values()))
+    numbers: dict[str, int] = {}
+    for handlers in list(engine._event_handlers.values()):
+        for function, _, _ in list(handlers):
+            plain = function._parent() if hasattr(function, "_parent") else function
+            each = getattr(plain, "__self__", plain)
+            if id(each) in seen or not _has_state(each):
+                continue
+            seen.add(id(each))
+            kind = type(each).__name__
+            numbers[kind] = number = numbers.get(kind, 0) + 1
+            yield (kind if number == 1 else f"{kind}.{number}"), each
+
+
+def _has_state(value: Any) -> bool:
+    kind = type(value)
+    if isinstance(value, ignite.engine.Engine | torch.nn.Module | type):
+        return False
+    return hasattr(kind, "state_dict") and hasattr(kind, "load_state_dict")
