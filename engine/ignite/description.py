@@ -10,6 +10,7 @@ from ignite.engine import Events as IgniteEvents
 from ..events import Clause, EventEnum, Events, Trigger
 from ..inspection import Description, Part
 from ..signals import Signals, Subscription, label
+from .filters import conditions, unwrapped
 
 SAME = {
     IgniteEvents.STARTED: Events.STARTED,
@@ -41,8 +42,8 @@ def _subscriptions(engine: Any) -> Iterator[tuple[EventEnum, Subscription]]:
         name = getattr(event, "name", str(event))
         native = SAME.get(event) or others.setdefault(name, _event(name))
         for function, _, _ in handlers:
-            plain = function._parent() if hasattr(function, "_parent") else function
-            trigger = _trigger(native, getattr(function, "_filter", None))
+            plain = unwrapped(function)
+            trigger = _trigger(native, getattr(function, "__dict__", {}).get("_filter"))
             yield native, Subscription(plain, trigger, name=label(plain))
 
 
@@ -57,23 +58,10 @@ def _trigger(event: EventEnum, condition: Callable[..., Any] | None) -> Trigger:
     """The trigger that says what a filter of ignite says; its closure has the numbers."""
     if condition is None:
         return Trigger.of(event)
-    code = getattr(condition, "__code__", None)
-    cells = getattr(condition, "__closure__", None) or ()
-    names = () if code is None else code.co_freevars
-    given = {name: cell.cell_contents for name, cell in zip(names, cells, strict=False)}
-    if not getattr(condition, "__module__", "").startswith("ignite."):
+    if not (given := conditions(condition)):
         return Trigger(frozenset([Clause(event, where=condition)]))
-    counts = given.get("once")
-    return Trigger(
-        frozenset(
-            [
-                Clause(
-                    event,
-                    every=given.get("every"),
-                    at=None if counts is None else frozenset(counts),
-                    after=given.get("after"),
-                    before=given.get("before"),
-                )
-            ]
-        )
-    )
+    if "every" in given and "after" in given:  # ignite counts from `after` on, Camshaft from 1
+        return Trigger(frozenset([Clause(event, where=condition)]))
+    counts = given.pop("once", None)
+    at = None if counts is None else frozenset(counts)
+    return Trigger(frozenset([Clause(event, at=at, **given)]))

@@ -16,6 +16,7 @@ from .. import engine as native
 from ..inspection import Description
 from ..state import State as NativeState
 from .description import describe
+from .filters import conditions
 from .memory import IgniteHandlers
 from .run import Run
 
@@ -61,6 +62,8 @@ class Engine(ignite.engine.Engine):
         self.exact = exact
         self.native: native.Engine[Any, Any] = native.Engine(process_function, objects=objects)
         """The engine of Camshaft, for what this class does not pass on."""
+        self._own = (weakref.ref(self),)
+        """The arguments of a handler that takes the engine alone."""
         self._ignite_handlers = IgniteHandlers(self)
         self.native.add(self._ignite_handlers)
         self._native_state: NativeState[Any, Any] | None = None
@@ -115,10 +118,10 @@ class Engine(ignite.engine.Engine):
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Continue from what `state_dict` gave, in the next run."""
-        super().load_state_dict({k: each for k, each in state_dict.items() if k != PLACE})
+        place = state_dict.get(PLACE) if isinstance(state_dict, Mapping) else None
+        super().load_state_dict(state_dict)
         self._native_state = None
-        if self.exact and PLACE in state_dict:
-            place = state_dict[PLACE]
+        if self.exact and place is not None:
             state = self._native_state = NativeState(
                 iteration=self.state.iteration, epoch=place["epoch"]
             )
@@ -145,22 +148,33 @@ class Engine(ignite.engine.Engine):
             else:
                 function(*event_args, *args, **given)
 
+    def _announce(self, event: Any) -> None:
+        """Do what `_fire_event` does, where the loop fires an event in each iteration."""
+        self.last_event_name = event
+        own = self._own
+        for function, args, kwargs in self._event_handlers[event]:
+            if args == own and not kwargs:
+                function(self)
+            elif args and isinstance(args[0], weakref.ref):
+                function(args[0](), *args[1:], **kwargs)
+            else:
+                function(*args, **kwargs)
+
     def _handler_wrapper(
         self, handler: Callable[..., Any], event_name: Any, event_filter: Callable[..., Any]
     ) -> Callable[..., Any]:
         """A handler that is called where the filter says so."""
-        reference, attribute = weakref.ref(self), State.event_to_attr.get(event_name)
+        reference, attribute = self._own[0], State.event_to_attr.get(event_name)
+        numbers = conditions(event_filter)
+        every = numbers["every"] if attribute and set(numbers) == {"every"} else None
 
         @functools.wraps(handler)
         def filtered(*args: Any, **kwargs: Any) -> Any:
-            engine = reference()
-            assert engine is not None
-            state = engine.state
-            if attribute is None:  # an event of the user's; without a counter this is an error
-                count = state.get_event_attrib_value(event_name)
-            else:
-                count = getattr(state, attribute)
-            return handler(*args, **kwargs) if event_filter(engine, count) else None
+            state = reference().state
+            if every is not None:  # as most filters are: no call is needed to know
+                return None if getattr(state, attribute) % every else handler(*args, **kwargs)
+            count = state.get_event_attrib_value(event_name)
+            return handler(*args, **kwargs) if event_filter(reference(), count) else None
 
         vars(filtered).update(_parent=weakref.ref(handler), _filter=event_filter)
         return filtered

@@ -51,6 +51,8 @@ class IgniteFeed(Feed[Any]):
         self.reached = Reached.NOTHING
         self.batches = 0
         """The batches that the epoch has had."""
+        self.fire = orders.engine._fire_event
+        """Fires an event in each iteration."""
         self.announces = orders.engine.state.dataloader is not None
         """False where `run` got no data: ignite does not announce its batches then."""
         self._repeated = iter(())  # each pass is followed by another one, whatever the epochs
@@ -87,8 +89,9 @@ class IgniteFeed(Feed[Any]):
         """The remaining batches of this epoch, each after what ignite announces before it."""
         engine, orders = self.orders.engine, self.orders
         ignite = engine.state
-        handlers, fire = engine._event_handlers, engine._fire_event
         always = engine.fires_always
+        handlers = engine._event_handlers
+        fire = self.fire = engine._fire_event if always else engine._announce
         self.was_left = False
         self.batches = batches = state.iteration_in_epoch
         reached, self.reached = self.reached, Reached.NOTHING

@@ -12,6 +12,7 @@ import torch
 
 from .. import engine as native
 from ..state import State
+from .filters import unwrapped
 
 logger = logging.getLogger("camshaft")
 
@@ -78,7 +79,7 @@ def stateful(engine: Any) -> Iterator[tuple[str, Any]]:
     numbers: dict[str, int] = {}
     for handlers in list(engine._event_handlers.values()):
         for function, _, _ in list(handlers):
-            plain = function._parent() if hasattr(function, "_parent") else function
+            plain = unwrapped(function)
             each = getattr(plain, "__self__", plain)
             if id(each) in seen or not _has_state(each):
                 continue

@@ -103,13 +103,11 @@ class Run:
 
     def process(self, state: State[Any, Any], batch: Any) -> Any:
         """Call the process function, and ignite's handlers after it."""
-        engine, ignite = self.engine, self.engine.state
+        engine, ignite, feed = self.engine, self.engine.state, self.feed
+        assert feed is not None
         try:
             ignite.output = engine._process_function(engine, batch)
-            if engine._event_handlers.get(ITERATION_COMPLETED) or engine.fires_always:
-                engine._fire_event(ITERATION_COMPLETED)
-            else:
-                engine.last_event_name = ITERATION_COMPLETED
+            feed.fire(ITERATION_COMPLETED)
         except Exception as error:
             self.orders.end_epoch_after(error, state)
             return ignite.output
@@ -118,8 +116,6 @@ class Run:
             or engine.should_terminate_single_epoch
             or engine.should_interrupt
         ):
-            feed = self.feed
-            assert feed is not None
             self.orders.carry_out(state, feed.batches)
             if self.orders.has_ended_epoch:
                 feed.restart(state)
