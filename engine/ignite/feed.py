@@ -96,6 +96,8 @@ class IgniteFeed(Feed[Any]):
         self.batches = batches = state.iteration_in_epoch
         reached, self.reached = self.reached, Reached.NOTHING
         begins_anew = reached == Reached.END_OF_DATA
+        if batches and reached == Reached.NOTHING and self._is_complete(ignite):
+            return  # the run was left after the epoch's last batch
         try:
             if engine._dataloader_iter is None:
                 self._open(state)
@@ -104,7 +106,7 @@ class IgniteFeed(Feed[Any]):
                     ignite.batch = None
                     if begins_anew:
                         self.restart(state)
-                    elif self.announces:
+                    if self.announces and (not begins_anew or reached == Reached.END_OF_DATA):
                         if always or handlers.get(ASKED_FOR_BATCH):
                             fire(ASKED_FOR_BATCH)
                             if orders.are_given and self._ends(state, Reached.ASKED_FOR_BATCH):
@@ -143,10 +145,7 @@ class IgniteFeed(Feed[Any]):
                 reached = Reached.NOTHING
                 state.iteration = ignite.iteration - 1  # the loop counts on from here
                 yield ignite.batch
-                if batches == ignite.epoch_length:
-                    return
-                if ignite.iteration == ignite.max_iters:
-                    engine.should_terminate = True
+                if self._is_complete(ignite):
                     return
         except Exception as error:
             orders.end_epoch_after(error, state)
@@ -171,6 +170,15 @@ class IgniteFeed(Feed[Any]):
         if self.orders.has_ended_epoch:
             self.restart(state)
         return True
+
+    def _is_complete(self, ignite: Any) -> bool:
+        """True if no batch follows in this epoch; a limit inside of an epoch ends the run."""
+        if self.batches == ignite.epoch_length:
+            return True
+        if ignite.iteration == ignite.max_iters:
+            self.orders.engine.should_terminate = True
+            return True
+        return False
 
     def _is_last(self, ignite: Any, has_begun_anew: bool) -> bool:
         """True if the end of the data ends the epoch."""

@@ -63,6 +63,7 @@ class Orders:
             engine._fire_event(Events.INTERRUPT)
             engine.should_interrupt = False
             self.is_interrupted = True
+            state.max_iterations = None  # the next leg completes, also what has reached its limit
             state.stop("interrupt", resumable=True)
             return True
         return False

@@ -37,6 +37,8 @@ class Run:
         self.ignite_handlers = ignite_handlers
         self.orders = Orders(engine)
         self.feed: IgniteFeed | None = None
+        self.left_at = 0
+        """The iteration of the loop before this leg; another one is that of a checkpoint."""
         self.has_started = False
         self.is_over = False
         """True if the run was interrupted after its last epoch: only the end is left."""
@@ -55,6 +57,7 @@ class Run:
         data = engine.state.dataloader
         if data is None:
             data = Nothing(engine.state.epoch_length)
+        self.left_at = state.iteration
         self._follow_limits()
         state.carry_on(None, None, None)
         with self._listening():
@@ -147,7 +150,7 @@ class Run:
     def _loaded(self, state: State[Any, Any]) -> None:
         """Take up what a checkpoint has put back, if there is one."""
         ignite = self.engine.state
-        if state.iteration != ignite.iteration:
+        if state.iteration != self.left_at:
             ignite.iteration, ignite.epoch = state.iteration, state.epoch
             self.engine._init_iter = None
         self.ignite_handlers.recall(state)
@@ -175,7 +178,7 @@ class Run:
 
     def _epoch_completed(self, state: State[Any, Any]) -> None:
         engine, ignite = self.engine, self.engine.state
-        if engine.should_terminate:
+        if engine.should_terminate and state.stop_reason is not None:
             return  # ignite does not complete an epoch in which the run was terminated
         taken = time.time() - self.epoch_began
         ignite.times[IgniteEvents.EPOCH_COMPLETED.name] = taken
@@ -188,7 +191,7 @@ class Run:
         engine.logger.info("Epoch[%d] Complete. Time taken: %s", ignite.epoch, _clock(taken))
         state.metrics.update(ignite.metrics)
         if state.stop_reason is None and engine._is_done(ignite):
-            state.stop("max_epochs", resumable=True)
+            state.stop("max_epochs")
 
     def _completed(self, state: State[Any, Any]) -> None:
         if self.orders.is_interrupted:
