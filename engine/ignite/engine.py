@@ -68,7 +68,7 @@ class Engine(ignite.engine.Engine):
         self.native.add(self._ignite_handlers)
         self._native_state: NativeState[Any, Any] | None = None
         self._run: Run | None = None
-        self._seen: type[BaseException] | int | None = None
+        self._seen: int | None = None
         self._told: set[str] = set()
 
     @property
@@ -100,7 +100,7 @@ class Engine(ignite.engine.Engine):
 
     def set_data(self, data: Iterable[Any]) -> None:
         """Read other data from the next batch on, as by ignite; the epoch's length stays."""
-        self.state.dataloader = data  # type: ignore[assignment]
+        self.state.dataloader = data
         if self._run is None:
             self._dataloader_iter = iter(())  # so that the next run reads this data
         else:
@@ -164,17 +164,20 @@ class Engine(ignite.engine.Engine):
         self, handler: Callable[..., Any], event_name: Any, event_filter: Callable[..., Any]
     ) -> Callable[..., Any]:
         """A handler that is called where the filter says so."""
-        reference, attribute = self._own[0], State.event_to_attr.get(event_name)
+        reference = self._own[0]
+        attribute = State.event_to_attr.get(event_name, "")  # "" for an event without a counter
         numbers = conditions(event_filter)
         every = numbers["every"] if attribute and set(numbers) == {"every"} else None
 
         @functools.wraps(handler)
         def filtered(*args: Any, **kwargs: Any) -> Any:
-            state = reference().state
+            engine = reference()
+            assert engine is not None
             if every is not None:  # as most filters are: no call is needed to know
-                return None if getattr(state, attribute) % every else handler(*args, **kwargs)
-            count = state.get_event_attrib_value(event_name)
-            return handler(*args, **kwargs) if event_filter(reference(), count) else None
+                count = getattr(engine.state, attribute)
+                return None if count % every else handler(*args, **kwargs)
+            count = engine.state.get_event_attrib_value(event_name)
+            return handler(*args, **kwargs) if event_filter(engine, count) else None
 
         vars(filtered).update(_parent=weakref.ref(handler), _filter=event_filter)
         return filtered

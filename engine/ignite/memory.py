@@ -36,7 +36,8 @@ class Memory:
 
     def __init__(self, engine: weakref.ref[ignite.engine.Engine]) -> None:
         self._engine = engine
-        self._waiting: dict[str, Any] = {}
+        self._loaded: dict[str, Any] = {}
+        """The states of a checkpoint, until handlers of STARTED have attached and begun."""
 
     def state_dict(self) -> dict[str, Any]:
         """The states by name, and the entries that `state_dict_user_keys` names."""
@@ -44,7 +45,7 @@ class Memory:
         assert engine is not None
         found = {name: each.state_dict() for name, each in stateful(engine)}
         user = {name: getattr(engine.state, name) for name in engine.state_dict_user_keys}
-        return {"objects": self._waiting | found, "user": user}
+        return {"objects": self._loaded | found, "user": user}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Put back what is attached already; the rest waits for `put_back`."""
@@ -52,22 +53,28 @@ class Memory:
         assert engine is not None
         for name, value in saved["user"].items():
             setattr(engine.state, name, value)
-        self._waiting = dict(saved["objects"])
+        self._loaded = dict(saved["objects"])
         self.put_back()
 
-    def put_back(self, *, last: bool = False) -> None:
-        """Put states back; at the `last` call, tell which ones belong to nothing."""
+    def put_back(self) -> None:
+        """Put states back into what is attached."""
         engine = self._engine()
         assert engine is not None
         for name, each in stateful(engine):
-            if name in self._waiting:
-                each.load_state_dict(self._waiting.pop(name))
-        if last and self._waiting:
+            if name in self._loaded:
+                each.load_state_dict(self._loaded[name])
+
+    def begin(self) -> None:
+        """Put states back once more, since metrics begin anew in STARTED."""
+        self.put_back()
+        engine = self._engine()
+        assert engine is not None
+        if missing := self._loaded.keys() - {name for name, _ in stateful(engine)}:
             logger.warning(
                 "the checkpoint has states of %s, which this script does not attach",
-                ", ".join(self._waiting),
+                ", ".join(sorted(missing)),
             )
-            self._waiting.clear()
+        self._loaded.clear()
 
 
 def stateful(engine: Any) -> Iterator[tuple[str, Any]]:

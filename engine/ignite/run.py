@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 from ignite.engine import Events as IgniteEvents
@@ -100,7 +99,7 @@ class Run:
             self.feed = IgniteFeed(self.orders, data, state, epoch_length, in_step)
         else:
             self.feed.take_over()
-            if state.control.position is not None:
+            if state.control.position is not None and not self.engine.exact:
                 state.control.position.left = None  # in this process, random numbers go on
         return self.feed
 
@@ -160,7 +159,7 @@ class Run:
             return
         self.has_started = True
         self.engine._fire_event(IgniteEvents.STARTED)
-        self.ignite_handlers.recall(state).put_back(last=True)
+        self.ignite_handlers.recall(state).begin()
         self.orders.carry_out(state)
         self._follow_limits()
 

@@ -17,7 +17,7 @@ def create_supervised_trainer(
     exact: bool = False,
     **kwargs: Any,
 ) -> Engine:
-    """ignite's `create_supervised_trainer`, with its arguments, for an engine of the bridge.
+    """Ignite's `create_supervised_trainer`, with its arguments, for an engine of the bridge.
 
     The model and the optimizer are among the engine's objects, and so is a GradScaler.
 
@@ -41,7 +41,7 @@ def create_supervised_trainer(
 def create_supervised_evaluator(
     model: torch.nn.Module, *args: Any, exact: bool = False, **kwargs: Any
 ) -> Engine:
-    """ignite's `create_supervised_evaluator`, with its arguments, for an engine of the bridge."""
+    """Ignite's `create_supervised_evaluator`, with its arguments, for an engine of the bridge."""
     made: Any = ignite.engine.create_supervised_evaluator(model, *args, **kwargs)
     return _like(made, {}, exact)
 

@@ -95,7 +95,9 @@ def follow(make, seed):
         else:
             engine.add_event_handler(event, look, event)
     if handles:
-        engine.add_event_handler(Events.EXCEPTION_RAISED, lambda engine, e: seen.append(type(e).__name__))
+        engine.add_event_handler(
+            Events.EXCEPTION_RAISED, lambda engine, e: seen.append(type(e).__name__)
+        )
     data = data_of(kind, length)
     for number in range(runs):
         given = limits if number == 0 else {}
