@@ -7,7 +7,7 @@ import logging
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterable, Mapping
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import ignite.engine
 from ignite.engine import Events, State
@@ -86,8 +86,7 @@ class Engine(ignite.engine.Engine):
         return self
 
     def describe(self, *, all: bool = False) -> Description:
-        """When handlers are called in a run, those of ignite and those of Camshaft, and in which
-        order.
+        """When the handlers of ignite and of Camshaft are called in a run, and in which order.
 
         Args:
             all: True to show also the calls by which Camshaft's handlers begin, check and end.
@@ -206,7 +205,7 @@ class Engine(ignite.engine.Engine):
 
     def _internal_run(self) -> State:
         try:
-            state = super()._internal_run()
+            state = cast("State | None", super()._internal_run())
         except BaseException:
             if self.exact:
                 self._internal_run_generator = None
@@ -217,7 +216,7 @@ class Engine(ignite.engine.Engine):
                 "run() did nothing and returned None, since the run before ended by an exception: "
                 "so does ignite; the next run() goes on",
             )
-        return state
+        return cast("State", state)
 
     def _internal_run_as_gen(self) -> Generator[Any, None, State]:
         run = self._begin()

@@ -87,7 +87,8 @@ class IgniteFeed(Feed[Any]):
 
     def epoch(self, state: State[Any, Any]) -> Iterator[Any]:
         """The remaining batches of this epoch, each after what ignite announces before it."""
-        engine, orders = self.orders.engine, self.orders
+        engine: Any = self.orders.engine
+        orders = self.orders
         ignite = engine.state
         always = engine.fires_always
         handlers = engine._event_handlers
@@ -99,8 +100,7 @@ class IgniteFeed(Feed[Any]):
         if batches and reached == Reached.NOTHING and self._is_complete(ignite):
             return  # the run was left after the epoch's last batch
         try:
-            if engine._dataloader_iter is None:
-                self._open(state)
+            self._open(state)
             while True:
                 if reached <= Reached.END_OF_DATA:
                     ignite.batch = None
@@ -114,7 +114,7 @@ class IgniteFeed(Feed[Any]):
                         else:
                             engine.last_event_name = ASKED_FOR_BATCH
                 if reached <= Reached.ASKED_FOR_BATCH:
-                    batch = next(engine._dataloader_iter, END)
+                    batch: Any = next(engine._dataloader_iter, END)
                     if batch is END:
                         if self._is_last(ignite, begins_anew):
                             return
@@ -156,6 +156,8 @@ class IgniteFeed(Feed[Any]):
             super().close()
 
     def _open(self, state: State[Any, Any]) -> None:
+        if self.orders.engine._dataloader_iter is not None:
+            return
         position = state.control.position
         is_resumed = position is not None and position.number > 0
         self.orders.engine._dataloader_iter = (

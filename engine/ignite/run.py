@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -124,7 +124,7 @@ class Run:
         return ignite.output
 
     @contextmanager
-    def _listening(self) -> Iterator[None]:
+    def _listening(self) -> Generator[None]:
         """Within a `with` block, hear what the loop announces, in this run alone."""
         signals = self.engine.native.signals
         heard = (

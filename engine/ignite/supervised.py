@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import ignite.engine
 import torch
+from ignite.metrics import Metric
 
 from .engine import Engine
 
@@ -39,17 +41,22 @@ def create_supervised_trainer(
 
 
 def create_supervised_evaluator(
-    model: torch.nn.Module, *args: Any, exact: bool = False, **kwargs: Any
+    model: torch.nn.Module,
+    metrics: Mapping[str, Metric] | None = None,
+    *args: Any,
+    exact: bool = False,
+    **kwargs: Any,
 ) -> Engine:
     """Ignite's `create_supervised_evaluator`, with its arguments, for an engine of the bridge."""
-    made: Any = ignite.engine.create_supervised_evaluator(model, *args, **kwargs)
-    return _like(made, {}, exact)
+    made: Any = ignite.engine.create_supervised_evaluator(model, None, *args, **kwargs)
+    evaluator = _like(made, {}, exact)
+    for name, metric in (metrics or {}).items():
+        metric.attach(evaluator, name)
+    return evaluator
 
 
 def _like(made: Any, objects: dict[str, Any], exact: bool) -> Engine:
-    """An engine of the bridge with the process function, handlers and state of ignite's."""
+    """An engine of the bridge with the process function and the state of one of ignite's."""
     engine = Engine(made._process_function, objects=objects, exact=exact)
     engine.state = made.state
-    for event, handlers in made._event_handlers.items():
-        engine._event_handlers[event] += handlers
     return engine

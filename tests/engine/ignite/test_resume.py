@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from camshaft import seed_everything
 from camshaft.engine.ignite import Engine, create_supervised_trainer
+from camshaft.engine.ignite.memory import stateful
 from camshaft.handlers import Checkpoint, StopOnSignal
 
 SCRIPT = """
@@ -105,7 +106,7 @@ def test_stop_on_signal_saves_and_the_same_script_goes_on(tmp_path):
     trainer.add(Checkpoint(tmp_path, resume=True), StopOnSignal())
     with pytest.raises(SystemExit) as raised:
         trainer.run(loader, max_epochs=3)
-    assert raised.value.code == 143 and trainer.state.iteration == 8
+    assert (raised.value.code, trainer.state.iteration) == (143, 8)
     model, trainer, loader = trainer_of()
     trainer.add(Checkpoint(tmp_path, resume=True), StopOnSignal())
     trainer.run(loader, max_epochs=3)
@@ -132,28 +133,19 @@ def test_an_exact_engine_goes_on_where_the_last_run_ended(ways):
     assert trainer.state.epoch == 3
 
 
-def test_an_exact_engine_goes_on_exactly_by_ignites_own_state_dict():
+def test_an_exact_engine_goes_on_exactly_by_ignites_own_state_dict(tmp_path):
     """So a checkpoint of ignite's `Checkpoint(to_save={"trainer": trainer, ...})` is enough."""
-    saved = {}
+    file = tmp_path / "saved.pt"
 
     def save(engine):
         if engine.state.iteration == 8:
-            saved.update(trainer=engine.state_dict())
-            saved.update({name: each.state_dict() for name, each in engine.objects.items()})
-            saved.update(torch.load(to_file(saved), weights_only=False))
+            everything = {**engine.objects, "trainer": engine}
+            torch.save({name: each.state_dict() for name, each in everything.items()}, file)
 
-    def to_file(value, file="saved.pt"):
-        torch.save(value, directory / file)
-        return directory / file
-
-    import tempfile
-    from pathlib import Path
-
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name)
-        _, trainer, loader = trainer_of(exact=True, orders=save)
-        trainer.run(loader, max_epochs=3)
+    _, trainer, loader = trainer_of(exact=True, orders=save)
+    trainer.run(loader, max_epochs=3)
     model, trainer, loader = trainer_of(exact=True)
+    saved = torch.load(file, weights_only=False)
     for name, each in {**trainer.objects, "trainer": trainer}.items():
         each.load_state_dict(saved[name])
     torch.rand(5)
@@ -194,11 +186,9 @@ def test_an_exact_engine_raises_what_its_handlers_saw_once():
 
 
 def test_states_of_ignites_handlers_are_found_by_their_class_and_number():
-    model, trainer, loader = trainer_of()
+    _, trainer, _ = trainer_of()
     optimizer = trainer.objects["optimizer"]
     for end in (4, 8):
         schedule = PiecewiseLinear(optimizer, "lr", milestones_values=[(0, 0.1), (end, 0.0)])
         trainer.add_event_handler(Events.ITERATION_STARTED(every=2), schedule)
-    from camshaft.engine.ignite.memory import stateful
-
     assert [name for name, _ in stateful(trainer)] == ["PiecewiseLinear", "PiecewiseLinear.2"]
