@@ -41,5 +41,5 @@ def calls(make, handlers):
     ],
 )
 def test_an_iteration_makes_less_than_half_of_the_calls_of_ignites(handlers):
-    """Time is measured by tests/benchmarks/ignite.py: at most a third."""
+    """Time is measured by tests/benchmarks/ignite_loop.py: at most a third."""
     assert calls(Engine, handlers) <= calls(ignite.engine.Engine, handlers) / 2
