@@ -63,6 +63,7 @@ def run(folder):
         for number, part in enumerate(PARTS):
             options = ["-p", "swap_engine", "-q", "--tb=short", "--timeout=120", "--color=no"]
             options += ["-o", f"cache_dir={folder / f'cache{number}'}"]
+            options += ["-m", "not distributed and not multinode_distributed and not tpu"]
             options += again or ["-n", str(min(4, os.cpu_count() or 1)), "--dist", "loadfile"]
             paths = [f"tests/ignite/{name}" for name in part]
             command = [folder / "venv/bin/python", "-m", "pytest", *options, *paths]
