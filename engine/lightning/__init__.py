@@ -10,7 +10,7 @@ from .hooks import NOT_TAKEN, TAKEN
 from .manual import LightningEvents
 from .optimizers import Schedule
 from .steps import LightningSteps
-from .trainer import TrainerView
+from .trainer import TrainerView, stage_of
 
 __all__ = [
     "NOT_TAKEN",
@@ -21,4 +21,5 @@ __all__ = [
     "Schedule",
     "TrainerView",
     "from_lightning",
+    "stage_of",
 ]

@@ -91,7 +91,7 @@ class Carried:
         """Note the parameters that a backward pass gave gradients."""
         self.pending |= {name for name, each in self._parameters() if each.requires_grad}
 
-    def note_step(self, parameters: Iterable[Parameter]) -> None:
+    def note_step(self, parameters: Iterable[Tensor]) -> None:
         """Note that gradients were used, or cleared."""
         used = {id(each) for each in parameters}
         self.pending -= {name for name, each in self._parameters() if id(each) in used}
@@ -124,9 +124,7 @@ class Carried:
             "both": dict(self.both),
             "states": metric_states.accumulated(self.module, self._made),
             "gradients": gradients,
-            "flags": {
-                name: flag for name, flag in self._read_flags().items() if flag != self._flags[name]
-            },
+            "flags": dict(self._read_flags().items() - self._flags.items()),
         }
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:

@@ -71,7 +71,7 @@ def from_lightning(
     with ranks.rank_zero_first(local=True):
         if ranks.local_rank() == 0 and "prepare_data" in hooks:
             lit.prepare_data()
-    lit.setup("fit")
+    lit.setup(stage="fit")
     lit.configure_model()
     if device is not None:
         module.to(device)

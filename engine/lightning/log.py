@@ -92,11 +92,13 @@ class Log:
             self.log(name, value, *args, **kwargs)
 
 
-def _number(name: str, value: Any, module: Any) -> Tensor:
-    if not isinstance(value, Tensor):
-        if isinstance(value, Mapping):
+def _number(name: str, given: Any, module: Any) -> Tensor:
+    if isinstance(given, Tensor):
+        value = given
+    else:
+        if isinstance(given, Mapping):
             raise ValueError(f"log({name!r}) got a dictionary; use log_dict")
-        value = torch.tensor(value, dtype=torch.get_default_dtype(), device=module.device)
+        value = torch.tensor(given, dtype=torch.get_default_dtype(), device=module.device)
     if value.numel() != 1:
         raise ValueError(
             f"log({name!r}) got a tensor of shape {tuple(value.shape)}; it needs one number, such "

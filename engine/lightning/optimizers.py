@@ -61,6 +61,7 @@ def configured(module: Module) -> tuple[list[Optimizer], list[Schedule]]:
         TypeError: `configure_optimizers` returns something else.
     """
     made: Any = module.configure_optimizers()  # type: ignore[operator]  # LightningModule has it
+    optimizers: list[Any] = []
     schedulers: list[Any] = []
     if isinstance(made, Optimizer):
         optimizers = [made]
@@ -76,8 +77,6 @@ def configured(module: Module) -> tuple[list[Optimizer], list[Schedule]]:
                 inner = given if isinstance(given, Mapping) else {"scheduler": given}
                 beside = {"monitor": each["monitor"]} if "monitor" in each else {}
                 schedulers.append({**beside, **inner})
-    else:
-        optimizers = []
     if not optimizers or not all(isinstance(each, Optimizer) for each in optimizers):
         raise TypeError(
             f"configure_optimizers returned {made!r}; it needs an optimizer, several, "
@@ -90,8 +89,9 @@ def _schedule(given: Any) -> Schedule:
     if not isinstance(given, Mapping):
         return Schedule(given)
     known = {field.name for field in fields(Schedule)}
-    if "scheduler" not in given or (unknown := given.keys() - known):
-        wrong = f"has no key {sorted(unknown)}" if "scheduler" in given else "needs a 'scheduler'"
+    unknown = given.keys() - known
+    if unknown or "scheduler" not in given:
+        wrong = f"has no key {sorted(unknown)}" if unknown else "needs a 'scheduler'"
         raise ValueError(
             f"configure_optimizers: the dictionary of a scheduler {wrong}; its keys are "
             f"{', '.join(sorted(known))}"

@@ -235,7 +235,7 @@ class LightningSteps:
 
     def tear_down(self, state: State[Any, Any]) -> None:
         """Call `teardown`."""
-        self.module.teardown("fit")
+        self.module.teardown(stage="fit")
 
 
 class _Hook:
