@@ -181,7 +181,12 @@ class LightningSteps:
         if "on_before_optimizer_step" in self.hooks:
             self.module.on_before_optimizer_step(state.optimizer)
         if "configure_gradient_clipping" in self.hooks:
-            self.module.configure_gradient_clipping(state.optimizer, None, None)
+            trainer = self.trainer
+            self.module.configure_gradient_clipping(
+                state.optimizer,
+                gradient_clip_val=trainer.gradient_clip_val,
+                gradient_clip_algorithm=trainer.gradient_clip_algorithm,
+            )
 
     def step_schedules(self, state: State[Any, Any]) -> None:
         """Step the schedulers of steps; as in Lightning, frequencies count batches of the epoch."""
