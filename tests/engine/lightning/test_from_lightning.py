@@ -39,7 +39,7 @@ def run(module, **options):
 
 # Hooks
 
-
+CLIPPING = ("gradient_clip_val", "gradient_clip_algorithm")
 NOTED = [
     *("prepare_data", "setup", "configure_model", "configure_optimizers", "on_fit_start"),
     *("on_train_start", "on_train_epoch_start", "on_train_batch_start", "training_step"),
@@ -59,11 +59,12 @@ def define(names):
             **dict.fromkeys(("on_before_backward", "on_before_optimizer_step"), 1),
             **dict.fromkeys(("on_train_batch_start", "on_validation_batch_start"), 2),
             **dict.fromkeys(("on_train_batch_end", "on_validation_batch_end"), 3),
-            "configure_gradient_clipping": 3,
+            "configure_gradient_clipping": 1,
         }
 
-        def hook(self, *given, stage="fit"):
-            assert (len(given), stage) == (arguments.get(name, 0), "fit")
+        def hook(self, *given, **named):
+            assert len(given) == arguments.get(name, 0)
+            assert named in ({}, {"stage": "fit"}, dict.fromkeys(CLIPPING))
             self.lines.append(name)
 
         return hook
