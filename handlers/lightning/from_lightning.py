@@ -38,7 +38,7 @@ HERE = {
     "StochasticWeightAveraging": "SWA(...)",
     "WeightAveraging": "EMA(...)",
     "EMAWeightAveraging": "EMA(...)",
-    "GradientAccumulationScheduler": "from_lightning(module, accumulate=4)",
+    "GradientAccumulationScheduler": "from_lightning(module, accumulate=4), one number for a run",
     "TQDMProgressBar": 'ProgressBar("train_loss")',
     "RichProgressBar": 'ProgressBar("train_loss")',
     "ModelSummary": "print(describe_model(module))",
@@ -47,7 +47,7 @@ HERE = {
     "ThroughputMonitor": "Throughput()",
     "Timer": "StopAfter(seconds=3600)",
     "BackboneFinetuning": "Freeze(...)",
-    "BasePredictionWriter": "predict(engine, loader, directory)",
+    "BasePredictionWriter": 'engine.add(Collect()), engine.evaluate(loader, name="predict")',
 }
 """By class: the handler that does the same here."""
 
