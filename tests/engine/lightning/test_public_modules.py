@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from camshaft import Events
+from camshaft.handlers import Checkpoint
+
 lightning_modules = pytest.importorskip("lightning_modules")
 SCRIPT = Path(lightning_modules.__file__)
 NAMES = sorted(lightning_modules.MODULES)
@@ -45,7 +48,8 @@ def test_killed_twice_and_resumed_it_is_the_same_run(name, processes, tmp_path):
     module, metrics = lightning_modules.by_camshaft(name)
     result = tmp_path / "result.pt"
     command = (SCRIPT, name, tmp_path / "run", result)
-    for at in (3, 8):
+    whole = lightning_modules.EPOCHS * len(lightning_modules.data(name)[0])
+    for at in (3, whole - 2):  # in the last epoch, whose values are compared, too
         killed = processes.run(*command, env={"KILL_AT": str(at)}, code=None)
         assert killed.returncode == -signal.SIGKILL, killed.stderr
         assert not result.exists()
@@ -69,3 +73,25 @@ def test_lightning_itself_does_not_resume_the_same_run_in_mid_epoch(name, tmp_pa
     left = max(tmp_path.glob("*.ckpt"), key=lambda path: int(path.stem.removeprefix("step=")))
     resumed, _ = lightning_modules.by_lightning(name, ckpt_path=left, **options)
     assert not same(whole.state_dict(), resumed.state_dict())
+
+
+class Interrupted:
+    """Interrupt the run after one iteration."""
+
+    def __init__(self, at):
+        self.at = at
+
+    def attach(self, engine):
+        engine.on(Events.ITERATION_COMPLETED(at=self.at))(lambda state: state.interrupt("test"))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", NAMES)
+def test_left_after_each_iteration_and_resumed_it_is_the_same_run(name, tmp_path):
+    module, metrics = lightning_modules.by_camshaft(name)
+    whole = lightning_modules.EPOCHS * len(lightning_modules.data(name)[0])
+    for at in range(1, whole + 2):
+        checkpoint = Checkpoint(tmp_path, resume=True, background=False)
+        parts, found = lightning_modules.by_camshaft(name, checkpoint, Interrupted(at))
+    assert same(parts.state_dict(), module.state_dict())
+    assert same(dict(found), dict(metrics))
