@@ -59,6 +59,13 @@ def put_back(metric: Any, saved: Any) -> None:
         modules[name]._update_count = each["updates"]
 
 
+def reset(module: Module) -> None:
+    """Let each metric inside a module begin anew."""
+    for each in module.modules():
+        if hasattr(each, "update_count"):
+            each.reset()  # type: ignore[operator]  # a metric has it
+
+
 def _by_part(metric: Any, what: Callable[[Any], Any]) -> dict[str, Any]:
     """Something of each metric inside a module, itself included."""
     inside = list(metric.named_modules()) if isinstance(metric, Module) else []

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
-from .. import ranks
+from .. import metric_states, ranks
 from ..events import EventEnum, Events, Stage
 from ..state import State
 from ..update import Update
@@ -85,6 +85,8 @@ class LightningSteps:
 
     def begin(self, state: State[Any, Any]) -> None:
         """Put back what a saved run carried, and refuse ranks that would train apart."""
+        if state.iteration == 0:
+            metric_states.reset(self.module)  # a run before may have failed in mid-epoch
         self.recall(state)
         if ranks.is_distributed() and self.model is self.module and not _is_sharded(self.module):
             raise ValueError(

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
 from torch.utils.data import DataLoader
+from torchmetrics import SumMetric
 
 from camshaft import Events
 from camshaft.engine.lightning import NOT_TAKEN, TAKEN, LightningEvents, from_lightning
@@ -456,6 +457,26 @@ def test_a_module_without_training_step_evaluates():
             self.log("number", batch.max())
 
     assert from_lightning(Evaluating()).evaluate(BATCHES[:1]).metrics == {"number": 1}
+
+
+def test_a_run_begins_with_empty_metrics_after_one_that_failed():
+    class Failing(Small):
+        def __init__(self):
+            super().__init__()
+            self.seen, self.fails = SumMetric(), True
+
+        def training_step(self, batch, batch_idx):
+            self.seen.update(len(batch))
+            if self.fails and batch_idx == 1:
+                raise OSError("no network")
+            self.log("seen", self.seen, on_step=False, on_epoch=True)
+            return self.loss(batch)
+
+    engine = from_lightning(module := Failing())
+    with pytest.raises(OSError, match="no network"):
+        engine.run(BATCHES, max_epochs=1)
+    module.fails = False
+    assert engine.run(BATCHES, max_epochs=1).metrics["seen"] == 10
 
 
 def test_a_module_inside_logs_too():

@@ -5,8 +5,7 @@ import torch
 
 from camshaft import Engine
 from camshaft.engine.lightning import from_lightning
-from camshaft.handlers import Checkpoint, Validate, checkpoints
-from camshaft.handlers.lightning import FromLightning
+from camshaft.handlers import Checkpoint, FromLightning, Validate, checkpoints
 
 callbacks = pytest.importorskip("lightning.pytorch.callbacks")
 from lightning.pytorch import LightningModule  # noqa: E402  # after the skip
