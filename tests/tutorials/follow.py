@@ -1,0 +1,137 @@
+"""Does what a tutorial says, from top to bottom, and compares what comes out with what it shows.
+
+    python tests/tutorials/follow.py docs/tutorials/own-step.md            # in an empty directory
+    python tests/tutorials/follow.py docs/tutorials/own-step.md --write    # show what comes out
+
+What a page tells its reader to do is in its blocks:
+
+    ```python                    the next lines of one Python session
+    ```python title="train.py"   a file to save; a name that ends in "(more)" adds to that file
+    ```console                   commands after "$ ", run by bash, each with its output below it
+    ```text                      the output of the Python block just before it; without one, nothing
+
+Other blocks are for reading. `...` stands for anything, and so does a place such as `train.py:9`. Decimal numbers may differ a little, since
+another processor adds in another order; everything else has to be the same.
+"""
+
+import argparse
+import contextlib
+import io
+import math
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+BLOCK = re.compile(r'^```(python|console)(?: title="([^"]+)")?\n(.*?)^```\n', re.M | re.S)
+SHOWN = re.compile(r"\s*```text\n(.*?)^```\n", re.M | re.S)
+COMMAND = re.compile(r"^\$ ((?:.*\\\n)*.*)\n((?:(?!\$ ).*\n)*)", re.M)
+NUMBER = r"\d+\.\d+(?:e[+-]?\d+)?"
+ANYTHING = r"\.\.\.|\S+\.py:\d+"  # the second: a line of a file, which moves
+
+
+def agrees(shown: str, printed: str) -> bool:
+    """Whether a page shows what was printed."""
+    shown, printed = (re.sub(r"[ \t\r]+", " ", text).strip() for text in (shown, printed))
+    shown, printed = shown.replace(" \n", "\n"), printed.replace(" \n", "\n")
+    pattern = "".join(
+        ".*?"
+        if re.fullmatch(ANYTHING, piece)
+        else f"({NUMBER})"
+        if re.fullmatch(NUMBER, piece)
+        else re.escape(piece)
+        for piece in re.split(rf"({ANYTHING}|{NUMBER})", shown)
+    )
+    if not (found := re.fullmatch(pattern, printed, re.S)):
+        return False
+    pairs = zip(re.findall(NUMBER, shown), found.groups(), strict=True)
+    return all(math.isclose(float(a), float(b), rel_tol=0.1, abs_tol=0.05) for a, b in pairs)
+
+
+class Reader:
+    """Who follows a page: one Python session, and a shell, in the current directory."""
+
+    def __init__(self) -> None:
+        """Begin a session."""
+        self.session = sys.modules["__main__"] = ModuleType("__main__")
+        self.output = io.StringIO()
+
+    def python(self, source: str) -> str:
+        """Run the next lines of the session; what they print."""
+        start = self.output.tell()
+        with contextlib.redirect_stdout(self.output), contextlib.redirect_stderr(self.output):
+            exec(compile(source, "train.py", "exec"), vars(self.session))
+        return self.output.getvalue()[start:]
+
+    def command(self, line: str) -> str:
+        """Run a command; what it prints, and what the shell says if it is killed."""
+        result = subprocess.run(
+            ["bash", "-c", line], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        killed = result.returncode in (-9, 137)
+        assert killed or not result.returncode, f"$ {line}\n{result.stdout}"
+        return result.stdout + "Killed\n" * killed
+
+
+def follow(text: str, reader: Reader) -> str:
+    """Do what a page says; the page, with what came out where it shows something else."""
+    pieces, place = [], 0
+    for block in BLOCK.finditer(text):
+        kind, name, source = block.groups()
+        pieces.append(text[place : block.start()])
+        place = block.end()
+        if kind == "console":
+            pieces.append(block[0].replace(source, COMMAND.sub(lambda c: run(c, reader), source)))
+            continue
+        pieces.append(block[0])
+        if name:
+            more = name.endswith(" (more)")
+            with open(name.removesuffix(" (more)"), "a" if more else "w") as file:
+                file.write(source)
+            continue
+        printed = reader.python(source)
+        shown = SHOWN.match(text, place)
+        if not agrees(shown[1] if shown else "", printed):
+            pieces.append(f"\n```text\n{printed.rstrip()}\n```\n")
+            place = shown.end() if shown else place
+    return "".join([*pieces, text[place:]])
+
+
+def run(command: re.Match[str], reader: Reader) -> str:
+    """A command as a page shows it, with what came out if that is something else."""
+    printed = reader.command(command[1])
+    return command[0] if agrees(command[2], printed) else f"$ {command[1]}\n{printed.rstrip()}\n"
+
+
+def main() -> None:
+    """Follow a page in the current directory; say where it differs, or write what came out."""
+    parser = argparse.ArgumentParser(description="Do what a tutorial says.")
+    parser.add_argument("page", type=Path)
+    parser.add_argument("--write", action="store_true", help="into the page, what came out")
+    options = parser.parse_args()
+    os.environ["PATH"] = path()
+    shown = options.page.read_text()
+    found = follow(shown, Reader())
+    if options.write:
+        options.page.write_text(found)
+    elif found != shown:
+        from difflib import unified_diff
+
+        lines = (each.splitlines(keepends=True) for each in (shown, found))
+        sys.exit("".join(unified_diff(*lines, "the page shows", "what came out")))
+
+
+def path() -> str:
+    """The search path with the commands of this Python, and `camshaft` of this checkout."""
+    folder = Path(".programs").absolute()
+    folder.mkdir(exist_ok=True)
+    for name, arguments in (("python", ""), ("camshaft", "-m camshaft")):
+        (folder / name).write_text(f'#!/bin/sh\nexec {sys.executable} {arguments} "$@"\n')
+        (folder / name).chmod(0o755)
+    return os.pathsep.join([str(folder), str(Path(sys.executable).parent), os.environ["PATH"]])
+
+
+if __name__ == "__main__":
+    main()
