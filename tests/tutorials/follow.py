@@ -15,20 +15,27 @@ another processor adds in another order; everything else has to be the same.
 """
 
 import argparse
+import atexit
 import contextlib
 import io
 import math
 import os
 import re
+import runpy
 import subprocess
 import sys
+import tempfile
+import threading
+import traceback
 from pathlib import Path
 from types import ModuleType
+from typing import IO
 
 BLOCK = re.compile(r'^```(python|console)(?: title="([^"]+)")?\n(.*?)^```\n', re.M | re.S)
 SHOWN = re.compile(r"\s*```text\n(.*?)^```\n", re.M | re.S)
 COMMAND = re.compile(r"^\$ ((?:.*\\\n)*.*)\n((?:(?!\$ ).*\n)*)", re.M)
 NUMBER = r"\d+\.\d+(?:e[+-]?\d+)?"
+SCRIPT = re.compile(r"python (\w+\.py(?: [-\w./=]+)*)")
 ANYTHING = r"\.\.\.|\S+\.py:\d+"  # the second: a line of a file, which moves
 
 
@@ -67,12 +74,39 @@ class Reader:
 
     def command(self, line: str) -> str:
         """Run a command; what it prints, and what the shell says if it is killed."""
-        result = subprocess.run(
-            ["bash", "-c", line], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
-        killed = result.returncode in (-9, 137)
-        assert killed or not result.returncode, f"$ {line}\n{result.stdout}"
-        return result.stdout + "Killed\n" * killed
+        with tempfile.TemporaryFile("w+") as output:
+            if found := SCRIPT.fullmatch(line):
+                code = run_script(found[1].split(), output)
+            else:
+                code = subprocess.run(["bash", "-c", line], stdout=output, stderr=output).returncode
+            output.seek(0)
+            printed = output.read()
+        killed = code in (-9, 137)
+        assert killed or not code, f"$ {line}\n{printed}"
+        return printed + "Killed\n" * killed
+
+
+def run_script(arguments: list[str], output: IO[str]) -> int:
+    """Run a script in a process of its own that has torch already, if this one has it."""
+    if (process := os.fork()) == 0:
+        code = 1
+        try:
+            for stream in (1, 2):
+                os.dup2(output.fileno(), stream)
+            sys.argv, sys.path[0] = arguments, os.getcwd()
+            runpy.run_path(arguments[0], run_name="__main__")
+            code = 0
+        except SystemExit as error:
+            code = error.code if isinstance(error.code, int) else int(error.code is not None)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            threading._shutdown()
+            atexit._run_exitfuncs()
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
 
 
 def follow(text: str, reader: Reader) -> str:
