@@ -10,7 +10,7 @@ What a page tells its reader to do is in its blocks:
     ```console                   commands after "$ ", run by bash, each with its output below it
     ```text                      the output of the Python block just before it; without one, nothing
 
-Other blocks are for reading. `...` stands for anything, and so does a place such as `train.py:9`. Decimal numbers may differ a little, since
+A ```text block with title="for example" may show anything else. Other blocks are for reading. `...` stands for anything, and so does a place such as `train.py:9`. Decimal numbers may differ a little, since
 another processor adds in another order; everything else has to be the same.
 """
 
@@ -32,15 +32,15 @@ from types import ModuleType
 from typing import IO
 
 BLOCK = re.compile(r'^```(python|console)(?: title="([^"]+)")?\n(.*?)^```\n', re.M | re.S)
-SHOWN = re.compile(r"\s*```text\n(.*?)^```\n", re.M | re.S)
+SHOWN = re.compile(r'\s*```text( title="for example")?\n(.*?)^```\n', re.M | re.S)
 COMMAND = re.compile(r"^\$ ((?:.*\\\n)*.*)\n((?:(?!\$ ).*\n)*)", re.M)
 NUMBER = r"\d+\.\d+(?:e[+-]?\d+)?"
 SCRIPT = re.compile(r"python (\w+\.py(?: [-\w./=]+)*)")
 ANYTHING = r"\.\.\.|\S+\.py:\d+"  # the second: a line of a file, which moves
 
 
-def agrees(shown: str, printed: str) -> bool:
-    """Whether a page shows what was printed."""
+def agrees(shown: str, printed: str, tolerance: float = 0.05) -> bool:
+    """Whether a page shows what was printed; `tolerance` is how much decimal numbers may differ."""
     shown, printed = (re.sub(r"[ \t\r]+", " ", text).strip() for text in (shown, printed))
     shown, printed = shown.replace(" \n", "\n"), printed.replace(" \n", "\n")
     pattern = "".join(
@@ -54,14 +54,15 @@ def agrees(shown: str, printed: str) -> bool:
     if not (found := re.fullmatch(pattern, printed, re.S)):
         return False
     pairs = zip(re.findall(NUMBER, shown), found.groups(), strict=True)
-    return all(math.isclose(float(a), float(b), rel_tol=0.1, abs_tol=0.05) for a, b in pairs)
+    return all(math.isclose(float(a), float(b), rel_tol=tolerance, abs_tol=tolerance) for a, b in pairs)
 
 
 class Reader:
     """Who follows a page: one Python session, and a shell, in the current directory."""
 
-    def __init__(self) -> None:
+    def __init__(self, tolerance: float = 0.05) -> None:
         """Begin a session."""
+        self.tolerance = tolerance
         self.session = sys.modules["__main__"] = ModuleType("__main__")
         self.output = io.StringIO()
 
@@ -127,7 +128,9 @@ def follow(text: str, reader: Reader) -> str:
             continue
         printed = reader.python(source)
         shown = SHOWN.match(text, place)
-        if not agrees(shown[1] if shown else "", printed):
+        if shown and shown[1] and printed:
+            continue
+        if not agrees(shown[2] if shown else "", printed, reader.tolerance):
             pieces.append(f"\n```text\n{printed.rstrip()}\n```\n")
             place = shown.end() if shown else place
     return "".join([*pieces, text[place:]])
@@ -136,7 +139,9 @@ def follow(text: str, reader: Reader) -> str:
 def run(command: re.Match[str], reader: Reader) -> str:
     """A command as a page shows it, with what came out if that is something else."""
     printed = reader.command(command[1])
-    return command[0] if agrees(command[2], printed) else f"$ {command[1]}\n{printed.rstrip()}\n"
+    if agrees(command[2], printed, reader.tolerance):
+        return command[0]
+    return "".join([f"$ {command[1]}\n", printed.rstrip(), "\n"[: len(printed)]])
 
 
 def main() -> None:
@@ -147,7 +152,7 @@ def main() -> None:
     options = parser.parse_args()
     os.environ["PATH"] = path()
     shown = options.page.read_text()
-    found = follow(shown, Reader())
+    found = follow(shown, Reader(0.0 if options.write else 0.05))
     if options.write:
         options.page.write_text(found)
     elif found != shown:

@@ -26,7 +26,7 @@ def notebook_of(text: str) -> nbformat.NotebookNode:
                 cells.append(code(f"!{command[1]}", command[2]))
         else:
             shown = SHOWN.match(text, place)
-            cells.append(code(block[3], shown[1] if shown else ""))
+            cells.append(code(block[3], shown[2] if shown else ""))
             place = shown.end() if shown else place
     cells.append(v4.new_markdown_cell(text[place:].strip()))
     cells = [cell for cell in cells if cell.source]
