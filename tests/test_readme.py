@@ -63,7 +63,7 @@ def blocks_of(page):
     return re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
 
 
-TUTORIALS = ROOT / "docs" / "tutorials"  # tests/tutorials/ follows these and compares what comes out
+TUTORIALS = ROOT / "docs" / "tutorials"  # tests/tutorials/ follows these
 LOOKED_UP = [page for page in PAGES if page.parent not in (ROOT, ROOT / "tests", TUTORIALS)]
 
 

@@ -6,12 +6,13 @@
 What a page tells its reader to do is in its blocks:
 
     ```python                    the next lines of one Python session
-    ```python title="train.py"   a file to save; a name that ends in "(more)" adds to that file
+    ```python title="train.py"   a file to save; "train.py (more)" adds to that file
     ```console                   commands after "$ ", run by bash, each with its output below it
     ```text                      the output of the Python block just before it; without one, nothing
 
-A ```text block with title="for example" may show anything else. Other blocks are for reading. `...` stands for anything, and so does a place such as `train.py:9`. Decimal numbers may differ a little, since
-another processor adds in another order; everything else has to be the same.
+A ```text block with title="for example" may show anything else. Other blocks are for reading. `...`
+stands for anything, and so does a place such as `train.py:9`. Decimal numbers may differ a little,
+since another processor adds in another order; everything else has to be the same.
 """
 
 import argparse
@@ -27,6 +28,7 @@ import sys
 import tempfile
 import threading
 import traceback
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import IO
@@ -54,7 +56,8 @@ def agrees(shown: str, printed: str, tolerance: float = 0.05) -> bool:
     if not (found := re.fullmatch(pattern, printed, re.S)):
         return False
     pairs = zip(re.findall(NUMBER, shown), found.groups(), strict=True)
-    return all(math.isclose(float(a), float(b), rel_tol=tolerance, abs_tol=tolerance) for a, b in pairs)
+    near = partial(math.isclose, rel_tol=tolerance, abs_tol=tolerance)
+    return all(near(float(a), float(b)) for a, b in pairs)
 
 
 class Reader:
@@ -124,7 +127,7 @@ def follow(text: str, reader: Reader) -> str:
         if name:
             more = name.endswith(" (more)")
             with open(name.removesuffix(" (more)"), "a" if more else "w") as file:
-                file.write(source)
+                file.write("\n\n" * more + source)
             continue
         printed = reader.python(source)
         shown = SHOWN.match(text, place)

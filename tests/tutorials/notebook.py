@@ -5,7 +5,6 @@
 The page is the source: change that, and write the notebook anew.
 """
 
-import re
 import sys
 from pathlib import Path
 
@@ -22,8 +21,7 @@ def notebook_of(text: str) -> nbformat.NotebookNode:
         cells.append(v4.new_markdown_cell(text[place : block.start()].strip()))
         place = block.end()
         if block[1] == "console":
-            for command in COMMAND.finditer(block[3]):
-                cells.append(code(f"!{command[1]}", command[2]))
+            cells += [code(f"!{each[1]}", each[2]) for each in COMMAND.finditer(block[3])]
         else:
             shown = SHOWN.match(text, place)
             cells.append(code(block[3], shown[2] if shown else ""))
@@ -39,8 +37,7 @@ def notebook_of(text: str) -> nbformat.NotebookNode:
 def code(source: str, shown: str) -> nbformat.NotebookNode:
     """A cell, and what it prints."""
     outputs = [v4.new_output("stream", name="stdout", text=shown)] if shown else []
-    source = re.sub(r"\n\n\n+", "\n\n", source.strip())
-    return v4.new_code_cell(source, outputs=outputs)
+    return v4.new_code_cell(source.strip(), outputs=outputs)
 
 
 if __name__ == "__main__":

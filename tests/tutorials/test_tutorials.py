@@ -1,19 +1,17 @@
-"""Who follows a tutorial from top to bottom sees what it shows. `follow.py` says what is compared."""
+"""Who follows a tutorial sees what it shows. `follow.py` says what is compared."""
 
 import runpy
 from pathlib import Path
 
-import nbformat
 import pytest
-from nbclient import NotebookClient
 
+pytestmark = pytest.mark.slow  # a tutorial trains, is killed, starts ranks
 HERE = Path(__file__).parent
 DOCS = HERE.parents[1] / "docs"
 PAGES = [DOCS / "start.md", *sorted((DOCS / "tutorials").glob("*.md"))]
 NOTEBOOK = DOCS / "tutorials" / "first-run.ipynb"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_what_a_tutorial_shows_is_what_its_reader_sees(processes, page, tmp_path):
     processes.run(HERE / "follow.py", page, cwd=tmp_path)
@@ -62,8 +60,10 @@ def test_the_notebook_is_the_first_tutorial(processes, tmp_path):
     assert written.read_text() == NOTEBOOK.read_text()
 
 
-@pytest.mark.slow
 def test_the_cells_of_the_notebook_print_what_it_shows(tmp_path, monkeypatch):
+    import nbformat
+    from nbclient import NotebookClient
+
     follow = runpy.run_path(str(HERE / "follow.py"))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", follow["path"]())
