@@ -47,11 +47,15 @@ class Window:
     def backward(self, loss: Tensor) -> None:
         """Add the gradients of a micro-batch or of a part of one."""
         if self.scaler is not None:
-            if self.scale is None:
-                self.scale = self.scaler.scale(torch.ones((), device=loss.device))
-            loss = loss * self.scale
+            loss = loss * self.scale_on(loss.device)
         backward(loss)
         self.needs_reduce = self.defers_reduce
+
+    def scale_on(self, device: torch.device) -> Tensor | None:
+        """The factor of all losses of this window; None without a scaler."""
+        if self.scaler is not None and self.scale is None:
+            self.scale = self.scaler.scale(torch.ones((), device=device))
+        return self.scale
 
     def add(
         self,

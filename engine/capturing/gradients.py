@@ -1,0 +1,63 @@
+"""Gradients at addresses that stay the same: recorded parts write and read them there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class Gradients:
+    """One tensor for the gradient of each parameter, for as long as something is recorded."""
+
+    def __init__(self) -> None:
+        """Make no tensors yet."""
+        self._kept: dict[Tensor, Tensor] = {}
+
+    def adopt(self, parameters: Iterable[Tensor]) -> None:
+        """Copy gradients that are elsewhere to their addresses, and let parameters have these.
+
+        Raises:
+            ValueError: A gradient is sparse.
+        """
+        kept: list[Tensor] = []
+        given: list[Tensor] = []
+        for each in parameters:
+            gradient = each.grad
+            if gradient is None:
+                continue
+            own = self._of(each)
+            if gradient is not own:
+                kept.append(own)
+                given.append(gradient)
+                each.grad = own
+        if given:
+            _copy(kept, given)
+
+    def keep(self, parameters: Iterable[Tensor]) -> None:
+        """Make the tensors now, so that no recording makes them."""
+        for each in parameters:
+            self._of(each)
+
+    def _of(self, parameter: Tensor) -> Tensor:
+        own = self._kept.get(parameter)
+        if own is None or own.dtype != parameter.dtype or own.device != parameter.device:
+            own = self._kept[parameter] = torch.empty_like(parameter, requires_grad=False)
+        return own
+
+
+def _copy(into: list[Tensor], given: list[Tensor]) -> None:
+    if any(each.layout is not torch.strided for each in given):
+        raise ValueError(
+            "compile='cuda-graphs': a gradient is sparse, whose size is another in each batch, and "
+            "cannot be recorded: Embedding(..., sparse=False), or leave compile= out"
+        )
+    together: Any = getattr(torch, "_foreach_copy_", None)  # one launch for all
+    with torch.no_grad():
+        if together is not None:
+            together(into, given)
+        else:
+            for one, other in zip(into, given, strict=True):
+                one.copy_(other)
