@@ -14,7 +14,8 @@ class Gradients:
 
     def __init__(self) -> None:
         """Make no tensors yet."""
-        self._kept: dict[Tensor, Tensor] = {}
+        self._kept: dict[int, tuple[Tensor, Tensor]] = {}
+        """By identity: parameters, and where their gradients are."""
 
     def adopt(self, parameters: Iterable[Tensor]) -> None:
         """Copy gradients that are elsewhere to their addresses, and let parameters have these.
@@ -28,9 +29,9 @@ class Gradients:
             gradient = each.grad
             if gradient is None:
                 continue
-            own = self._of(each)
-            if gradient is not own:
-                kept.append(own)
+            found = self._kept.get(id(each))
+            if found is None or gradient is not found[1]:
+                kept.append(own := self._of(each))
                 given.append(gradient)
                 each.grad = own
         if given:
@@ -42,9 +43,10 @@ class Gradients:
             self._of(each)
 
     def _of(self, parameter: Tensor) -> Tensor:
-        own = self._kept.get(parameter)
+        _, own = self._kept.get(id(parameter), (parameter, None))
         if own is None or own.dtype != parameter.dtype or own.device != parameter.device:
-            own = self._kept[parameter] = torch.empty_like(parameter, requires_grad=False)
+            own = torch.empty_like(parameter, requires_grad=False)
+            self._kept[id(parameter)] = parameter, own
         return own
 
 

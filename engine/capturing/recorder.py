@@ -70,12 +70,14 @@ class CudaGraphs:
     def record(self, launch: Callable[[], Result]) -> tuple[Callable[[], object], Result]:
         """Record what `launch` would do."""
         stream, graph = self.stream, torch.cuda.CUDAGraph()
+        main = torch.cuda.current_stream(self.device)
         collects = gc.isenabled()
         gc.disable()  # what it frees may be memory of the device, in the midst of the recording
         try:
             # Other threads, such as those that pin batches or write checkpoints, go on meanwhile.
             with (
                 torch.cuda.device(self.device),
+                torch.cuda.stream(main),  # torch leaves its own stream on if a recording fails
                 torch.cuda.graph(graph, self._pool, stream, capture_error_mode="thread_local"),
             ):
                 made = launch()

@@ -20,6 +20,8 @@ from .told import explained_recording
 logger = logging.getLogger("camshaft")
 PATIENCE = 20
 """After so many steps without a recording its absence is told."""
+VARIABLE = ("params", "lr")
+"""What of a group is not among its settings."""
 HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
 
 
@@ -78,7 +80,7 @@ class CapturedStep:
         if any(map(_divides_by_zero, optimizer.param_groups)):
             self._step_by_zero()
             return
-        parameters = self._parameters()
+        parameters, _ = self._parameters(), self.recorder
         self.gradients.adopt(parameters)
         with self._told_of_overflow():
             key = self._key()
@@ -105,7 +107,8 @@ class CapturedStep:
 
     def _call(self, function: Callable[..., Any], parameters: list[Tensor], *numbers: Any) -> Any:
         self.gradients.adopt(parameters)
-        key = (function, numbers, [_place(each.grad) for each in parameters])
+        there = [each.data_ptr() if each.grad is not None else None for each in parameters]
+        key = (function, numbers, there)
         recording = _find(self._others, key)
         if recording is None and self._is_due(function, key, self._others):
             call = partial(function, parameters, *numbers)
@@ -172,24 +175,29 @@ class CapturedStep:
         return [each for group in self.optimizer.param_groups for each in group["params"]]
 
     def _key(self) -> Any:
-        """All that a recording of the step would keep: settings, and what is where."""
+        """All that a recording of the step would keep: settings, and what is where.
+
+        Gradients were adopted, so their addresses are those of their parameters' own ones.
+        """
         optimizer: Any = self.optimizer
-        state = optimizer.state
+        parameters = self._parameters()
         settings = [
-            [(name, _place(group[name])) for name in group if name not in ("params", "lr")]
+            [value if name not in VARIABLE else None for name, value in group.items()]
             for group in optimizer.param_groups
         ]
-        places = [
-            (_place(each), _place(each.grad), [*map(_place, state.get(each, {}).values())])
-            for each in self._parameters()
-            if each.grad is not None
+        moments = [
+            each.data_ptr() if isinstance(each, Tensor) else each
+            for state in optimizer.state.values()
+            for each in state.values()
         ]
-        return settings, places, getattr(optimizer, "found_inf", None) is None, optimizer.step
+        return (
+            *([each.data_ptr() for each in parameters], [each.grad is None for each in parameters]),
+            *(moments, settings, "found_inf" in vars(optimizer), optimizer.step),
+        )
 
     def _held(self) -> Any:
-        state = self.optimizer.state
-        tensors = [list(state[each].values()) for each in self._parameters() if each in state]
-        return self._parameters(), [each.grad for each in self._parameters()], tensors
+        moments = [list(state.values()) for state in self.optimizer.state.values()]
+        return self._parameters(), moments
 
     @contextmanager
     def _settings(self) -> Generator[None]:
@@ -201,7 +209,7 @@ class CapturedStep:
             for number, group in enumerate(groups):
                 if number in self._rates:
                     group["lr"] = self._rates[number]
-                if not group.get("fused"):
+                if "capturable" in group:  # torch demands it of fused steps too
                     group["capturable"] = True
                 for each in group["params"]:
                     _move_count(self.optimizer.state.get(each), each)
@@ -254,11 +262,6 @@ def _find(recordings: list[Recording], key: Any) -> Recording | None:
 def _divides_by_zero(group: dict[str, Any]) -> bool:
     """True for a rate of 0 in a step that is not fused."""
     return not group.get("fused") and isinstance(rate := group["lr"], float | int) and rate == 0
-
-
-def _place(thing: Any) -> Any:
-    """The address of a tensor; anything else as it is."""
-    return ("at", thing.data_ptr()) if isinstance(thing, Tensor) else thing
 
 
 def _move_count(state: dict[str, Any] | None, parameter: Tensor) -> None:

@@ -20,7 +20,7 @@ from ..modules import modules_of
 from ..outputs import Output
 from ..state import State
 from ..update import Update
-from .nested import mapped, tensors_in
+from .nested import mapped
 from .split import Forward
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class CapturedPass:
         return update.compute(state, partial(self._run, pair, forward), self.place)
 
     def _run(self, pair: tuple[Any, Any], forward: Forward, scale: Tensor | None) -> Output:
-        key = self._key(pair, scale)
+        key = self._key(pair)
         found = next((each for each in self._passes if _same(each.key, key)), None)
         if found is None and not self._is_due(key):
             self.told.plain += 1
@@ -123,7 +123,7 @@ class CapturedPass:
         if found is None:
             found = self._record(key, pair, forward, scale, parameters)
         self.told.replayed += 1
-        given = tensors_in(pair)
+        given = _tensors(pair)
         for into, value in zip(found.inputs, given, strict=True):
             into.copy_(value)
         if found.scale is not None and scale is not None:
@@ -133,11 +133,14 @@ class CapturedPass:
             parameter.grad = gradient
         return _copied(found, given)
 
-    def _key(self, pair: tuple[Any, Any], scale: Tensor | None) -> Any:
+    def _key(self, pair: tuple[Any, Any]) -> Any:
         """All that a recording would keep."""
-        batch = mapped(pair, self._form)
-        weights = [(w.data_ptr(), w.requires_grad, w.grad is None) for w in self._weights]
-        return batch, scale is None, [each.training for each in self._modules], weights
+        weights = self._weights
+        return (
+            *(_each(pair, self._form), [each.training for each in self._modules]),
+            *([each.data_ptr() for each in weights], [each.requires_grad for each in weights]),
+            [each.grad is None for each in weights],
+        )
 
     def _form(self, tensor: Tensor) -> Any:
         """The form of a tensor; of one on another device, nothing that another one equals."""
@@ -165,7 +168,7 @@ class CapturedPass:
         parameters: list[Tensor],
     ) -> Pass:
         self.step.gradients.keep(parameters)
-        own = mapped(pair, Tensor.clone)
+        own = _each(pair, Tensor.clone)
         factor = None if scale is None else scale.clone()
 
         def launch() -> Output:
@@ -183,7 +186,7 @@ class CapturedPass:
                 "self.mean.copy_(...), or leave compile= out"
             )
         made = [(each, each.grad) for each in parameters]
-        self._passes.append(Pass(key, tensors_in(own), factor, replay, output, made))
+        self._passes.append(Pass(key, _tensors(own), factor, replay, output, made))
         self.told.recorded += 1
         return self._passes[-1]
 
@@ -203,7 +206,22 @@ def _copied(found: Pass, given: list[Tensor]) -> Output:
     def copy(tensor: Tensor) -> Tensor:
         return inputs[id(tensor)] if id(tensor) in inputs else tensor.clone()
 
-    return Output(*(mapped(each, copy) for each in found.output))
+    return Output(*_each(tuple(found.output), copy))
+
+
+def _each(nested: tuple[Any, ...], change: Callable[[Tensor], Any]) -> tuple[Any, ...]:
+    """The same structure with all tensors changed; most have them at its top."""
+    return tuple(
+        change(each) if type(each) is Tensor else mapped(each, change) if each is not None else None
+        for each in nested
+    )
+
+
+def _tensors(nested: tuple[Any, ...]) -> list[Tensor]:
+    """All tensors, in the order in which `_each` changes them."""
+    found: list[Tensor] = []
+    _each(nested, found.append)
+    return found
 
 
 def _same(one: Any, other: Any) -> bool:

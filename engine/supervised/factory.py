@@ -19,6 +19,7 @@ from ..modules import are_spread, unwrap
 from ..outputs import Output
 from ..update import Update
 from .batch import own_loss, pair_of, with_labels
+from .captured import CapturedPass
 from .check import (
     PRECISIONS,
     check,
@@ -30,7 +31,6 @@ from .check import (
     warn_of_sums,
 )
 from .check_sharded import check_sharded
-from .captured import CapturedPass
 from .device import Transfer, to_device
 from .parallel import parallel_of
 from .split import Split
