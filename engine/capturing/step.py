@@ -22,6 +22,8 @@ PATIENCE = 20
 """After so many steps without a recording its absence is told."""
 VARIABLE = ("params", "lr")
 """What of a group is not among its settings."""
+CHANGED: tuple[str, ...] = ("lr", "capturable")
+"""What a group has as it was, before and after a step."""
 HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
 
 
@@ -203,7 +205,7 @@ class CapturedStep:
     def _settings(self) -> Generator[None]:
         """The settings of a step that can be recorded, for a step that runs as it is too."""
         groups = self.optimizer.param_groups
-        kept = [{name: g[name] for name in ("lr", "capturable") if name in g} for g in groups]
+        kept = [{name: group[name] for name in CHANGED if name in group} for group in groups]
         try:
             self._write_rates()
             for number, group in enumerate(groups):

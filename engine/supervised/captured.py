@@ -13,8 +13,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from .. import ranks
-from ..capturing import CapturedStep, Told, explained_recording
-from ..capturing.recorder import MANY, WARMING
+from ..capturing import MANY, WARMING, CapturedStep, Told, explained_recording
 from ..events import Events, Stage
 from ..modules import modules_of
 from ..outputs import Output

@@ -46,8 +46,8 @@ class Window:
 
     def backward(self, loss: Tensor) -> None:
         """Add the gradients of a micro-batch or of a part of one."""
-        if self.scaler is not None:
-            loss = loss * self.scale_on(loss.device)
+        if (scale := self.scale_on(loss.device)) is not None:
+            loss = loss * scale
         backward(loss)
         self.needs_reduce = self.defers_reduce
 

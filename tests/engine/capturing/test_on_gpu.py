@@ -12,10 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from camshaft import Events, State, Update, supervised
 from camshaft.handlers import EMA, Checkpoint, ClipGradNorm, LRSchedule, NonFiniteGuard, Validate
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 # float32 has 1/8 and its halves exactly, which a number and a tensor then are alike.
 FUSED = partial(torch.optim.AdamW, lr=0.125, fused=True)
 MOMENTUM = partial(torch.optim.SGD, lr=0.125, momentum=0.5, fused=True)
@@ -68,6 +65,7 @@ def assert_equal(found, expected):
     assert all(torch.equal(a, b) for a, b in zip(found[2], expected[2], strict=True))
 
 
+@pytest.mark.gpu
 @pytest.mark.parametrize("kind", [FUSED, MOMENTUM, PLAIN], ids=["AdamW", "momentum", "unfused"])
 @pytest.mark.parametrize(
     "options",
@@ -90,6 +88,7 @@ def test_a_recorded_run_is_the_plain_one_to_the_last_bit(kind, options):
     assert_equal(*ends)
 
 
+@pytest.mark.gpu
 def test_a_step_that_is_capturable_is_torchs_own_with_its_rate_in_a_tensor():
     def trained(compile):
         torch.manual_seed(0)
@@ -106,6 +105,7 @@ def test_a_step_that_is_capturable_is_torchs_own_with_its_rate_in_a_tensor():
     assert all(map(torch.equal, trained("cuda-graphs"), trained(False)))
 
 
+@pytest.mark.gpu
 def test_a_resumed_run_is_the_uninterrupted_one_to_the_last_bit(tmp_path):
     def make(name, most=0):
         saves = Checkpoint(tmp_path / name, when=Events.ITERATION_COMPLETED(every=7), resume=True)
@@ -121,6 +121,7 @@ def test_a_resumed_run_is_the_uninterrupted_one_to_the_last_bit(tmp_path):
     assert all(torch.equal(a, b) for a, b in zip(rest[2], whole[2], strict=True))
 
 
+@pytest.mark.gpu
 def test_loader_workers_and_saves_in_the_background_go_on_while_it_records(tmp_path):
     ends = []
     for compile in ("cuda-graphs", False):
@@ -130,6 +131,7 @@ def test_loader_workers_and_saves_in_the_background_go_on_while_it_records(tmp_p
     assert_equal(*ends)
 
 
+@pytest.mark.gpu
 def test_a_recorded_step_never_waits():
     engine = build("cuda-graphs", accumulate=2).add(
         ClipGradNorm(1.0), EMA(0.9), NonFiniteGuard("raise", every=10**6)
@@ -150,6 +152,7 @@ def test_a_recorded_step_never_waits():
     assert served(engine) == 2
 
 
+@pytest.mark.gpu
 def test_memory_does_not_grow():
     engine, used = build("cuda-graphs"), []
     engine.on(Events.EPOCH_COMPLETED)(lambda state: used.append(torch.cuda.memory_allocated()))
@@ -166,6 +169,7 @@ class Reading(nn.Module):
         return self.linear(input) * float(input.sum() > 0)
 
 
+@pytest.mark.gpu
 def test_a_model_that_waits_says_what_recorded_it_and_the_device_goes_on():
     with pytest.raises(RuntimeError) as caught:
         run(build("cuda-graphs", model=Reading()))
