@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import torch
 from torch import Tensor
+
+from ..modules import copy_each
 
 
 class Gradients:
@@ -56,10 +57,5 @@ def _copy(into: list[Tensor], given: list[Tensor]) -> None:
             "compile='cuda-graphs': a gradient is sparse, whose size is another in each batch, and "
             "cannot be recorded: Embedding(..., sparse=False), or leave compile= out"
         )
-    together: Any = getattr(torch, "_foreach_copy_", None)  # one launch for all
     with torch.no_grad():
-        if together is not None:
-            together(into, given)
-        else:
-            for one, other in zip(into, given, strict=True):
-                one.copy_(other)
+        copy_each(into, given)
