@@ -66,5 +66,6 @@ def _plain(tensors: Sequence[Tensor], *, collate_fn_map: Any = None) -> Any:
 
 def _pad(tensors: Sequence[Tensor], *, value: float, collate_fn_map: Any = None) -> Any:
     if len({each.shape for each in tensors}) == 1:  # torch's own: in a worker, in shared memory
-        return default_collate_fn_map.get(Tensor, _plain)(tensors, collate_fn_map=collate_fn_map)
+        own: Any = default_collate_fn_map.get(Tensor, _plain)
+        return own(tensors, collate_fn_map=collate_fn_map)
     return pad_sequence(list(tensors), batch_first=True, padding_value=value)
