@@ -68,7 +68,8 @@ def blocks_of(page):
     [
         page
         for page in PAGES
-        if page.is_relative_to(ROOT / "docs") and blocks_of(page)
+        if page.is_relative_to(ROOT / "docs")
+        and blocks_of(page)
         # The two scripts of such a page are run by tests/migrate.
         and not (page.parent.name == "migrate" and (ROOT / "tests/migrate" / page.stem).is_dir())
     ],

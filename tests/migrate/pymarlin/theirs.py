@@ -7,7 +7,6 @@ from torch.utils.data import DataLoader, Subset, TensorDataset
 torch.manual_seed(0)
 images, labels = map(torch.tensor, load_digits(return_X_y=True))
 data = TensorDataset(images.float() / 16, labels)
-shuffle = torch.Generator().manual_seed(0)
 
 
 class Digits(pymarlin.ModuleInterface):
@@ -21,7 +20,7 @@ class Digits(pymarlin.ModuleInterface):
 
     def get_train_dataloader(self, sampler, batch_size):
         train_set = Subset(data, range(1408))
-        return DataLoader(train_set, batch_size, shuffle=True, generator=shuffle)
+        return DataLoader(train_set, batch_size)
 
     def get_val_dataloaders(self, sampler, batch_size):
         return DataLoader(Subset(data, range(1408, 1797)), batch_size)
