@@ -35,7 +35,7 @@ for epoch in range(3):
     for inputs, targets in val_loader:
         with torch.no_grad():
             predicted = model(inputs).argmax(1)
-        predicted, targets = accelerator.gather_for_metrics((predicted, targets))
-        right += (predicted == targets).sum().item()
+        answers, truth = accelerator.gather_for_metrics((predicted, targets))
+        right += (answers == truth).sum().item()
     accelerator.print(epoch + 1, right / 389)
     accelerator.save_state("runs/theirs")
