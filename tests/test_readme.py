@@ -63,15 +63,20 @@ def blocks_of(page):
     return re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
 
 
-TUTORIALS = ROOT / "docs" / "tutorials"  # tests/tutorials/ follows these
-
-
 def looked_up(page):
     """A page as a parameter; those about migration import large libraries."""
     return pytest.param(page, marks=[pytest.mark.slow] if page.parent.name == "migrate" else [])
 
 
-LOOKED_UP = [page for page in PAGES if page.parent not in (ROOT, ROOT / "tests", TUTORIALS)]
+def runs_elsewhere(page):
+    """True for tutorials and for pages of two scripts, which tests/ follows by the folder's name."""
+    of_two = page.parent.name == "migrate" and (ROOT / "tests" / "migrate" / page.stem).is_dir()
+    return of_two or page.parent.name == "tutorials"
+
+
+LOOKED_UP = [
+    page for page in PAGES if page.is_relative_to(ROOT / "docs") and not runs_elsewhere(page)
+]
 
 
 @pytest.mark.parametrize(
