@@ -69,7 +69,7 @@ def looked_up(page):
 
 
 def runs_elsewhere(page):
-    """True for tutorials and for pages of two scripts, which tests/ follows by the folder's name."""
+    """True for tutorials and pages of two scripts, which a folder of tests follows by name."""
     of_two = page.parent.name == "migrate" and (ROOT / "tests" / "migrate" / page.stem).is_dir()
     return of_two or page.parent.name == "tutorials"
 
