@@ -17,7 +17,11 @@ ROOMS = ("engine", "handlers")
 MODULES = sorted(path for room in ROOMS for path in ROOT.glob(f"{room}/**/*.py"))
 ONE_FILE_KNOWS = {
     "blinker": ["engine/signals/signals.py"],
-    "ignite": ["engine/ranks/process_group.py"],
+    "ignite": [
+        *("engine/ranks/process_group.py", "handlers/ignite/engine.py"),
+        *("handlers/ignite/from_ignite.py", "handlers/ignite/memory.py"),
+        "handlers/ignite/run_state.py",
+    ],
     "rich": ["engine/inspection/describe.py"],
     "plotly": ["handlers/report/page.py"],
     "wandb": [],  # the files of handlers/loggers/trackers import theirs by name
