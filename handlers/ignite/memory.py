@@ -90,7 +90,7 @@ def _dump(name: str, value: Any) -> Any:
         if isinstance(value, Metric):  # its state_dict() would gather those of all ranks
             reduced = getattr(value, IS_REDUCED, False)
             return {"metric": dict(value._state_dict_per_rank()), "is_reduced": reduced}
-        return value.state_dict()
+        return {key: each for key, each in value.state_dict().items() if not callable(each)}
     except (TypeError, ValueError) as error:
         raise TypeError(f"ignite's {name} has no state that can be saved: {error}") from error
 
@@ -107,4 +107,4 @@ def _put_back(value: Any, saved: Any) -> None:
         value._load_state_dict_per_rank(saved["metric"])
         setattr(value, IS_REDUCED, saved["is_reduced"])
     else:
-        value.load_state_dict(saved)
+        value.load_state_dict({**value.state_dict(), **saved})  # functions are those of the script

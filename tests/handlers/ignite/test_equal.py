@@ -20,10 +20,11 @@ from ignite.handlers import (
     create_lr_scheduler_with_warmup,
 )
 from ignite.metrics import Accuracy, ConfusionMatrix, Loss, Precision, Recall, RunningAverage
-from .sides import BATCHES, EPOCHS, ByCamshaft, ByIgnite, batches, both, same
 from torch.nn.functional import cross_entropy
 
 from camshaft.handlers import FromIgnite, Validate
+
+from .sides import BATCHES, EPOCHS, ByCamshaft, ByIgnite, batches, both, same
 
 
 def metrics_of(trainer):
@@ -45,7 +46,6 @@ def attach_metrics(side):
         "loss": Loss(cross_entropy, lambda output: (output["y_pred"], output["y"])),
         "f1": (precision * recall * 2 / (precision + recall + 1e-9)).mean(),
         "running": RunningAverage(output_transform=lambda output: output["loss"]),
-        "running_accuracy": RunningAverage(Accuracy()),
     }.items():
         metric.attach(side.trainer, name)
     return metrics_of(side.trainer)

@@ -36,7 +36,6 @@ class Whole(ByCamshaft):
             "confusion": ConfusionMatrix(3),
             "f1": (precision * recall * 2 / (precision + recall + 1e-9)).mean(),
             "running": RunningAverage(output_transform=lambda output: output["loss"]),
-            "running_accuracy": RunningAverage(Accuracy()),
         }.items():
             metric.attach(trainer, name)
         self.stopping = EarlyStopping(9, lambda engine: -engine.state.metrics["running"], trainer)
