@@ -88,7 +88,7 @@ def _dump(name: str, value: Any) -> Any:
         return {p: e.state_dict() if hasattr(e, "state_dict") else e for p, e in held.items()}
     try:
         if isinstance(value, Metric):  # its state_dict() would gather those of all ranks
-            reduced = getattr(value, IS_REDUCED, False)
+            reduced = getattr(value, IS_REDUCED, False) is True
             return {"metric": dict(value._state_dict_per_rank()), "is_reduced": reduced}
         return {key: each for key, each in value.state_dict().items() if not callable(each)}
     except (TypeError, ValueError) as error:
