@@ -50,7 +50,7 @@ class Whole(ByCamshaft):
             rate = self.optimizer.param_groups[0]["lr"]
             self.seen.append((state.iteration, rate, dict(state.metrics)))
             if state.iteration == stop:
-                state.stop("left", resumable=True)
+                state.interrupt("left")
 
         self.engine.add(OurCheckpoint(folder / "run", resume=True))
 
