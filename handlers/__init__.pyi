@@ -25,6 +25,7 @@ from .ignite import FromIgnite as FromIgnite
 from .ignite import StepEvents as StepEvents
 from .ignite import as_ignite as as_ignite
 from .journal import Journal as Journal
+from .lightning import FromLightning as FromLightning
 from .loggers import CSV as CSV
 from .loggers import Aim as Aim
 from .loggers import ClearML as ClearML
