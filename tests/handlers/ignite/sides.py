@@ -1,5 +1,6 @@
 """The same training by ignite's engine and by Camshaft's, for handlers that attach to both."""
 
+import ignite.distributed as idist
 import torch
 from ignite.engine import Engine as IgniteOwn
 from torch.nn.functional import cross_entropy
@@ -39,6 +40,9 @@ class Parts:
         loss = cross_entropy(prediction, target)
         self.optimizer.zero_grad()
         loss.backward()
+        if idist.get_world_size() > 1:
+            for each in self.model.parameters():
+                each.grad = idist.all_reduce(each.grad) / idist.get_world_size()
         ready()
         self.optimizer.step()
         done()
