@@ -69,7 +69,8 @@ class FromIgnite:
                 "used"
             )
         self.name = type(handler).__name__
-        self.handler, self._on, self._args, self._kwargs = handler, on, args, kwargs
+        self.handler: Any = handler
+        self._on, self._args, self._kwargs = on, args, kwargs
 
     def attach(self, engine: Engine[Any, Any]) -> None:
         """Attach the handler to the ignite engine that stands for this one."""

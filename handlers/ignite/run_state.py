@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import ignite.engine
@@ -9,8 +10,8 @@ import ignite.engine
 from ...engine import State
 
 
-def _same(name: str, ours: str = "") -> property:
-    """An attribute that is read from and written to the state of the run."""
+def _same(name: str, ours: str = "") -> Any:
+    """An attribute that is read from and written to the state of the run; ignite's are plain."""
     own = ours or name
 
     def get(self: RunState) -> Any:
@@ -44,32 +45,20 @@ class RunState(ignite.engine.State):
     max_iters = _same("max_iterations")
     batch = _same("batch")
     output = _same("output")
+    iteration: Any = property(
+        lambda self: self.run.iteration - self.ahead, lambda self, to: self._count(to)
+    )
+    metrics: Any = property(lambda self: self.run.metrics, lambda self, to: self._measure(to))
+    dataloader: Any = property(lambda self: self.run.control.data, lambda self, to: _refuse(to))
 
-    @property
-    def iteration(self) -> int:
-        """The calls of the process function."""
-        return self.run.iteration - self.ahead
+    def _count(self, iteration: int) -> None:
+        self.run.iteration = iteration
 
-    @iteration.setter
-    def iteration(self, value: int) -> None:
-        self.run.iteration = value
-
-    @property
-    def metrics(self) -> Any:
-        """The metrics of the run: what is written here, loggers and `EarlyStopping` find."""
-        return self.run.metrics
-
-    @metrics.setter
-    def metrics(self, values: Any) -> None:
+    def _measure(self, metrics: Mapping[str, Any]) -> None:
         self.run.metrics.clear()
-        self.run.metrics.update(values)
+        self.run.metrics.update(metrics)
 
-    @property
-    def dataloader(self) -> Any:
-        """The data that the run reads."""
-        return self.run.control.data
 
-    @dataloader.setter
-    def dataloader(self, value: Any) -> None:
-        if value is not None:
-            raise AttributeError("the data of a run cannot be exchanged; pass it to engine.run")
+def _refuse(data: object) -> None:
+    if data is not None:
+        raise AttributeError("the data of a run cannot be exchanged; pass it to engine.run")
