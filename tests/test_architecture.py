@@ -15,14 +15,23 @@ import torch
 ROOT = Path(__file__).parents[1]
 ROOMS = ("engine", "handlers")
 MODULES = sorted(path for room in ROOMS for path in ROOT.glob(f"{room}/**/*.py"))
-BRIDGE = [f"engine/ignite/{name}.py" for name in ("__init__", "description", "engine", "feed")]
-BRIDGE += [f"engine/ignite/{name}.py" for name in ("memory", "orders", "run", "supervised")]
-BRIDGE += [
-    f"handlers/ignite/{name}.py" for name in ("engine", "from_ignite", "memory", "run_state")
-]
+IGNITE = {  # the rooms of those who come from ignite
+    "engine": (
+        "__init__",
+        "description",
+        "engine",
+        "feed",
+        "memory",
+        "orders",
+        "run",
+        "supervised",
+    ),
+    "handlers": ("engine", "from_ignite", "memory", "run_state"),
+}
+BRIDGE = [f"{room}/ignite/{name}.py" for room, names in IGNITE.items() for name in names]
 ONE_FILE_KNOWS = {
     "blinker": ["engine/signals/signals.py"],
-    "ignite": [*BRIDGE, "engine/ranks/process_group.py"],
+    "ignite": sorted([*BRIDGE, "engine/ranks/process_group.py"]),
     "rich": ["engine/inspection/describe.py"],
     "plotly": ["handlers/report/page.py"],
     "wandb": [],  # the files of handlers/loggers/trackers import theirs by name
