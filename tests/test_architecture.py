@@ -28,7 +28,7 @@ IGNITE = {  # the rooms of those who come from ignite
     ),
     "handlers": ("engine", "from_ignite", "memory", "run_state"),
 }
-BRIDGE = [f"{room}/ignite/{name}.py" for room, names in IGNITE.items() for name in names]
+BRIDGE = [f"{room}/ignite/{name}.py" for room, names in IGNITE.items() for name in names.split()]
 ONE_FILE_KNOWS = {
     "blinker": ["engine/signals/signals.py"],
     "ignite": sorted([*BRIDGE, "engine/ranks/process_group.py"]),
