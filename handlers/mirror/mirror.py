@@ -102,8 +102,8 @@ class Mirror:
         Raises:
             FileExistsError: The store holds another run.
             OSError: The store cannot be read, and the directory holds nothing to go on from.
-            ValueError: There is no `Checkpoint`, the address lies in its directory, or all checkpoints
-                in the store are broken.
+            ValueError: There is no `Checkpoint`, the address lies in its directory, or all
+                checkpoints in the store are broken.
         """
         with ranks.on_all_ranks(f"begin to copy to {shown(self.url)}"):
             if ranks.rank() == 0:
