@@ -63,9 +63,14 @@ def blocks_of(page):
     return re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
 
 
+def followed(page):
+    """A page as a parameter; those about migration import large libraries."""
+    return pytest.param(page, marks=[pytest.mark.slow] if page.parent.name == "migrate" else [])
+
+
 @pytest.mark.parametrize(
     "page",
-    [page for page in PAGES if page.is_relative_to(ROOT / "docs") and blocks_of(page)],
+    [followed(page) for page in PAGES if page.is_relative_to(ROOT / "docs") and blocks_of(page)],
     ids=name_of,
 )
 def test_the_code_of_a_page_runs_from_top_to_bottom(processes, page, tmp_path):
