@@ -126,7 +126,7 @@ def test_data_of_its_own_state_that_draws_as_it_begins_draws_once_between_two_ep
 def test_a_running_mean_of_torchmetrics_is_the_same_after_a_resume():
     handlers = (
         "Checkpoint(place, ITERATION_COMPLETED(at=3), latest(3), resume=True, background=False)",
-        "SpikeGuard('skip', deviations=0.5, window=3, steps=3)",
+        "SpikeGuard('skip', deviations=0.5, window=3)",
         "History(STEP_COMPLETED)",
         "Metrics({'measured': RunningMean(3, nan_strategy='ignore')}, select=loss_of)",
     )

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from threading import Thread
 from typing import Any
 
-from torch.utils.data import DataLoader, _utils, default_collate, get_worker_info
+import torch
+from torch.utils.data import DataLoader, default_collate, get_worker_info
 
 from ...state import seed_all
 from .in_memory import InMemory
 
-_error_if_any_worker_fails: Callable[[], None] = _utils.signal_handling._error_if_any_worker_fails
+_error_if_any_worker_fails: Any = getattr(torch._C, "_error_if_any_worker_fails", lambda: None)
 
 STOPPING = tuple(
     getattr(signal, name)
