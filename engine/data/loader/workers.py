@@ -18,7 +18,9 @@ from torch.utils.data import DataLoader, default_collate, get_worker_info
 from ...state import seed_all
 from .in_memory import InMemory
 
-_error_if_any_worker_fails: Any = getattr(torch._C, "_error_if_any_worker_fails", lambda: None)
+_error_if_any_worker_fails: Any = getattr(
+    getattr(torch, "_C", None), "_error_if_any_worker_fails", lambda: None
+)
 
 STOPPING = tuple(
     getattr(signal, name)
