@@ -32,6 +32,8 @@ class Loop(Generic[Batch, Output]):
     data: Iterable[Batch]
     epoch_length: int | None = None
     in_step: InStep = field(default_factory=InStep)
+    make_feed: Callable[..., Feed[Batch]] = Feed
+    """Makes what reads the data: a feed, or one that announces more on the way."""
     feed: Feed[Batch] | None = None
     steps: StepCheck | None = None
     """Checks the steps of the first epoch; None in a rehearsal and in an evaluation."""
@@ -65,7 +67,7 @@ class Loop(Generic[Batch, Output]):
             state.epoch_length = self.in_step.agree(self.data, length)
             moments.announce(Events.LOADING, state)
             if self._is_done():
-                feed = Feed(self.data, state, self.epoch_length, self.in_step)
+                feed = self.make_feed(self.data, state, self.epoch_length, self.in_step)
                 feed.put_back(state, state.control.completed)
             else:
                 self._run_epochs()
@@ -91,7 +93,8 @@ class Loop(Generic[Batch, Output]):
         return state
 
     def _run_epochs(self) -> None:
-        feed = self.feed = Feed(self.data, self.state, self.epoch_length, self.in_step)
+        make = self.make_feed
+        feed = self.feed = make(self.data, self.state, self.epoch_length, self.in_step)
         self.state.control.data = self.data
         try:
             self.moments.announce(Events.STARTED, self.state)
@@ -156,11 +159,11 @@ class Loop(Generic[Batch, Output]):
             state.metrics.clock = (state.step, state.epoch)
             control.epoch_began, control.in_epoch = state.iteration, True
             self.moments.announce(Events.EPOCH_STARTED, state)
-        all_read = self._iterate(feed.epoch(state))
+        all_read = self._iterate(feed.epoch(state)) and not feed.was_left
         if all_read:
             feed.note_end(state)
             feed.check(state)
-            if not state.iteration_in_epoch:  # what was one epoch too many has not begun
+            if feed.found_nothing(state):  # what was one epoch too many has not begun
                 state.epoch -= 1
                 control.in_epoch = control.epoch_stopped = False
                 self._end_with_data()
