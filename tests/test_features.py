@@ -8,6 +8,7 @@ import inspect
 import re
 import shlex
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 import camshaft
@@ -91,6 +92,9 @@ def check_line(line):
         if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
     }
     for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            for each in node.names:
+                getattr(import_module(node.module), each.name)
         if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load):
             found(node, stored)
         if not isinstance(node, ast.Call):
