@@ -55,10 +55,7 @@ def test_every_row_names_code_and_a_test_that_exist_or_a_reason():
 
 
 FOR_USERS = ROOT / "docs" / "features.md"
-LINES = [
-    cell.replace("\\|", "|")
-    for cell in re.findall(r"^\| `(.*?)` \| .* \| \[.*\]\(.*\) \|$", FOR_USERS.read_text(), re.M)
-]
+LINES = re.findall(r"^\| `(.*?)` \| .* \| \[.*\]\(.*\) \|$", FOR_USERS.read_text(), re.M)
 ROOMS = (camshaft, handlers, loggers, schedules)
 NAMES = {name: getattr(room, name) for room in ROOMS for name in room.__all__}
 NAMES |= {"from_lightning": from_lightning}
