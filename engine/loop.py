@@ -13,7 +13,7 @@ from . import ranks
 from .checks import StepCheck, check_evaluated, check_evaluation, check_training
 from .data import Feed, InStep, length_of_epoch, length_of_pass
 from .events import Events
-from .explain import explain
+from .explain import advise_on_workers, explain
 from .moments import Moments
 from .signals import Process, label
 from .state import Batch, Output, RunningEngine, State, capture_generators, under_way
@@ -53,6 +53,9 @@ class Loop(Generic[Batch, Output]):
         token = under_way.set(self.state)
         try:
             return _with_room(self._run)
+        except BaseException as error:
+            advise_on_workers(error)  # the signal of its death may have come after the first error
+            raise
         finally:
             under_way.reset(token)
 
