@@ -10,6 +10,7 @@ from typing import Any
 import ignite.engine
 from ignite.engine import CallableEventWithFilter, EventEnum, Events
 from ignite.engine.events import EventsList, RemovableEventHandle
+from ignite.handlers.time_profilers import BasicTimeProfiler
 from ignite.metrics import Metric
 
 from ...engine import Engine, State
@@ -142,11 +143,26 @@ class IgniteEngine(ignite.engine.Engine):
         super().load_state_dict(state_dict)
 
     def begin(self) -> None:
-        """Announce the start of a run."""
+        """Announce the start of a run.
+
+        Raises:
+            ValueError: A `BasicTimeProfiler` is attached, and the run has no `max_epochs`.
+        """
+        if self.state.max_epochs is None and self._is_profiled():
+            raise ValueError(
+                "ignite's BasicTimeProfiler makes room for all epochs when a run starts, and this "
+                "run has no max_epochs: pass engine.run(..., max_epochs=...), beside max_steps "
+                "where that limits the run, or attach ignite's HandlersTimeProfiler"
+            )
         self.should_terminate = self.should_terminate_single_epoch = False
         self._began = self._epoch_began = time.time()
         self._fire_event(Events.STARTED)
         self.follow()  # profilers put handlers in without asking
+
+    def _is_profiled(self) -> bool:
+        handlers = self._event_handlers.get(Events.STARTED, [])
+        owners = (getattr(handler, "__self__", None) for handler, _, _ in handlers)
+        return any(isinstance(owner, BasicTimeProfiler) for owner in owners)
 
     def begin_epoch(self) -> None:
         """Announce an epoch."""
