@@ -12,7 +12,7 @@ KEY := $(shell { echo $(FILES); cat pyproject.toml constraints.txt; } | cksum | 
 INSTALL = $(BIN)/pip install --quiet --no-compile --constraint constraints.txt
 EDITABLE = $(INSTALL) --config-settings editable_mode=strict --editable
 
-.PHONY: help demo test slow lint bench gpu gpu-wheels picture browser soak clean
+.PHONY: help demo test slow lint docs bench gpu gpu-wheels picture browser soak clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile
@@ -35,6 +35,10 @@ lint: .venv/dev-$(KEY)  ## check style, format and types
 	$(BIN)/mypy --package camshaft
 	$(BIN)/mypy examples
 	$(BIN)/pyright --pythonpath $(BIN)/python
+
+docs: .venv/docs-$(KEY)  ## build the documentation site, which also works without a server: build/docs/site/index.html
+	@$(BIN)/python docs/build_site.py
+	@echo 'Open build/docs/site/index.html in a browser.'
 
 bench: .venv/bench-$(KEY)  ## measure the overhead, the saves and the start against others
 	$(BIN)/python tests/benchmarks/run.py
@@ -68,7 +72,12 @@ clean:  ## remove what these targets made
 
 .venv/demo-$(KEY): | .venv/bin/pip
 	$(EDITABLE) ".[examples,report]"
-	@rm -f .venv/demo-* .venv/dev-* .venv/bench-*
+	@rm -f .venv/demo-* .venv/docs-* .venv/dev-* .venv/bench-*
+	@touch $@
+
+.venv/docs-$(KEY): | .venv/bin/pip
+	$(EDITABLE) ".[docs]"
+	@rm -f .venv/demo-* .venv/docs-* .venv/dev-* .venv/bench-*
 	@touch $@
 
 # The tests use timm's schedulers, not its models and the torchvision that they need.
@@ -77,8 +86,8 @@ clean:  ## remove what these targets made
 	$(EDITABLE) ".[dev]"
 	$(INSTALL) --no-deps timm
 	@$(BIN)/python -W ignore -m compileall -qq -j 0 .venv/lib || true  # some hold templates, not Python
-	@rm -f .venv/demo-* .venv/dev-* .venv/bench-*
-	@touch .venv/demo-$(KEY) $@
+	@rm -f .venv/demo-* .venv/docs-* .venv/dev-* .venv/bench-*
+	@touch .venv/demo-$(KEY) .venv/docs-$(KEY) $@
 
 .venv/bench-$(KEY): .venv/dev-$(KEY)
 	$(EDITABLE) ".[dev,bench]"
