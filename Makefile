@@ -15,7 +15,7 @@ EDITABLE = $(INSTALL) --config-settings editable_mode=strict --editable
 # Where ignite's own tests and their environment go: 1.5 GB, outside of this repository.
 IGNITE_SUITE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/camshaft/ignite-suite
 
-.PHONY: help demo test slow lint bench ignite-suite gpu gpu-wheels picture browser soak clean
+.PHONY: help demo test slow lint docs bench ignite-suite gpu gpu-wheels picture browser soak clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile
@@ -38,6 +38,10 @@ lint: .venv/dev-$(KEY)  ## check style, format and types
 	$(BIN)/mypy --package camshaft
 	$(BIN)/mypy examples
 	$(BIN)/pyright --pythonpath $(BIN)/python
+
+docs: .venv/docs-$(KEY)  ## build the documentation site, which also works without a server: build/docs/site/index.html
+	@$(BIN)/python docs/build_site.py
+	@echo 'Open build/docs/site/index.html in a browser.'
 
 bench: .venv/bench-$(KEY)  ## measure the overhead, the saves and the start against others
 	$(BIN)/python tests/benchmarks/run.py
@@ -74,7 +78,12 @@ clean:  ## remove what these targets made
 
 .venv/demo-$(KEY): | .venv/bin/pip
 	$(EDITABLE) ".[examples,report]"
-	@rm -f .venv/demo-* .venv/dev-* .venv/bench-*
+	@rm -f .venv/demo-* .venv/docs-* .venv/dev-* .venv/bench-*
+	@touch $@
+
+.venv/docs-$(KEY): | .venv/bin/pip
+	$(EDITABLE) ".[docs]"
+	@rm -f .venv/demo-* .venv/docs-* .venv/dev-* .venv/bench-*
 	@touch $@
 
 # The tests use timm's schedulers, not its models and the torchvision that they need.
@@ -83,8 +92,8 @@ clean:  ## remove what these targets made
 	$(EDITABLE) ".[dev]"
 	$(INSTALL) --no-deps timm
 	@$(BIN)/python -W ignore -m compileall -qq -j 0 .venv/lib || true  # some hold templates, not Python
-	@rm -f .venv/demo-* .venv/dev-* .venv/bench-*
-	@touch .venv/demo-$(KEY) $@
+	@rm -f .venv/demo-* .venv/docs-* .venv/dev-* .venv/bench-*
+	@touch .venv/demo-$(KEY) .venv/docs-$(KEY) $@
 
 .venv/bench-$(KEY): .venv/dev-$(KEY)
 	$(EDITABLE) ".[dev,bench]"
