@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
@@ -49,14 +50,48 @@ def test_the_version_is_the_one_in_pyproject():
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A wheel built from a copy of the checkout, so that no stale build folder gets into it."""
+def distributions(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the source distribution of a copy of the checkout, and the wheel made of it."""
     source, built = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("built")
     local = shutil.ignore_patterns(".*", "build", "dist", "runs", "*.egg-info", "__pycache__")
     shutil.copytree(ROOT, source, ignore=local, dirs_exist_ok=True)
-    command = "-m pip wheel --no-deps --no-build-isolation --wheel-dir"
-    subprocess.run([sys.executable, *command.split(), built, source], check=True)
-    return next(built.glob("*.whl"))
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", built, source]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert "Warning" not in result.stdout + result.stderr
+    return built
+
+
+@pytest.fixture(scope="module")
+def wheel(distributions: Path) -> Path:
+    return next(distributions.glob("*.whl"))
+
+
+def test_the_metadata_of_both_distributions_pass_the_check_of_the_index(distributions: Path):
+    command = [sys.executable, "-m", "twine", "check", "--strict", *distributions.iterdir()]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout
+    assert result.stdout.count("PASSED") == 2
+
+
+def test_the_source_distribution_holds_what_the_tests_need(distributions: Path):
+    with tarfile.open(next(distributions.glob("*.tar.gz"))) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    for folder in ("docs", "engine", "examples", "handlers", "tests"):
+        kept = {
+            path.relative_to(ROOT).as_posix()
+            for path in ROOT.glob(f"{folder}/**/*")
+            if path.is_file() and not {"__pycache__", "artefacts"} & {*path.parts}
+        }
+        assert kept <= names, sorted(kept - names)
+    assert {"Makefile", "constraints.txt", "CITATION.cff", "LICENSE", "py.typed"} <= names
+
+
+def test_the_citation_names_the_version_and_the_license():
+    citation = (ROOT / "CITATION.cff").read_text()
+    project = PYPROJECT["project"]
+    assert f"\nversion: {project['version']}\nd" in citation
+    assert f"\nlicense: {project['license']}\n" in citation
 
 
 def test_the_wheel_holds_only_the_package(wheel: Path):
