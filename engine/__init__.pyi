@@ -1,3 +1,4 @@
+from . import metric_states as metric_states
 from . import ranks as ranks
 from .engine import Engine as Engine
 from .engine import Handler as Handler

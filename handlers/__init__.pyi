@@ -22,6 +22,7 @@ from .guards import MemorySnapshot as MemorySnapshot
 from .guards import NonFiniteGuard as NonFiniteGuard
 from .guards import SpikeGuard as SpikeGuard
 from .journal import Journal as Journal
+from .lightning import FromLightning as FromLightning
 from .loggers import CSV as CSV
 from .loggers import Aim as Aim
 from .loggers import ClearML as ClearML

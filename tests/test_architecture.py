@@ -33,6 +33,8 @@ ONE_FILE_KNOWS = {
     "ray": [],  # and handlers/ray/session.py do
     "accelerate": [],  # what it and Fabric have prepared is known by its class
     "lightning_fabric": [],
+    "lightning": [],  # as are its modules and callbacks, which bring it along
+    "pytorch_lightning": [],
     "tensorboardX": ["handlers/loggers/tensorboard.py"],  # and summaries.py, which imports by name
     "tqdm": ["handlers/progress_bar.py"],
     "psutil": ["handlers/measurements/system_use.py"],

@@ -63,10 +63,19 @@ def blocks_of(page):
     return re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
 
 
+TUTORIALS = ROOT / "docs" / "tutorials"  # tests/tutorials/ follows these
+
+
+def looked_up(page):
+    """A page as a parameter; those about migration import large libraries."""
+    return pytest.param(page, marks=[pytest.mark.slow] if page.parent.name == "migrate" else [])
+
+
+LOOKED_UP = [page for page in PAGES if page.parent not in (ROOT, ROOT / "tests", TUTORIALS)]
+
+
 @pytest.mark.parametrize(
-    "page",
-    [page for page in PAGES if page.is_relative_to(ROOT / "docs") and blocks_of(page)],
-    ids=name_of,
+    "page", [looked_up(page) for page in LOOKED_UP if blocks_of(page)], ids=name_of
 )
 def test_the_code_of_a_page_runs_from_top_to_bottom(processes, page, tmp_path):
     script = tmp_path / "page.py"  # logging.py would hide the standard one

@@ -9,7 +9,13 @@ from typing import Any
 
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
-from torch.utils.data._utils.collate import collate, default_collate_fn_map
+from torch.utils.data import default_collate
+
+collate: Any
+try:  # what torch's docstring of `collate` tells to extend it by
+    from torch.utils.data._utils.collate import collate, default_collate_fn_map
+except ImportError:  # then tensors inside samples inside samples are not padded
+    collate, default_collate_fn_map = None, {}
 
 
 @dataclass(frozen=True)
@@ -48,10 +54,18 @@ class Padded:
 
     def _batch(self, values: Sequence[Any], name: Hashable) -> Any:
         pad = partial(_pad, value=self.fields.get(name, self.value))
+        if collate is None:
+            own = isinstance(values[0], Tensor)
+            return pad(values) if own else default_collate(list(values))
         return collate(list(values), collate_fn_map={**default_collate_fn_map, Tensor: pad})
+
+
+def _plain(tensors: Sequence[Tensor], *, collate_fn_map: Any = None) -> Any:
+    return default_collate(list(tensors))
 
 
 def _pad(tensors: Sequence[Tensor], *, value: float, collate_fn_map: Any = None) -> Any:
     if len({each.shape for each in tensors}) == 1:  # torch's own: in a worker, in shared memory
-        return default_collate_fn_map[Tensor](tensors, collate_fn_map=collate_fn_map)
+        own: Any = default_collate_fn_map.get(Tensor, _plain)
+        return own(tensors, collate_fn_map=collate_fn_map)
     return pad_sequence(list(tensors), batch_first=True, padding_value=value)

@@ -20,6 +20,9 @@ from .shards import locals_of as locals_of
 from .shards import norm as norm
 from .shards import norms as norms
 from .shards import trained_by as trained_by
+from .together import copy_each as copy_each
+from .together import multiply_each as multiply_each
+from .together import norm_of_each as norm_of_each
 from .weights import TWIN as TWIN
 from .weights import buffers_in_training as buffers_in_training
 from .weights import exchange as exchange

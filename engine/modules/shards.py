@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.linalg import vector_norm
 
 from .. import ranks
+from .together import norm_of_each
 
 
 def is_spread(tensor: object) -> TypeGuard[Any]:
@@ -99,7 +100,7 @@ def _norms_of_parts(parts: list[Tensor], kind: float) -> list[Tensor]:
         return found
     made: Sequence[Tensor]
     if all(parts[number].element_size() > 2 for number in held):
-        made = torch._foreach_norm([parts[number] for number in held], kind)  # pyright: ignore
+        made = norm_of_each([parts[number] for number in held], kind)
     else:
         made = [vector_norm(parts[number], kind, dtype=torch.float32) for number in held]
     for number, each in zip(held, made, strict=True):

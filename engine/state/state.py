@@ -251,6 +251,7 @@ class State(Generic[Batch, Output]):
 
         Raises:
             TypeError: The owner remembers something else already.
+            RuntimeError: The run is over, and nothing is remembered under the owner's own name.
             ValueError: The engine does not know the owner; or what was saved under this name does
                 not fit into what `make` makes.
         """
@@ -260,6 +261,12 @@ class State(Generic[Batch, Output]):
         else:
             name = engine.name_of(owner)
         memories = self.memory.saved if saved else self.memory.unsaved
+        if engine is None and self.counts[Events.CLOSED] and name not in memories:
+            raise RuntimeError(
+                f"the run is over, so the name that {name} had in its engine is not known, and it "
+                f"has no memory under its own; the memories are {sorted(memories)}. Recall it in "
+                "a handler, such as one of Events.COMPLETED"
+            )
         if name in memories:
             memory: Memory = memories[name]
             if isinstance(make, type) and not isinstance(memory, make):

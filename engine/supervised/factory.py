@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import Module
 from torch.optim import Optimizer
 
+from ..capturing import CapturedStep
 from ..compiling import Compile, CompiledForward, explained
 from ..engine import Engine
 from ..means import Weight
@@ -18,11 +19,13 @@ from ..modules import are_spread, unwrap
 from ..outputs import Output
 from ..update import Update
 from .batch import own_loss, pair_of, with_labels
+from .captured import CapturedPass
 from .check import (
     PRECISIONS,
     check,
     check_compile,
     check_evaluation,
+    check_recorder,
     check_replays,
     check_update,
     warn_of_sums,
@@ -87,7 +90,8 @@ def supervised(
             parts whenever memory runs out; ranks then average gradients by `sync="close"`.
         compile: True to compile the forward pass with the loss, the backward pass, clipping and
             the optimizer's step by `torch.compile`; or the arguments for it,
-            `{"mode": "max-autotune"}`. Each size of a batch is compiled by itself.
+            `{"mode": "max-autotune"}`. Each size of a batch is compiled by itself. Or
+            `"cuda-graphs"` to record all of that on a GPU, and launch the recording.
 
     Raises:
         TypeError: `model` is not a module, `optimizer` is no optimizer, or `loss_fn` is a class.
@@ -114,6 +118,7 @@ def supervised(
         place = next((each.device for each in model.parameters()), "cpu")
     place = torch.device(place)
     check_replays(compile, options, place)
+    recorder = check_recorder(compile, model, optimizer, place, split)
     if optimizer is None:
         update = None
         check_evaluation(accumulate)
@@ -127,8 +132,13 @@ def supervised(
             accumulate=accumulate,
             scaler=torch.amp.GradScaler(place.type) if precision == "fp16" else None,
             sync="close" if split == "auto" and parallel_of(model) is not None else "last",
-            compile=compile,
+            compile=recorder or compile,
         )
+    own = own_loss if loss_fn is None else loss_fn
+    captured = None
+    if recorder is not None and update is not None:
+        assert isinstance(update.compiled, CapturedStep)
+        captured = CapturedPass([model, own], update.compiled, place)
     objects: dict[str, Any] = {"model": unwrap(model)}
     if update is not None:
         objects["optimizer"] = update.optimizer
@@ -138,7 +148,7 @@ def supervised(
         objects["scaler"] = update.scaler
     step = Supervised(
         model=model,
-        loss_fn=own_loss if loss_fn is None else loss_fn,
+        loss_fn=own,
         update=update,
         prepare_batch=prepare_batch or (with_labels if loss_fn is None else pair_of),
         weight=weight,
@@ -147,6 +157,7 @@ def supervised(
         autocast=None if precision == "fp32" else torch.autocast(place.type, PRECISIONS[precision]),
         split=None if split is None else Split.of(split, update),
         compiled=None if options is None else CompiledForward(options),
+        captured=captured,
         is_sharded=are_spread(model.parameters()),
     )
     train, evaluate = step.train, step.evaluate

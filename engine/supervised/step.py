@@ -31,6 +31,7 @@ from .batch import (
     note_names,
     own_loss,
 )
+from .captured import CapturedPass
 from .nested import mapped
 from .parallel import parallel_of, without_sending_buffers
 from .split import Split
@@ -60,6 +61,8 @@ class Supervised:
     split: Split | None = None
     compiled: CompiledForward | None = None
     """Computes the model and the loss; None if they are not compiled."""
+    captured: CapturedPass | None = None
+    """Takes batches through the model by recordings; None if they are not recorded."""
     is_sharded: bool = False
     """True if ranks hold the model together, whose gathered weights are used in training too."""
 
@@ -73,6 +76,11 @@ class Supervised:
         if self.split is not None:  # a forward and a backward pass for each part
             output = self.split.take(state, pair, partial(self.forward, self.model, {}), update)
             update.advance(state, output.loss, output.weight)
+        elif self.captured is not None:
+            output = self.captured.take(state, self.moved(pair), self.forward_alone, update)
+            if output.loss is not None:
+                metrics["loss"] = output.loss
+            update.advance(state, output.loss, output.weight)
         elif update.sync is None:
             loss, output = self.forward(self.model, metrics, pair)
             update(state, loss, weight=output.weight, closure=closure)
@@ -81,6 +89,14 @@ class Supervised:
                 loss, output = self.forward(self.model, metrics, pair)
                 update(state, loss, weight=output.weight, closure=closure)
         return output
+
+    def moved(self, pair: tuple[Any, Any]) -> tuple[Any, Any]:
+        """Input and target on the device."""
+        return pair if self.move is None else self.move(pair)
+
+    def forward_alone(self, pair: tuple[Any, Any]) -> tuple[Tensor | None, Output]:
+        """The loss with its graph, and the output, without a metric."""
+        return self.forward(self.model, {}, pair)
 
     def evaluate(self, state: State[Any, Output], batch: Any) -> Output:
         """Forward pass, and the loss if there is a target."""
@@ -174,6 +190,8 @@ class Supervised:
             engine.add(self.split)
         if self.update is None:
             engine.on(Events.LOADING, stage=Stage.MEASURE)(self.refuse_to_train)
+        if self.captured is not None:
+            engine.add(self.captured)
         if self.compiled is not None:
             graphs = Graphs()
             engine.on(Events.STARTED, stage=Stage.MEASURE)(graphs.begin)

@@ -3,6 +3,9 @@
 Of a small step this Python takes a tenth. It looks for subclasses of tensors, for hooks and for
 profilers; here they are looked for at less cost, and where there may be one, or where torch is
 another than expected, its public call is made. The same kernels run either way.
+
+An `ExecutionTraceObserver` without a profiler cannot be asked for: its trace has all kernels of an
+optimizer's step, and not the step's name.
 """
 
 from __future__ import annotations

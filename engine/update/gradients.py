@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
 from .. import ranks
-from ..modules import are_spread, local, locals_of, moved, norm
+from ..modules import are_spread, local, locals_of, moved, multiply_each, norm, norm_of_each
 
 if TYPE_CHECKING:
     from torch.amp import GradScaler
@@ -48,10 +48,9 @@ def multiply(optimizer: Optimizer, factor: Tensor | float) -> None:
 
 def scale(gradients: list[Tensor], factor: Tensor | float) -> None:
     """Scale gradients in place."""
-    # torch's optimizers call it too; there is no public function that scales all at once.
     if gradients:
         held = gradients if are_plain(gradients) else locals_of(gradients)
-        torch._foreach_mul_(held, factor)  # pyright: ignore
+        multiply_each(held, factor)
 
 
 def are_plain(gradients: list[Tensor]) -> bool:
@@ -79,15 +78,14 @@ def norm_of(gradients: list[Tensor], kind: float = 2.0) -> Tensor:
     if not gradients:
         return torch.zeros(())
     if are_plain(gradients):
-        norms = torch._foreach_norm(gradients, kind)  # pyright: ignore  # as torch's clipping does
-        return torch.as_tensor(torch.linalg.vector_norm(torch.stack(norms), kind))
+        norms = norm_of_each(gradients, kind)  # as torch's clipping does
+        return torch.as_tensor(torch.linalg.vector_norm(torch.stack([*norms]), kind))
     if are_spread(gradients):
         return norm(gradients, kind)
     # Uncoalesced, a sparse gradient names an element several times, and means their sum.
     dense = [each.coalesce().values() if each.is_sparse else each for each in gradients]
     place = dense[0].device
-    each_norm = torch._foreach_norm(dense, kind)  # pyright: ignore
-    gathered = [moved(each, place) for each in each_norm]
+    gathered = [moved(each, place) for each in norm_of_each(dense, kind)]
     return torch.as_tensor(torch.linalg.vector_norm(torch.stack(gathered), kind))
 
 
@@ -112,8 +110,11 @@ def has_overflowed(scaler: GradScaler, optimizer: Optimizer, *, alike: bool) -> 
     """
     # The scaler itself looks in its step(), which is too late: clipping comes before. It has no
     # public way to ask. Afterwards optimizer.step() is called directly, so there is no second look.
-    found = scaler._found_inf_per_device(optimizer).values()  # pyright: ignore
-    overflow = bool(sum(infinite.item() for infinite in found))
+    ask: Any = getattr(scaler, "_found_inf_per_device", None)
+    if ask is not None:
+        overflow = bool(sum(infinite.item() for infinite in ask(optimizer).values()))
+    else:
+        overflow = bool(non_finite(gradients_of(optimizer)))
     return overflow if alike else ranks.any_rank(overflow)
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import torch
 from torch import Tensor
 from torch.nn import Module
 from torch.optim import Optimizer
 
 from .. import ranks
+from ..capturing import CUDA_GRAPHS, CapturedStep, Recorder
 from ..checks import warn
 from ..compiling import Compile, CompiledStep, options_of
 from ..events import EventEnum, Events, Stage
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from .window import Closure
 
 
+Result = TypeVar("Result")
 # Looking a member up in its class is a Python function on 3.11; a global is not.
 BACKWARD_COMPLETED = Events.BACKWARD_COMPLETED
 GRADIENTS_READY = Events.GRADIENTS_READY
@@ -89,7 +92,8 @@ class Update:
             event: Announced after each step. Where several optimizers take turns, give each but
                 the main one an event of its own: it is the clock of that optimizer's steps.
             compile: True to compile the optimizer's step, and clipping before it, by
-                `torch.compile`; or the arguments for it, `{"mode": "max-autotune"}`.
+                `torch.compile`; or the arguments for it, `{"mode": "max-autotune"}`. Or
+                `"cuda-graphs"` to record them on a GPU, and launch the recording.
 
         Raises:
             TypeError: `optimizer` is not a torch optimizer.
@@ -122,13 +126,12 @@ class Update:
                 f"{type(optimizer).__name__} evaluates the loss several times a step; that works "
                 "neither with a gradient scaler nor with sync='close'"
             )
-        options = options_of(compile, "Update")
-        if options is not None and self.needs_closure:
+        self.compiled = _faster(optimizer, compile)
+        if self.compiled is not None and self.needs_closure:
             raise ValueError(
                 f"{type(optimizer).__name__} evaluates the loss several times a step, and such a "
                 "step cannot be compiled: leave compile= out"
             )
-        self.compiled = None if options is None else CompiledStep(optimizer, options)
         self._is_direct = not (self.averages_at_close or self.needs_closure)
         self._is_checked = False
         self._are_alike: bool | None = None
@@ -262,8 +265,25 @@ class Update:
             del state.step_under_way.windows[self]
             raise
 
+    def compute(
+        self, state: State[Any, Any], run: Callable[[Tensor | None], Result], device: torch.device
+    ) -> Result:
+        """Let `run` add the gradients of a micro-batch, which `advance` then counts.
+
+        Args:
+            state: The run.
+            run: Makes the backward pass itself; called with the factor of the loss, or None for 1.
+            device: Where the loss is.
+        """
+        window: Window = state.step_under_way.windows.get(self) or self._open(state)
+        try:
+            return run(window.scale_on(device))
+        except BaseException:
+            del state.step_under_way.windows[self]
+            raise
+
     def advance(
-        self, state: State[Any, Any], loss: Tensor, weight: Tensor | float | None = None
+        self, state: State[Any, Any], loss: Tensor | None, weight: Tensor | float | None = None
     ) -> None:
         """Count a micro-batch whose gradients are there; step if its window is complete."""
         window: Window = state.step_under_way.windows[self]
@@ -389,3 +409,13 @@ class Update:
         state.metrics["skipped_steps"] = state.counts[STEP_SKIPPED]
         if overflow and self.scaler is not None:
             check_scale(self.scaler, self.min_scale, state.step)
+
+
+def _faster(optimizer: Optimizer, compile: Compile) -> CompiledStep | CapturedStep | None:
+    """What takes the steps in place of the optimizer; None for the optimizer itself."""
+    if isinstance(compile, Recorder):
+        return CapturedStep(optimizer, compile)
+    if compile == CUDA_GRAPHS:
+        return CapturedStep(optimizer, CUDA_GRAPHS)
+    options = options_of(compile, "Update")
+    return None if options is None else CompiledStep(optimizer, options)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ...engine import Engine, EventEnum, Events, Stage, State, Subscription, Trigger
 from ...engine.modules import (
+    copy_each,
     fully_sharded,
     is_spread,
     local,
@@ -84,7 +85,7 @@ class AverageOfWeights:
                     new = weights if same else [each.to(kind) for each in weights]
                     self.fold(averages, new, updates.count)
                 for copies, originals in map(_shards, pairs.copied):
-                    torch._foreach_copy_(copies, originals)  # pyright: ignore
+                    copy_each(copies, originals)
         updates.count += 1
 
     def fold(self, averages: list[Tensor], weights: list[Tensor], count: int) -> None:

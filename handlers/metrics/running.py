@@ -9,12 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.nn import Module, ModuleDict
+from torch.nn import Module
 
-from ...engine import Means, Number, flat, mean_over_ranks, ranks
-
-CACHES = {"_computed", "_forward_cache", "_cache"}
-"""Attributes of torchmetrics that are computed anew."""
+from ...engine import Means, Number, flat, mean_over_ranks, metric_states, ranks
 
 
 @dataclass
@@ -35,7 +32,7 @@ class RunningMetrics:
     """The plain attributes of each metric and its parts, as they were made."""
 
     def __post_init__(self) -> None:
-        self.made = {name: _by_part(metric, _plain) for name, metric in self.metrics.items()}
+        self.made = {name: metric_states.plain(metric) for name, metric in self.metrics.items()}
 
     @classmethod
     def of(cls, given: Mapping[str, Any], *, skip_nan: bool) -> RunningMetrics:
@@ -93,7 +90,10 @@ class RunningMetrics:
 
     def state_dict(self) -> dict[str, Any]:
         """What the metrics have accumulated."""
-        saved = {name: _accumulated(each, self.made[name]) for name, each in self.metrics.items()}
+        saved = {
+            name: metric_states.accumulated(each, self.made[name])
+            for name, each in self.metrics.items()
+        }
         return saved | {name: means.state_dict() for name, means in self.means.items()}
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
@@ -105,7 +105,7 @@ class RunningMetrics:
                 "in the middle of an epoch with the metrics that it began with"
             )
         for name, each in own.items():
-            _put_back(each, saved[name])
+            metric_states.put_back(each, saved[name])
 
 
 def _takes(update: Callable[..., Any], arguments: int) -> bool:
@@ -146,55 +146,3 @@ def _check_no_more(metric: Any) -> None:
     for module in modules:
         if getattr(module, "validate_args", False):
             module.validate_args = False
-
-
-def _by_part(metric: Any, what: Callable[[Any], Any]) -> dict[str, Any]:
-    """Something of each metric inside a metric of torchmetrics, itself included."""
-    inside = list(metric.named_modules()) if isinstance(metric, Module) else []
-    return {name: what(each) for name, each in inside if hasattr(each, "update_count")}
-
-
-def _plain(metric: Any) -> dict[str, Any]:
-    """The numbers and tensors among a metric's attributes that are none of its states."""
-    return {
-        name: value
-        for name, value in vars(metric).items()
-        if isinstance(value, bool | int | float | torch.Tensor)
-        and name not in (*metric.metric_state, *CACHES)
-    }
-
-
-def _accumulated(metric: Any, made: Mapping[str, Any]) -> Any:
-    """What a metric has accumulated; torchmetrics' own state_dict leaves that out.
-
-    Besides its states these are attributes that have changed since it was made, such as the place
-    in a window.
-    """
-    if not isinstance(metric, Module):
-        return metric.state_dict() if hasattr(type(metric), "state_dict") else dict(vars(metric))
-    if isinstance(metric, ModuleDict):
-        list(metric.items())  # makes the compute groups of a collection share their states again
-    found = _by_part(
-        metric, lambda each: {"states": dict(each.metric_state), "updates": each.update_count}
-    )
-    for name, plain in _by_part(metric, _plain).items():
-        before = made.get(name, {})
-        found[name]["attributes"] = {
-            key: value for key, value in plain.items() if value is not before.get(key)
-        }
-    return found
-
-
-def _put_back(metric: Any, saved: Any) -> None:
-    if not isinstance(metric, Module):
-        if hasattr(type(metric), "load_state_dict"):
-            metric.load_state_dict(saved)
-        else:
-            vars(metric).update(saved)
-        return
-    modules = dict(metric.named_modules())
-    for name, accumulated in saved.items():
-        # Checkpoints of before have no attributes.
-        for key, value in (accumulated["states"] | accumulated.get("attributes", {})).items():
-            setattr(modules[name], key, value)
-        modules[name]._update_count = accumulated["updates"]

@@ -96,7 +96,8 @@ def optimizer_of(state: State[Any, Any], given: Optimizer | None) -> Optimizer:
     if not isinstance(optimizer, Optimizer):
         raise RuntimeError(
             "LRSchedule does not know which optimizer's rate to move: the engine has no "
-            f'objects["optimizer"], only {sorted(state.engine.objects)}; pass optimizer= to '
+            f'objects["optimizer"], only {sorted(state.engine.objects)}; write '
+            'Engine(..., objects={"model": model, "optimizer": optimizer}), or pass optimizer= to '
             "LRSchedule"
         )
     return optimizer

@@ -12,7 +12,11 @@ from weakref import ref
 import torch
 from torch import Tensor
 from torch.utils.data import StackDataset, Subset, TensorDataset, default_collate
-from torch.utils.data._utils.collate import collate_tensor_fn, default_collate_fn_map
+
+try:  # what torch's docstring of `collate` tells to extend it by; without, data is read plainly
+    from torch.utils.data._utils.collate import collate_tensor_fn, default_collate_fn_map
+except ImportError:
+    collate_tensor_fn, default_collate_fn_map = None, {}  # type: ignore[assignment]
 
 logger = logging.getLogger("camshaft")
 
@@ -115,7 +119,7 @@ def is_default(collate: Any) -> bool:
     """True for torch's `default_collate`, as long as nobody has registered other rules with it."""
     return (
         collate is default_collate
-        and default_collate_fn_map.get(Tensor) is collate_tensor_fn
+        and default_collate_fn_map.get(Tensor, default_collate) is collate_tensor_fn
         and not any(
             issubclass(kind, own) for kind in (tuple, dict) for own in default_collate_fn_map
         )

@@ -8,12 +8,12 @@ from typing import Any
 
 from torch import autograd
 from torch.autograd.profiler import record_function
-from torch.utils.data import dataloader
-from torch.utils.data._utils.pin_memory import pin_memory
+from torch.utils.data import _utils, dataloader
 
 from .in_memory import InMemory
 
 _is_profiled: Any = getattr(autograd, "_profiler_enabled", None)
+_pin: Any = getattr(getattr(_utils, "pin_memory", None), "pin_memory", None)
 _own: Any = getattr(dataloader, "_SingleProcessDataLoaderIter", None)
 
 PARTS = (
@@ -45,7 +45,7 @@ class Reading:
         batch = self.memory.batch(indices)
         if batch is None:
             batch = self.fetch(indices)
-        return batch if self.device is None else pin_memory(batch, self.device)
+        return batch if self.device is None else _pin(batch, self.device)
 
     def _recorded(self, indices: Any) -> Any:
         self.is_recorded = True
@@ -60,5 +60,7 @@ def read_directly(batches: Iterator[Any]) -> Iterator[Any]:
     """The batches of torch's iterator, read without it where this process reads them."""
     own: Any = batches
     if _is_profiled is None or type(own) is not _own or not all(map(partial(hasattr, own), PARTS)):
+        return batches
+    if _pin is None and own._pin_memory:
         return batches
     return map(Reading(own), own._sampler_iter)

@@ -313,6 +313,15 @@ def test_a_second_memory_of_the_same_function_is_refused():
         Engine(step).run([1], max_epochs=1)
 
 
+def test_a_memory_that_is_not_found_after_the_run_is_an_error_and_not_a_new_memory():
+    def count(state, batch):
+        state.recall(count, Sum).total += batch
+
+    state = Engine(count).run([1, 2], max_epochs=1)
+    with pytest.raises(RuntimeError, match=r"\['engine.process'\]. Recall it in a handler"):
+        state.recall(count, Sum)
+
+
 def test_a_function_can_be_tried_with_a_state_made_by_hand():
     state = State()
     assert [add(state, 1), add(state, 2), inner(state, 5)] == [1, 3, 5]

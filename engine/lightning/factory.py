@@ -1,0 +1,165 @@
+"""The engine of a LightningModule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch.nn import Module
+
+from .. import ranks
+from ..engine import Engine
+from ..modules import unwrap
+from ..supervised import Transfer, to_device
+from ..update import Update
+from .extras import Extras
+from .hooks import overridden
+from .log import Log
+from .manual import Manual
+from .optimizers import configured
+from .steps import LightningSteps
+from .trainer import TrainerView
+
+PRECISIONS = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+TRANSFERS = ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer")
+
+
+def from_lightning(
+    module: Module,
+    *,
+    accumulate: int = 1,
+    precision: str = "fp32",
+    device: torch.device | str | None = None,
+    trainer: Mapping[str, Any] | None = None,
+) -> Engine[Any, Any]:
+    """Build the engine that trains and evaluates a LightningModule.
+
+    `training_step` and an `Update` are the step, or in manual optimisation `training_step` alone;
+    an evaluation calls `validation_step`, or `test_step` and `predict_step` if its name is `"test"`
+    or `"predict"`. What the module logs is in `state.metrics` under the names that Lightning has in
+    `trainer.callback_metrics`. The schedulers of `configure_optimizers` step with the run, and the
+    hooks of the module are called. Everything else is a handler:
+
+    ```python
+    engine = from_lightning(LitModel())
+    engine.add(ClipGradNorm(0.5), Validate(val_loader), Checkpoint("runs/lit", resume=True))
+    engine.run(train_loader, max_epochs=3)
+    ```
+
+    Args:
+        module: Made anew; `prepare_data`, `setup`, `configure_model` and `configure_optimizers` are
+            called here. On several ranks a `DistributedDataParallel` around it.
+        accumulate: Micro-batches of one optimizer step.
+        precision: `"fp32"`, or `"bf16"` or `"fp16"` by `torch.autocast`, as in `supervised`.
+        device: Where the module computes; where it is already, by default.
+        trainer: More that the module reads of `self.trainer`, such as
+            `{"estimated_stepping_batches": 1000}`, or Lightning's own logger:
+            `{"logger": TensorBoardLogger("logs")}`.
+
+    Raises:
+        TypeError: `module` is no LightningModule.
+        ValueError: The module overrides a hook that is not called here; the message names it.
+    """
+    lit: Any = unwrap(module)
+    hooks = overridden(lit)
+    if precision not in PRECISIONS:
+        raise ValueError(f"precision={precision!r}: needs one of {', '.join(PRECISIONS)}")
+    view = TrainerView(lit, {"accumulate_grad_batches": accumulate, **(trainer or {})})
+    lit.trainer = view
+    with ranks.rank_zero_first(local=True):
+        if ranks.local_rank() == 0 and "prepare_data" in hooks:
+            lit.prepare_data()
+    lit.setup(stage="fit")
+    lit.configure_model()
+    if device is not None:
+        module.to(device)
+    place = next((each.device for each in module.parameters()), torch.device("cpu"))
+    update = None
+    if "training_step" in hooks:
+        view.optimizers, view.lr_scheduler_configs = configured(lit)
+        update = _update(module, lit, view, accumulate, precision, place)
+    kind = PRECISIONS[precision]
+    autocast = None if kind is None else torch.autocast(place.type, kind)
+    prepare = _prepare(lit, hooks, place)
+    steps = LightningSteps(module, lit, view, hooks, update, prepare, autocast)
+    log = Log(lit, steps.recall)
+    manual = Manual(lit, hooks, view.optimizers, steps.recall)
+    for each in lit.modules():
+        if hasattr(each, "save_hyperparameters"):  # a LightningModule, also one inside
+            each.log, each.log_dict = log.log, log.log_dict
+            each.optimizers, each.manual_backward = manual.optimizers, manual.backward
+    engine: Engine[Any, Any] = Engine(
+        steps.train, evaluate=steps.evaluate, objects=_objects(lit, view, update, hooks)
+    )
+    if update is not None:
+        engine.rehearsal = lambda state, batch: update.rehearse(state)
+        engine.add(update)
+    return engine.add(steps)
+
+
+def _update(
+    module: Module,
+    lit: Any,
+    view: TrainerView,
+    accumulate: int,
+    precision: str,
+    place: torch.device,
+) -> Update | None:
+    """The update of the one optimizer; None if the module steps its optimizers itself."""
+    if not lit.automatic_optimization:
+        if accumulate != 1 or precision == "fp16" or module is not lit:
+            raise ValueError(
+                f"{type(lit).__name__} has automatic_optimization = False: accumulate=, "
+                "precision='fp16' and a DistributedDataParallel around it are not taken"
+            )
+        return None
+    if len(view.optimizers) > 1:
+        raise ValueError(
+            f"configure_optimizers of {type(lit).__name__} gives {len(view.optimizers)} "
+            "optimizers, and automatic optimisation has one: set automatic_optimization = False, "
+            "and step each of self.optimizers() in training_step"
+        )
+    for each in view.lr_scheduler_configs:
+        each.check(view.optimizers)
+    return Update(
+        view.optimizers[0],
+        model=None if module is lit else module,
+        accumulate=accumulate,
+        scaler=torch.amp.GradScaler(place.type) if precision == "fp16" else None,
+    )
+
+
+def _objects(lit: Any, view: TrainerView, update: Update | None, hooks: set[str]) -> dict[str, Any]:
+    """What checkpoints hold."""
+    objects: dict[str, Any] = {"model": lit}
+    schedulers = [each.scheduler for each in view.lr_scheduler_configs]
+    for kind, found in (("optimizer", view.optimizers), ("scheduler", schedulers)):
+        for number, each in enumerate(found):
+            objects[kind if number == 0 else f"{kind}_{number + 1}"] = each
+    if update is not None and update.scaler is not None:
+        objects["scaler"] = update.scaler
+    if hooks & {"on_save_checkpoint", "on_load_checkpoint"}:
+        objects["extras"] = Extras(lit)
+    return objects
+
+
+def _prepare(lit: Any, hooks: set[str], place: torch.device) -> Callable[[Any], Any] | None:
+    """How a batch comes to the device, by the module's hooks for it; None if it is there."""
+    if place.type == "cuda":
+        move: Callable[[Any], Any] = Transfer(place)
+    else:
+        move = partial(to_device, device=place)
+    if not hooks & {*TRANSFERS}:
+        return None if place.type == "cpu" else move
+
+    def prepare(batch: Any) -> Any:
+        batch = lit.on_before_batch_transfer(batch, 0)
+        if "transfer_batch_to_device" in hooks:
+            batch = lit.transfer_batch_to_device(batch, place, 0)
+        else:
+            batch = move(batch)
+        return lit.on_after_batch_transfer(batch, 0)
+
+    return prepare

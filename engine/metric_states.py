@@ -1,0 +1,82 @@
+"""What torchmetrics' metrics have accumulated, which their own `state_dict` leaves out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import Tensor
+from torch.nn import Module, ModuleDict
+
+CACHES = {"_computed", "_forward_cache", "_cache"}
+"""Attributes of torchmetrics that are computed anew."""
+
+
+def plain(metric: Any) -> dict[str, dict[str, Any]]:
+    """The plain attributes of each metric inside a module, by their places; see `accumulated`."""
+    return _by_part(metric, _plain)
+
+
+def accumulated(metric: Any, made: Mapping[str, Any]) -> Any:
+    """What a metric, or each metric inside a module, has accumulated.
+
+    Besides its states these are attributes that have changed since it was made, such as the place
+    in a window.
+
+    Args:
+        metric: A metric of torchmetrics, a module that holds some, or a metric of another library.
+        made: What `plain` gave when it was made.
+    """
+    if not isinstance(metric, Module):
+        return metric.state_dict() if hasattr(type(metric), "state_dict") else dict(vars(metric))
+    for each in metric.modules():
+        if isinstance(each, ModuleDict):
+            list(each.items())  # makes the compute groups of a collection share their states again
+    found = _by_part(
+        metric, lambda each: {"states": dict(each.metric_state), "updates": each.update_count}
+    )
+    for name, attributes in plain(metric).items():
+        before = made.get(name, {})
+        found[name]["attributes"] = {
+            key: value for key, value in attributes.items() if value is not before.get(key)
+        }
+    return found
+
+
+def put_back(metric: Any, saved: Any) -> None:
+    """Go on accumulating from what `accumulated` gave."""
+    if not isinstance(metric, Module):
+        if hasattr(type(metric), "load_state_dict"):
+            metric.load_state_dict(saved)
+        else:
+            vars(metric).update(saved)
+        return
+    modules = dict(metric.named_modules())
+    for name, each in saved.items():
+        # Checkpoints of before have no attributes.
+        for key, value in (each["states"] | each.get("attributes", {})).items():
+            setattr(modules[name], key, value)
+        modules[name]._update_count = each["updates"]
+
+
+def reset(module: Module) -> None:
+    """Let each metric inside a module begin anew."""
+    for each in module.modules():
+        if hasattr(each, "update_count"):
+            each.reset()  # type: ignore[operator]  # a metric has it
+
+
+def _by_part(metric: Any, what: Callable[[Any], Any]) -> dict[str, Any]:
+    """Something of each metric inside a module, itself included."""
+    inside = list(metric.named_modules()) if isinstance(metric, Module) else []
+    return {name: what(each) for name, each in inside if hasattr(each, "update_count")}
+
+
+def _plain(metric: Any) -> dict[str, Any]:
+    """The numbers and tensors among a metric's attributes that are none of its states."""
+    return {
+        name: value
+        for name, value in vars(metric).items()
+        if isinstance(value, bool | int | float | Tensor)
+        and name not in (*metric.metric_state, *CACHES)
+    }
