@@ -21,6 +21,9 @@ from .guards import HangWatchdog as HangWatchdog
 from .guards import MemorySnapshot as MemorySnapshot
 from .guards import NonFiniteGuard as NonFiniteGuard
 from .guards import SpikeGuard as SpikeGuard
+from .ignite import FromIgnite as FromIgnite
+from .ignite import StepEvents as StepEvents
+from .ignite import as_ignite as as_ignite
 from .journal import Journal as Journal
 from .lightning import FromLightning as FromLightning
 from .loggers import CSV as CSV

@@ -303,9 +303,12 @@ def test_names_that_are_no_xml_are_drawn():
     engine.describe().svg().encode()
 
 
-def test_the_picture_in_the_docs_is_that_of_the_example():
-    drawn = runpy.run_path(str(DOCS / "picture.py"))["draw"]()
-    shown = (DOCS / "guides" / "order.svg").read_text()
+PICTURES = runpy.run_path(str(DOCS / "picture.py"))["PICTURES"]
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_the_pictures_in_the_docs_are_those_of_the_scripts(name):
+    drawn, shown = PICTURES[name](), (DOCS.parent / name).read_text()
     without_lines = [[text.partition(".py:")[0] for text in texts(svg)] for svg in (shown, drawn)]
     assert without_lines[0] == without_lines[1], "draw it again: make picture"
 

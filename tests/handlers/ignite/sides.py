@@ -1,0 +1,117 @@
+"""The same training by ignite's engine and by Camshaft's, for handlers that attach to both."""
+
+import ignite.distributed as idist
+import torch
+from ignite.engine import Engine as IgniteOwn
+from torch.nn.functional import cross_entropy
+
+from camshaft import Engine, Events
+from camshaft.handlers import as_ignite
+
+BATCHES, EPOCHS = 6, 3
+
+
+def batches(rank=0, number=BATCHES):
+    generator = torch.Generator().manual_seed(7 + rank)
+    return [
+        (
+            torch.randn(5, 4, generator=generator),
+            torch.randint(3, (5,), generator=generator),
+        )
+        for _ in range(number)
+    ]
+
+
+class Parts:
+    """A model and its optimizer, the same each time."""
+
+    def __init__(self, rate=0.1):
+        torch.manual_seed(3)
+        self.model = torch.nn.Sequential(
+            torch.nn.Linear(4, 6), torch.nn.BatchNorm1d(6), torch.nn.Linear(6, 3)
+        )
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=rate, momentum=0.9)
+        self.outputs = {}
+
+    def train(self, batch, ready=lambda: None, done=lambda: None):
+        self.model.train()
+        inputs, target = batch
+        prediction = self.model(inputs)
+        loss = cross_entropy(prediction, target)
+        self.optimizer.zero_grad()
+        loss.backward()
+        if idist.get_world_size() > 1:
+            for each in self.model.parameters():
+                each.grad = idist.all_reduce(each.grad) / idist.get_world_size()
+        ready()
+        self.optimizer.step()
+        done()
+        return {"loss": loss.item(), "y_pred": prediction.detach(), "y": target}
+
+    def measure(self, batch):
+        self.model.eval()
+        with torch.no_grad():
+            return {"y_pred": self.model(batch[0]), "y": batch[1]}
+
+    def weights(self):
+        return {name: value.clone() for name, value in self.model.state_dict().items()}
+
+
+class ByIgnite(Parts):
+    def __init__(self, rate=0.1):
+        super().__init__(rate)
+        self.trainer = IgniteOwn(lambda engine, batch: self.train(batch))
+        self.evaluator = IgniteOwn(lambda engine, batch: self.measure(batch))
+
+    def run(self, data, **limits):
+        self.trainer.run(data, **(limits or {"max_epochs": EPOCHS}))
+        return self
+
+    def evaluate(self, data):
+        return self.evaluator.run(data).metrics
+
+
+class ByCamshaft(Parts):
+    def __init__(self, rate=0.1):
+        super().__init__(rate)
+        self.engine = Engine(
+            self.step,
+            evaluate=lambda state, batch: self.measure(batch),
+            objects={"model": self.model, "optimizer": self.optimizer},
+        )
+        self.trainer = as_ignite(self.engine)
+        self.evaluator = as_ignite(self.engine.evaluation)
+
+    def step(self, state, batch):
+        return self.train(
+            batch,
+            lambda: state.fire(Events.GRADIENTS_READY),
+            lambda: state.fire(Events.STEP_COMPLETED),
+        )
+
+    def run(self, data, **limits):
+        self.state = self.engine.run(data, **(limits or {"max_epochs": EPOCHS}))
+        return self
+
+    def evaluate(self, data):
+        return self.engine.evaluate(data).metrics
+
+
+def both(attach, data=None, rate=0.1, **limits):
+    """Attach the same to both sides and run them; what `attach` gave, and the sides."""
+    sides = [ByIgnite(rate), ByCamshaft(rate)]
+    given = [attach(side) for side in sides]
+    for side in sides:
+        side.run(batches() if data is None else data, **limits)
+    return given, sides
+
+
+def same(one, other):
+    """Equality of what holds tensors."""
+    if isinstance(one, torch.Tensor):
+        return isinstance(other, torch.Tensor) and torch.equal(one, other)
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[name], other[name]) for name in one)
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    return one == other

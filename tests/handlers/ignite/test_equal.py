@@ -1,0 +1,329 @@
+"""Handlers of ignite give on Camshaft's engine what they give on ignite's, to the last bit."""
+
+import math
+import warnings
+
+import pytest
+import torch
+from ignite.engine import Events
+from ignite.handlers import (
+    BasicTimeProfiler,
+    Checkpoint,
+    CosineAnnealingScheduler,
+    DiskSaver,
+    EarlyStopping,
+    EMAHandler,
+    FastaiLRFinder,
+    HandlersTimeProfiler,
+    ProgressBar,
+    TerminateOnNan,
+    create_lr_scheduler_with_warmup,
+)
+from ignite.metrics import Accuracy, ConfusionMatrix, Loss, Precision, Recall, RunningAverage
+from torch.nn.functional import cross_entropy
+
+from camshaft.handlers import FromIgnite, Validate
+
+from .sides import BATCHES, EPOCHS, ByCamshaft, ByIgnite, batches, both, same
+
+
+def metrics_of(trainer):
+    """The metrics after each iteration and each epoch."""
+    seen = []
+
+    @trainer.on(Events.ITERATION_COMPLETED | Events.EPOCH_COMPLETED)
+    def note(engine):
+        seen.append((engine.last_event_name.name, dict(engine.state.metrics)))
+
+    return seen
+
+
+def attach_metrics(side):
+    precision, recall = Precision(average=False), Recall(average=False)
+    for name, metric in {
+        "accuracy": Accuracy(),
+        "confusion": ConfusionMatrix(3),
+        "loss": Loss(cross_entropy, lambda output: (output["y_pred"], output["y"])),
+        "f1": (precision * recall * 2 / (precision + recall + 1e-9)).mean(),
+        "running": RunningAverage(output_transform=lambda output: output["loss"]),
+    }.items():
+        metric.attach(side.trainer, name)
+    return metrics_of(side.trainer)
+
+
+def test_metrics_of_each_iteration_and_epoch():
+    (one, other), sides = both(attach_metrics)
+    assert len(one) == EPOCHS * (BATCHES + 1)
+    assert same(one, other)
+    assert same(sides[0].weights(), sides[1].weights())
+
+
+def test_events_come_in_the_same_order_with_the_same_counts():
+    def attach(side):
+        seen = []
+        for event in Events:
+            if event.name in ("DATALOADER_STOP_ITERATION", "INTERRUPT", "TERMINATE_SINGLE_EPOCH"):
+                continue
+            if event.name != "EXCEPTION_RAISED":
+                side.trainer.add_event_handler(
+                    event,
+                    lambda engine, name=event.name: seen.append(
+                        (name, engine.state.epoch, engine.state.iteration)
+                    ),
+                )
+        return seen
+
+    (one, other), _ = both(attach, max_epochs=1)
+    assert one == other
+
+
+def test_filters_of_events_choose_the_same_iterations():
+    def attach(side):
+        seen = []
+        for event in (
+            Events.ITERATION_COMPLETED(every=4),
+            Events.ITERATION_STARTED(once=3),
+            Events.EPOCH_COMPLETED(after=1),
+            Events.ITERATION_COMPLETED(every=2, after=3, before=9),
+        ):
+            side.trainer.add_event_handler(
+                event, lambda engine: seen.append((engine.last_event_name, engine.state.iteration))
+            )
+        return seen
+
+    (one, other), _ = both(attach)
+    assert one == other
+
+
+def test_a_cosine_with_warm_up_sets_the_same_rates():
+    def attach(side):
+        cosine = CosineAnnealingScheduler(side.optimizer, "lr", 0.2, 0.01, BATCHES * EPOCHS)
+        warm = create_lr_scheduler_with_warmup(cosine, 0.0, 4)
+        side.trainer.add_event_handler(Events.ITERATION_STARTED, warm)
+        rates = []
+        side.trainer.add_event_handler(
+            Events.ITERATION_COMPLETED,
+            lambda engine: rates.append(side.optimizer.param_groups[0]["lr"]),
+        )
+        return rates
+
+    (one, other), sides = both(attach)
+    assert one == other
+    assert len(set(one)) > 10
+    assert same(sides[0].weights(), sides[1].weights())
+
+
+def test_an_average_of_weights_with_its_own_warm_up():
+    def attach(side):
+        average = EMAHandler(side.model, 0.1, momentum_warmup=0.5, warmup_iters=7)
+        average.attach(side.trainer)
+        return average
+
+    (one, other), _ = both(attach)
+    assert same(one.ema_model.state_dict(), other.ema_model.state_dict())
+
+
+def test_the_learning_rate_finder_finds_the_same_and_puts_weights_back():
+    found = []
+    for kind in (ByIgnite, ByCamshaft):
+        side, finder = kind(1e-4), FastaiLRFinder()
+        before, kept = side.weights(), {"model": side.model, "optimizer": side.optimizer}
+        with (
+            finder.attach(
+                side.trainer, kept, lambda output: output["loss"], num_iter=20, end_lr=3.0
+            ) as trainer,
+            warnings.catch_warnings(),
+        ):
+            warnings.simplefilter("ignore")
+            trainer.run(batches())
+        assert same(before, side.weights())
+        found.append(finder.get_results())
+    assert found[0] == found[1]
+    assert len(found[0]["lr"]) > 10
+
+
+def test_early_stopping_by_a_validation_stops_at_the_same_epoch():
+    def attach(side):
+        Accuracy().attach(side.evaluator, "accuracy")
+        scores = iter([0.1, 0.3, 0.2, 0.2, 0.9])
+        stopping = EarlyStopping(2, lambda engine: next(scores), side.trainer)
+        side.evaluator.add_event_handler(Events.COMPLETED, stopping)
+        side.trainer.add_event_handler(
+            Events.EPOCH_COMPLETED, lambda engine: side.evaluate(batches(9))
+        )
+        ends = []
+        side.trainer.add_event_handler(Events.TERMINATE, lambda engine: ends.append("terminate"))
+        side.trainer.add_event_handler(Events.COMPLETED, lambda engine: ends.append("completed"))
+        return ends
+
+    (one, other), sides = both(attach, max_epochs=9)
+    assert one == other == ["terminate", "completed"]
+    assert sides[0].trainer.state.epoch == sides[1].state.epoch == 4
+    assert sides[1].state.stop_reason == "terminated by a handler of ignite"
+    assert same(sides[0].evaluator.state.metrics, dict(sides[1].evaluator.state.metrics))
+
+
+def test_a_loss_that_is_not_finite_ends_the_run_in_the_same_iteration():
+    data = batches()
+    data[3] = (data[3][0] * math.nan, data[3][1])
+
+    def attach(side):
+        nan = TerminateOnNan(lambda output: output["loss"])
+        side.trainer.add_event_handler(Events.ITERATION_COMPLETED, nan)
+
+    _, sides = both(attach, data)
+    assert sides[0].trainer.state.iteration == sides[1].state.iteration == 4
+
+
+def test_ignites_checkpoints_hold_the_same_under_the_same_names(tmp_path):
+    folders = iter(["ignite", "camshaft"])
+
+    def attach(side):
+        folder = tmp_path / next(folders)
+        to_save = {"model": side.model, "optimizer": side.optimizer, "trainer": side.trainer}
+        saver = Checkpoint(to_save, DiskSaver(folder), n_saved=2)
+        side.trainer.add_event_handler(Events.EPOCH_COMPLETED, saver)
+        return folder
+
+    (one, other), _ = both(attach)
+    names = sorted(path.name for path in one.iterdir())
+    assert names == sorted(path.name for path in other.iterdir())
+    assert len(names) == 2
+    for name in names:
+        assert same(torch.load(one / name), torch.load(other / name))
+
+
+def test_the_progress_bar_shows_the_same_counts_and_metrics(capsys):
+    def attach(side):
+        RunningAverage(output_transform=lambda o: o["loss"]).attach(side.trainer, "running")
+        bar = ProgressBar(persist=True, mininterval=0, bar_format="{desc}[{n}/{total}]{postfix}")
+        bar.attach(side.trainer, ["running"])
+
+    shown = []
+    for kind in (ByIgnite, ByCamshaft):
+        side = kind()
+        attach(side)
+        capsys.readouterr()
+        side.run(batches())
+        shown.append(capsys.readouterr().err)
+    assert "Epoch [1/3]: [6/6], running=1" in shown[0]
+    assert shown[0] == shown[1]
+
+
+@pytest.mark.parametrize("profiler", [BasicTimeProfiler, HandlersTimeProfiler])
+def test_profilers_measure_each_handler_of_ignite(profiler):
+    def attach(side):
+        Accuracy().attach(side.trainer, "accuracy")
+        timer = profiler()
+        timer.attach(side.trainer)
+        return timer
+
+    (one, other), _ = both(attach)
+    if profiler is BasicTimeProfiler:
+        assert one.get_results().keys() == other.get_results().keys()
+        assert other.processing_times.shape == (BATCHES * EPOCHS,)
+        assert (other.processing_times > 0).all()
+        for name in ("ITERATION_COMPLETED", "GET_BATCH_STARTED", "EPOCH_COMPLETED"):
+            times = one.event_handlers_times[Events[name]], other.event_handlers_times[Events[name]]
+            assert (times[0] > 0).sum() == (times[1] > 0).sum()
+    else:
+        rows = [[row[:2] for row in each.get_results()[:-1]] for each in (one, other)]
+        assert rows[0] == rows[1]
+
+
+def read_events(folder):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(folder), size_guidance={"histograms": 0, "scalars": 0})
+    events.Reload()
+    tags = events.Tags()
+    scalars = {n: [(e.step, e.value) for e in events.Scalars(n)] for n in tags["scalars"]}
+    histograms = {
+        name: [(e.step, e.histogram_value) for e in events.Histograms(name)]
+        for name in tags["histograms"]
+    }
+    return scalars, histograms
+
+
+@pytest.mark.slow
+def test_tensorboard_has_the_same_scalars_and_histograms_of_weights_and_gradients(tmp_path):
+    pytest.importorskip("tensorboard")
+    from ignite.handlers.tensorboard_logger import (
+        GradsHistHandler,
+        TensorboardLogger,
+        WeightsHistHandler,
+    )
+
+    from camshaft.handlers import StepEvents
+
+    folders = iter([tmp_path / "ignite", tmp_path / "camshaft"])
+
+    def attach(side):
+        Accuracy().attach(side.trainer, "accuracy")
+        board = TensorboardLogger(log_dir=next(folders))
+        board.attach_output_handler(
+            side.trainer, Events.EPOCH_COMPLETED, tag="training", metric_names="all"
+        )
+        board.attach_opt_params_handler(
+            side.trainer, Events.ITERATION_STARTED, optimizer=side.optimizer
+        )
+        board.attach(side.trainer, WeightsHistHandler(side.model), Events.EPOCH_COMPLETED)
+        gradients = Events.ITERATION_COMPLETED
+        if isinstance(side, ByCamshaft):
+            gradients = StepEvents.GRADIENTS_READY
+        board.attach(side.trainer, GradsHistHandler(side.model), gradients)
+        side.trainer.add_event_handler(Events.COMPLETED, lambda engine: board.close())
+
+    both(attach)
+    (scalars, histograms), other = (read_events(tmp_path / n) for n in ("ignite", "camshaft"))
+    assert scalars == other[0]
+    assert histograms == other[1]
+    assert len(scalars["training/accuracy"]) == EPOCHS
+    assert any(name.startswith("grads/") for name in histograms)
+
+
+def test_the_handler_added_by_the_adapter_is_called_with_its_arguments():
+    side = ByCamshaft()
+    seen = []
+    side.engine.add(
+        FromIgnite(Accuracy(), "accuracy"),
+        FromIgnite(lambda engine, what: seen.append(what), "end", on=Events.COMPLETED),
+        Validate(batches(9)),
+    )
+    side.engine.evaluation.add(FromIgnite(Accuracy(), "accuracy"))
+    side.run(batches())
+    assert seen == ["end"]
+    assert 0 <= side.state.metrics["accuracy"] <= 1
+    assert 0 <= side.state.metrics["val/accuracy"] <= 1
+    assert "FromIgnite(Accuracy)" in side.engine.handlers
+
+
+def test_an_event_without_a_handler_is_not_listened_to():
+    side = ByCamshaft()
+    from camshaft import Events as Ours
+
+    inner = (Ours.ITERATION_STARTED, Ours.ITERATION_COMPLETED, Ours.GRADIENTS_READY)
+    assert not any(map(side.engine.has_handlers, inner))
+    handle = side.trainer.add_event_handler(Events.ITERATION_COMPLETED, note := (lambda: None))
+    assert [side.engine.has_handlers(each) for each in inner] == [False, True, False]
+    handle.remove()
+    assert note
+    assert not any(map(side.engine.has_handlers, inner))
+
+
+def test_an_event_that_never_comes_and_a_handler_without_one_are_errors_that_name_them():
+    side = ByCamshaft()
+    with pytest.raises(ValueError, match="test_an_event.*DATALOADER_STOP_ITERATION"):
+        side.trainer.add_event_handler(Events.DATALOADER_STOP_ITERATION, lambda: None)
+    with pytest.raises(TypeError, match=r"has no attach\(\); say when to call it"):
+        FromIgnite(print)
+    with pytest.raises(NotImplementedError, match="pass the data to engine.run"):
+        side.trainer.set_data([])
+
+
+def test_an_exception_is_seen_and_still_raised():
+    side, seen = ByCamshaft(), []
+    side.trainer.add_event_handler(Events.EXCEPTION_RAISED, lambda engine, e: seen.append(e))
+    with pytest.raises(ValueError, match="Expected more than 1 value") as raised:
+        side.run([(torch.zeros(1, 4), torch.zeros(1, dtype=torch.long))])
+    assert seen == [raised.value]
