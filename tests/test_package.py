@@ -8,9 +8,11 @@ import sysconfig
 import tarfile
 import tomllib
 import zipfile
+from email import message_from_bytes
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 import camshaft
 
@@ -72,6 +74,54 @@ def test_the_metadata_of_both_distributions_pass_the_check_of_the_index(distribu
     result = subprocess.run(command, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout
     assert result.stdout.count("PASSED") == 2
+
+
+def test_the_metadata_of_the_wheel_are_those_of_pyproject(wheel: Path):
+    project = PYPROJECT["project"]
+    with zipfile.ZipFile(wheel) as archive:
+        folder = f"camshaft-{project['version']}.dist-info"
+        metadata = message_from_bytes(archive.read(f"{folder}/METADATA"))
+        entries = archive.read(f"{folder}/entry_points.txt").decode()
+        assert archive.read(f"{folder}/licenses/LICENSE") == (ROOT / "LICENSE").read_bytes()
+    for field, key in {
+        **{"Name": "name", "Version": "version", "Summary": "description"},
+        **{"Requires-Python": "requires-python", "License-Expression": "license"},
+    }.items():
+        assert metadata[field] == project[key]
+    assert metadata.get_all("Classifier") == project["classifiers"]
+    assert metadata.get_payload(decode=True) == (ROOT / "README.md").read_bytes()
+    assert sorted(metadata.get_all("Project-URL")) == sorted(
+        f"{name}, {address}" for name, address in project["urls"].items()
+    )
+    assert entries.split() == ["[console_scripts]", "camshaft", "=", "camshaft.__main__:main"]
+    extras = project["optional-dependencies"]
+    assert sorted(metadata.get_all("Provides-Extra")) == sorted(extras)
+    wanted = {(Requirement(each), "") for each in project["dependencies"]}
+    wanted |= {(Requirement(each), extra) for extra, group in extras.items() for each in group}
+    found = [Requirement(each) for each in metadata.get_all("Requires-Dist")]
+    assert {str(each) for each in found} == {
+        str(Requirement(f'{each}; extra == "{extra}"' if extra else str(each)))
+        for each, extra in wanted
+    }
+
+
+def test_the_classifiers_name_each_python_from_the_lowest_on():
+    lowest = int(PYPROJECT["project"]["requires-python"].removeprefix(">=3."))
+    found = re.findall(r":: 3\.(\d+)", "\n".join(PYPROJECT["project"]["classifiers"]))
+    assert [*map(int, found)] == list(range(lowest, lowest + len(found)))
+    page = (ROOT / "docs" / "guides" / "install.md").read_text()
+    tested = {int(minor) for minor in re.findall(r"^\| 3\.(\d+) ", page, re.MULTILINE)}
+    assert tested == {*map(int, found)}  # a row of the table of what was tested
+
+
+def test_the_page_says_of_each_extra_what_it_is_for():
+    page = (ROOT / "docs" / "guides" / "install.md").read_text()
+    named = re.findall(r"^\| `(\w+)` \| [^|]+ \| [^|]+ \|$", page, re.MULTILINE)
+    developers = {"test", "lint", "bench", "gpu", "dev"}
+    assert sorted(named) == sorted(
+        PYPROJECT["project"]["optional-dependencies"].keys() - developers
+    )
+    assert re.search(r"torch>=([\d.]+)", str(PYPROJECT["project"]["dependencies"]))[1] in page
 
 
 def test_the_source_distribution_holds_what_the_tests_need(distributions: Path):
@@ -140,6 +190,8 @@ def test_the_wheel_alone_imports_and_trains_in_a_fresh_environment(wheel: Path, 
     assert result.returncode == 0, result.stderr
     assert result.stdout.split() == ["10", PYPROJECT["project"]["version"]]
     for command in ([environment / "bin" / "camshaft"], [python, "-I", "-m", "camshaft"]):
+        said = subprocess.run([*command, "--version"], capture_output=True, text=True).stdout
+        assert said == f"camshaft {PYPROJECT['project']['version']}\n"
         looked = [*command, "verify", "run"]
         result = subprocess.run(looked, cwd=tmp_path, capture_output=True, text=True, timeout=120)
         assert result.stdout.split() == [
