@@ -12,7 +12,11 @@ KEY := $(shell { echo $(FILES); cat pyproject.toml constraints.txt; } | cksum | 
 INSTALL = $(BIN)/pip install --quiet --no-compile --constraint constraints.txt
 EDITABLE = $(INSTALL) --config-settings editable_mode=strict --editable
 
-.PHONY: help demo test slow lint bench lowest lowest-installed newest dist gpu gpu-wheels picture browser soak clean
+# Where ignite's own tests and their environment go: 1.5 GB, outside of this repository.
+IGNITE_SUITE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/camshaft/ignite-suite
+
+.PHONY: help demo test slow lint bench lowest lowest-installed newest dist ignite-suite gpu gpu-wheels picture \
+	browser soak clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile
@@ -65,6 +69,9 @@ gpu:  ## run the tests that need CUDA, and measure, with the torch of python3; 8
 
 gpu-wheels: .venv/dev-$(KEY)  ## fetch what make gpu needs besides torch, for a machine without network
 	$(BIN)/python tests/gpu/wheels.py
+
+ignite-suite: | .venv/bin/pip  ## run pytorch-ignite's own tests on Camshaft's loop, in IGNITE_SUITE=folder
+	$(BIN)/python tests/ignite_suite/run.py '$(IGNITE_SUITE)'
 
 picture: .venv/dev-$(KEY)  ## draw the engine of docs/guides/order.md
 	$(BIN)/python docs/picture.py

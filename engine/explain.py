@@ -57,13 +57,27 @@ def explain(error: BaseException, where: str, state: State[Any, Any]) -> None:
         error.add_note(f"{where}, {place(state)}")
         if type(error).__name__ == "OutOfMemoryError":  # torch's; this file does without torch
             error.add_note(LESS_MEMORY)
-        if isinstance(error, RuntimeError) and OF_A_WORKER.search(str(error)):
-            error.add_note(SMALLER_WORKERS)
+        advise_on_workers(error)
         if isinstance(error, AttributeError) and (missing := OF_A_STATE.match(str(error))):
             error.add_note(_advice_on(missing[1]))
         for said, (in_training, in_evaluation) in OF_A_BACKWARD_PASS.items():
             if said in str(error) and where.startswith("in the process function"):
                 error.add_note(in_training if state.training else in_evaluation)
+
+
+def advise_on_workers(error: BaseException) -> None:
+    """Add what to do about a killed worker, whichever error of a chain tells of the worker.
+
+    A loader's signal handler raises wherever Python is: in what handles another error, too. Then
+    that other error is the one that ends the run, and the worker's is a note of it or its context.
+    """
+    said: list[str] = []
+    one: BaseException | None = error
+    while one is not None and SMALLER_WORKERS not in said:
+        said += [str(one), *getattr(one, "__notes__", ())]
+        one = one.__cause__ or one.__context__
+    if SMALLER_WORKERS not in said and OF_A_WORKER.search("\n".join(said)):
+        error.add_note(SMALLER_WORKERS)
 
 
 def _advice_on(name: str) -> str:

@@ -13,7 +13,7 @@ from . import ranks
 from .checks import StepCheck, check_evaluated, check_evaluation, check_training
 from .data import Feed, InStep, length_of_epoch, length_of_pass
 from .events import Events
-from .explain import explain
+from .explain import advise_on_workers, explain
 from .moments import Moments
 from .signals import Process, label
 from .state import Batch, Output, RunningEngine, State, capture_generators, under_way
@@ -32,6 +32,8 @@ class Loop(Generic[Batch, Output]):
     data: Iterable[Batch]
     epoch_length: int | None = None
     in_step: InStep = field(default_factory=InStep)
+    make_feed: Callable[..., Feed[Batch]] = Feed
+    """Makes what reads the data: a feed, or one that announces more on the way."""
     feed: Feed[Batch] | None = None
     steps: StepCheck | None = None
     """Checks the steps of the first epoch; None in a rehearsal and in an evaluation."""
@@ -51,6 +53,9 @@ class Loop(Generic[Batch, Output]):
         token = under_way.set(self.state)
         try:
             return _with_room(self._run)
+        except BaseException as error:
+            advise_on_workers(error)  # the signal of its death may have come after the first error
+            raise
         finally:
             under_way.reset(token)
 
@@ -65,7 +70,7 @@ class Loop(Generic[Batch, Output]):
             state.epoch_length = self.in_step.agree(self.data, length)
             moments.announce(Events.LOADING, state)
             if self._is_done():
-                feed = Feed(self.data, state, self.epoch_length, self.in_step)
+                feed = self.make_feed(self.data, state, self.epoch_length, self.in_step)
                 feed.put_back(state, state.control.completed)
             else:
                 self._run_epochs()
@@ -91,7 +96,8 @@ class Loop(Generic[Batch, Output]):
         return state
 
     def _run_epochs(self) -> None:
-        feed = self.feed = Feed(self.data, self.state, self.epoch_length, self.in_step)
+        make = self.make_feed
+        feed = self.feed = make(self.data, self.state, self.epoch_length, self.in_step)
         self.state.control.data = self.data
         try:
             self.moments.announce(Events.STARTED, self.state)
@@ -156,11 +162,11 @@ class Loop(Generic[Batch, Output]):
             state.metrics.clock = (state.step, state.epoch)
             control.epoch_began, control.in_epoch = state.iteration, True
             self.moments.announce(Events.EPOCH_STARTED, state)
-        all_read = self._iterate(feed.epoch(state))
+        all_read = self._iterate(feed.epoch(state)) and not feed.was_left
         if all_read:
             feed.note_end(state)
             feed.check(state)
-            if not state.iteration_in_epoch:  # what was one epoch too many has not begun
+            if feed.found_nothing(state):  # what was one epoch too many has not begun
                 state.epoch -= 1
                 control.in_epoch = control.epoch_stopped = False
                 self._end_with_data()

@@ -15,13 +15,14 @@ import torch
 ROOT = Path(__file__).parents[1]
 ROOMS = ("engine", "handlers")
 MODULES = sorted(path for room in ROOMS for path in ROOT.glob(f"{room}/**/*.py"))
+IGNITE = {  # the rooms of those who come from ignite
+    "engine": "__init__ description engine feed memory orders run supervised",
+    "handlers": "engine from_ignite memory run_state",
+}
+BRIDGE = [f"{room}/ignite/{name}.py" for room, names in IGNITE.items() for name in names.split()]
 ONE_FILE_KNOWS = {
     "blinker": ["engine/signals/signals.py"],
-    "ignite": [
-        *("engine/ranks/process_group.py", "handlers/ignite/engine.py"),
-        *("handlers/ignite/from_ignite.py", "handlers/ignite/memory.py"),
-        "handlers/ignite/run_state.py",
-    ],
+    "ignite": sorted([*BRIDGE, "engine/ranks/process_group.py"]),
     "rich": ["engine/inspection/describe.py"],
     "plotly": ["handlers/report/page.py"],
     "wandb": [],  # the files of handlers/loggers/trackers import theirs by name
@@ -191,7 +192,7 @@ def test_ways_to_send_are_seen(tmp_path, monkeypatch):
 
 def test_a_library_that_only_some_need_is_imported_when_it_is_used():
     late = {"plotly", "psutil", "rich", "tensorboardX", "tqdm", "ignite", "torchmetrics"}
-    # What handlers/ignite exports is imported late itself.
+    # What the two rooms named ignite export is imported late itself.
     modules = [path for path in MODULES if "ignite" not in path.parent.parts]
     early = {name_of(path): late & third_parties(path, everywhere=False) for path in modules}
     assert {name: found for name, found in early.items() if found} == {}

@@ -51,6 +51,10 @@ lines = open("runs/demo/rows.jsonl").read().splitlines()
 assert len(lines) == 3  # one an epoch
 assert len(open("board.txt").read().splitlines()) == 1
 """,
+    "ignite.md": """
+for name, value in by_ignite.items():
+    assert torch.equal(by_bridge[name], value) and torch.equal(by_camshaft[name], value)
+""",
     "resume.md": """
 assert torch.load("model.pt", weights_only=True).keys() == {"weight", "bias"}
 assert list(__import__("pathlib").Path("runs/demo").glob("iteration-*"))

@@ -52,6 +52,8 @@ class Feed(Generic[Batch]):
         self.source = source_of(data, each_once=not state.training)
         self.epoch_length = epoch_length
         self.in_step = in_step or InStep()
+        self.was_left = False
+        """True if the feed itself ended the epoch early, because the run is to be left."""
         self._shared: int | None = None
         """The batches of an epoch, where another rank has fewer than this one."""
         self._repeated = None if epoch_length is None else self._passes(state)
@@ -59,6 +61,12 @@ class Feed(Generic[Batch]):
         self._doubted = False
         self._is_taken_up = False
         self._has_opened = False
+
+    def read_other(self, data: Iterable[Batch], state: State[Batch, Any]) -> None:
+        """Read other data from the next pass on."""
+        self.source.close()
+        self.data, self.source = data, source_of(data, each_once=not state.training)
+        state.control.data = data
 
     def take_up(self, state: State[Batch, Any]) -> None:
         """Restore the random generators, if this state continues a run."""
@@ -145,6 +153,10 @@ class Feed(Generic[Batch]):
         if not self.in_step.reads_once or self.in_step.may_begin_again:
             return False
         return most is None or state.iteration_in_epoch < most
+
+    def found_nothing(self, state: State[Batch, Any]) -> bool:
+        """True if the epoch had no batch, so that it has not begun."""
+        return not state.iteration_in_epoch
 
     def check(self, state: State[Batch, Any]) -> None:
         """Refuse a pass that gave no batch, unless it is the end of an iterator."""

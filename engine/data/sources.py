@@ -138,4 +138,5 @@ def iterate(data: Iterable[Batch]) -> Iterator[Batch]:
 
 def has_persistent_workers(data: object) -> bool:
     """True if this is a loader whose workers outlive a pass."""
-    return bool(getattr(data, "persistent_workers", False) and getattr(data, "num_workers", 0))
+    is_persistent = getattr(data, "persistent_workers", False) is True  # a mock has all attributes
+    return is_persistent and bool(getattr(data, "num_workers", 0))

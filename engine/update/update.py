@@ -164,7 +164,8 @@ class Update:
             loss: A scalar. Without `weight` it is a mean, and each micro-batch counts once. None
                 skips the micro-batch: it takes its place in the window, and counts for nothing.
             weight: How many targets the loss is a sum over; the gradient is then divided by all
-                targets of the window, on all ranks.
+                targets of the window, on all ranks. All ranks give one: a number, or a tensor
+                of any type on the model's device.
             closure: Computes the same loss again, for optimizers that need it, such as LBFGS.
 
         Raises:

@@ -82,7 +82,10 @@ class Window:
     def count_targets(self) -> None:
         """Begin to add up the weights of all ranks, as no micro-batch with a weight follows."""
         if self.weight is not None:
-            self.targets = ranks.begin_total(self.weight, group=ranks.data_group())
+            own = self.weight
+            if isinstance(own, Tensor) and ranks.is_distributed():
+                own = _on(own.device, own)  # other ranks may give another type, or a plain number
+            self.targets = ranks.begin_total(own, group=ranks.data_group())
 
     def factor(self, device: torch.device | None) -> Tensor | float | None:
         """The factor that makes the mean of the gradients' sum; None for 1.

@@ -50,7 +50,7 @@ class SpikeGuard:
         monitor: `"grad_norm"`, or a metric that the process function writes before its update.
         deviations: The number of standard deviations.
         window: The number of norms; as many steps at the beginning are not judged.
-        steps: With `"rewind"`, the number of steps from one copy to the next.
+        steps: With `"rewind"` only, the number of steps from one copy to the next.
         limit: The largest number of spikes in a row; the run fails after one more.
 
     Raises:
@@ -78,6 +78,13 @@ class SpikeGuard:
                 raise ValueError(
                     f"SpikeGuard({name}={getattr(self, name)!r}): needs a number above {bound}"
                 )
+
+        if self.policy != "rewind" and self.steps != type(self).steps:
+            raise ValueError(
+                f"SpikeGuard({self.policy!r}, steps={self.steps!r}): steps= is the distance of the "
+                f"copies that 'rewind' makes, and {self.policy!r} makes none; leave steps= out, or "
+                f'write SpikeGuard("rewind", steps={self.steps!r})'
+            )
 
     def attach(self, engine: Engine[Any, Any]) -> None:
         """Judge complete gradients; with "rewind", copy what the optimizers train.

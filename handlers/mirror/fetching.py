@@ -76,7 +76,8 @@ def fetch(
         logs: Which logs to fetch, as for `Mirror`.
 
     Returns:
-        The checkpoint that was fetched; None if the directory has what the store has.
+        The checkpoint that was fetched; None if the directory has what the store has, and if the
+        store holds no checkpoint: `checkpoints(directory)` tells which of the two.
 
     Raises:
         BlockingIOError: A run writes to the directory.

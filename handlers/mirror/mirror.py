@@ -102,8 +102,8 @@ class Mirror:
         Raises:
             FileExistsError: The store holds another run.
             OSError: The store cannot be read, and the directory holds nothing to go on from.
-            ValueError: There is no `Checkpoint`, the address is its directory, or all checkpoints
-                in the store are broken.
+            ValueError: There is no `Checkpoint`, the address lies in its directory, or all
+                checkpoints in the store are broken.
         """
         with ranks.on_all_ranks(f"begin to copy to {shown(self.url)}"):
             if ranks.rank() == 0:
@@ -156,10 +156,12 @@ class Mirror:
                 f"{self!r}: needs one Checkpoint in its engine, whose directory it copies; there "
                 f"are {len(found)}"
             )
-        if local_path(self.url) == Path(found[0].directory).resolve():
+        place, directory = local_path(self.url), Path(found[0].directory).resolve()
+        if place is not None and place.is_relative_to(directory):
+            where = "the" if place == directory else "inside the"
             raise ValueError(
-                f"{self!r}: is the directory of the Checkpoint itself, which needs no copy there; "
-                "give a place on another disk or in a store"
+                f"{self!r}: is {where} directory of the Checkpoint itself, which needs no copy "
+                "there; give a place on another disk or in a store"
             )
         return {
             "url": self.url,

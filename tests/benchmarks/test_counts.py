@@ -26,12 +26,7 @@ FIRING = 2
 
 def calls(run: Callable[[int], object], kind: str = "call") -> float:
     """The Python calls of an iteration, or its "c_call"s: what 100 more iterations add, by 100."""
-    gc.collect()
-    gc.disable()  # what a collection calls is nobody's doing here
-    try:
-        *_, shorter, longer = (count(run, length, kind) for length in (100, 100, 100, 200))
-    finally:
-        gc.enable()
+    *_, shorter, longer = (count(run, length, kind) for length in (100, 100, 100, 200))
     return (longer - shorter) / 100  # the first runs filled caches
 
 
@@ -39,11 +34,14 @@ def count(run: Callable[[int], object], iterations: int, kind: str) -> int:
     """All calls of a run."""
     kinds: list[str] = []
     previous = sys.getprofile()
+    gc.collect()
+    gc.disable()  # what a collection calls is nobody's doing here
     sys.setprofile(lambda frame, event, argument: kinds.append(event))
     try:
         run(iterations)
     finally:
         sys.setprofile(previous)
+        gc.enable()
     return kinds.count(kind)
 
 

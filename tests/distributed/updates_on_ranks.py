@@ -1,6 +1,8 @@
 """Run under torchrun on two ranks: what is averaged when, and that it is right."""
 
 import warnings
+from functools import partial
+from itertools import product
 
 import checks
 import pytest
@@ -195,13 +197,15 @@ def targets_are_counted_over_ranks_and_one_may_have_none():
         targets = sum(tokens[rank][number] for rank, number in own)
         return sum(total(rank, number, model) for rank, number in own) / targets
 
-    for sync in ("last", "close"):
+    half = partial(torch.tensor, dtype=torch.half)
+    kinds = [int, int], [float, torch.tensor], [half, torch.tensor], [half, int]  # by rank
+    for sync, kind in product(("last", "close"), kinds):
         model, optimizer, _ = distributed()
         update = Update(optimizer, model=model, accumulate=2, sync=sync)
 
-        def step(state, number, update=update, model=model):
+        def step(state, number, update=update, model=model, kind=kind[ranks.rank()]):
             with update.micro_batch(state):
-                weight = tokens[ranks.rank()][number]
+                weight = kind(tokens[ranks.rank()][number])
                 update(state, total(ranks.rank(), number, model), weight=weight)
 
         Engine(step).run(range(5), max_epochs=1)

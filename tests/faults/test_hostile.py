@@ -405,7 +405,7 @@ def test_an_attack_costs_no_more_memory_than_twice_its_size(faults, newest):
 
 
 QUICKLY = settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 

@@ -20,7 +20,12 @@ def left(kills, data, *handlers, engine="recurrent(1)", **limits):
     return story
 
 
-@pytest.mark.parametrize("length", [5, 7, 12, 17, 24])
+def slow_but(first, *others):
+    """Values of a parameter, of which the others show more of what the first one shows."""
+    return [first, *(pytest.param(each, marks=pytest.mark.slow) for each in others)]
+
+
+@pytest.mark.parametrize("length", slow_but(5, 7, 12, 17, 24))
 @pytest.mark.parametrize(
     "data",
     ["Cursor(12)", "StatefulDataLoader(Pairs(24), 2, shuffle=True)"],
@@ -40,7 +45,7 @@ def test_data_of_its_own_state_is_where_it_was_between_the_two_saves_of_an_epoch
         *("DataLoader(Pairs(8), sampler=ByEpoch(8))", "StatefulDataLoader(Pairs(8), shuffle=True)"),
     ],
 )
-@pytest.mark.parametrize("limit", ["max_epochs", "max_iterations"])
+@pytest.mark.parametrize("limit", slow_but("max_iterations", "max_epochs"))
 def test_a_finished_run_that_is_started_again_leaves_everything_as_it_was(data, limit):
     draws = ("Draw(COMPLETED, 'torch')", "Draw(ITERATION_COMPLETED, 'numpy')")
     left([], data, *draws, AT_THE_END, **{limit: 2})
@@ -59,7 +64,7 @@ def test_the_history_of_a_finished_run_is_there_when_it_is_started_again():
 
 @pytest.mark.parametrize(
     "limits",
-    [{"max_epochs": 2}, {"max_iterations": 8}, {"max_iterations": 6}, {"max_steps": 7}],
+    slow_but({"max_iterations": 6}, {"max_iterations": 8}, {"max_epochs": 2}, {"max_steps": 7}),
     ids=str,
 )
 @pytest.mark.parametrize("event", ["EPOCH_COMPLETED", "COMPLETED"])
@@ -99,7 +104,7 @@ def test_a_used_up_iterator_begins_no_other_pass_after_an_interruption():
     )
 
 
-@pytest.mark.parametrize("part", range(100, 700, 100))
+@pytest.mark.parametrize("part", slow_but(300, 100, 200, 400, 500, 600))
 @pytest.mark.parametrize(
     "data", [SHUFFLED, "Cursor(5)", "Fresh(5)", "StatefulDataLoader(Pairs(9), 2)"]
 )
@@ -121,7 +126,7 @@ def test_data_of_its_own_state_that_draws_as_it_begins_draws_once_between_two_ep
 def test_a_running_mean_of_torchmetrics_is_the_same_after_a_resume():
     handlers = (
         "Checkpoint(place, ITERATION_COMPLETED(at=3), latest(3), resume=True, background=False)",
-        "SpikeGuard('skip', deviations=0.5, window=3, steps=3)",
+        "SpikeGuard('skip', deviations=0.5, window=3)",
         "History(STEP_COMPLETED)",
         "Metrics({'measured': RunningMean(3, nan_strategy='ignore')}, select=loss_of)",
     )

@@ -19,7 +19,7 @@ from ..sources import Source, has_persistent_workers, iterate
 from .in_memory import is_default
 from .indices import Indices
 from .reading import read_directly
-from .workers import Preparation, Seeded, blocked, caught_signals, collated, is_forked
+from .workers import Preparation, Seeded, blocked, caught_signals, collated, is_forked, named
 
 
 def is_plain(data: object) -> TypeGuard[DataLoader[Any]]:
@@ -60,7 +60,7 @@ class Loader(Source[Any]):
             with blocked(caught):
                 batches = iterate(self.copy)
             check_length(sum(1 for _ in islice(batches, consumed)), consumed)
-            return batches
+            return named(batches) if self.data.num_workers else batches
         indices = _indices(self.copy)
         key = (position.seed, ranks.data_rank(), position.number)
         samples = None if position.dealing is None else position.dealing.samples_in(consumed)
@@ -71,7 +71,7 @@ class Loader(Source[Any]):
             batches = iterate(self.copy)
         indices.skip()  # workers, if any, have their first indices by now
         check_length(indices.number, consumed)
-        return read_directly(batches)
+        return named(batches) if self.data.num_workers else read_directly(batches)
 
     def length(self, dealing: Dealing | None = None) -> int | None:
         """The number of batches of a pass; of one that has had batches of another size, too."""

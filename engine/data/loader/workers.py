@@ -5,16 +5,22 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Generator
+import time
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Thread
 from typing import Any
 
+import torch
 from torch.utils.data import DataLoader, default_collate, get_worker_info
 
 from ...state import seed_all
 from .in_memory import InMemory
+
+_error_if_any_worker_fails: Any = getattr(
+    getattr(torch, "_C", None), "_error_if_any_worker_fails", lambda: None
+)
 
 STOPPING = tuple(
     getattr(signal, name)
@@ -98,6 +104,34 @@ def _end_with_parent() -> None:
     while parent is not None and signal.sigwaitinfo({signal.SIGTERM}).si_pid != parent.pid:
         pass
     os._exit(0)
+
+
+def named(batches: Iterator[Any]) -> Iterator[Any]:
+    """The batches of workers; where a worker dies, the error is of that worker.
+
+    A worker that is killed first loses its connections and ends a moment later: until then torch
+    sees it alive, and reports that a connection is refused.
+
+    Raises:
+        RuntimeError: A worker has died.
+    """
+    try:
+        yield from batches
+    except (OSError, EOFError) as error:
+        if "in DataLoader worker process" not in str(error):  # an error of the data set
+            _raise_if_a_worker_dies(error)
+        raise
+
+
+def _raise_if_a_worker_dies(error: Exception, seconds: float = 1.0) -> None:
+    """Wait for the death of a worker, at most so long."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            _error_if_any_worker_fails()
+            time.sleep(0.01)  # the signal of its death may raise the same error here
+        except RuntimeError as died:
+            raise died from error
 
 
 def is_forked(data: DataLoader[Any]) -> bool:

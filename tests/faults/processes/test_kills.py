@@ -63,12 +63,12 @@ def gone(process):
 
 @pytest.mark.parametrize("case", fast("with every log"))
 def test_kills_at_any_moment_lose_next_to_nothing_and_change_nothing(tally, tmp_path, case):
-    tally(case, tmp_path, seed=1).kill_until(4, kill)
+    tally(case, tmp_path, seed=1).kill_until(2, kill)
 
 
 @pytest.mark.parametrize("case", fast("plain")[:3])
 def test_a_group_that_is_asked_to_stop_saves_the_very_step(tally, tmp_path, case):
-    tally(case, tmp_path, seed=2).kill_until(3, ask_to_stop)
+    tally(case, tmp_path, seed=2).kill_until(2, ask_to_stop)
 
 
 @pytest.mark.slow
@@ -90,6 +90,7 @@ def test_hundreds_of_hits_change_nothing(tally, tmp_path, case, hit):
         assert sum(pool.map(some, range(2))) >= 80
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_ends_the_run_with_a_checkpoint_to_go_on_from(run, tmp_path):
     options = ("--workers", 2, "--save-every", 1)
     expected = run(tmp_path / "whole", *options).result()

@@ -107,17 +107,17 @@ def test_buffers_go_back_too_also_beside_a_guard_that_puts_back_buffers_of_one_s
     assert model.seen.item() == 4
 
 
-@pytest.mark.parametrize("policy", ["skip", "rewind"])
+@pytest.mark.parametrize("options", [{}, {"policy": "rewind", "steps": 2}])
 @pytest.mark.parametrize("stop", [3, 6, 8])
 def test_a_resumed_run_judges_and_goes_back_as_the_run_that_was_never_interrupted(
-    policy, stop, tmp_path
+    options, stop, tmp_path
 ):
     data = [*CALM, 1.0, SPIKE, 1.0, 0.9, SPIKE, 1.0]
-    whole, expected, _ = build(SpikeGuard(policy, window=3, steps=2))
+    whole, expected, _ = build(SpikeGuard(**options, window=3))
     whole.run(data, max_epochs=1)
 
     def part(interrupt):
-        guard = SpikeGuard(policy, window=3, steps=2)
+        guard = SpikeGuard(**options, window=3)
         engine, model, _ = build(guard, Checkpoint(tmp_path, resume=True))
         if interrupt:
             engine.on(Events.ITERATION_COMPLETED(at=stop))(lambda state: state.interrupt("test"))
@@ -136,6 +136,8 @@ def test_what_cannot_work_is_refused_when_it_is_made_or_attached():
         SpikeGuard("back")
     with pytest.raises(ValueError, match=r"SpikeGuard\(window=1\): needs a number above 1"):
         SpikeGuard(window=1)
+    with pytest.raises(ValueError, match="'skip' makes none; leave steps= out"):
+        SpikeGuard("skip", steps=10)
     with pytest.raises(ValueError, match="needs the model and its optimizer"):
         Engine(lambda state, batch: None, SpikeGuard("rewind"))
 

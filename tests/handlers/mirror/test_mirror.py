@@ -395,11 +395,12 @@ def test_a_mirror_needs_one_checkpoint_beside_it(tmp_path):
         engine.run([1], max_epochs=1)
 
 
+@pytest.mark.parametrize("inside", ["", "copies", "iteration-7/../copies/deep"])
 @pytest.mark.parametrize("begin", ["file://", "file:", ""])
-def test_the_directory_of_the_run_is_no_place_for_its_copies(tmp_path, begin):
-    mirror = Mirror(f"{begin}{tmp_path}/run/")
+def test_the_directory_of_the_run_is_no_place_for_its_copies(tmp_path, begin, inside):
+    mirror = Mirror(f"{begin}{tmp_path}/run/{inside}")
     engine = Engine(lambda state, batch: None, Checkpoint(tmp_path / "run"), mirror)
-    with pytest.raises(ValueError, match="is the directory of the Checkpoint itself"):
+    with pytest.raises(ValueError, match="directory of the Checkpoint itself"):
         engine.run([1], max_epochs=1)
     assert not (tmp_path / "run" / "WRITER").exists()
 

@@ -55,8 +55,8 @@ ONES_OF_THE_RUN = st.one_of(
     st.just("GradNorm()"),
     st.just("NonFiniteGuard('skip')"),
     text(
-        "SpikeGuard('{how}', deviations=0.5, window=3, steps=3, limit=1000)",
-        how=st.sampled_from(["skip", "rewind"]),
+        "SpikeGuard({how}, deviations=0.5, window=3, limit=1000)",
+        how=st.sampled_from(["'skip'", "'rewind', steps=3"]),
     ),
 )
 ONES_THAT_MEASURE = st.one_of(

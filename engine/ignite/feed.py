@@ -1,0 +1,198 @@
+"""The batches of a run of the bridge, with what ignite announces between two of them."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable, Iterator
+from enum import IntEnum
+from typing import Any
+
+from ignite.engine import Events
+
+from ..data import Feed, InStep
+from ..state import State
+from .orders import Orders
+
+END: Any = object()
+# A member of an Enum that is looked up in its class costs a call; a global does not.
+ASKED_FOR_BATCH, GOT_BATCH = Events.GET_BATCH_STARTED, Events.GET_BATCH_COMPLETED
+ENDED, BEGUN = Events.DATALOADER_STOP_ITERATION, Events.ITERATION_STARTED
+
+
+class Reached(IntEnum):
+    """How far the next batch has come: an interrupted run goes on from there."""
+
+    NOTHING = 0
+    END_OF_DATA = 1
+    ASKED_FOR_BATCH = 2
+    GOT_BATCH = 3
+    ITERATION_STARTED = 4
+
+
+class IgniteFeed(Feed[Any]):
+    """Reads as ignite does: an epoch counts its batches, and the data begin anew where they end.
+
+    What ignite's handlers see before the process function is announced here, so that a handler
+    that ends the run there ends it before the loop begins the iteration.
+    """
+
+    def __init__(
+        self,
+        orders: Orders,
+        data: Iterable[Any],
+        state: State[Any, Any],
+        epoch_length: int | None,
+        in_step: InStep | None = None,
+    ) -> None:
+        """Read `data`, or on from the iterator that an interrupted run has left."""
+        super().__init__(data, state, epoch_length, in_step)
+        self.orders = orders
+        self.reached = Reached.NOTHING
+        self.batches = 0
+        """The batches that the epoch has had."""
+        self.fire = orders.engine._fire_event
+        """Fires an event in each iteration."""
+        self.announces = orders.engine.state.dataloader is not None
+        """False where `run` got no data: ignite does not announce its batches then."""
+        self._repeated = iter(())  # each pass is followed by another one, whatever the epochs
+
+    def length(self, state: State[Any, Any]) -> int | None:
+        """The number of batches of an epoch, as ignite's state has it."""
+        length: int | None = self.orders.engine.state.epoch_length
+        return length
+
+    def found_nothing(self, state: State[Any, Any]) -> bool:
+        """Never: an epoch without a batch is an epoch."""
+        return False
+
+    def check(self, state: State[Any, Any]) -> None:
+        """Accept a pass that gave no batch."""
+
+    def has_ended(self, state: State[Any, Any]) -> bool:
+        """Never: ignite's epochs go on without batches."""
+        return False
+
+    def take_over(self) -> None:
+        """Go on with the iterator at hand, in the process that has read from it."""
+        self._repeated, self._has_opened = iter(()), True
+
+    def restart(self, state: State[Any, Any]) -> None:
+        """Begin the data anew: those of ignite's state, which a handler may have changed."""
+        self.orders.has_ended_epoch = False
+        engine = self.orders.engine
+        if self.announces and engine.state.dataloader is not self.data:
+            self.read_other(engine.state.dataloader, state)
+        engine._dataloader_iter = self._begin(state)
+
+    def epoch(self, state: State[Any, Any]) -> Iterator[Any]:
+        """The remaining batches of this epoch, each after what ignite announces before it."""
+        engine: Any = self.orders.engine
+        orders = self.orders
+        ignite = engine.state
+        always = engine.fires_always
+        handlers = engine._event_handlers
+        fire = self.fire = engine._fire_event if always else engine._announce
+        self.was_left = False
+        self.batches = batches = state.iteration_in_epoch
+        reached, self.reached = self.reached, Reached.NOTHING
+        begins_anew = reached == Reached.END_OF_DATA
+        if batches and reached == Reached.NOTHING and self._is_complete(ignite):
+            return  # the run was left after the epoch's last batch
+        try:
+            self._open(state)
+            while True:
+                if reached <= Reached.END_OF_DATA:
+                    ignite.batch = None
+                    if begins_anew:
+                        self.restart(state)
+                    if self.announces and (not begins_anew or reached == Reached.END_OF_DATA):
+                        if always or handlers.get(ASKED_FOR_BATCH):
+                            fire(ASKED_FOR_BATCH)
+                            if orders.are_given and self._ends(state, Reached.ASKED_FOR_BATCH):
+                                return
+                        else:
+                            engine.last_event_name = ASKED_FOR_BATCH
+                if reached <= Reached.ASKED_FOR_BATCH:
+                    batch: Any = next(engine._dataloader_iter, END)
+                    if batch is END:
+                        if self._is_last(ignite, begins_anew):
+                            return
+                        if self.announces:
+                            fire(ENDED)
+                            if orders.are_given and self._ends(state, Reached.END_OF_DATA):
+                                return
+                        begins_anew, reached = True, Reached.NOTHING
+                        continue
+                    ignite.batch, ignite.output = batch, None
+                    if self.announces:
+                        if always or handlers.get(GOT_BATCH):
+                            fire(GOT_BATCH)
+                            if orders.are_given and self._ends(state, Reached.GOT_BATCH):
+                                return
+                        else:
+                            engine.last_event_name = GOT_BATCH
+                self.batches = batches = batches + 1
+                begins_anew = False
+                if reached <= Reached.GOT_BATCH:
+                    ignite.iteration += 1
+                    if always or handlers.get(BEGUN):
+                        fire(BEGUN)
+                        if orders.are_given and self._ends(state, Reached.ITERATION_STARTED):
+                            return
+                    else:
+                        engine.last_event_name = BEGUN
+                reached = Reached.NOTHING
+                state.iteration = ignite.iteration - 1  # the loop counts on from here
+                yield ignite.batch
+                if self._is_complete(ignite):
+                    return
+        except Exception as error:
+            orders.end_epoch_after(error, state)
+
+    def close(self) -> None:
+        """Release the data, unless an interrupted run is to go on with them."""
+        if not self.orders.is_interrupted:
+            super().close()
+
+    def _open(self, state: State[Any, Any]) -> None:
+        if self.orders.engine._dataloader_iter is not None:
+            return
+        position = state.control.position
+        is_resumed = position is not None and position.number > 0
+        self.orders.engine._dataloader_iter = (
+            self._reopen(state) if is_resumed else self._begin(state)
+        )
+
+    def _ends(self, state: State[Any, Any], reached: Reached) -> bool:
+        """Carry out orders; True if the epoch ends here."""
+        if self.orders.carry_out(state, self.batches):
+            self.was_left, self.reached = True, reached
+            return True
+        if self.orders.has_ended_epoch:
+            self.restart(state)
+        return True
+
+    def _is_complete(self, ignite: Any) -> bool:
+        """True if no batch follows in this epoch; a limit inside of an epoch ends the run."""
+        if self.batches == ignite.epoch_length:
+            return True
+        if ignite.iteration == ignite.max_iters:
+            self.orders.engine.should_terminate = True
+            return True
+        return False
+
+    def _is_last(self, ignite: Any, has_begun_anew: bool) -> bool:
+        """True if the end of the data ends the epoch."""
+        if ignite.epoch_length is None:
+            ignite.epoch_length = self.batches
+            if ignite.max_iters is not None:
+                ignite.max_epochs = math.ceil(ignite.max_iters / self.batches)
+            return True
+        if has_begun_anew and not self.orders.engine._is_done(ignite):
+            warnings.warn(
+                "Data iterator can not provide data anymore: it began anew without a batch, "
+                f"after {ignite.iteration} iterations; epochs that follow are empty",
+                stacklevel=2,
+            )
+        return has_begun_anew
