@@ -49,9 +49,9 @@ def _complain(error: Exception, code: int) -> int:
 
 class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from . import __version__  # which is looked up when it is asked for
+        from importlib.metadata import version  # slow, and for this alone
 
-        print("camshaft", __version__)
+        print("camshaft", version("camshaft"))
         parser.exit()
 
 
