@@ -15,7 +15,8 @@ EDITABLE = $(INSTALL) --config-settings editable_mode=strict --editable
 # Where ignite's own tests and their environment go: 1.5 GB, outside of this repository.
 IGNITE_SUITE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/camshaft/ignite-suite
 
-.PHONY: help demo test slow lint docs bench ignite-suite gpu gpu-wheels picture browser soak clean
+.PHONY: help demo test slow lint docs bench lowest lowest-installed newest dist ignite-suite gpu gpu-wheels picture \
+	browser soak clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile
@@ -48,6 +49,25 @@ bench: .venv/bench-$(KEY)  ## measure the overhead, the saves and the start agai
 	$(BIN)/python tests/benchmarks/checkpoints.py
 	$(BIN)/python tests/benchmarks/start.py
 
+# Tests of the core that need no other library, each in an environment of its own, without .venv.
+CORE = tests/engine tests/handlers/averages tests/handlers/guards tests/handlers/metrics \
+	tests/handlers/schedules tests/handlers/checkpoint/resume
+
+lowest: .versions/lowest-$(KEY)  ## run tests of the core with the lowest versions that are declared
+	.versions/lowest/bin/pytest --numprocesses logical --maxprocesses 8 --timeout 120 $(CORE)
+
+lowest-installed: .versions/lowest-$(KEY)
+
+newest: .versions/newest-$(KEY)  ## run tests of the core with the newest versions there are
+	.versions/newest/bin/pytest --numprocesses logical --maxprocesses 8 --timeout 120 $(CORE)
+
+dist: .venv/dev-$(KEY)  ## build the distributions into dist/ and check them; publishes nothing
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation
+	$(BIN)/twine check --strict dist/*
+	@! grep -n 'camshaft\.example' pyproject.toml || { echo 'Built and checked, but not to be' \
+		'published: the addresses above are examples. See "Release" in CONTRIBUTING.md.'; exit 1; }
+
 gpu:  ## run the tests that need CUDA, and measure, with the torch of python3; 8 minutes at most
 	@$(PYTHON) tests/gpu/run.py
 
@@ -68,7 +88,7 @@ soak: .venv/dev-$(KEY)  ## run the tests that take long
 	$(BIN)/pytest -m 'soak and not gpu'
 
 clean:  ## remove what these targets made
-	rm -rf .venv .gpu .wheels build *.egg-info .*_cache .hypothesis tests/artefacts
+	rm -rf .venv .versions .gpu .wheels build dist *.egg-info .*_cache .hypothesis tests/artefacts
 
 .venv/bin/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Camshaft needs Python 3.11 \
@@ -97,4 +117,18 @@ clean:  ## remove what these targets made
 
 .venv/bench-$(KEY): .venv/dev-$(KEY)
 	$(EDITABLE) ".[dev,bench]"
+	@touch $@
+
+# uv knows how to take the lowest versions. The tools of the tests are the newest there are.
+.versions/lowest-$(KEY): RESOLUTION = lowest-direct
+.versions/newest-$(KEY): RESOLUTION = highest
+.versions/lowest-$(KEY) .versions/newest-$(KEY): UV = $(@:-$(KEY)=)/bin/uv pip install --quiet
+.versions/lowest-$(KEY) .versions/newest-$(KEY):
+	rm -rf $(@:-$(KEY)=)*
+	$(PYTHON) -m venv $(@:-$(KEY)=)
+	$(@:-$(KEY)=)/bin/pip install --quiet uv
+	$(UV) --python $(@:-$(KEY)=)/bin/python --resolution $(RESOLUTION) --requirements pyproject.toml
+	$(UV) --python $(@:-$(KEY)=)/bin/python pytest pytest-timeout pytest-xdist hypothesis psutil \
+		scikit-learn torchdata plotly rich
+	$(UV) --python $(@:-$(KEY)=)/bin/python --no-deps --config-settings editable_mode=strict --editable .
 	@touch $@
