@@ -18,6 +18,8 @@ from reference import reference_pages
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 SETTINGS = tomllib.loads((DOCS / "zensical.toml").read_text())["project"]
+SOURCE = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Source"]
+"""The repository on the web, to which links to files lead that are no pages."""
 ELSEWHERE = {
     "project/changelog.md": "CHANGELOG.md",
     "project/contributing.md": "CONTRIBUTING.md",
@@ -48,7 +50,7 @@ def moved(page: str, source: Path, places: dict[Path, str]) -> str:
             raise SystemExit(f"{source.relative_to(ROOT)} links to {target}, which does not exist.")
         elif not file.is_relative_to(DOCS):
             kind = "tree" if file.is_dir() else "blob"
-            target = f"{SETTINGS['extra']['repository']}/{kind}/main/{file.relative_to(ROOT)}"
+            target = f"{SOURCE}/{kind}/main/{file.relative_to(ROOT)}"
         return f"{opening}{target}{anchor})"
 
     pieces = CODE.split(source.read_text())
