@@ -117,7 +117,7 @@ def test_the_classifiers_name_each_python_from_the_lowest_on():
 def test_the_page_says_of_each_extra_what_it_is_for():
     page = (ROOT / "docs" / "guides" / "install.md").read_text()
     named = re.findall(r"^\| `(\w+)` \| [^|]+ \| [^|]+ \|$", page, re.MULTILINE)
-    developers = {"test", "lint", "bench", "gpu", "dev"}
+    developers = {"test", "lint", "docs", "bench", "gpu", "dev"}
     assert sorted(named) == sorted(
         PYPROJECT["project"]["optional-dependencies"].keys() - developers
     )
