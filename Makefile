@@ -15,7 +15,8 @@ EDITABLE = $(INSTALL) --config-settings editable_mode=strict --editable
 # Where ignite's own tests and their environment go: 1.5 GB, outside of this repository.
 IGNITE_SUITE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/camshaft/ignite-suite
 
-.PHONY: help demo test slow lint bench ignite-suite gpu gpu-wheels picture browser soak clean
+.PHONY: help demo test slow lint docs bench lowest lowest-installed newest dist ignite-suite gpu gpu-wheels picture \
+	browser soak clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile
@@ -39,10 +40,33 @@ lint: .venv/dev-$(KEY)  ## check style, format and types
 	$(BIN)/mypy examples
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
+docs: .venv/docs-$(KEY)  ## build the documentation site, which also works without a server: build/docs/site/index.html
+	@$(BIN)/python docs/build_site.py
+	@echo 'Open build/docs/site/index.html in a browser.'
+
 bench: .venv/bench-$(KEY)  ## measure the overhead, the saves and the start against others
 	$(BIN)/python tests/benchmarks/run.py
 	$(BIN)/python tests/benchmarks/checkpoints.py
 	$(BIN)/python tests/benchmarks/start.py
+
+# Tests of the core that need no other library, each in an environment of its own, without .venv.
+CORE = tests/engine tests/handlers/averages tests/handlers/guards tests/handlers/metrics \
+	tests/handlers/schedules tests/handlers/checkpoint/resume
+
+lowest: .versions/lowest-$(KEY)  ## run tests of the core with the lowest versions that are declared
+	.versions/lowest/bin/pytest --numprocesses logical --maxprocesses 8 --timeout 120 $(CORE)
+
+lowest-installed: .versions/lowest-$(KEY)
+
+newest: .versions/newest-$(KEY)  ## run tests of the core with the newest versions there are
+	.versions/newest/bin/pytest --numprocesses logical --maxprocesses 8 --timeout 120 $(CORE)
+
+dist: .venv/dev-$(KEY)  ## build the distributions into dist/ and check them; publishes nothing
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation
+	$(BIN)/twine check --strict dist/*
+	@! grep -n 'camshaft\.example' pyproject.toml || { echo 'Built and checked, but not to be' \
+		'published: the addresses above are examples. See "Release" in CONTRIBUTING.md.'; exit 1; }
 
 gpu:  ## run the tests that need CUDA, and measure, with the torch of python3; 8 minutes at most
 	@$(PYTHON) tests/gpu/run.py
@@ -64,7 +88,7 @@ soak: .venv/dev-$(KEY)  ## run the tests that take long
 	$(BIN)/pytest -m 'soak and not gpu'
 
 clean:  ## remove what these targets made
-	rm -rf .venv .gpu .wheels build *.egg-info .*_cache .hypothesis tests/artefacts
+	rm -rf .venv .versions .gpu .wheels build dist *.egg-info .*_cache .hypothesis tests/artefacts
 
 .venv/bin/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Camshaft needs Python 3.11 \
@@ -74,7 +98,12 @@ clean:  ## remove what these targets made
 
 .venv/demo-$(KEY): | .venv/bin/pip
 	$(EDITABLE) ".[examples,report]"
-	@rm -f .venv/demo-* .venv/dev-* .venv/bench-*
+	@rm -f .venv/demo-* .venv/docs-* .venv/dev-* .venv/bench-*
+	@touch $@
+
+.venv/docs-$(KEY): | .venv/bin/pip
+	$(EDITABLE) ".[docs]"
+	@rm -f .venv/demo-* .venv/docs-* .venv/dev-* .venv/bench-*
 	@touch $@
 
 # The tests use timm's schedulers, not its models and the torchvision that they need.
@@ -83,9 +112,23 @@ clean:  ## remove what these targets made
 	$(EDITABLE) ".[dev]"
 	$(INSTALL) --no-deps timm
 	@$(BIN)/python -W ignore -m compileall -qq -j 0 .venv/lib || true  # some hold templates, not Python
-	@rm -f .venv/demo-* .venv/dev-* .venv/bench-*
-	@touch .venv/demo-$(KEY) $@
+	@rm -f .venv/demo-* .venv/docs-* .venv/dev-* .venv/bench-*
+	@touch .venv/demo-$(KEY) .venv/docs-$(KEY) $@
 
 .venv/bench-$(KEY): .venv/dev-$(KEY)
 	$(EDITABLE) ".[dev,bench]"
+	@touch $@
+
+# uv knows how to take the lowest versions. The tools of the tests are the newest there are.
+.versions/lowest-$(KEY): RESOLUTION = lowest-direct
+.versions/newest-$(KEY): RESOLUTION = highest
+.versions/lowest-$(KEY) .versions/newest-$(KEY): UV = $(@:-$(KEY)=)/bin/uv pip install --quiet
+.versions/lowest-$(KEY) .versions/newest-$(KEY):
+	rm -rf $(@:-$(KEY)=)*
+	$(PYTHON) -m venv $(@:-$(KEY)=)
+	$(@:-$(KEY)=)/bin/pip install --quiet uv
+	$(UV) --python $(@:-$(KEY)=)/bin/python --resolution $(RESOLUTION) --requirements pyproject.toml
+	$(UV) --python $(@:-$(KEY)=)/bin/python pytest pytest-timeout pytest-xdist hypothesis psutil \
+		scikit-learn torchdata plotly rich
+	$(UV) --python $(@:-$(KEY)=)/bin/python --no-deps --config-settings editable_mode=strict --editable .
 	@touch $@

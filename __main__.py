@@ -47,12 +47,23 @@ def _complain(error: Exception, code: int) -> int:
     return code
 
 
+class _Version(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import version  # slow, and for this alone
+
+        print("camshaft", version("camshaft"))
+        parser.exit()
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="camshaft",
         description="Look at a run and its checkpoints, from outside of it.",
         epilog=CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--version", action=_Version, nargs=0, default=argparse.SUPPRESS, help="show it"
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 

@@ -6,6 +6,7 @@ busy machine take many times as long.
 
 import json
 import os
+import re
 import resource
 import select
 import signal
@@ -75,7 +76,8 @@ class Process:
         errors = []
         reader = Thread(target=lambda: errors.append(self.stderr.read()), daemon=True)
         reader.start()
-        output = self.stdout.read()
+        # The gloo of torch 2.8 tells there of each group that is made.
+        output = re.sub(r"^\[Gloo\] Rank .*\n", "", self.stdout.read(), flags=re.MULTILINE)
         reader.join()
         return output, errors[0]
 
@@ -155,6 +157,8 @@ class Processes:
 
     def end(self):
         if "_server" in vars(self):
+            # Not only closed: a worker of a loader that is still alive has a copy of it.
+            self._server.shutdown(socket.SHUT_RDWR)
             self._server.close()
             self._process.wait()
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from camshaft import Engine, Events
+from camshaft import Engine, Events, __version__
 from camshaft.__main__ import main
 from camshaft.handlers import Checkpoint, checkpoints, latest
 
@@ -35,6 +35,12 @@ def test_a_process_shows_a_directory_and_exits_by_what_it_found(path, tmp_path):
     result = start("verify", tmp_path / "nowhere")
     assert (result.returncode, result.stdout) == (2, "")
     assert result.stderr == f"camshaft: {tmp_path / 'nowhere'} is no directory\n"
+
+
+def test_the_version_is_that_of_the_package(capsys):
+    with pytest.raises(SystemExit) as end:
+        main(["--version"])
+    assert (end.value.code, capsys.readouterr().out) == (0, f"camshaft {__version__}\n")
 
 
 def test_looking_verifying_and_pruning_import_no_torch(path, tmp_path):

@@ -78,4 +78,4 @@ def members(group: Any = None) -> set[int]:
         return {0}
     import torch.distributed as dist
 
-    return set(dist.get_process_group_ranks(group))
+    return set(dist.get_process_group_ranks(group or dist.group.WORLD))

@@ -128,9 +128,10 @@ def _drop_unsharded_gradients(module: Any) -> None:
     one = getattr(state, "_fsdp_param_group", None)  # before torch had several a module
     for group in getattr(state, "_fsdp_param_groups", [one] if one else []):
         for each in group.fsdp_params:
-            each.unsharded_accumulated_grad = None
             if hasattr(each, "_unsharded_param"):
                 each._unsharded_param.grad = None
+            if each.unsharded_accumulated_grad is not None:  # before torch 2.15
+                each.unsharded_accumulated_grad = None
 
 
 def _one_averages(wanted: set[int], objects: Iterable[Any]) -> bool:

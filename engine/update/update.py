@@ -24,7 +24,7 @@ from .direct import backward
 from .direct import step as step_by
 from .gradients import check_scale, clear, has_overflowed, multiply, parameters_of
 from .sync import Sync, is_wrapped
-from .window import Evaluation, Window, by_share, needs_closure
+from .window import Evaluation, Window, by_share, check_weights, needs_closure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -134,6 +134,7 @@ class Update:
             )
         self._is_direct = not (self.averages_at_close or self.needs_closure)
         self._is_checked = False
+        self._have_agreed = False
         self._are_alike: bool | None = None
         self._lacks_model = model is None and accumulate > 1 and sync != "each"
         plain = getattr(optimizer.zero_grad, "__func__", None) is Optimizer.zero_grad
@@ -164,14 +165,15 @@ class Update:
             loss: A scalar. Without `weight` it is a mean, and each micro-batch counts once. None
                 skips the micro-batch: it takes its place in the window, and counts for nothing.
             weight: How many targets the loss is a sum over; the gradient is then divided by all
-                targets of the window, on all ranks. All ranks give one: a number, or a tensor
-                of any type on the model's device.
+                targets of the window, on all ranks. All ranks give one: a number each,
+                or a tensor each, of any type, on the model's device.
             closure: Computes the same loss again, for optimizers that need it, such as LBFGS.
 
         Raises:
             RuntimeError: This is an evaluation; or one rank of several skips a micro-batch.
             TypeError: The optimizer needs a closure and none is given.
-            ValueError: Some micro-batches of a window have a weight and some have none.
+            ValueError: Some micro-batches of a window, or some ranks, have a weight and some have
+                none.
         """
         if not state.training:
             raise RuntimeError(
@@ -189,6 +191,8 @@ class Update:
                 f"{type(self.optimizer).__name__} evaluates the loss several times a step: pass "
                 "update(state, loss, closure=...), a function that computes the loss again"
             )
+        if not self._have_agreed:
+            self._agree(state, weight, has_loss=loss is not None)
         if state.share != 1:  # ranks hold unlike numbers of samples
             loss, weight, closure = by_share(state.share, loss, weight, closure)
         window = state.step_under_way.windows.get(self)
@@ -287,6 +291,8 @@ class Update:
         self, state: State[Any, Any], loss: Tensor | None, weight: Tensor | float | None = None
     ) -> None:
         """Count a micro-batch whose gradients are there; step if its window is complete."""
+        if not self._have_agreed:
+            self._agree(state, weight, has_loss=loss is not None)
         window: Window = state.step_under_way.windows[self]
         _, weight, _ = by_share(state.share, loss, weight)
         window.add(loss, weight)
@@ -338,6 +344,16 @@ class Update:
         self._clear()
         window = state.step_under_way.windows[self] = Window(self.scaler)
         return window
+
+    def _agree(
+        self, state: State[Any, Any], weight: Tensor | float | None, *, has_loss: bool
+    ) -> None:
+        """See, in the first micro-batch, that ranks which average give the same kind of weight."""
+        if ranks.is_distributed():
+            known = state.engine.objects.values() if state.is_running else ()
+            if self.sync is not None or is_wrapped(parameters_of(self.optimizer), known):
+                check_weights(weight, has_loss=has_loss)
+        self._have_agreed = True
 
     def _check_kept(self) -> None:
         """Refuse, in the first window, that something clears gradients between micro-batches.

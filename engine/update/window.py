@@ -111,6 +111,26 @@ class Window:
         return now / self.scale * (1.0 if factor is None else factor)
 
 
+def check_weights(weight: Tensor | float | None, *, has_loss: bool = True) -> None:
+    """Refuse that ranks give weights of different kinds, whose messages would not match.
+
+    Asked of all ranks, at the same micro-batch. A rank without a loss goes with any other.
+
+    Raises:
+        ValueError: Some ranks give a weight and some none, or a number and some a tensor elsewhere.
+    """
+    kind = None if weight is None else weight.device.type if isinstance(weight, Tensor) else "cpu"
+    told = f"loss with a weight on {kind}" if kind else "loss without a weight"
+    kinds = ranks.gathered(told if has_loss else None, group=ranks.data_group())
+    if len({*kinds} - {None}) > 1:
+        listed = ", ".join(f"rank {rank}: {each}" for rank, each in enumerate(kinds) if each)
+        raise ValueError(
+            "the ranks give update(state, loss, weight=...) different kinds of weight, and their "
+            f"messages would not match ({listed}). On all ranks give a number, or a tensor on the "
+            "model's device, or none: the same everywhere"
+        )
+
+
 def _on(device: torch.device, amount: Tensor | float) -> Tensor:
     if isinstance(amount, Tensor):
         return amount.to(device, torch.float64).reshape(())

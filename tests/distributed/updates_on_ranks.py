@@ -212,6 +212,37 @@ def targets_are_counted_over_ranks_and_one_may_have_none():
         check(model, over_all)
 
 
+def a_weight_on_one_rank_only_is_an_error_on_both_before_any_gradient_is_sent():
+    for way, accumulate in product(("last", "close", None), (1, 2)):
+        model, optimizer, sent = distributed()
+        options = {} if way is None else {"model": model, "sync": way}
+        update = Update(optimizer, accumulate=accumulate, **options)
+
+        def step(state, batch, update=update, model=model):
+            with update.micro_batch(state):
+                loss = mse_loss(model(batch[0]), batch[1], reduction="sum")
+                update(state, loss, weight=4 if ranks.rank() else None)
+
+        with pytest.raises(ValueError, match="rank 0: loss without a weight, rank 1: loss with"):
+            Engine(step).run(batches(ranks.rank()), max_epochs=1)
+        assert not sent
+
+
+def ranks_ask_for_the_kind_of_weights_once():
+    (model, optimizer, _), asked, send = distributed(), [], dist.all_gather_object
+    update = Update(optimizer, model=model)
+    engine = supervised(model, update, mse_loss)
+
+    def noted(found, value, **options):
+        asked.append(value)
+        return send(found, value, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dist, "all_gather_object", noted)
+        engine.run(batches(ranks.rank()), max_epochs=2)
+    assert asked.count("loss without a weight") == 1, asked
+
+
 def targets_are_counted_while_the_backward_pass_goes_on():
     for weight in (4, torch.tensor(4)):
         (model, optimizer, _), order, send = distributed(), [], dist.all_reduce
@@ -293,6 +324,8 @@ CHECKS = [
     each_rank_may_skip_micro_batches_of_its_own_if_windows_average,
     otherwise_that_is_an_error_and_no_hang,
     targets_are_counted_over_ranks_and_one_may_have_none,
+    a_weight_on_one_rank_only_is_an_error_on_both_before_any_gradient_is_sent,
+    ranks_ask_for_the_kind_of_weights_once,
     targets_are_counted_while_the_backward_pass_goes_on,
     parts_of_a_batch_are_one_message_and_memory_may_run_out_on_one_rank,
     searching_along_a_line_is_the_same_search_on_both,

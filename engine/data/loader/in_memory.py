@@ -32,7 +32,7 @@ TORCHS = {kind: [getattr(kind, name, None) for name in METHODS] for kind in KIND
 
 _library: Any = torch
 KEYS: Any = getattr(_library._C, "_dispatch_keys", None)
-DENSE = KEYS and KEYS(torch.empty(0, device="cpu"))
+DENSE = KEYS and str(KEYS(torch.empty(0, device="cpu")))  # no torch before 2.8 compares sets
 """What torch knows a tensor by that is in memory, strided, and lazy in no way."""
 
 INTEGERS: set[type] = {int}
@@ -97,7 +97,7 @@ class InMemory:
     def _rows(self, tensor: Tensor, index: Tensor) -> Tensor:
         seen = self._dense.get(id(tensor))
         if seen is None or seen() is not tensor:
-            if KEYS is None or type(tensor) is not Tensor or KEYS(tensor) != DENSE:
+            if KEYS is None or type(tensor) is not Tensor or str(KEYS(tensor)) != DENSE:
                 raise TypeError("a tensor is not a plain one on the CPU")
             if not 1 <= tensor.dim() <= MOST_DIMENSIONS:
                 raise TypeError(f"a tensor has {tensor.dim()} dimensions")

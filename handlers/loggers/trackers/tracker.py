@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from ....engine import EventEnum, Trigger
-from ...common import AT_EACH_ROW, plain
+from ...common import AT_EACH_ROW, Histogram, Image, Medium, Text, plain
+from ..images import as_bytes
 from ..logger import LogsRows, need
 
 
@@ -37,3 +38,20 @@ class LogsToTracker(LogsRows):
         """The hyper-parameters as plain values."""
         values: dict[str, Any] = plain(self.hparams)
         return values
+
+
+def shown(medium: Medium, client: Any, text: Callable[[str], Any]) -> Any:
+    """A medium in the form of W&B's client, or of one with the same names.
+
+    Args:
+        medium: A text, an image or a histogram.
+        client: The client's module.
+        text: Gives a text its form.
+    """
+    if isinstance(medium, Image):
+        return client.Image(as_bytes(medium).numpy(), caption=medium.caption or None)
+    if isinstance(medium, Histogram):
+        counts, edges = medium.counts.tolist(), medium.edges.tolist()
+        return client.Histogram(np_histogram=(counts, edges))
+    assert isinstance(medium, Text)
+    return text(medium.text)

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from ...common import Histogram, Image, Medium, Text
-from ..images import as_bytes
+from ...common import Histogram, Image, Text
 from ..rows import Row, Start
-from .tracker import LogsToTracker
+from .tracker import LogsToTracker, shown
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +58,10 @@ class TrackioRun:
 
     def write(self, row: Row) -> None:
         """Log a row at its iteration."""
-        media = {name: self._shown(each) for name, each in row.media.items()}
+        media = {
+            name: shown(each, self._trackio, self._trackio.Markdown)
+            for name, each in row.media.items()
+        }
         self._run.log(row.metrics | media | row.clocks, step=row.iteration)
 
     def sync(self) -> None:
@@ -68,12 +70,3 @@ class TrackioRun:
     def close(self) -> None:
         """End the run once Trackio has all rows."""
         self._run.finish()
-
-    def _shown(self, medium: Medium) -> Any:
-        if isinstance(medium, Image):
-            return self._trackio.Image(as_bytes(medium).numpy(), caption=medium.caption or None)
-        if isinstance(medium, Histogram):
-            counts, edges = medium.counts.tolist(), medium.edges.tolist()
-            return self._trackio.Histogram(np_histogram=(counts, edges))
-        assert isinstance(medium, Text)
-        return self._trackio.Markdown(medium.text)

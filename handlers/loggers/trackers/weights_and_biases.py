@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from ...common import Histogram, Image, Medium, Text
-from ..images import as_bytes
+from ...common import Histogram, Image, Text
 from ..rows import Row, Start
-from .tracker import LogsToTracker
+from .tracker import LogsToTracker, shown
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +67,7 @@ class WandBRun:
     def write(self, row: Row) -> None:
         """Log a row, unless W&B has it already."""
         if row.number >= self._has:
-            media = {name: self._shown(each) for name, each in row.media.items()}
+            media = {name: shown(each, self._wandb, str) for name, each in row.media.items()}
             self._run.log(row.metrics | media | row.clocks, step=row.number)
 
     def sync(self) -> None:
@@ -77,12 +76,3 @@ class WandBRun:
     def close(self) -> None:
         """End the run once W&B has all rows."""
         self._run.finish()
-
-    def _shown(self, medium: Medium) -> Any:
-        if isinstance(medium, Image):
-            return self._wandb.Image(as_bytes(medium).numpy(), caption=medium.caption or None)
-        if isinstance(medium, Histogram):
-            counts, edges = medium.counts.tolist(), medium.edges.tolist()
-            return self._wandb.Histogram(np_histogram=(counts, edges))
-        assert isinstance(medium, Text)
-        return medium.text

@@ -73,6 +73,10 @@ def test_it_is_the_mean_of_the_weights_after_each_epoch_from_the_start_on():
     assert torch.allclose(swa[0].weight.double(), mean, atol=1e-7)
 
 
+@pytest.mark.skipif(
+    not hasattr(SWALR, "_set_anneal_func"),
+    reason="SWALR of this torch has a function in its state, which no checkpoint holds",
+)
 def test_its_rate_is_an_ordinary_schedule_and_its_statistics_are_measured_at_the_end(tmp_path):
     engine, loader, optimizer = build(SWA(when=Events.EPOCH_COMPLETED(after=1)))
     schedule = SWALR(optimizer, swa_lr=0.05, anneal_epochs=2)

@@ -1,0 +1,98 @@
+"""The pages of the API reference: every public name of Camshaft, by its docstring.
+
+What is public stands in the packages' `__all__`. A page is a subject: the packages or the rooms of
+a package whose names it shows, so a new name of a room needs no line here.
+"""
+
+import inspect
+from pathlib import Path
+from pkgutil import resolve_name
+
+from camshaft.engine.late import LINE
+
+DOCS = Path(__file__).parent
+PACKAGES = ("camshaft", "camshaft.handlers")
+"""The packages from which scripts import, and whose names are spread over pages by their rooms."""
+
+SUBJECTS = {
+    "engine": ("Engine, events and state", "engine"),
+    "supervised": ("Supervised engines and updates", "engine.supervised engine.update"),
+    "data": ("Data and modules", "engine.loaders engine.modules"),
+    "ranks": ("Ranks", "engine.ranks"),
+    "steps": ("Steps", "clip_grad grad_norm"),
+    "guards": ("When it goes wrong", "guards"),
+    "schedules": ("Schedules of learning rates", "schedules"),
+    "fine-tuning": ("Layers and parameter groups", "fine_tuning"),
+    "averages": ("Averages of weights", "averages"),
+    "evaluation": ("Evaluation", "validate early_stopping restore_best outputs"),
+    "metrics": ("Metrics", "metrics"),
+    "saving": ("Saving and resuming", "checkpoint preemption"),
+    "clusters": ("Clusters", "mirror ray"),
+    "search": ("Finding settings", "search"),
+    "come-over": ("From ignite and Lightning", "ignite lightning"),
+    "measurements": ("Measurements", "measurements profile time_handlers"),
+    "logs": ("Logs", "loggers console_lines progress_bar journal"),
+}
+"""The title of each page, and the rooms whose public names it shows."""
+
+WHOLE = {
+    "ranks": "camshaft.ranks",
+    "schedules": "camshaft.handlers.schedules",
+    "logs": "camshaft.handlers.loggers",
+}
+"""Packages that scripts import names from too, by the page that shows all of them."""
+
+NAMED = {
+    "come-over": [
+        *("camshaft.engine.ignite.Engine", "camshaft.engine.ignite.create_supervised_trainer"),
+        "camshaft.engine.ignite.create_supervised_evaluator",
+        *("camshaft.engine.lightning.from_lightning", "camshaft.engine.lightning.LightningEvents"),
+    ]
+}
+"""Names of rooms in which most are not ours, or are used by handlers only."""
+
+
+def names_of_rooms(package: str) -> dict[str, list[str]]:
+    """The public names of a package by the room from which its stub imports them."""
+    stub = Path(str(resolve_name(package).__file__)).with_suffix(".pyi")
+    rooms: dict[str, list[str]] = {}
+    for home, name in LINE.findall(stub.read_text(encoding="utf-8")):
+        rooms.setdefault(home.lstrip("."), []).append(name)
+    return rooms
+
+
+def public_names() -> dict[str, list[str]]:
+    """The full public names that each page shows."""
+    rooms: dict[str, list[str]] = {}
+    for package in PACKAGES:
+        for room, names in names_of_rooms(package).items():
+            rooms.setdefault(room, []).extend(f"{package}.{name}" for name in names)
+    rooms["engine"].remove("camshaft.ranks")
+    pages = {}
+    for page, (_, shown) in SUBJECTS.items():
+        names = [name for room in shown.split() for name in rooms.pop(room, [])]
+        if package := WHOLE.get(page):
+            known = {name.rpartition(".")[2] for name in names}
+            inside = resolve_name(package).__all__
+            names += [f"{package}.{name}" for name in inside if name not in known]
+        pages[page] = NAMED.get(page, []) + names
+    if rooms:
+        raise SystemExit(f"SUBJECTS in docs/reference.py names no page for {sorted(rooms)}.")
+    return pages
+
+
+def summary(name: str) -> str:
+    """The first line of the docstring of what a full name means."""
+    return (inspect.getdoc(resolve_name(name)) or "").partition("\n")[0]
+
+
+def reference_pages() -> dict[str, str]:
+    """The Markdown of each page by its name."""
+    pages, index = {}, [(DOCS / "reference" / "index.md").read_text()]
+    for page, names in public_names().items():
+        title = SUBJECTS[page][0]
+        index += [f"## [{title}]({page}.md)", "", "| name | what it is |", "|---|---|"]
+        index += [f"| [`{n.rpartition('.')[2]}`]({page}.md#{n}) | {summary(n)} |" for n in names]
+        index.append("")
+        pages[f"{page}.md"] = "\n\n".join([f"# {title}", *(f"::: {name}" for name in names), ""])
+    return {"index.md": "\n".join(index), **pages}
