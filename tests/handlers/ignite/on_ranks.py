@@ -8,9 +8,9 @@ import ignite.distributed as idist
 from ignite.engine import Events
 from ignite.handlers import EarlyStopping
 from ignite.metrics import Accuracy, ConfusionMatrix, Recall, RunningAverage
+from sides import ByCamshaft, ByIgnite, batches, same
 
 from camshaft.handlers import Checkpoint
-from camshaft.tests.handlers.ignite.sides import ByCamshaft, ByIgnite, batches, same
 
 
 def attach(side):

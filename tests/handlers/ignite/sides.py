@@ -115,3 +115,18 @@ def same(one, other):
     if isinstance(one, list | tuple):
         return len(one) == len(other) and all(map(same, one, other))
     return one == other
+
+
+def read_events(folder):
+    """The scalars and histograms that TensorBoard finds in a folder."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(folder), size_guidance={"histograms": 0, "scalars": 0})
+    events.Reload()
+    tags = events.Tags()
+    scalars = {n: [(e.step, e.value) for e in events.Scalars(n)] for n in tags["scalars"]}
+    histograms = {
+        name: [(e.step, e.histogram_value) for e in events.Histograms(name)]
+        for name in tags["histograms"]
+    }
+    return scalars, histograms

@@ -24,7 +24,7 @@ from torch.nn.functional import cross_entropy
 
 from camshaft.handlers import FromIgnite, Validate
 
-from .sides import BATCHES, EPOCHS, ByCamshaft, ByIgnite, batches, both, same
+from .sides import BATCHES, EPOCHS, ByCamshaft, ByIgnite, batches, both, read_events, same
 
 
 def metrics_of(trainer):
@@ -229,20 +229,6 @@ def test_profilers_measure_each_handler_of_ignite(profiler):
     else:
         rows = [[row[:2] for row in each.get_results()[:-1]] for each in (one, other)]
         assert rows[0] == rows[1]
-
-
-def read_events(folder):
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    events = EventAccumulator(str(folder), size_guidance={"histograms": 0, "scalars": 0})
-    events.Reload()
-    tags = events.Tags()
-    scalars = {n: [(e.step, e.value) for e in events.Scalars(n)] for n in tags["scalars"]}
-    histograms = {
-        name: [(e.step, e.histogram_value) for e in events.Histograms(name)]
-        for name in tags["histograms"]
-    }
-    return scalars, histograms
 
 
 @pytest.mark.slow

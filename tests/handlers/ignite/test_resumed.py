@@ -1,5 +1,7 @@
 """A run with handlers of ignite that is resumed in the middle of an epoch is the same run."""
 
+from pathlib import Path
+
 import pytest
 from ignite.engine import Events
 from ignite.handlers import (
@@ -13,6 +15,7 @@ from ignite.handlers import (
 from ignite.metrics import Accuracy, ConfusionMatrix, Precision, Recall, RunningAverage
 
 from camshaft.handlers import Checkpoint as OurCheckpoint
+from camshaft.handlers.checkpoint import checkpoints
 
 from .sides import BATCHES, EPOCHS, ByCamshaft, batches, same
 
@@ -74,3 +77,12 @@ def test_resumed_in_mid_epoch(tmp_path, stop):
     second = Whole(tmp_path / "cut").run(batches())
     assert same(whole.seen, first.seen + second.seen)
     assert same(whole.result(), second.result())
+
+
+@pytest.mark.slow
+def test_killed_in_mid_epoch_it_is_the_same_run(processes, tmp_path):
+    script = Path(__file__).with_name("killed.py")
+    whole = processes.run(script, tmp_path / "whole", 0).stdout
+    processes.run(script, tmp_path / "killed", 10, code=-9)
+    assert checkpoints(tmp_path / "killed").latest().manifest.iteration == 8
+    assert processes.run(script, tmp_path / "killed", 0).stdout == whole
