@@ -4,6 +4,7 @@ What tests train is too small for more threads to help, and threads that wait fo
 busy machine take many times as long.
 """
 
+import gc
 import json
 import os
 import re
@@ -182,6 +183,7 @@ def in_child():
         """
         reading, writing = os.pipe()
         if (process := os.fork()) == 0:
+            gc.freeze()  # garbage of this process may end threads that a child does not have
             os.close(reading)
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # what is captured may be a file
             status = 1
