@@ -22,11 +22,11 @@ def watch(paths: list[Path], port: int) -> int:
     """
     library()  # fails now if plotly is not installed
     with make_server(paths, port) as server:
-        print(f"{server.page_address}  (Ctrl-C ends it)", flush=True)
         # Ctrl-C interrupts this thread alone, which does nothing that could be left half done.
         serving = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.2}, daemon=True)
         serving.start()
-        try:
+        try:  # from before anybody can know the address
+            print(f"{server.page_address}  (Ctrl-C ends it)", flush=True)
             while serving.is_alive():
                 serving.join(1)
         except KeyboardInterrupt:

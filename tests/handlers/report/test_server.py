@@ -202,6 +202,29 @@ def test_ctrl_c_ends_it_also_while_a_connection_is_opened(tmp_path, visit):
         assert process.stderr.read().strip() == b""
 
 
+def test_ctrl_c_ends_it_from_the_moment_at_which_the_address_is_there(tmp_path):
+    program = """if True:
+        import os, signal, sys
+        from camshaft.__main__ import main
+
+        class Address:
+            def write(self, text):
+                sys.__stdout__.write(text)
+            def flush(self):
+                sys.stdout = sys.__stdout__
+                sys.stdout.flush()
+                os.kill(os.getpid(), signal.SIGINT)
+
+        sys.stdout = Address()
+        sys.exit(main())
+    """
+    command = [sys.executable, "-c", program, "watch", str(tmp_path / "run"), "--port", "0"]
+    with started(command) as process:
+        assert process.wait(30) == 0
+        assert process.stdout.readline().startswith(b"http://127.0.0.1:")
+        assert process.stderr.read().strip() == b""
+
+
 def test_a_port_that_is_taken_is_code_1(camshaft, server, tmp_path):
     code, _, errors = camshaft("watch", tmp_path, "--port", server.server_port)
     assert code == 1
