@@ -34,7 +34,6 @@ def count(run: Callable[[int], object], iterations: int, kind: str) -> int:
     """All calls of a run."""
     kinds: list[str] = []
     previous = sys.getprofile()
-    gc.collect()
     gc.disable()  # what a collection calls is nobody's doing here
     sys.setprofile(lambda frame, event, argument: kinds.append(event))
     try:

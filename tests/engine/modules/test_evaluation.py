@@ -175,6 +175,7 @@ def test_a_part_of_the_training_data_can_be_evaluated_at_any_moment(kind, when):
         for event in evaluations:
             engine.on(event)(lambda state: engine.evaluate(loader, epoch_length=1, parent=state))
         engine.run(loader, max_epochs=2)
+        loader._iterator = None  # a garbage collection ends workers only after 5 s
         return [batch for training, batch in seen if training]
 
     assert drawn(when) == drawn()
