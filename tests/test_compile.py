@@ -70,7 +70,9 @@ def by_hand(model, optimizer):
     return Engine(step, objects={"model": model, "optimizer": optimizer})
 
 
-@pytest.mark.parametrize("build", [by_supervised, in_bf16, by_hand])
+@pytest.mark.parametrize(
+    "build", [by_supervised, pytest.param(in_bf16, marks=pytest.mark.slow), by_hand]
+)
 @pytest.mark.parametrize("compiled", [outside, in_place, parts, recomputed])
 def test_from_the_second_epoch_on_nothing_is_compiled(compiled, build, tmp_path):
     torch.manual_seed(0)

@@ -138,6 +138,7 @@ def test_a_comparison_shows_all_runs_and_what_differs(digits, trained, report, o
 LR = PLOT.replace("'loss'", "'lr'")
 
 
+@pytest.mark.slow
 def test_one_legend_hides_a_run_or_a_set_in_all_charts_and_equal_curves_are_drawn_once(
     report, open_page, tmp_path
 ):
@@ -172,6 +173,7 @@ def test_one_legend_hides_a_run_or_a_set_in_all_charts_and_equal_curves_are_draw
     assert page.complaints == []
 
 
+@pytest.mark.slow
 def test_a_search_an_axis_and_folds_count_for_the_whole_page_and_outlive_a_reload(
     report, open_page, tmp_path
 ):
@@ -215,6 +217,7 @@ def test_a_search_an_axis_and_folds_count_for_the_whole_page_and_outlive_a_reloa
     assert page.complaints == []
 
 
+@pytest.mark.slow
 def test_the_toolbar_of_a_chart_is_there_while_the_pointer_is(report, open_page, tmp_path):
     page = open_page(report(rows(tmp_path / "run")))
     bar = page.locator("figure .modebar-group").first
@@ -347,7 +350,7 @@ CONTRAST = """(pairs => {
 })"""
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_text_and_curves_stand_out_in_light_and_in_dark(
     scheme, trained, report, open_page, artefact
 ):
@@ -364,6 +367,7 @@ def test_text_and_curves_stand_out_in_light_and_in_dark(
     page.screenshot(path=artefact(f"report-{scheme}"))
 
 
+@pytest.mark.slow
 def test_it_can_be_used_with_a_keyboard_and_read_aloud(trained, report, open_page):
     page = drawn(open_page(report(trained)))
     page.keyboard.press("Tab")

@@ -79,6 +79,7 @@ def test_it_waits_for_a_run_and_shows_it_as_it_goes_on(server, open_page, tmp_pa
     assert {*page.asked} == {server.page_address, root, f"{root}data.json"}
 
 
+@pytest.mark.slow
 def test_new_rows_leave_zoom_scroll_and_switches_as_they_are(server, open_page, tmp_path):
     grow(tmp_path / "run", 1, 50)
     page = open_page(address(server), viewport={"width": 900, "height": 400})
@@ -180,6 +181,7 @@ def test_a_page_of_a_server_that_was_started_again_says_what_to_open(server, ope
     assert "needs its token" in page.inner_text("body")
 
 
+@pytest.mark.slow
 def test_it_says_when_the_connection_is_lost(server, open_page, tmp_path):
     grow(tmp_path / "run", 1, 5)
     page = open_page(address(server))

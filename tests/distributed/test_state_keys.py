@@ -92,7 +92,7 @@ def run(directory, wrapping, build, epochs, names=False):
     return list(model.state_dict().values())
 
 
-@pytest.mark.parametrize("build", [by_supervised, by_hand])
+@pytest.mark.parametrize("build", [by_supervised, pytest.param(by_hand, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("first", "second"),
     [pair for other in WRAPPED for pair in (("plain", other), (other, "plain"))],
