@@ -54,6 +54,8 @@ def predict(
         seconds: After so much time a shard is written though it is smaller.
 
     Raises:
+        BlockingIOError: Another process writes there.
+        FileNotFoundError: The directory was removed or moved during the pass.
         ValueError: The directory holds predictions of other weights, other data or another number
             of ranks; or several ranks hold the model together.
 
@@ -78,9 +80,10 @@ def predict(
         with ranks.on_all_ranks(f"begin to write predictions to {directory}"):
             make_directory(found.directory)
             make_directory_inside(place)
-            stack.enter_context(locked(place))
+            is_held = stack.enter_context(locked(place))
             sweep(place)
-            shards = Shards(place, select, interleaved, seconds, int(megabytes * 1e6), weights_sum)
+            most = int(megabytes * 1e6)
+            shards = Shards(place, is_held, select, interleaved, seconds, most, weights_sum)
             shards.check(_sizes(data), found.worlds())
         if not shards.are_complete:
             for event, function in shards.handlers.items():

@@ -26,6 +26,8 @@ class Shards:
     """Keeps the samples of some batches, and writes them as a shard when they are many or old."""
 
     place: Path
+    is_held: Callable[[], bool]
+    """Tells whether the place still is the directory that was locked for these shards."""
     select: Callable[[Any], Any] | None
     interleaved: bool
     seconds: float
@@ -131,6 +133,11 @@ class Shards:
         """
         if not any(by in (None, self) for _, by in state.control.saves):
             return
+        if not self.is_held():
+            raise FileNotFoundError(
+                f"{self.place}, or the file LOCK in it, was removed or moved while predict wrote "
+                "there: call predict again, which computes what is missing"
+            )
         position = state.control.position
         sizes = {} if position is None else position.sizes
         numbers = {f"data/{name}": size for name, size in sizes.items()}

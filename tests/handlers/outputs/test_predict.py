@@ -258,6 +258,24 @@ def test_a_shard_that_is_missing_is_noticed(tmp_path):
         Predictions(tmp_path).load()
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_a_directory_that_is_moved_in_the_middle_is_an_error_and_another_runs_is_left_alone(
+    tmp_path, again
+):
+    engine, place = build(), tmp_path / "found"
+
+    @engine.evaluation.on(Events.ITERATION_STARTED(at=4))
+    def move(state):
+        place.rename(tmp_path / "elsewhere")
+        if again:  # another run begins there
+            predict(build(), loader(), place, megabytes=1e-4)
+
+    with pytest.raises(FileNotFoundError, match="was removed or moved while predict wrote there"):
+        predict(engine, loader(), place, megabytes=1e-4)
+    assert place.exists() == again
+    assert len(predict(build(), loader(), place, megabytes=1e-4)) == 20
+
+
 def test_each_sample_needs_a_row_of_each_part(tmp_path):
     engine = Engine(lambda state, batch: {"made": batch, "mean": batch.mean()})
     with pytest.raises(ValueError, match=r"the output's parts have \[1, 3\] rows; give select="):
