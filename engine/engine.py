@@ -124,7 +124,7 @@ class Engine(Generic[Batch, Output]):
             if isinstance(handler, type) or not hasattr(handler, "attach"):
                 raise TypeError(
                     f"{handler!r} is no handler: it needs an attach(engine) method, and to be an "
-                    "object rather than a class; for a function, use @engine.on(event)"
+                    f"object rather than a class; {_instead(handler)}"
                 )
             if (name := self._attached.handler_name(handler)) is not None:
                 raise ValueError(f"{name} is attached already")
@@ -343,6 +343,13 @@ class Engine(Generic[Batch, Output]):
             ValueError: There is no limit, a limit is no count, or the data gives no batch.
         """
         refuse_samples(data)
+        outer = under_way.get()
+        if outer is not None and outer.engine is self and state is None and parent is None:
+            raise RuntimeError(
+                "this engine is running, and would run again inside of itself, without an end. To "
+                "validate, write engine.evaluate(loader), or add Validate(loader); to train inside "
+                "of a run on purpose, make another engine, or pass parent=state"
+            )
         if state is None:
             state = State(parent=parent)
         if state.is_running:
@@ -508,6 +515,15 @@ def _repeat(engine: Engine[Batch, Any], state: State[Any, Any], batch: Batch) ->
     """Process a batch of an evaluation once more, for the other ranks: no handler is called."""
     again: State[Batch, Any] = State(training=False, parent=state)
     engine.bare(lambda _: False).run([batch], max_epochs=1, uneven="ignore", state=again)
+
+
+def _instead(handler: Any) -> str:
+    """What to write for something that is no handler."""
+    if isinstance(handler, list | tuple):
+        return "for each of several, write engine.add(*handlers)"
+    if hasattr(handler, "optimizer") and hasattr(handler, "step"):
+        return "for a scheduler, write engine.add(LRSchedule(scheduler))"
+    return "for a function, use @engine.on(event)"
 
 
 def _limit_batches(state: State[Any, Any], given: int | None) -> int | None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Generic, TypeVar
 
 from . import ranks
@@ -16,7 +17,15 @@ from .events import Events
 from .explain import advise_on_workers, explain
 from .moments import Moments
 from .signals import Process, label
-from .state import Batch, Output, RunningEngine, State, capture_generators, under_way
+from .state import (
+    Batch,
+    Output,
+    RunningEngine,
+    State,
+    capture_generators,
+    has_state,
+    under_way,
+)
 
 logger = logging.getLogger("camshaft")
 
@@ -101,6 +110,8 @@ class Loop(Generic[Batch, Output]):
         self.state.control.data = self.data
         try:
             self.moments.announce(Events.STARTED, self.state)
+            if self.state.training:
+                self._recall_handlers()
             self._begin_checks()
             feed.take_up(self.state)  # after STARTED, whose handlers may draw random numbers
             if self.state.control.in_epoch:
@@ -121,6 +132,15 @@ class Loop(Generic[Batch, Output]):
             if self.steps is not None:
                 self.steps.close()
         self.feed = None
+
+    def _recall_handlers(self) -> None:
+        """Save handlers with a `state_dict` of their own with the run; put back what was saved.
+
+        After STARTED, at which some of them begin anew.
+        """
+        for each in list(self.engine.handlers.values()):
+            if has_state(each):
+                self.state.recall(each, partial(_itself, each))
 
     def _go_on_inside(self, feed: Feed[Batch]) -> None:
         """Go on with the epoch in which the run was left; it may only have to be completed."""
@@ -320,6 +340,10 @@ class Loop(Generic[Batch, Output]):
 
 
 Result = TypeVar("Result")
+
+
+def _itself(handler: Result) -> Result:
+    return handler
 
 
 def _with_room(function: Callable[[], Result]) -> Result:

@@ -81,6 +81,7 @@ OF_STATES = {
     "num_train_epochs": "state.max_epochs",
     "objects": "state.engine.objects",
     "should_stop": STOP,
+    "state": "state.epoch and the like: handlers get the state itself, not an engine",
     "terminate": STOP,
     "terminate_epoch": STOP_EPOCH,
 }

@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> ray.train.Result:
     local: dict[str, Any] = {}
     if options.address is None:
         local = RESOURCES | {"num_cpus": options.workers[-1]}
-    ray.init(options.address, log_to_driver=False, **local)
+    ray.init(options.address or "local", log_to_driver=False, **local)
     directory = options.directory.absolute()  # on several machines: a folder that all of them see
     one, *most = options.workers
     workers: Any = (one, *most) if most else one  # elastic, or as many

@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> tune.ResultGrid:
     parser.add_argument("--max-epochs", type=int, default=8)
     options = parser.parse_args(arguments)
 
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False)
     tuner = tune.Tuner(
         train,
         param_space={"lr": tune.loguniform(1e-4, 1e-1), "max_epochs": options.max_epochs},

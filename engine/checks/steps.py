@@ -10,6 +10,7 @@ from ..events import EventEnum, Events
 from ..signals import Signals, label
 from ..state import State, under_way
 from . import optimizer_hook
+from .unchanged import Weights
 from .warn import warn
 
 logger = logging.getLogger("camshaft")
@@ -55,6 +56,7 @@ class StepCheck:
         such as those of a critic that is trained for an epoch before the rest."""
         events = {*GRADIENTS, STEP, SKIPPED, *self._updates.values()}
         self._before = {event: self._count(event) for event in events}
+        self._weights = Weights.of(state.engine.objects)
         self._epoch = state.epoch
         self._first = 0
         """The iteration of the first optimizer step that no update made; 0 before it."""
@@ -128,6 +130,12 @@ class StepCheck:
                 "%s made no step in the first epoch; call it in the process function: "
                 "`if state.training: update(state, loss)`",
                 _listed(idle),
+            )
+        elif not has_steps and (unchanged := self._weights.unchanged(self._state.output)):
+            warn(
+                "the process function returns a loss that nothing trains with: the first epoch "
+                f"changed no weight of {_listed(unchanged)}. Make an Update(optimizer), and call "
+                "it in the process function: `if state.training: update(state, loss)`"
             )
         elif not has_steps and (waiting := self._waiting((*GRADIENTS, STEP))):
             logger.warning(

@@ -87,7 +87,8 @@ def check_arity(function: object, arguments: int, where: str, needs: str) -> Non
     if inspect.isgeneratorfunction(function):
         raise TypeError(f"{name} for {where} has a yield in it, so a call would not run it")
     try:
-        signature = inspect.signature(function)
+        # A module's own call takes anything, and hands it to this one.
+        signature = inspect.signature(getattr(function, "forward", function))
     except (TypeError, ValueError):  # some built-ins do not tell
         return
     try:

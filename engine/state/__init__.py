@@ -1,5 +1,6 @@
 """The state of a run: its clocks, metrics, handler memory, and position in the data."""
 
+from .contents import has_state
 from .data_position import Dealing, Position
 from .generators import (
     Rng,
@@ -30,6 +31,7 @@ __all__ = [
     "as_float",
     "capture_generators",
     "generators_of",
+    "has_state",
     "own_generators",
     "restore_generators",
     "seed_all",

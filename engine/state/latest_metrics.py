@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Self
 
+from ..names import advice
+
 
 class LatestMetrics(dict[str, Any]):
     """The latest value of every metric; knows in which order and iteration they were written.
@@ -153,4 +155,6 @@ class LatestMetrics(dict[str, Any]):
 
     def _nothing(self, name: str) -> str:
         known = ", ".join(map(repr, self)) or "none yet"
-        return f"no metric {name!r} has been produced so far; there is: {known}"
+        meant = advice(name, self, {}).removeprefix("; ")
+        said = f" ({meant})" if meant else ""
+        return f"no metric {name!r} has been produced so far; there is: {known}{said}"

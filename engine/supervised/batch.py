@@ -78,6 +78,17 @@ def note_names(error: TypeError, model: Module, named: Mapping[str, Any]) -> Non
     )
 
 
+def note_loss(error: RuntimeError, made: Any, target: Any) -> None:
+    """Note in an error of the loss function what it was given."""
+    error.add_note(f"in loss_fn, given a prediction {_kind(made)} and a target {_kind(target)}")
+
+
+def _kind(value: Any) -> str:
+    if not isinstance(value, Tensor):
+        return f"of type {type(value).__name__}"
+    return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
+
+
 def own_loss(output: Any, target: Any) -> Tensor | None:
     """The loss that the model has computed itself."""
     return part_of(output, "loss")  # type: ignore[no-any-return]

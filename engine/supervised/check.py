@@ -12,6 +12,7 @@ from ..capturing import CapturedStep, Recorder, recorder_of
 from ..checks import warn
 from ..compiling import Compile, CompiledStep, options_of
 from ..modules import are_spread, is_compiled
+from ..names import advice
 from ..update import Update, parameters_of
 from .parallel import parallel_of
 
@@ -45,7 +46,8 @@ def check(model: Any, optimizer: Any, loss_fn: Any, weight: Any, precision: str)
             "loss is a mean over, such as camshaft.count_tokens, or a number"
         )
     if precision not in PRECISIONS:
-        raise ValueError(f"precision={precision!r}: needs one of {', '.join(PRECISIONS)}")
+        meant = advice(str(precision), PRECISIONS, {})
+        raise ValueError(f"precision={precision!r}: needs one of {', '.join(PRECISIONS)}{meant}")
     if isinstance(optimizer, Update):
         optimizer = optimizer.optimizer
     own = set(map(id, model.parameters()))

@@ -28,6 +28,7 @@ from .batch import (
     lacks_loss,
     lacks_target,
     no_loss,
+    note_loss,
     note_names,
     own_loss,
 )
@@ -128,6 +129,7 @@ class Supervised:
             target = labels_in(input)  # now, so that they are moved once
         elif target is None:
             loss_fn = no_loss
+        made = None
         try:
             if self.compiled is not None:
                 with self.autocast or nullcontext():
@@ -141,6 +143,10 @@ class Supervised:
                     loss = loss_fn(made, target)
         except TypeError as error:
             note_names(error, model, call.keywords)
+            raise
+        except RuntimeError as error:
+            if made is not None:
+                note_loss(error, made, target)
             raise
         prediction = made.detach() if type(made) is Tensor else _prediction_in(made)
         if loss is None:

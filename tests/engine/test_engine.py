@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from types import SimpleNamespace
 
 import numpy
 import pytest
@@ -120,6 +121,8 @@ def test_handler_objects_attach_themselves_and_add_returns_the_engine():
         (object(), r"needs an attach\(engine\) method"),
         (Stage, "an object rather than a class"),
         (lambda state: None, "use @engine.on"),
+        ([object(), object()], r"write engine.add\(\*handlers\)"),
+        (SimpleNamespace(optimizer=None, step=print), r"write engine.add\(LRSchedule\(scheduler"),
     ],
 )
 def test_what_is_no_handler_is_refused(wrong, says):
@@ -175,6 +178,8 @@ def test_a_process_function_of_the_wrong_arity_is_refused():
         Engine(lambda batch: batch)
     with pytest.raises(TypeError, match="cannot be called"):
         Engine(3)
+    with pytest.raises(TypeError, match=r"Linear\(input.*2 positional arguments"):
+        Engine(torch.nn.Linear(1, 1))
 
 
 def test_a_coroutine_function_is_refused():
@@ -239,6 +244,16 @@ def test_the_same_engine_runs_inside_its_own_handler():
     assert (outer.iteration, outer.epoch, outer.output) == (4, 2, "b")
     assert inner[0].parent is outer
     assert (inner[0].iteration, inner[0].output) == (6, "z")
+
+
+def test_an_engine_that_runs_inside_of_itself_by_mistake_is_told_how_to_validate():
+    engine = Engine(idle)
+    engine.on(Events.EPOCH_COMPLETED)(lambda state: engine.run([1], max_epochs=1))
+    with pytest.raises(RuntimeError, match=r"write engine.evaluate\(loader\), or add Validate"):
+        engine.run([1, 2], max_epochs=1)
+    engine = Engine(idle)
+    engine.on(Events.EPOCH_COMPLETED)(lambda state: Engine(idle).run([1], max_epochs=1))
+    assert engine.run([1, 2], max_epochs=1).iteration == 2
 
 
 def test_two_engines_and_two_runs_of_one_engine_are_independent():

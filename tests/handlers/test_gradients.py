@@ -134,7 +134,7 @@ def test_values_are_cut():
 @pytest.mark.parametrize("clip", [ClipGradNorm, ClipGradValue])
 def test_clipping_can_be_for_one_optimizer_of_several(clip):
     (weights, optimizer), (others, other_optimizer) = two_weights(), two_weights()
-    update, update_other = Update(optimizer), Update(other_optimizer)
+    update, update_other = Update(optimizer), Update(other_optimizer, event=Gan.CRITIC_UPDATED)
 
     def process(state, batch):
         update(state, 9 * weights.sum())

@@ -72,7 +72,7 @@ def _cells(each: Finding, claims: Claims, latest: str | None) -> tuple[Cell, ...
     kept = "-" if each.problem is not None else claims.text(each)
     why = one.reason.replace("Events.", "")
     size, written = readable_size(one.size), _written(each)
-    return (name, one.epoch, one.iteration, one.step, size, written, kept, why)
+    return (name, one.epoch, one.iteration, one.step or "-", size, written, kept, why)
 
 
 def _end(each: Finding, first: list[str], width: int | None) -> str:

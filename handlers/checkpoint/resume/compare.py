@@ -80,6 +80,13 @@ def mismatches(
     return found
 
 
+def of_another_class(objects: Mapping[str, Any], saved: Mapping[str, Any]) -> list[str]:
+    """The optimizers and schedules into which the saved ones cannot be loaded."""
+    stepped = (Optimizer, LRScheduler)
+    names = [name for name in objects if name in saved and isinstance(objects[name], stepped)]
+    return [name for name in names if mismatches({name: objects[name]}, {name: saved[name]})]
+
+
 def memory_mismatches(unclaimed: Sequence[str], new: Sequence[str]) -> list[str]:
     """The saved memories that belong to no handler, beside the new handlers of the script."""
     return list(_names("handlers", "the script", new, unclaimed)) if unclaimed else []

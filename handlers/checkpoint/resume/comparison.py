@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from ....engine import RunningEngine
-from .compare import Change, changes, is_of, memory_mismatches, mismatches
+from .compare import Change, changes, is_of, memory_mismatches, mismatches, of_another_class
 from .replay import schedules_of, schedules_to_replay
 from .saved_run import SavedRun
 from .validate import refusing, validate_objects
@@ -100,8 +100,12 @@ class Comparison:
             return
         accept = [*self.lonely, *(n for n in self.unclaimed if n not in self.forgotten)]
         accept = [*accept, *(each.name for each in refused)]
+        replaced = of_another_class(*self._compared())
+        accept = [name for name in accept if not any(is_of(each, name) for each in replaced)]
         new = [name for name in accept if name not in self.override]
         advice = "Change the script back"
+        if replaced:
+            advice += f", or let these begin anew: Checkpoint(..., reset={replaced})"
         if new:
             names = [*self.override, *new]
             advice += f", or accept the differences: Checkpoint(..., override={names})"

@@ -230,6 +230,31 @@ def test_two_updates_that_both_count_the_steps_of_the_run_are_a_warning(model):
     assert build(Update(optimizer, event=Gan.CRITIC_UPDATED)).run(BATCHES, max_epochs=2).step == 6
 
 
+WAYS = {"plain": lambda loss: loss, "dict": lambda loss: {"loss": loss}, "list": lambda x: [x]}
+
+
+@pytest.mark.parametrize("wrap", WAYS.values(), ids=WAYS)
+def test_a_loss_that_is_returned_and_trains_nothing_is_a_warning(model, wrap):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    objects = {"model": model, "optimizer": optimizer}
+    engine = Engine(lambda state, batch: wrap(model(batch).mean()), objects=objects)
+    with pytest.warns(UserWarning, match=r"changed no weight of objects\['optimizer'\]. Make an"):
+        engine.run(BATCHES, max_epochs=2)
+
+
+def test_a_loss_that_is_returned_by_who_steps_by_hand_is_all_right(model):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(state, batch):
+        optimizer.zero_grad()
+        loss = model(batch).mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    Engine(step, objects={"model": model, "optimizer": optimizer}).run(BATCHES, max_epochs=2)
+
+
 def test_an_update_that_takes_over_from_another_one_is_no_second_clock(model):
     updates = [Update(torch.optim.SGD(model.parameters(), lr=lr)) for lr in (0.1, 0.01)]
     step = lambda state, batch: updates[state.epoch - 1](state, model(batch).mean())  # noqa: E731

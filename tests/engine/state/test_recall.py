@@ -116,6 +116,37 @@ def test_functions_attached_by_on_remember_too_each_its_own(tmp_path):
     assert (memories["count()"].total, memories["count.2()"].total) == (2, 200)
 
 
+class Count:
+    """A handler that is saved as objects are in other libraries."""
+
+    def __init__(self, restarts=False):
+        self.seen, self.restarts = [], restarts
+
+    def attach(self, engine):
+        if self.restarts:
+            engine.on(Events.STARTED)(lambda state: self.seen.clear())
+        engine.on(Events.ITERATION_COMPLETED)(lambda state: self.seen.append(state.batch))
+
+    def state_dict(self):
+        return {"seen": list(self.seen)}
+
+    def load_state_dict(self, saved):
+        self.seen = list(saved["seen"])
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_handler_with_a_state_of_its_own_is_saved_and_put_back(tmp_path, restarts):
+    def run(*limits):
+        for limit in limits:
+            count = Count(restarts)
+            saves = Checkpoint(tmp_path / str(limits), resume=True)
+            engine = Engine(lambda state, batch: None, count, Count(), saves)
+            engine.run(range(4), max_iterations=limit)
+        return count.seen
+
+    assert run(6, 9) == run(9) == [0, 1, 2, 3, 0, 1, 2, 3, 0]
+
+
 def test_a_function_attached_twice_has_one_memory():
     engine = Engine(lambda state, batch: None)
 

@@ -378,3 +378,13 @@ def test_a_named_input_that_the_model_does_not_take_is_named(backend):
 def test_a_weight_that_is_no_function_and_no_number_is_refused_at_once():
     with pytest.raises(TypeError, match="weight='tokens'.*count_tokens"):
         supervised(Tagger(), weight="tokens")
+
+
+def test_an_error_of_the_loss_function_says_what_it_was_given():
+    model = torch.nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    engine = supervised(model, optimizer, torch.nn.functional.cross_entropy)
+    with pytest.raises(RuntimeError) as caught:
+        engine.run([(torch.ones(8, 4), torch.ones(8))], max_epochs=1)
+    expected = "in loss_fn, given a prediction float32[8, 3] and a target float32[8]"
+    assert caught.value.__notes__[0] == expected

@@ -115,6 +115,8 @@ def test_precision_is_that_of_autocast_and_weights_stay_in_float32(precision, dt
 def test_an_unknown_precision_is_refused():
     with pytest.raises(ValueError, match="precision='half': needs one of fp32, bf16, fp16"):
         build(precision="half")
+    with pytest.raises(ValueError, match="did you mean 'bf16'"):
+        build(precision="bf-16")
 
 
 def test_a_batch_that_is_no_pair_is_an_error_that_names_the_remedy():

@@ -5,7 +5,7 @@ import logging
 import pytest
 import torch
 
-from camshaft import Engine, Events, Update, supervised
+from camshaft import Engine, EventEnum, Events, Update, supervised
 from camshaft.handlers import EMA, Checkpoint, LRSchedule, NonFiniteGuard, SpikeGuard
 from camshaft.handlers.schedules import linear
 
@@ -234,9 +234,16 @@ def test_a_metric_may_be_judged_whatever_the_gradients_are(caplog):
     assert "the loss of iteration 7 is 50" in caplog.text
 
 
+class Gan(EventEnum):
+    CRITIC_UPDATED = "critic_updated"
+
+
 def test_each_optimizer_is_judged_by_its_own_steps():
     small, large = (torch.nn.Parameter(torch.tensor(1.0)) for _ in range(2))
-    updates = [Update(torch.optim.SGD([each], lr=0.1)) for each in (small, large)]
+    updates = [
+        Update(torch.optim.SGD([each], lr=0.1), event=event)
+        for each, event in ((small, Events.STEP_COMPLETED), (large, Gan.CRITIC_UPDATED))
+    ]
 
     def process(state, x):
         updates[0](state, small * x)

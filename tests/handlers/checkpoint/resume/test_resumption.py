@@ -411,6 +411,14 @@ def test_a_plateau_that_is_reset_has_the_rate_of_the_script(tmp_path):
     assert script(resume=True, reset=["scheduler"]).run(7).rates == [0.1, 0.1]
 
 
+def test_an_optimizer_into_which_the_saved_one_does_not_fit_can_only_begin_anew(tmp_path):
+    Script(tmp_path, optimizer=Adam).run(3)
+    for override in ([], ["optimizer.class", "optimizer.lr"]):
+        said = refusal(resumed(tmp_path, lr=0.2, override=override))
+        assert said.endswith("back, or let these begin anew: Checkpoint(..., reset=['optimizer'])")
+    assert resumed(tmp_path, lr=0.2, reset=["optimizer"]).run(6).state.step == 6
+
+
 def test_an_optimizer_of_another_class_or_with_other_groups_can_begin_anew(tmp_path):
     Script(tmp_path, optimizer=SGD, momentum=0.9).run(3)
     script = resumed(tmp_path, optimizer=Adam, lr=0.01, reset=["optimizer"]).run(5)
