@@ -16,7 +16,7 @@ from .. import engine as native
 from ..inspection import Description
 from ..state import State as NativeState
 from .description import describe
-from .filters import conditions
+from .filters import numbers
 from .memory import IgniteHandlers
 from .run import Run
 
@@ -165,8 +165,8 @@ class Engine(ignite.engine.Engine):
         """A handler that is called where the filter says so."""
         reference = self._own[0]
         attribute = State.event_to_attr.get(event_name, "")  # "" for an event without a counter
-        numbers = conditions(event_filter)
-        every = numbers["every"] if attribute and set(numbers) == {"every"} else None
+        given = numbers(event_filter)
+        every = given["every"] if attribute and given.keys() == {"every"} else None
 
         @functools.wraps(handler)
         def filtered(*args: Any, **kwargs: Any) -> Any:
