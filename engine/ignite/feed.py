@@ -10,8 +10,8 @@ from typing import Any
 
 from ignite.engine import Events
 
-from ..data import Feed, InStep
-from ..state import State
+from ..data import Feed, InStep, tell_epoch, told_epoch
+from ..state import Position, State
 from .orders import Orders
 
 END: Any = object()
@@ -72,6 +72,19 @@ class IgniteFeed(Feed[Any]):
     def has_ended(self, state: State[Any, Any]) -> bool:
         """Never: ignite's epochs go on without batches."""
         return False
+
+    def take_up(self, state: State[Any, Any]) -> None:
+        """Restore the random generators, and what the samplers were told."""
+        super().take_up(state)
+        if (position := state.control.position) is not None and position.number:
+            tell_epoch(self.data, position.number)  # what is told after this, the script tells
+
+    def next_number(self, earlier: Position | None) -> int:
+        """The number of the next pass: samplers keep the epoch that the script has told them."""
+        told = told_epoch(self.data)
+        if told is None or told == (0 if earlier is None else earlier.number - 1):
+            return super().next_number(earlier)
+        return told + 1
 
     def take_over(self) -> None:
         """Go on with the iterator at hand, in the process that has read from it."""
