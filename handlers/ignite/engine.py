@@ -50,6 +50,12 @@ class IgniteEngine(ignite.engine.Engine):
         self._follow = follow
         self._began = self._epoch_began = time.time()
 
+    @property
+    def objects(self) -> dict[str, Any]:
+        """What Camshaft's checkpoints save by themselves."""
+        native = self._native()
+        return {} if native is None else native.objects
+
     def run(  # type: ignore[override]
         self,
         data: Iterable[Any],

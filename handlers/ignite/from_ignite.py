@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import weakref
-from functools import partial
 from typing import Any
 
 import ignite.engine
 
 from ...engine import Engine, EventEnum, Events, Stage, State
+from ...engine.ignite import IgniteMemory
 from .engine import IgniteEngine, StepEvents
-from .memory import Memory
 
 IgniteEvents = ignite.engine.Events
 HEARD: dict[EventEnum, tuple[str, tuple[Any, ...]]] = {
@@ -122,7 +121,7 @@ class IgniteHandlers:
     def begin(self, state: State[Any, Any]) -> None:
         """Call the handlers of STARTED, and put back what was saved, which they may have reset."""
         self.engine.begin()
-        state.recall(self, partial(Memory, self.engine))
+        state.recall(self, lambda: IgniteMemory(weakref.ref(self.engine))).begin()
 
     def begin_epoch(self, state: State[Any, Any]) -> None:
         """Call the handlers of EPOCH_STARTED."""
