@@ -110,7 +110,7 @@ class IgniteFeed(Feed[Any]):
         self.batches = batches = state.iteration_in_epoch
         reached, self.reached = self.reached, Reached.NOTHING
         begins_anew = reached == Reached.END_OF_DATA
-        if batches and reached == Reached.NOTHING and self._is_complete(state):
+        if batches and reached == Reached.NOTHING and self._is_complete(state, ignite):
             return  # the run was left after the epoch's last batch
         try:
             self._open(state)
@@ -158,7 +158,7 @@ class IgniteFeed(Feed[Any]):
                 reached = Reached.NOTHING
                 state.iteration = ignite.iteration - 1  # the loop counts on from here
                 yield ignite.batch
-                if self._is_complete(state):
+                if self._is_complete(state, ignite):
                     return
         except Exception as error:
             orders.end_epoch_after(error, state)
@@ -186,16 +186,16 @@ class IgniteFeed(Feed[Any]):
             self.restart(state)
         return True
 
-    def _is_complete(self, state: State[Any, Any]) -> bool:
+    def _is_complete(self, state: State[Any, Any], ignite: Any) -> bool:
         """True if no batch follows in this epoch; a limit inside of an epoch ends the run."""
-        ignite = self.orders.engine.state
-        if self.batches == ignite.epoch_length:
-            return True
-        if ignite.iteration == ignite.max_iters:
-            state.max_iterations = ignite.max_iters  # a handler may have set it in this epoch
+        is_whole = self.batches == ignite.epoch_length
+        if not is_whole and ignite.iteration != ignite.max_iters:
+            return False
+        # A handler may have changed them in this epoch.
+        state.epoch_length, state.max_iterations = ignite.epoch_length, ignite.max_iters
+        if not is_whole:
             self.orders.engine.should_terminate = True
-            return True
-        return False
+        return True
 
     def _is_last(self, ignite: Any, has_begun_anew: bool) -> bool:
         """True if the end of the data ends the epoch."""
