@@ -229,12 +229,7 @@ class Engine(ignite.engine.Engine):
         return self.state
 
     def _internal_run_legacy(self) -> State:
-        run = self._begin()
-        try:
-            self._go(run)
-        finally:
-            run.close()
-            self._run = None
+        next(self._internal_run_as_gen(), None)  # an interruption, by Camshaft's API, ends it too
         return self.state
 
     def _begin(self) -> Run:

@@ -130,6 +130,7 @@ class IgniteFeed(Feed[Any]):
                     batch: Any = next(engine._dataloader_iter, END)
                     if batch is END:
                         if self._is_last(ignite, begins_anew):
+                            orders.follow_limits(state)
                             return
                         if self.announces:
                             fire(ENDED)
@@ -191,8 +192,7 @@ class IgniteFeed(Feed[Any]):
         is_whole = self.batches == ignite.epoch_length
         if not is_whole and ignite.iteration != ignite.max_iters:
             return False
-        # A handler may have changed them in this epoch.
-        state.epoch_length, state.max_iterations = ignite.epoch_length, ignite.max_iters
+        self.orders.follow_limits(state)
         if not is_whole:
             self.orders.engine.should_terminate = True
         return True
