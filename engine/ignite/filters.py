@@ -8,9 +8,6 @@ from typing import Any
 
 from ..signals import label
 
-Filter = Callable[[Any, int], bool]
-"""Called with the engine and the count of its event, as ignite's filters are."""
-
 
 def unwrapped(handler: Any) -> Any:
     """The function that was attached, if this is its wrapper with a filter."""
@@ -18,7 +15,7 @@ def unwrapped(handler: Any) -> Any:
     return handler if parent is None else parent()
 
 
-def numbers(condition: Filter) -> dict[str, Any]:
+def numbers(condition: Callable[..., Any]) -> dict[str, Any]:
     """The numbers in a filter that ignite made: `every`, `once`, `before`, `after`, as it has them.
 
     ignite's filter with `every` alone has that alone; its other ones have `before` and `after`,
@@ -31,7 +28,7 @@ def numbers(condition: Filter) -> dict[str, Any]:
     return {n.rstrip("_"): c.cell_contents for n, c in zip(code.co_freevars, cells, strict=True)}
 
 
-def words(condition: Filter) -> str:
+def words(condition: Callable[..., Any]) -> str:
     """A filter as the script has it: `every=3, after=10`."""
     given = numbers(condition)
     if not given:

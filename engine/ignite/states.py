@@ -46,6 +46,10 @@ def _remembers(value: Any) -> bool:
     )
 
 
+def _is_metric(value: Any) -> bool:
+    return isinstance(value, Metric)
+
+
 def dump(name: str, value: Any) -> Any:
     """The state of one of them, on this rank.
 
@@ -56,7 +60,7 @@ def dump(name: str, value: Any) -> Any:
         held = {part: getattr(value, part) for part in parts}
         return {p: e.state_dict() if hasattr(e, "state_dict") else e for p, e in held.items()}
     try:
-        if isinstance(value, Metric):  # its state_dict() would gather those of all ranks
+        if _is_metric(value):  # its state_dict() would gather those of all ranks
             reduced = getattr(value, IS_REDUCED, False) is True
             return {"metric": dict(value._state_dict_per_rank()), "is_reduced": reduced}
         return {key: each for key, each in value.state_dict().items() if not callable(each)}
@@ -73,7 +77,7 @@ def put_back(value: Any, saved: Mapping[str, Any]) -> None:
                 held.load_state_dict(saved[part])
             else:
                 setattr(value, part, saved[part])
-    elif isinstance(value, Metric):
+    elif _is_metric(value):
         value._load_state_dict_per_rank(dict(saved["metric"]))
         setattr(value, IS_REDUCED, saved["is_reduced"])
     else:

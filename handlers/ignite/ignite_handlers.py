@@ -92,7 +92,8 @@ class IgniteHandlers:
         state.recall(self, lambda: IgniteMemory(weakref.ref(engine))).begin()
 
     def _is_profiled(self) -> bool:
-        handlers = self.engine._event_handlers.get(IgniteEvents.STARTED, [])
+        engine: Any = self.engine
+        handlers = engine._event_handlers.get(IgniteEvents.STARTED, [])
         owners = (getattr(handler, "__self__", None) for handler, _, _ in handlers)
         return any(isinstance(owner, BasicTimeProfiler) for owner in owners)
 
