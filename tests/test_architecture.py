@@ -16,8 +16,8 @@ ROOT = Path(__file__).parents[1]
 ROOMS = ("engine", "handlers")
 MODULES = sorted(path for room in ROOMS for path in ROOT.glob(f"{room}/**/*.py"))
 IGNITE = {  # the rooms of those who come from ignite
-    "engine": "__init__ description engine feed memory orders run supervised",
-    "handlers": "engine from_ignite memory run_state",
+    "engine": "__init__ description engine feed memory orders run states supervised",
+    "handlers": "engine ignite_handlers run_state",
 }
 BRIDGE = [f"{room}/ignite/{name}.py" for room, names in IGNITE.items() for name in names.split()]
 ONE_FILE_KNOWS = {

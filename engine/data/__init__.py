@@ -1,7 +1,7 @@
 """The data of a run: which batches come, in which order, and from where a resumed run reads on."""
 
 from .along import Along
-from .feed import Feed, is_read, length_of_pass
+from .feed import Feed, is_read, length_of_pass, tell_epoch, told_epoch
 from .in_step import InStep
 from .lengths import length_of, length_of_epoch, shortest
 
@@ -14,4 +14,6 @@ __all__ = [
     "length_of_epoch",
     "length_of_pass",
     "shortest",
+    "tell_epoch",
+    "told_epoch",
 ]

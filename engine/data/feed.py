@@ -90,7 +90,7 @@ class Feed(Generic[Batch]):
         position = state.control.position
         rng = rng or capture_generators(self.data)
         if position is not None and position.number and not self._has_opened:
-            _set_epoch(self.data, position.number)
+            tell_epoch(self.data, position.number)
             if position.told is not None:
                 self.source.settle(position.told)
         restore_generators(rng, self.data)
@@ -208,6 +208,10 @@ class Feed(Generic[Batch]):
         self._repeated, self._pass = None, iter(())  # breaks the reference cycle with the generator
         self.source.close()
 
+    def next_number(self, earlier: Position | None) -> int:
+        """The number of the pass that follows another one."""
+        return 1 if earlier is None else earlier.number + 1
+
     def _is_open(self, state: State[Batch, Any]) -> bool:
         """True if this epoch's pass has begun, even if the run stopped before its first batch."""
         position = state.control.position
@@ -232,9 +236,9 @@ class Feed(Generic[Batch]):
 
     def _begin(self, state: State[Batch, Any]) -> Iterator[Batch]:
         earlier = state.control.position
-        number = 1 if earlier is None else earlier.number + 1
+        number = self.next_number(earlier)
         if state.training:  # an evaluation may read the data set of the training around it
-            _set_epoch(self.data, number)
+            tell_epoch(self.data, number)
         rng = capture_generators(self.data)
         seed = seed_from(rng) if earlier is None else earlier.seed
         position = state.control.position = Position(number, state.iteration, rng, seed)
@@ -254,7 +258,7 @@ class Feed(Generic[Batch]):
             return rest_of(self.data)
         now = capture_generators(self.data)
         restore_generators(position.rng, self.data)
-        _set_epoch(self.data, position.number)
+        tell_epoch(self.data, position.number)
         consumed = self._consumed(position, state)
         if position.source is not None:  # another iterator, in this process
             position.read_from = None
@@ -337,14 +341,21 @@ def is_read(data: object) -> bool:
     return state is not None
 
 
-def _set_epoch(data: object, number: int) -> None:
+def tell_epoch(data: object, number: int) -> None:
     """Call `set_epoch` of samplers and data sets that shuffle by epoch; they count from 0."""
+    for part in _by_epoch(data):
+        part.set_epoch(number - 1)
+
+
+def told_epoch(data: object) -> int | None:
+    """The epoch, from 0, that samplers and data sets were told last; None if they do not say it."""
+    told = (getattr(part, "epoch", None) for part in _by_epoch(data))
+    return next((each for each in told if isinstance(each, int) and each >= 0), None)
+
+
+def _by_epoch(data: object) -> list[Any]:
     batch_sampler = getattr(data, "batch_sampler", None)
     parts: list[Any] = [data, getattr(data, "dataset", None), getattr(data, "sampler", None)]
     parts.append(batch_sampler)
     parts.append(getattr(batch_sampler, "sampler", None))
-    told: set[int] = set()
-    for part in parts:
-        if hasattr(part, "set_epoch") and id(part) not in told:
-            told.add(id(part))
-            part.set_epoch(number - 1)
+    return list({id(part): part for part in parts if hasattr(part, "set_epoch")}.values())

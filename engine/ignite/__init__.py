@@ -1,6 +1,7 @@
 """ignite's engine on Camshaft's loop: change the import of a script, and keep the script.
 
-`Engine` is a subclass of `ignite.engine.Engine`. The other names are those of `ignite.engine`.
+`Engine` is a subclass of `ignite.engine.Engine`. The other names are those of `ignite.engine`,
+and `IgniteMemory` is for who saves its handlers elsewhere.
 """
 
 from ignite.engine import DeterministicEngine, EventEnum, Events, EventsList, State
@@ -11,6 +12,7 @@ from ignite.engine import supervised_training_step_amp as supervised_training_st
 from ignite.engine.events import CallableEventWithFilter, RemovableEventHandle
 
 from .engine import Engine
+from .memory import IgniteMemory
 from .supervised import create_supervised_evaluator, create_supervised_trainer
 
 __all__ = [
@@ -20,6 +22,7 @@ __all__ = [
     "EventEnum",
     "Events",
     "EventsList",
+    "IgniteMemory",
     "RemovableEventHandle",
     "State",
     "create_supervised_evaluator",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from ignite.engine import Events as IgniteEvents
@@ -10,7 +10,7 @@ from ignite.engine import Events as IgniteEvents
 from ..events import Clause, EventEnum, Events, Trigger
 from ..inspection import Description, Part
 from ..signals import Signals, Subscription, label
-from .filters import conditions, unwrapped
+from .filters import unwrapped, words
 
 SAME = {
     IgniteEvents.STARTED: Events.STARTED,
@@ -43,8 +43,8 @@ def _subscriptions(engine: Any) -> Iterator[tuple[EventEnum, Subscription]]:
         native = SAME.get(event) or others.setdefault(name, _event(name))
         for function, _, _ in handlers:
             plain = unwrapped(function)
-            trigger = _trigger(native, getattr(function, "__dict__", {}).get("_filter"))
-            yield native, Subscription(plain, trigger, name=label(plain))
+            written = AsWritten(native, where=getattr(function, "__dict__", {}).get("_filter"))
+            yield native, Subscription(plain, Trigger(frozenset([written])), name=label(plain))
 
 
 def _event(name: str) -> EventEnum:
@@ -54,14 +54,13 @@ def _event(name: str) -> EventEnum:
     return event
 
 
-def _trigger(event: EventEnum, condition: Callable[..., Any] | None) -> Trigger:
-    """The trigger that says what a filter of ignite says; its closure has the numbers."""
-    if condition is None:
-        return Trigger.of(event)
-    if not (given := conditions(condition)):
-        return Trigger(frozenset([Clause(event, where=condition)]))
-    if "every" in given and "after" in given:  # ignite counts from `after` on, Camshaft from 1
-        return Trigger(frozenset([Clause(event, where=condition)]))
-    counts = given.pop("once", None)
-    at = None if counts is None else frozenset(counts)
-    return Trigger(frozenset([Clause(event, at=at, **given)]))
+class AsWritten(Clause):
+    """Shows a filter of ignite in ignite's words; some of them fire where no trigger of ours does.
+
+    `every` counts from `after` on there, and a filter may say that it never fires.
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"{self.event!r}({words(self.where)})" if self.where else repr(self.event)

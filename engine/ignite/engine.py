@@ -16,7 +16,7 @@ from .. import engine as native
 from ..inspection import Description
 from ..state import State as NativeState
 from .description import describe
-from .filters import conditions
+from .filters import numbers
 from .memory import IgniteHandlers
 from .run import Run
 
@@ -165,8 +165,8 @@ class Engine(ignite.engine.Engine):
         """A handler that is called where the filter says so."""
         reference = self._own[0]
         attribute = State.event_to_attr.get(event_name, "")  # "" for an event without a counter
-        numbers = conditions(event_filter)
-        every = numbers["every"] if attribute and set(numbers) == {"every"} else None
+        given = numbers(event_filter)
+        every = given["every"] if attribute and given.keys() == {"every"} else None
 
         @functools.wraps(handler)
         def filtered(*args: Any, **kwargs: Any) -> Any:
@@ -229,12 +229,7 @@ class Engine(ignite.engine.Engine):
         return self.state
 
     def _internal_run_legacy(self) -> State:
-        run = self._begin()
-        try:
-            self._go(run)
-        finally:
-            run.close()
-            self._run = None
+        next(self._internal_run_as_gen(), None)  # an interruption, by Camshaft's API, ends it too
         return self.state
 
     def _begin(self) -> Run:

@@ -10,8 +10,8 @@ from typing import Any
 
 from ignite.engine import Events
 
-from ..data import Feed, InStep
-from ..state import State
+from ..data import Feed, InStep, tell_epoch, told_epoch
+from ..state import Position, State
 from .orders import Orders
 
 END: Any = object()
@@ -73,6 +73,19 @@ class IgniteFeed(Feed[Any]):
         """Never: ignite's epochs go on without batches."""
         return False
 
+    def take_up(self, state: State[Any, Any]) -> None:
+        """Restore the random generators, and what the samplers were told."""
+        super().take_up(state)
+        if (position := state.control.position) is not None and position.number:
+            tell_epoch(self.data, position.number)  # what is told after this, the script tells
+
+    def next_number(self, earlier: Position | None) -> int:
+        """The number of the next pass: samplers keep the epoch that the script has told them."""
+        told = told_epoch(self.data)
+        if told is None or told == (0 if earlier is None else earlier.number - 1):
+            return super().next_number(earlier)
+        return told + 1
+
     def take_over(self) -> None:
         """Go on with the iterator at hand, in the process that has read from it."""
         self._repeated, self._has_opened = iter(()), True
@@ -97,7 +110,7 @@ class IgniteFeed(Feed[Any]):
         self.batches = batches = state.iteration_in_epoch
         reached, self.reached = self.reached, Reached.NOTHING
         begins_anew = reached == Reached.END_OF_DATA
-        if batches and reached == Reached.NOTHING and self._is_complete(ignite):
+        if batches and reached == Reached.NOTHING and self._is_complete(state, ignite):
             return  # the run was left after the epoch's last batch
         try:
             self._open(state)
@@ -117,6 +130,7 @@ class IgniteFeed(Feed[Any]):
                     batch: Any = next(engine._dataloader_iter, END)
                     if batch is END:
                         if self._is_last(ignite, begins_anew):
+                            orders.follow_limits(state)
                             return
                         if self.announces:
                             fire(ENDED)
@@ -145,7 +159,7 @@ class IgniteFeed(Feed[Any]):
                 reached = Reached.NOTHING
                 state.iteration = ignite.iteration - 1  # the loop counts on from here
                 yield ignite.batch
-                if self._is_complete(ignite):
+                if self._is_complete(state, ignite):
                     return
         except Exception as error:
             orders.end_epoch_after(error, state)
@@ -173,14 +187,15 @@ class IgniteFeed(Feed[Any]):
             self.restart(state)
         return True
 
-    def _is_complete(self, ignite: Any) -> bool:
+    def _is_complete(self, state: State[Any, Any], ignite: Any) -> bool:
         """True if no batch follows in this epoch; a limit inside of an epoch ends the run."""
-        if self.batches == ignite.epoch_length:
-            return True
-        if ignite.iteration == ignite.max_iters:
+        is_whole = self.batches == ignite.epoch_length
+        if not is_whole and ignite.iteration != ignite.max_iters:
+            return False
+        self.orders.follow_limits(state)
+        if not is_whole:
             self.orders.engine.should_terminate = True
-            return True
-        return False
+        return True
 
     def _is_last(self, ignite: Any, has_begun_anew: bool) -> bool:
         """True if the end of the data ends the epoch."""

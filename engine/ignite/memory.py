@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import ignite.engine
-import torch
 
 from .. import engine as native
 from ..state import State
-from .filters import unwrapped
+from .states import dump, put_back, stateful
 
 logger = logging.getLogger("camshaft")
 
@@ -26,78 +25,58 @@ class IgniteHandlers:
     def attach(self, engine: native.Engine[Any, Any]) -> None:
         """Take part in checkpoints, and in nothing else."""
 
-    def recall(self, state: State[Any, Any]) -> Memory:
+    def recall(self, state: State[Any, Any]) -> IgniteMemory:
         """The memory of this run; a resumed run puts the saved states back."""
-        return state.recall(self, lambda: Memory(self._engine))
+        return state.recall(self, lambda: IgniteMemory(self._engine))
 
 
-class Memory:
-    """The states of attached objects, and the user's own entries of ignite's state."""
+class IgniteMemory:
+    """The states of an ignite engine's handlers, and the user's own entries of its state."""
 
-    def __init__(self, engine: weakref.ref[ignite.engine.Engine]) -> None:
-        self._engine = engine
+    def __init__(self, engine: weakref.ref[Any]) -> None:
+        """Remember for this engine, which has `objects` that Camshaft saves by themselves."""
+        self._reference = engine
         self._loaded: dict[str, Any] = {}
         """The states of a checkpoint, until handlers of STARTED have attached and begun."""
 
-    def state_dict(self) -> dict[str, Any]:
-        """The states by name, and the entries that `state_dict_user_keys` names."""
-        engine = self._engine()
+    @property
+    def _engine(self) -> Any:
+        engine = self._reference()
         assert engine is not None
-        found = {name: each.state_dict() for name, each in stateful(engine)}
-        user = {name: getattr(engine.state, name) for name in engine.state_dict_user_keys}
+        return engine
+
+    def state_dict(self) -> dict[str, Any]:
+        """The states by name, the entries of `state_dict_user_keys`, and a `param_history`.
+
+        Raises:
+            TypeError: The state of a handler cannot be saved.
+        """
+        engine = self._engine
+        keys = [*engine.state_dict_user_keys, "param_history"]
+        user = {key: getattr(engine.state, key) for key in keys if hasattr(engine.state, key)}
+        found = {name: dump(name, each) for name, each in stateful(engine)}
         return {"objects": self._loaded | found, "user": user}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Put back what is attached already; the rest waits for `put_back`."""
-        engine = self._engine()
-        assert engine is not None
+        """Put back what is attached already; the rest waits for `begin`."""
         for name, value in saved["user"].items():
-            setattr(engine.state, name, value)
+            setattr(self._engine.state, name, value)
         self._loaded = dict(saved["objects"])
-        self.put_back()
-
-    def put_back(self) -> None:
-        """Put states back into what is attached."""
-        engine = self._engine()
-        assert engine is not None
-        for name, each in stateful(engine):
-            if name in self._loaded:
-                each.load_state_dict(self._loaded[name])
+        self._put_back()
 
     def begin(self) -> None:
-        """Put states back once more, since metrics begin anew in STARTED."""
-        self.put_back()
-        engine = self._engine()
-        assert engine is not None
-        if missing := self._loaded.keys() - {name for name, _ in stateful(engine)}:
+        """Put states back after the handlers of STARTED: some attach there, metrics begin anew."""
+        attached = self._put_back()
+        if missing := self._loaded.keys() - attached:
             logger.warning(
-                "the checkpoint has states of %s, which this script does not attach",
+                "the checkpoint has states of handlers of ignite that this script does not attach: "
+                "%s",
                 ", ".join(sorted(missing)),
             )
         self._loaded.clear()
 
-
-def stateful(engine: Any) -> Iterator[tuple[str, Any]]:
-    """The objects with a state whose methods, or which themselves, are handlers; with names.
-
-    Engines are left out, and so is what the engine of Camshaft has among its objects.
-    """
-    seen = set(map(id, engine.objects.values()))
-    numbers: dict[str, int] = {}
-    for handlers in list(engine._event_handlers.values()):
-        for function, _, _ in list(handlers):
-            plain = unwrapped(function)
-            each = getattr(plain, "__self__", plain)
-            if id(each) in seen or not _has_state(each):
-                continue
-            seen.add(id(each))
-            kind = type(each).__name__
-            numbers[kind] = number = numbers.get(kind, 0) + 1
-            yield (kind if number == 1 else f"{kind}.{number}"), each
-
-
-def _has_state(value: Any) -> bool:
-    kind = type(value)
-    if isinstance(value, ignite.engine.Engine | torch.nn.Module | type):
-        return False
-    return hasattr(kind, "state_dict") and hasattr(kind, "load_state_dict")
+    def _put_back(self) -> set[str]:
+        found = dict(stateful(self._engine))
+        for name in found.keys() & self._loaded.keys():
+            put_back(found[name], self._loaded[name])
+        return set(found)

@@ -13,9 +13,9 @@ logger = logging.getLogger("camshaft")
 
 
 class Orders:
-    """Carries out `terminate`, `terminate_epoch` and `interrupt` of one run.
+    """Carries out `terminate`, `terminate_epoch`, `interrupt` and new limits of one run.
 
-    ignite's engine only notes that it was asked; here the note reaches the state of the run.
+    ignite's engine only notes what it was asked; here the note reaches the state of the run.
     """
 
     def __init__(self, engine: Any) -> None:
@@ -67,6 +67,12 @@ class Orders:
             state.stop("interrupt", resumable=True)
             return True
         return False
+
+    def follow_limits(self, state: State[Any, Any]) -> None:
+        """Let the loop know how far ignite's state lets the run go, which handlers may change."""
+        ignite = self.engine.state
+        state.epoch, state.epoch_length = ignite.epoch, ignite.epoch_length
+        state.max_epochs, state.max_iterations = ignite.max_epochs, ignite.max_iters
 
     def end_epoch_after(self, error: Exception, state: State[Any, Any]) -> None:
         """End the epoch after an exception that handlers of EXCEPTION_RAISED have swallowed.

@@ -57,7 +57,7 @@ class Run:
         if data is None:
             data = Nothing(engine.state.epoch_length)
         self.left_at = state.iteration
-        self._follow_limits()
+        self.orders.follow_limits(state)
         state.carry_on(None, None, None)
         with self._listening():
             Loop(
@@ -161,7 +161,7 @@ class Run:
         self.engine._fire_event(IgniteEvents.STARTED)
         self.ignite_handlers.recall(state).begin()
         self.orders.carry_out(state)
-        self._follow_limits()
+        self.orders.follow_limits(state)
 
     def _epoch_started(self, state: State[Any, Any]) -> None:
         engine, ignite = self.engine, self.engine.state
@@ -169,7 +169,7 @@ class Run:
         self.epoch_began = time.time()
         engine._fire_event(IgniteEvents.EPOCH_STARTED)
         self.orders.carry_out(state)
-        self._follow_limits()
+        self.orders.follow_limits(state)
         if engine._dataloader_iter is None:  # the first epoch may go on inside another one
             done = ignite.iteration if engine._init_iter is None else engine._init_iter
             engine._init_iter = None
@@ -186,7 +186,7 @@ class Run:
             ignite.times[IgniteEvents.EPOCH_COMPLETED.name] = time.time() - self.epoch_began
         engine.should_terminate_single_epoch = False
         self.orders.carry_out(state)
-        self._follow_limits()
+        self.orders.follow_limits(state)
         engine.logger.info("Epoch[%d] Complete. Time taken: %s", ignite.epoch, _clock(taken))
         state.metrics.update(ignite.metrics)
         if state.stop_reason is None and engine._is_done(ignite):
@@ -208,12 +208,6 @@ class Run:
             engine._fire_event(IgniteEvents.COMPLETED)
             times[name] = time.time() - self.began
         engine.logger.info("Engine run finished. Time taken: %s", _clock(times[name]))
-
-    def _follow_limits(self) -> None:
-        """Let the loop know how far ignite's state lets the run go, which handlers may change."""
-        state, ignite = self.state, self.engine.state
-        state.epoch, state.epoch_length = ignite.epoch, ignite.epoch_length
-        state.max_epochs, state.max_iterations = ignite.max_epochs, ignite.max_iters
 
 
 class Nothing:

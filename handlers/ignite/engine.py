@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import ignite.engine
 from ignite.engine import CallableEventWithFilter, EventEnum, Events
 from ignite.engine.events import EventsList, RemovableEventHandle
-from ignite.handlers.time_profilers import BasicTimeProfiler
 from ignite.metrics import Metric
 
 from ...engine import Engine, State
@@ -48,7 +46,12 @@ class IgniteEngine(ignite.engine.Engine):
         self.register_events(*StepEvents, event_to_attr=counts)
         self._native = weakref.ref(native)
         self._follow = follow
-        self._began = self._epoch_began = time.time()
+
+    @property
+    def objects(self) -> dict[str, Any]:
+        """What Camshaft's checkpoints save by themselves."""
+        native = self._native()
+        return {} if native is None else native.objects
 
     def run(  # type: ignore[override]
         self,
@@ -142,80 +145,9 @@ class IgniteEngine(ignite.engine.Engine):
         self.state.run = State()
         super().load_state_dict(state_dict)
 
-    def begin(self) -> None:
-        """Announce the start of a run.
-
-        Raises:
-            ValueError: A `BasicTimeProfiler` is attached, and the run has no `max_epochs`.
-        """
-        if self.state.max_epochs is None and self._is_profiled():
-            raise ValueError(
-                "ignite's BasicTimeProfiler makes room for all epochs when a run starts, and this "
-                "run has no max_epochs: pass engine.run(..., max_epochs=...), beside max_steps "
-                "where that limits the run, or attach ignite's HandlersTimeProfiler"
-            )
-        self.should_terminate = self.should_terminate_single_epoch = False
-        self._began = self._epoch_began = time.time()
-        self._fire_event(Events.STARTED)
-        self.follow()  # profilers put handlers in without asking
-
-    def _is_profiled(self) -> bool:
-        handlers = self._event_handlers.get(Events.STARTED, [])
-        owners = (getattr(handler, "__self__", None) for handler, _, _ in handlers)
-        return any(isinstance(owner, BasicTimeProfiler) for owner in owners)
-
-    def begin_epoch(self) -> None:
-        """Announce an epoch."""
-        self._epoch_began = time.time()
-        self._fire_event(Events.EPOCH_STARTED)
-        self._fire_event(Events.GET_BATCH_STARTED)
-
-    def begin_iteration(self) -> None:
-        """Announce that a batch was read, which ignite does not count yet; then its iteration."""
-        if self.has_handlers(Events.GET_BATCH_COMPLETED):
-            self.state.ahead = 1
-            try:
-                self._fire_event(Events.GET_BATCH_COMPLETED)
-            finally:
-                self.state.ahead = 0
-        self._fire_event(Events.ITERATION_STARTED)
-
-    def complete_iteration(self) -> None:
-        """Announce the end of an iteration, and that another batch is read."""
-        self._fire_event(Events.ITERATION_COMPLETED)
-        if self.has_handlers(Events.GET_BATCH_STARTED) and not self.state.run.is_last_batch:
-            self._fire_event(Events.GET_BATCH_STARTED)
-
-    def complete_epoch(self) -> None:
-        """Announce the end of an epoch."""
-        times, name = self.state.times, Events.EPOCH_COMPLETED.name
-        times[name] = time.time() - self._epoch_began
-        if self.should_terminate_single_epoch != "skip_epoch_completed":
-            self._fire_event(Events.EPOCH_COMPLETED)
-            times[name] = time.time() - self._epoch_began
-        self.should_terminate_single_epoch = False
-
-    def complete(self) -> None:
-        """Announce the end of the run."""
-        times, name = self.state.times, Events.COMPLETED.name
-        times[name] = time.time() - self._began
-        if self.should_terminate:
-            self._fire_event(Events.TERMINATE)
-        if self.should_terminate != "skip_completed":
-            self._fire_event(Events.COMPLETED)
-            times[name] = time.time() - self._began
-
-    def fail(self, error: BaseException) -> None:
-        """Announce an exception, which the engine behind raises whatever the handlers do."""
-        try:
-            self._fire_event(Events.EXCEPTION_RAISED, error)
-        except BaseException as raised:
-            if raised is not error:
-                raise
-
-    def fire(self, event: Any) -> None:
+    def fire(self, event: Any, *arguments: Any) -> None:
         """Call the handlers of an event."""
-        self._fire_event(event)
+        self._fire_event(event, *arguments)
 
 
 def _no_process(engine: Any, batch: Any) -> None:

@@ -2,35 +2,11 @@
 
 from __future__ import annotations
 
-import weakref
-from functools import partial
 from typing import Any
 
-import ignite.engine
-
-from ...engine import Engine, EventEnum, Events, Stage, State
-from .engine import IgniteEngine, StepEvents
-from .memory import Memory
-
-IgniteEvents = ignite.engine.Events
-HEARD: dict[EventEnum, tuple[str, tuple[Any, ...]]] = {
-    Events.EPOCH_STARTED: (
-        "begin_epoch",
-        (IgniteEvents.EPOCH_STARTED, IgniteEvents.GET_BATCH_STARTED),
-    ),
-    Events.ITERATION_STARTED: (
-        "begin_iteration",
-        (IgniteEvents.GET_BATCH_COMPLETED, IgniteEvents.ITERATION_STARTED),
-    ),
-    Events.GRADIENTS_READY: ("see_gradients", (StepEvents.GRADIENTS_READY,)),
-    Events.STEP_COMPLETED: ("complete_step", (StepEvents.STEP_COMPLETED,)),
-    Events.ITERATION_COMPLETED: (
-        "complete_iteration",
-        (IgniteEvents.ITERATION_COMPLETED, IgniteEvents.GET_BATCH_STARTED),
-    ),
-    Events.FAILED: ("fail", (IgniteEvents.EXCEPTION_RAISED,)),
-}
-"""By event: the method that is called, if one of these events of ignite has a handler."""
+from ...engine import Engine
+from .engine import IgniteEngine
+from .ignite_handlers import IgniteHandlers
 
 
 class FromIgnite:
@@ -79,89 +55,6 @@ class FromIgnite:
             self.handler.attach(front, *self._args, **self._kwargs)
         else:
             front.add_event_handler(self._on, self.handler, *self._args, **self._kwargs)
-
-
-class IgniteHandlers:
-    """Calls the handlers of an `IgniteEngine` when a run announces its events."""
-
-    def __init__(self, native: Engine[Any, Any]) -> None:
-        self._native = weakref.ref(native)
-        self.engine = IgniteEngine(native, self.follow)
-        self._outer: list[State[Any, Any]] = []
-        self._heard: dict[EventEnum, Any] = {}
-
-    def attach(self, engine: Engine[Any, Any]) -> None:
-        """Listen to what happens a few times in a run; to the rest, once a handler wants it."""
-        engine.on(Events.LOADING, stage=Stage.MEASURE)(self.take)
-        engine.on(Events.STARTED)(self.begin)
-        engine.on(Events.EPOCH_COMPLETED)(self.complete_epoch)
-        engine.on(Events.COMPLETED)(self.complete)
-        engine.on(Events.CLOSED, stage=Stage.REPORT)(self.leave)
-
-    def stands_for(self, engine: Engine[Any, Any]) -> bool:
-        """True for the engine behind."""
-        return self._native() is engine
-
-    def follow(self) -> None:
-        """Listen to the events that handlers wait for, and to no others."""
-        if (native := self._native()) is None:
-            return
-        for event, (name, wanted) in HEARD.items():
-            is_wanted = any(map(self.engine.has_handlers, wanted))
-            if is_wanted and event not in self._heard:
-                self._heard[event] = method = getattr(self, name)
-                native.on(event)(method)
-            elif not is_wanted and event in self._heard:
-                native.signals[event].disconnect(self._heard.pop(event))
-
-    def take(self, state: State[Any, Any]) -> None:
-        """Show this run to the handlers."""
-        self._outer.append(self.engine.state.run)
-        self.engine.state.run = state
-
-    def begin(self, state: State[Any, Any]) -> None:
-        """Call the handlers of STARTED, and put back what was saved, which they may have reset."""
-        self.engine.begin()
-        state.recall(self, partial(Memory, self.engine))
-
-    def begin_epoch(self, state: State[Any, Any]) -> None:
-        """Call the handlers of EPOCH_STARTED."""
-        self.engine.begin_epoch()
-
-    def begin_iteration(self, state: State[Any, Any]) -> None:
-        """Call the handlers of GET_BATCH_COMPLETED and ITERATION_STARTED."""
-        self.engine.begin_iteration()
-
-    def see_gradients(self, state: State[Any, Any]) -> None:
-        """Call the handlers of GRADIENTS_READY."""
-        self.engine.fire(StepEvents.GRADIENTS_READY)
-
-    def complete_step(self, state: State[Any, Any]) -> None:
-        """Call the handlers of STEP_COMPLETED."""
-        self.engine.fire(StepEvents.STEP_COMPLETED)
-
-    def complete_iteration(self, state: State[Any, Any]) -> None:
-        """Call the handlers of ITERATION_COMPLETED and GET_BATCH_STARTED."""
-        self.engine.complete_iteration()
-
-    def complete_epoch(self, state: State[Any, Any]) -> None:
-        """Call the handlers of EPOCH_COMPLETED."""
-        self.engine.complete_epoch()
-
-    def complete(self, state: State[Any, Any]) -> None:
-        """Call the handlers of TERMINATE and COMPLETED."""
-        self.engine.complete()
-
-    def fail(self, state: State[Any, Any]) -> None:
-        """Call the handlers of EXCEPTION_RAISED."""
-        if state.error is not None:
-            self.engine.fail(state.error)
-
-    def leave(self, state: State[Any, Any]) -> None:
-        """Show the run around this one again; the last run stays to be looked at."""
-        outer = self._outer.pop() if self._outer else state
-        if outer.is_running:
-            self.engine.state.run = outer
 
 
 def as_ignite(engine: Engine[Any, Any]) -> IgniteEngine:

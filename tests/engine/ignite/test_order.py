@@ -10,6 +10,7 @@ from ignite.engine import Events
 from camshaft.engine.ignite import Engine
 
 CALLS = ("terminate", "terminate_epoch", "interrupt", "raise", "set_data", "more", "batch")
+CALLS += ("limit", "length", "metric")
 ALL = [event for event in Events if event is not Events.EXCEPTION_RAISED]
 MOST = 300
 """Of events: with max_iters and data that end, ignite's epochs without batches have no end."""
@@ -68,7 +69,8 @@ def follow(make, seed):
         state = engine.state
         if len(seen) > MOST:
             raise KeyboardInterrupt
-        seen.append((event.name, state.epoch, state.iteration, state.batch, engine.last_event_name))
+        place = (state.epoch, state.iteration, state.batch, state.output, dict(state.metrics))
+        seen.append((event.name, *place, engine.last_event_name))
         counts[event] = counts.get(event, 0) + 1
         for when, number, call, flag in orders:
             if when is event and counts[event] == number:
@@ -84,6 +86,12 @@ def follow(make, seed):
             engine.state.max_epochs = (engine.state.max_epochs or 0) + 1
         elif call == "batch":
             engine.state.batch = -1
+        elif call == "limit":
+            engine.state.max_iters = engine.state.iteration + 2
+        elif call == "length":
+            engine.state.epoch_length = (engine.state.epoch_length or 0) + 2
+        elif call == "metric":
+            engine.state.metrics["seen"] = engine.state.output
         elif call == "interrupt":
             engine.interrupt()
         elif call.startswith("terminate"):

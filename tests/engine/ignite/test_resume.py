@@ -9,13 +9,14 @@ import textwrap
 import pytest
 import torch
 from ignite.engine import Events
-from ignite.handlers import PiecewiseLinear
+from ignite.handlers import EMAHandler, EpochOutputStore, PiecewiseLinear
+from ignite.metrics import Loss, RunningAverage
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from camshaft import seed_everything
 from camshaft.engine.ignite import Engine, create_supervised_trainer
-from camshaft.engine.ignite.memory import stateful
+from camshaft.engine.ignite.states import stateful
 from camshaft.handlers import Checkpoint, StopOnSignal
 
 SCRIPT = """
@@ -192,3 +193,38 @@ def test_states_of_ignites_handlers_are_found_by_their_class_and_number():
         schedule = PiecewiseLinear(optimizer, "lr", milestones_values=[(0, 0.1), (end, 0.0)])
         trainer.add_event_handler(Events.ITERATION_STARTED(every=2), schedule)
     assert [name for name, _ in stateful(trainer)] == ["PiecewiseLinear", "PiecewiseLinear.2"]
+
+
+def with_all_that_remembers(folder, stop=None):
+    """A trainer whose handlers have no `state_dict`, or one with functions in it, or share it."""
+
+    def leave(engine):
+        if engine.state.iteration == stop:
+            engine.interrupt()
+
+    model, trainer, loader = trainer_of(orders=leave)
+    average, outputs = EMAHandler(model, 0.2), EpochOutputStore()
+    average.attach(trainer)
+    outputs.attach(trainer, "outputs")
+    running = RunningAverage(output_transform=lambda loss: loss)
+    running.attach(trainer, "running")
+    (running * 2 + 1).attach(trainer, "sum")
+    schedule = PiecewiseLinear(
+        *(trainer.objects["optimizer"], "lr"), [(0, 0.01), (18, 0.0)], save_history=True
+    )
+    trainer.add_event_handler(Events.ITERATION_STARTED, schedule)
+    mean = Loss(lambda y_pred, y: y_pred, output_transform=lambda loss: (torch.tensor(loss), [0]))
+    mean.attach(trainer, "mean")
+    trainer.add(Checkpoint(folder, resume=True))
+    trainer.run(loader, max_epochs=3)
+    state = trainer.state
+    return [
+        *(weights_of(model), weights_of(average.ema_model), state.outputs),
+        *(dict(state.metrics), state.param_history, state.iteration),
+    ]
+
+
+def test_all_that_ignites_handlers_remember_goes_on_in_mid_epoch(tmp_path):
+    whole = with_all_that_remembers(tmp_path / "whole")
+    with_all_that_remembers(tmp_path / "left", stop=8)
+    assert with_all_that_remembers(tmp_path / "left") == whole
