@@ -2,65 +2,87 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from typing import Any
 
 from torch.nn import Module
 
 PACKAGES = ("lightning", "pytorch_lightning")
 STAGES = ("validation", "test", "predict")
+ENDS = ("start", "end")
 
 TAKEN = frozenset(
     {
         *("training_step", "configure_optimizers", "lr_scheduler_step", "forward"),
-        *("prepare_data", "setup", "teardown", "configure_model"),
-        *("on_fit_start", "on_fit_end", "on_train_start", "on_train_end"),
-        *("on_train_epoch_start", "on_train_epoch_end"),
-        *("on_train_batch_start", "on_train_batch_end"),
+        *("prepare_data", "setup", "teardown", "configure_model", "configure_gradient_clipping"),
         *("on_before_backward", "on_after_backward", "on_before_optimizer_step"),
-        *("configure_gradient_clipping", "on_save_checkpoint", "on_load_checkpoint"),
+        *("on_save_checkpoint", "on_load_checkpoint"),
         *("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer"),
         *("train_dataloader", "val_dataloader", "test_dataloader", "predict_dataloader"),
         *(f"{stage}_step" for stage in STAGES),
-        *(f"on_{stage}_{when}" for stage in STAGES for when in ("start", "end")),
+        *(f"on_{of}_{end}" for of in ("fit", "train", *STAGES) for end in ENDS),
         *(
-            f"on_{stage}_{of}_{when}"
-            for stage in STAGES
+            f"on_{stage}_{of}_{end}"
+            for stage in ("train", *STAGES)
             for of in ("epoch", "batch")
-            for when in ("start", "end")
+            for end in ENDS
         ),
     }
 )
 """The hooks that are called; the loaders are the script's to call."""
 
-_STEPS = "the engine's Update makes backward passes and steps"
+_STEPS = "the engine's Update makes backward passes and steps, and clears gradients"
 _MODES = "evaluations choose the modes of modules and leave each as it was"
-_DROPPED = (
-    "Lightning 2 does not call it either: keep what each step gives in a list, and read it in"
-)
+_AFTER = f"{_STEPS}; attach a function: engine.on(Events.STEP_COMPLETED)"
+_DROPPED = {
+    "training_epoch_end": "on_train_epoch_end",
+    "validation_epoch_end": "on_validation_epoch_end",
+    "test_epoch_end": "on_test_epoch_end",
+    "training_step_end": "training_step",
+    "validation_step_end": "validation_step",
+    "on_epoch_start": "on_train_epoch_start",
+    "on_epoch_end": "on_train_epoch_end",
+    "on_batch_start": "on_train_batch_start",
+    "on_batch_end": "on_train_batch_end",
+}
 NOT_TAKEN = {
     "backward": f"{_STEPS}; override on_before_backward or on_after_backward, or set "
     "automatic_optimization = False",
-    "optimizer_step": f"{_STEPS}; for a warm-up return a scheduler from configure_optimizers, and "
-    "for all else attach a function: engine.on(Events.STEP_COMPLETED)",
-    "optimizer_zero_grad": f"{_STEPS}, and clears gradients",
-    "on_before_zero_grad": f"{_STEPS}, and clears gradients after each: attach a function by "
-    "engine.on(Events.STEP_COMPLETED)",
+    "optimizer_step": f"{_AFTER}, and for a warm-up return a scheduler from configure_optimizers",
+    "optimizer_zero_grad": _AFTER,
+    "on_before_zero_grad": _AFTER,
+    "on_validation_model_zero_grad": _AFTER,
     "configure_callbacks": "attach handlers to the engine: engine.add(...), or "
     "engine.add(FromLightning(callback))",
     "configure_sharded_model": "shard the model in configure_model",
     **{f"on_{stage}_model_{mode}": _MODES for stage in STAGES for mode in ("eval", "train")},
-    "on_validation_model_zero_grad": f"{_STEPS}, and clears gradients",
-    "training_epoch_end": f"{_DROPPED} on_train_epoch_end",
-    "validation_epoch_end": f"{_DROPPED} on_validation_epoch_end",
-    "test_epoch_end": f"{_DROPPED} on_test_epoch_end",
-    "training_step_end": "Lightning 2 does not call it either: put it into training_step",
-    "validation_step_end": "Lightning 2 does not call it either: put it into validation_step",
-    "on_epoch_start": "Lightning 2 does not call it either: on_train_epoch_start",
-    "on_epoch_end": "Lightning 2 does not call it either: on_train_epoch_end",
-    "on_batch_start": "Lightning 2 does not call it either: on_train_batch_start",
-    "on_batch_end": "Lightning 2 does not call it either: on_train_batch_end",
+    **{
+        old: f"Lightning 2 does not call it either: keep what each step gives in a list, and use "
+        f"{new}"
+        for old, new in _DROPPED.items()
+    },
 }
 """The hooks that a module may not override here, and what to do instead."""
+
+
+class Hooks:
+    """The hooks that a module overrides, and those of the callbacks."""
+
+    def __init__(self, module: Module) -> None:
+        self.module: Any = module
+        self.own = overridden(module)
+        self.callbacks: dict[str, list[Callable[..., object]]] = {}
+        """By name."""
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.own or name in self.callbacks
+
+    def call(self, name: str, *given: Any) -> Any:
+        """Call a hook: of the callbacks first, then of the module, whose result this is."""
+        for hook in self.callbacks.get(name, ()):
+            hook(*given)
+        return getattr(self.module, name)(*given) if name in self.own else None
 
 
 def overridden(module: Module) -> set[str]:
@@ -83,6 +105,24 @@ def overridden(module: Module) -> set[str]:
     for name in sorted(found & NOT_TAKEN.keys()):
         raise ValueError(f"{cls.__name__}.{name} is not called by this engine: {NOT_TAKEN[name]}")
     return found
+
+
+def takes_index(step: Callable[..., Any]) -> bool:
+    """True if a step takes the number of the batch, under whatever name.
+
+    Raises:
+        ValueError: It wants the iterator of the data, or is called once for each optimizer.
+    """
+    parameters = inspect.signature(step).parameters
+    for name, instead in (
+        ("dataloader_iter", "take the batch"),
+        ("optimizer_idx", "set automatic_optimization = False, and step each of self.optimizers()"),
+    ):
+        if name in parameters:
+            raise ValueError(f"{step.__qualname__}({name}) is not taken: {instead}")
+    kinds = [each.kind for each in parameters.values()]
+    places = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(kind in places for kind in kinds) > 1 or inspect.Parameter.VAR_POSITIONAL in kinds
 
 
 def _is_base(cls: type) -> bool:
