@@ -119,12 +119,18 @@ def _update(
         )
     for each in view.lr_scheduler_configs:
         each.check(view.optimizers)
-    return Update(
+    update = Update(
         view.optimizers[0],
         model=None if module is lit else module,
         accumulate=accumulate,
         scaler=torch.amp.GradScaler(place.type) if precision == "fp16" else None,
     )
+    if update.needs_closure and "on_after_backward" in view.hooks:
+        raise ValueError(
+            f"{type(lit).__name__}.on_after_backward is not called by this engine with "
+            f"{type(update.optimizer).__name__}, which computes the loss several times a step"
+        )
+    return update
 
 
 def _objects(view: TrainerView, update: Update | None) -> dict[str, Any]:

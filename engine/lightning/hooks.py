@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from torch.nn import Module
@@ -116,13 +117,29 @@ def takes_index(step: Callable[..., Any]) -> bool:
     parameters = inspect.signature(step).parameters
     for name, instead in (
         ("dataloader_iter", "take the batch"),
+        ("dataloader_idx", "write dataloader_idx=0, and give each data set a Validate of its own"),
         ("optimizer_idx", "set automatic_optimization = False, and step each of self.optimizers()"),
     ):
-        if name in parameters:
+        if name in parameters and parameters[name].default is inspect.Parameter.empty:
             raise ValueError(f"{step.__qualname__}({name}) is not taken: {instead}")
     kinds = [each.kind for each in parameters.values()]
     places = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return sum(kind in places for kind in kinds) > 1 or inspect.Parameter.VAR_POSITIONAL in kinds
+
+
+@contextmanager
+def called_by_forward(module: Any, step: Callable[..., Any]) -> Iterator[None]:
+    """Let the module's next forward pass be a step, so that a wrapper around it takes part."""
+
+    def first(*given: Any) -> Any:
+        del module.forward  # the module's own again, which the step may call
+        return step(*given)
+
+    module.forward = first
+    try:
+        yield
+    finally:
+        vars(module).pop("forward", None)
 
 
 def _is_base(cls: type) -> bool:

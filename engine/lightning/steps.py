@@ -17,7 +17,7 @@ from ..modules import are_spread
 from ..state import State
 from ..update import Update
 from .carried import Carried
-from .hooks import takes_index
+from .hooks import called_by_forward, takes_index
 from .trainer import TrainerView, stage_of, training
 
 if TYPE_CHECKING:
@@ -29,7 +29,11 @@ HOOKS = {
     Events.EPOCH_STARTED: ("on_train_epoch_start",),
     Events.COMPLETED: ("on_train_end", "on_fit_end"),
 }
-"""By event of the training: the hooks that are called without more."""
+HOOKS_OF_EVALUATIONS = {
+    Events.STARTED: ("on_{}_start",),
+    Events.EPOCH_STARTED: ("on_{}_epoch_start",),
+}
+"""By event: the hooks that take nothing."""
 
 
 class LightningSteps:
@@ -45,9 +49,9 @@ class LightningSteps:
     ) -> None:
         self.model = model
         """What is called: the module, or the wrapper around it."""
-        self.module = trainer.lightning_module
         self.trainer = trainer
         self.hooks = trainer.hooks
+        self.module = trainer.hooks.module
         self.update = update
         self.prepare = prepare
         self.autocast = autocast or nullcontext()
@@ -64,14 +68,10 @@ class LightningSteps:
             if any(each.interval == "step" for each in self.trainer.lr_scheduler_configs):
                 engine.on(Events.STEP_COMPLETED)(self.step_schedules)
         engine.on(ENDED)(self.end_epoch)
-        engine.on(Events.FAILED)(self.fail)
         engine.on(Events.CLOSED)(self.tear_down)
         evaluation = engine.evaluation
-        for event, name in (
-            (Events.STARTED, "on_{}_start"),
-            (Events.EPOCH_STARTED, "on_{}_epoch_start"),
-        ):
-            evaluation.on(event, stage=Stage.MEASURE)(partial(self.call, (name,)))
+        for event, names in HOOKS_OF_EVALUATIONS.items():
+            evaluation.on(event, stage=Stage.MEASURE)(partial(self.call, names))
         evaluation.on(ENDED, stage=Stage.MEASURE)(self.end_evaluation)
 
     def call(self, names: tuple[str, ...], state: State[Any, Any]) -> None:
@@ -84,7 +84,11 @@ class LightningSteps:
         return state.recall(self, partial(Carried, self.module))
 
     def begin(self, state: State[Any, Any]) -> None:
-        """Put back what a saved run carried, and refuse ranks that would train apart."""
+        """Put back what a saved run carried, and refuse a module that would not train well."""
+        if "training_step" not in self.hooks.own:
+            raise ValueError(
+                f"{type(self.module).__name__} has no training_step: this engine only evaluates"
+            )
         if state.iteration == 0:
             metric_states.reset(self.module)  # a run before may have failed in mid-epoch
         self.recall(state)
@@ -154,16 +158,8 @@ class LightningSteps:
         with self.autocast:
             if self.model is self.module or name != "training_step":
                 return step(*arguments)
-
-            def first(*given: Any) -> Any:
-                del self.module.forward  # the module's own again, which `training_step` may call
-                return step(*given)
-
-            self.module.forward = first
-            try:
+            with called_by_forward(self.module, step):
                 return self.model(*arguments)
-            finally:
-                vars(self.module).pop("forward", None)
 
     def evaluate(self, state: State[Any, Any], batch: Any) -> Any:
         """Call `validation_step`; `test_step` or `predict_step` in an evaluation of that name."""
@@ -229,10 +225,6 @@ class LightningSteps:
             known = dict(carried.logged)
             self.hooks.call(hook)
             to.metrics.update(carried.results(known))
-
-    def fail(self, state: State[Any, Any]) -> None:
-        """Tell callbacks of the error that ends the run."""
-        self.hooks.call("on_exception", state.error)
 
     def tear_down(self, state: State[Any, Any]) -> None:
         """Call `teardown`."""

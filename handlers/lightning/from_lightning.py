@@ -91,7 +91,13 @@ class FromLightning:
             self.callback.setup(trainer, module, "fit")
         if "state_dict" in self.hooks:
             engine.on(Events.STARTED, stage=Stage.MEASURE)(self.remember)
-        for name in self.hooks - OWN | self.hooks & {"on_exception"}:
+        if "on_exception" in self.hooks:
+
+            @engine.on(Events.FAILED)
+            def tell(state: State[Any, Any]) -> None:
+                self.callback.on_exception(trainer, module, state.error)
+
+        for name in self.hooks - OWN:
             hook = partial(getattr(self.callback, name), trainer, module)
             trainer.hooks.callbacks.setdefault(name, []).append(hook)
 
