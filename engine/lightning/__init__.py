@@ -4,15 +4,15 @@ Neither is imported here: a LightningModule is known by its class, and what it r
 is answered by a `TrainerView` of the run under way.
 """
 
+from .epochs import LightningEpochs
 from .factory import from_lightning
 from .hooks import NOT_TAKEN, TAKEN
 from .manual import LightningEvents
-from .steps import LightningSteps
 
 __all__ = [
     "NOT_TAKEN",
     "TAKEN",
+    "LightningEpochs",
     "LightningEvents",
-    "LightningSteps",
     "from_lightning",
 ]

@@ -14,6 +14,7 @@ from ..engine import Engine
 from ..modules import unwrap
 from ..supervised import PRECISIONS, way_to
 from ..update import Update
+from .epochs import LightningEpochs
 from .extras import Extras
 from .hooks import Hooks
 from .log import log
@@ -81,18 +82,18 @@ def from_lightning(
         update = _update(module, lit, view, accumulate, precision, place)
     kind = PRECISIONS[precision]
     autocast = None if kind is None else torch.autocast(place.type, kind)
-    view.steps = LightningSteps(module, view, update, _prepare(hooks, place), autocast)
+    steps = LightningSteps(module, view, update, _prepare(hooks, place), autocast)
+    epochs = LightningEpochs(module, view)
+    view.recall = epochs.recall
     for each in lit.modules():
         if hasattr(each, "save_hyperparameters"):  # a LightningModule, also one inside
             each.log, each.optimizers = partial(log, view), partial(optimizers, view)
     objects = _objects(view, update)
-    engine: Engine[Any, Any] = Engine(
-        view.steps.train, evaluate=view.steps.evaluate, objects=objects
-    )
+    engine: Engine[Any, Any] = Engine(steps.train, evaluate=steps.evaluate, objects=objects)
     if update is not None:
         engine.rehearsal = lambda state, batch: update.rehearse(state)
         engine.add(update)
-    return engine.add(view.steps)
+    return engine.add(epochs)
 
 
 def _update(

@@ -100,7 +100,11 @@ def overridden(module: Module) -> set[str]:
             f"from_lightning got a {cls.__name__}; it needs a LightningModule, of lightning or of "
             "pytorch_lightning. For any other module there is supervised(model, optimizer, loss)"
         )
-    found = {name for name in TAKEN | NOT_TAKEN.keys() if _get(cls, name) is not _get(base, name)}
+    found = {
+        name
+        for name in TAKEN | NOT_TAKEN.keys()
+        if getattr(cls, name, None) is not getattr(base, name, None)
+    }
     if not getattr(module, "automatic_optimization", True):
         found.discard("backward")  # manual_backward calls it
     for name in sorted(found & NOT_TAKEN.keys()):
@@ -122,9 +126,11 @@ def takes_index(step: Callable[..., Any]) -> bool:
     ):
         if name in parameters and parameters[name].default is inspect.Parameter.empty:
             raise ValueError(f"{step.__qualname__}({name}) is not taken: {instead}")
-    kinds = [each.kind for each in parameters.values()]
-    places = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return sum(kind in places for kind in kinds) > 1 or inspect.Parameter.VAR_POSITIONAL in kinds
+    try:
+        inspect.signature(step).bind("batch", "index")
+    except TypeError:
+        return False
+    return True
 
 
 @contextmanager
@@ -144,7 +150,3 @@ def called_by_forward(module: Any, step: Callable[..., Any]) -> Iterator[None]:
 
 def _is_base(cls: type) -> bool:
     return cls.__name__ == "LightningModule" and cls.__module__.split(".")[0] in PACKAGES
-
-
-def _get(cls: type, name: str) -> Any:
-    return getattr(cls, name, None)

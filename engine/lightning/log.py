@@ -58,7 +58,7 @@ def log(
             state.metrics[f"{name}_step"] = now
     if not on_epoch:
         return
-    carried = trainer.steps.recall(state)
+    carried = trainer.recall(state)
     if is_metric:
         carried.add(name, value, METRIC, both=on_step)
         return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_, clip_grad_value_
@@ -13,12 +13,10 @@ from .. import ranks
 from ..events import Events
 from ..state import State, under_way
 from ..update import parameters_of
+from .carried import Carried
 from .hooks import Hooks
 from .manual import LightningEvents
 from .optimizers import Schedule
-
-if TYPE_CHECKING:
-    from .steps import LightningSteps
 
 OTHER_STEP = LightningEvents.OTHER_STEP_COMPLETED
 READ: dict[str, Callable[[State[Any, Any]], Any]] = {
@@ -74,7 +72,8 @@ class TrainerView:
     gradient_clip_val = gradient_clip_algorithm = None
     logger = progress_bar_callback = None
     loggers: Sequence[Any] = ()
-    steps: LightningSteps
+    recall: Callable[[State[Any, Any]], Carried]
+    """What the run carries from batch to batch."""
 
     def __init__(self, hooks: Hooks, given: Mapping[str, Any]) -> None:
         self.hooks = hooks

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from ...engine import Engine, Events, Stage, State
-from ...engine.lightning import TAKEN, LightningSteps
+from ...engine.lightning import TAKEN, LightningEpochs
 
 OWN = {"setup", "on_exception", "state_dict", "load_state_dict", "state_key"}
 CALLED = OWN | {name for name in TAKEN if name.startswith("on_") and "checkpoint" not in name}
@@ -82,10 +82,10 @@ class FromLightning:
         Raises:
             TypeError: The engine was not made by `from_lightning`.
         """
-        found = (each for each in engine.handlers.values() if isinstance(each, LightningSteps))
-        if (steps := next(found, None)) is None:
+        found = (each for each in engine.handlers.values() if isinstance(each, LightningEpochs))
+        if (epochs := next(found, None)) is None:
             raise TypeError("FromLightning needs an engine made by from_lightning(module)")
-        trainer, module = steps.trainer, steps.module
+        trainer, module = epochs.trainer, epochs.module
         trainer.callbacks.append(self.callback)
         if "setup" in self.hooks:
             self.callback.setup(trainer, module, "fit")
