@@ -39,6 +39,7 @@ class LightningEpochs:
         self.trainer = trainer
         self.hooks = trainer.hooks
         self.module = trainer.hooks.module
+        self._looks_at_gradients = False
 
     def attach(self, engine: Engine[Any, Any]) -> None:
         """Attach the hooks, the schedules, and what was logged."""
@@ -46,7 +47,8 @@ class LightningEpochs:
         for event, names in HOOKS.items():
             engine.on(event)(partial(self.call, names))
         if self.module.automatic_optimization:
-            engine.on(Events.GRADIENTS_READY)(self.before_step)
+            if self.hooks.own & {"on_before_optimizer_step", "configure_gradient_clipping"}:
+                self.look_at_gradients(engine)
             if any(each.interval == "step" for each in self.trainer.lr_scheduler_configs):
                 engine.on(Events.STEP_COMPLETED)(self.step_schedules)
         engine.on(ENDED)(self.end_epoch)
@@ -55,6 +57,12 @@ class LightningEpochs:
         for event, names in HOOKS_OF_EVALUATIONS.items():
             evaluation.on(event, stage=Stage.MEASURE)(partial(self.call, names))
         evaluation.on(ENDED, stage=Stage.MEASURE)(self.end_evaluation)
+
+    def look_at_gradients(self, engine: Engine[Any, Any]) -> None:
+        """Call the hooks that look at gradients; only where there are some, since it costs."""
+        if self.module.automatic_optimization and not self._looks_at_gradients:
+            engine.on(Events.BACKWARD_COMPLETED)(self.before_step)
+            self._looks_at_gradients = True
 
     def call(self, names: tuple[str, ...], state: State[Any, Any]) -> None:
         """Call hooks that take nothing; those of evaluations by their stage."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -134,7 +134,7 @@ def takes_index(step: Callable[..., Any]) -> bool:
 
 
 @contextmanager
-def called_by_forward(module: Any, step: Callable[..., Any]) -> Iterator[None]:
+def called_by_forward(module: Any, step: Callable[..., Any]) -> Generator[None, None, None]:
     """Let the module's next forward pass be a step, so that a wrapper around it takes part."""
 
     def first(*given: Any) -> Any:

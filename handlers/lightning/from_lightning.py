@@ -97,6 +97,8 @@ class FromLightning:
             def tell(state: State[Any, Any]) -> None:
                 self.callback.on_exception(trainer, module, state.error)
 
+        if "on_before_optimizer_step" in self.hooks:
+            epochs.look_at_gradients(engine)
         for name in self.hooks - OWN:
             hook = partial(getattr(self.callback, name), trainer, module)
             trainer.hooks.callbacks.setdefault(name, []).append(hook)

@@ -5,7 +5,7 @@ import torch
 
 from camshaft import Engine
 from camshaft.engine.lightning import from_lightning
-from camshaft.handlers import Checkpoint, FromLightning, Validate, checkpoints
+from camshaft.handlers import Checkpoint, ClipGradNorm, FromLightning, Validate, checkpoints
 
 callbacks = pytest.importorskip("lightning.pytorch.callbacks")
 from lightning.pytorch import LightningModule  # noqa: E402  # after the skip
@@ -116,16 +116,20 @@ def test_a_callback_is_called_before_the_module_with_the_batch_that_the_module_g
         def on_after_backward(self, trainer, pl_module):
             lines.append(("gradient", pl_module.layer.weight.grad is not None))
 
+        def on_before_optimizer_step(self, trainer, pl_module, optimizer):
+            norm = torch.cat([each.grad.flatten() for each in pl_module.parameters()]).norm()
+            lines.append(("before clipping", bool(norm > 1e-3)))
+
         def on_test_epoch_end(self, trainer, pl_module):
             lines.append(("tested", "val_loss" in trainer.callback_metrics))
 
         def on_exception(self, trainer, pl_module, exception):
             lines.append(("failed", str(exception).splitlines()[0]))
 
-    engine = from_lightning(Both()).add(FromLightning(Watching()))
+    engine = from_lightning(Both()).add(ClipGradNorm(1e-6), FromLightning(Watching()))
     engine.run(BATCHES[:1], max_epochs=1)
     engine.evaluate(BATCHES, name="test")
-    calls = [("callback", 2), ("module", 2), ("gradient", True)]
+    calls = [("callback", 2), ("module", 2), ("gradient", True), ("before clipping", True)]
     assert lines == [*calls, ("tested", True)]
     with pytest.raises(RuntimeError, match=r"mat1 and mat2"):
         engine.run([torch.ones(2, 3)], max_epochs=1)
