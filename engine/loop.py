@@ -312,6 +312,7 @@ class Loop(Generic[Batch, Output]):
         state.step_under_way.optimizer = state.step_under_way.compiled = None
         state.memory.unsaved.clear()
         state.step_under_way.windows.clear()
+        state.step_under_way.clocks.clear()
         try:
             return errors
         finally:

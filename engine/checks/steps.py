@@ -10,6 +10,7 @@ from ..events import EventEnum, Events
 from ..signals import Signals, label
 from ..state import State, under_way
 from . import optimizer_hook
+from .warn import warn
 
 logger = logging.getLogger("camshaft")
 
@@ -74,6 +75,7 @@ class StepCheck:
             self._raise_if_unannounced()
             self._warn_if_idle()
             self._warn_if_never_full()
+            self._warn_if_summed()
 
     def close(self) -> None:
         """Look at optimizers no longer: the run is over."""
@@ -146,6 +148,16 @@ class StepCheck:
                     "run(..., epoch_length=)",
                     *(name, most, batches),
                 )
+
+    def _warn_if_summed(self) -> None:
+        """Warn of several updates whose steps all count as those of the run."""
+        if (clocks := len(self._state.step_under_way.clocks)) > 1:
+            warn(
+                f"the steps of {clocks} Updates count as steps of the run: state.step is "
+                f"{self._state.step} after {self._state.iteration} iterations, and schedules and "
+                "limits go by this sum. Give each Update but the main one an event of its own: "
+                "Update(optimizer, event=MyEvents.CRITIC_UPDATED)"
+            )
 
     def _waiting(self, events: Iterable[EventEnum]) -> list[str]:
         """The names of what waits for one of these events."""

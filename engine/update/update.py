@@ -134,7 +134,7 @@ class Update:
             )
         self._is_direct = not (self.averages_at_close or self.needs_closure)
         self._is_checked = False
-        self._have_agreed = False
+        self._has_begun = False
         self._are_alike: bool | None = None
         self._lacks_model = model is None and accumulate > 1 and sync != "each"
         plain = getattr(optimizer.zero_grad, "__func__", None) is Optimizer.zero_grad
@@ -191,8 +191,8 @@ class Update:
                 f"{type(self.optimizer).__name__} evaluates the loss several times a step: pass "
                 "update(state, loss, closure=...), a function that computes the loss again"
             )
-        if not self._have_agreed:
-            self._agree(state, weight, has_loss=loss is not None)
+        if not self._has_begun:
+            self._begin(state, weight, has_loss=loss is not None)
         if state.share != 1:  # ranks hold unlike numbers of samples
             loss, weight, closure = by_share(state.share, loss, weight, closure)
         window = state.step_under_way.windows.get(self)
@@ -291,8 +291,8 @@ class Update:
         self, state: State[Any, Any], loss: Tensor | None, weight: Tensor | float | None = None
     ) -> None:
         """Count a micro-batch whose gradients are there; step if its window is complete."""
-        if not self._have_agreed:
-            self._agree(state, weight, has_loss=loss is not None)
+        if not self._has_begun:
+            self._begin(state, weight, has_loss=loss is not None)
         window: Window = state.step_under_way.windows[self]
         _, weight, _ = by_share(state.share, loss, weight)
         window.add(loss, weight)
@@ -345,15 +345,17 @@ class Update:
         window = state.step_under_way.windows[self] = Window(self.scaler)
         return window
 
-    def _agree(
+    def _begin(
         self, state: State[Any, Any], weight: Tensor | float | None, *, has_loss: bool
     ) -> None:
-        """See, in the first micro-batch, that ranks which average give the same kind of weight."""
+        """In the first micro-batch: count as a clock, and see that ranks give weights alike."""
+        if self.event is Events.STEP_COMPLETED:
+            state.step_under_way.clocks.append(self)
         if ranks.is_distributed():
             known = state.engine.objects.values() if state.is_running else ()
             if self.sync is not None or is_wrapped(parameters_of(self.optimizer), known):
                 check_weights(weight, has_loss=has_loss)
-        self._have_agreed = True
+        self._has_begun = True
 
     def _check_kept(self) -> None:
         """Refuse, in the first window, that something clears gradients between micro-batches.

@@ -212,6 +212,30 @@ def test_an_update_that_waits_while_another_one_steps_is_a_warning(model, caplog
     assert caplog.text.count("Update made no step in the first epoch; call it") == 1
 
 
+def test_two_updates_that_both_count_the_steps_of_the_run_are_a_warning(model):
+    critic = torch.nn.Linear(2, 1)
+    update = Update(torch.optim.SGD(model.parameters(), lr=0.1))
+
+    def build(update_critic):
+        def step(state, batch):
+            update(state, model(batch).mean())
+            if state.iteration % 3 == 2:
+                update_critic(state, critic(batch).mean())
+
+        return Engine(step, objects={"model": model, "critic": critic})
+
+    optimizer = torch.optim.SGD(critic.parameters(), lr=0.1)
+    with pytest.warns(UserWarning, match="2 Updates count .* state.step is 4 after 3 iterations"):
+        assert build(Update(optimizer)).run(BATCHES, max_epochs=2).step == 8
+    assert build(Update(optimizer, event=Gan.CRITIC_UPDATED)).run(BATCHES, max_epochs=2).step == 6
+
+
+def test_an_update_that_takes_over_from_another_one_is_no_second_clock(model):
+    updates = [Update(torch.optim.SGD(model.parameters(), lr=lr)) for lr in (0.1, 0.01)]
+    step = lambda state, batch: updates[state.epoch - 1](state, model(batch).mean())  # noqa: E731
+    assert Engine(step, objects={"model": model}).run(BATCHES, max_epochs=2).step == 6
+
+
 def test_evaluations_rehearsals_and_runs_that_nobody_waits_in_are_not_checked(model, caplog):
     engine = by_hand(model, ClipGradNorm(1.0))
     engine.evaluate(BATCHES)
