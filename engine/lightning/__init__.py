@@ -7,7 +7,7 @@ is answered by a `TrainerView` of the run under way.
 from .epochs import LightningEpochs
 from .factory import from_lightning
 from .hooks import NOT_TAKEN, TAKEN
-from .manual import LightningEvents
+from .trainer import LightningEvents
 
 __all__ = [
     "NOT_TAKEN",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,9 +11,7 @@ from torch import Tensor
 from ..means import first_length
 from ..state import under_way
 from .carried import METRIC, REDUCE
-
-if TYPE_CHECKING:
-    from .trainer import TrainerView
+from .trainer import TrainerView
 
 
 def log(

@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch.optim import Optimizer
 
-from ..events import EventEnum, Events
+from ..events import Events
 from ..state import under_way
-
-if TYPE_CHECKING:
-    from .trainer import TrainerView
-
-
-class LightningEvents(EventEnum):
-    """What the engine of a LightningModule announces besides the engine's events."""
-
-    OTHER_STEP_COMPLETED = "other_step_completed"
-    """In manual optimisation: a step of an optimizer that is not the first one."""
+from .trainer import LightningEvents, TrainerView
 
 
 class ManualOptimizer:

@@ -10,13 +10,20 @@ from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 from torch.optim import Optimizer
 
 from .. import ranks
-from ..events import Events
+from ..events import EventEnum, Events
 from ..state import State, under_way
 from ..update import parameters_of
 from .carried import Carried
 from .hooks import Hooks
-from .manual import LightningEvents
 from .optimizers import Schedule
+
+
+class LightningEvents(EventEnum):
+    """What the engine of a LightningModule announces besides the engine's events."""
+
+    OTHER_STEP_COMPLETED = "other_step_completed"
+    """In manual optimisation: a step of an optimizer that is not the first one."""
+
 
 OTHER_STEP = LightningEvents.OTHER_STEP_COMPLETED
 READ: dict[str, Callable[[State[Any, Any]], Any]] = {
