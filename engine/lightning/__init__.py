@@ -4,22 +4,15 @@ Neither is imported here: a LightningModule is known by its class, and what it r
 is answered by a `TrainerView` of the run under way.
 """
 
-from .carried import Carried
+from .epochs import LightningEpochs
 from .factory import from_lightning
 from .hooks import NOT_TAKEN, TAKEN
-from .manual import LightningEvents
-from .optimizers import Schedule
-from .steps import LightningSteps
-from .trainer import TrainerView, stage_of
+from .trainer import LightningEvents
 
 __all__ = [
     "NOT_TAKEN",
     "TAKEN",
-    "Carried",
+    "LightningEpochs",
     "LightningEvents",
-    "LightningSteps",
-    "Schedule",
-    "TrainerView",
     "from_lightning",
-    "stage_of",
 ]

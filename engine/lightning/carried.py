@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import Module, Parameter
+from torch.nn import Module
 
 from .. import metric_states, ranks
 
+Logged = dict[str, tuple[str, bool, Any, int]]
+"""By name: how values are reduced, whether steps have one, too, the result so far, and samples."""
+METRIC = "metric"
 REDUCE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "mean": torch.add,
     "sum": torch.add,
@@ -20,7 +23,7 @@ REDUCE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 class Carried:
-    """Values logged in this epoch, states of torchmetrics, and gradients that wait for a step.
+    """Values logged in this epoch, states of torchmetrics, and gradients of manual optimisation.
 
     And what hooks have frozen, thawed, or put into another mode, such as `on_train_epoch_start`,
     which a run that is resumed in mid-epoch does not call again.
@@ -31,123 +34,104 @@ class Carried:
 
     def __init__(self, module: Module) -> None:
         self.module = module
-        self.sums: dict[str, tuple[str, Tensor, Tensor]] = {}
-        """By name: how values are reduced, the result so far, and the number of samples."""
-        self.metrics: dict[str, str] = {}
-        """By name: the metric of torchmetrics that was logged, as its place in the module."""
-        self.both: dict[str, bool] = {}
-        """By name: True for what is logged for each step, too."""
-        self.pending: set[str] = set()
-        """The parameters whose gradients are not used up, by name."""
+        self.logged: Logged = {}
         self._made = metric_states.plain(module)
-        self._flags = self._read_flags()
+        self._switches = _switches(module)
 
-    def add(self, name: str, value: Tensor, reduce: str, samples: int, *, both: bool) -> None:
-        """Take a value of a batch."""
-        self.both[name] = both
-        value = value if value.dtype in (torch.float32, torch.float64) else value.float()
-        if reduce == "mean":
-            value = value * samples
-        if name in self.sums:
-            before, total, count = self.sums[name]
-            if before != reduce:
-                raise ValueError(f"log({name!r}) was called with reduce_fx={before!r} before")
-            value, samples = REDUCE[reduce](total, value), int(count) + samples
-        elif reduce in ("mean", "sum"):
-            value = torch.zeros((), dtype=torch.float32, device=value.device) + value
-        self.sums[name] = reduce, value, torch.tensor(samples)
-
-    def add_metric(self, name: str, metric: Module, *, both: bool) -> None:
-        """Note a metric that was logged; it is computed when the epoch ends."""
-        found = (place for place, each in self.module.named_modules() if each is metric)
-        if (place := next(found, None)) is None:
+    def add(self, name: str, value: Any, reduce: str, samples: int = 0, *, both: bool) -> None:
+        """Take a value of a batch, or a metric, which is computed when the epoch ends."""
+        before, _, total, count = self.logged.get(name, (reduce, both, None, 0))
+        if before != reduce:
+            raise ValueError(f"log({name!r}) was called with reduce_fx={before!r} before")
+        if reduce != METRIC:
+            value = value if value.dtype in (torch.float32, torch.float64) else value.float()
+            value = value * samples if reduce == "mean" else value
+            value = value if total is None else REDUCE[reduce](total, value)
+        elif total is not value and all(each is not value for each in self.module.modules()):
             raise ValueError(
-                f"log({name!r}) got a {type(metric).__name__} that is no part of the module; make "
+                f"log({name!r}) got a {type(value).__name__} that is no part of the module; make "
                 "it an attribute of the module in __init__"
             )
-        self.both[name], self.metrics[name] = both, place
+        self.logged[name] = reduce, both, value, count + samples
 
-    def results(self) -> dict[str, Any]:
-        """What was logged, reduced over the epoch and over the ranks."""
-        sums = self.sums
-        if ranks.is_distributed():
-            sums = _over_ranks(sums)
-        found: dict[str, Any] = {
-            name: total / count if reduce == "mean" else total
-            for name, (reduce, total, count) in sums.items()
-        }
-        for name, place in self.metrics.items():
-            found[name] = self.module.get_submodule(place).compute()  # type: ignore[operator]
-        forked = {f"{name}_epoch": value for name, value in found.items() if self.both[name]}
-        return found | forked
+    def results(self, known: Logged | None = None) -> dict[str, Any]:
+        """What was logged, reduced over the epoch and over the ranks; not what is `known`."""
+        known, found = known or {}, {}
+        fresh = {name: each for name, each in self.logged.items() if each is not known.get(name)}
+        for name, (reduce, both, value, samples) in _over_ranks(fresh).items():
+            if reduce == METRIC:
+                found[name] = value.compute()
+            else:
+                count = torch.tensor(samples, device=value.device)
+                found[name] = value / count if reduce == "mean" else value
+            if both:
+                found[f"{name}_epoch"] = found[name]
+        return found
 
     def reset(self) -> None:
         """Begin a new epoch; metrics that were logged begin anew, as Lightning does it."""
-        for place in dict.fromkeys(self.metrics.values()):
-            self.module.get_submodule(place).reset()  # type: ignore[operator]
-        self.sums, self.metrics, self.both = {}, {}, {}
-
-    def note_backward(self) -> None:
-        """Note the parameters that a backward pass gave gradients."""
-        self.pending |= {name for name, each in self._parameters() if each.requires_grad}
-
-    def note_step(self, parameters: Iterable[Tensor]) -> None:
-        """Note that gradients were used, or cleared."""
-        used = {id(each) for each in parameters}
-        self.pending -= {name for name, each in self._parameters() if id(each) in used}
-
-    def _read_flags(self) -> dict[str, bool]:
-        """Which parameters learn, and which parts are in training mode."""
-        learning = {f"{name} learns": each.requires_grad for name, each in self._parameters()}
-        modes = {f"{name} trains": each.training for name, each in self.module.named_modules()}
-        return learning | modes
-
-    def _write_flags(self, flags: Mapping[str, bool]) -> None:
-        for name, each in self._parameters():
-            each.requires_grad = flags.get(f"{name} learns", each.requires_grad)
-        for name, part in self.module.named_modules():
-            part.training = flags.get(f"{name} trains", part.training)
-
-    def _parameters(self) -> Iterable[tuple[str, Parameter]]:
-        return self.module.named_parameters()
+        for reduce, _, value, _ in self.logged.values():
+            if reduce == METRIC:
+                value.reset()
+        self.logged = {}
 
     def state_dict(self) -> dict[str, Any]:
         """What a resumed run needs in the middle of an epoch."""
-        gradients = {
-            name: each.grad
-            for name, each in self._parameters()
-            if name in self.pending and each.grad is not None
-        }
+        places = {id(each): place for place, each in self.module.named_modules()}
+        gradients = {name: each.grad for name, each in self.module.named_parameters()}
         return {
-            "sums": {name: list(each) for name, each in self.sums.items()},
-            "metrics": dict(self.metrics),
-            "both": dict(self.both),
+            "logged": {
+                name: [reduce, both, places[id(value)] if reduce == METRIC else value, samples]
+                for name, (reduce, both, value, samples) in self.logged.items()
+            },
             "states": metric_states.accumulated(self.module, self._made),
-            "gradients": gradients,
-            "flags": dict(self._read_flags().items() - self._flags.items()),
+            "gradients": {}
+            if self.module.automatic_optimization  # an Update knows its own
+            else {name: each for name, each in gradients.items() if each is not None},
+            "switches": dict(_switches(self.module).items() - self._switches.items()),
         }
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Go on from what was saved."""
-        self.sums = {name: tuple(each) for name, each in saved["sums"].items()}
-        self.metrics, self.both = dict(saved["metrics"]), dict(saved["both"])
-        metric_states.put_back(self.module, saved["states"])
-        self._write_flags(saved["flags"])
-        self.pending = set(saved["gradients"])
-        for name, each in self._parameters():
-            if name in self.pending:
-                each.grad = saved["gradients"][name].to(each.device)
+        module = self.module
+        metric_states.put_back(module, saved["states"])
+        self.logged = {
+            name: (reduce, both, module.get_submodule(it) if reduce == METRIC else it, samples)
+            for name, (reduce, both, it, samples) in saved["logged"].items()
+        }
+        for key, part, switch in _parts(module):
+            if key in saved["switches"]:
+                setattr(part, switch, saved["switches"][key])
+        for name, gradient in saved["gradients"].items():
+            parameter = module.get_parameter(name)
+            parameter.grad = gradient.to(parameter.device)
 
 
-def _over_ranks(
-    sums: Mapping[str, tuple[str, Tensor, Tensor]],
-) -> dict[str, tuple[str, Tensor, Tensor]]:
-    """The same over all ranks, by one message."""
-    found: dict[str, tuple[str, Tensor, Tensor]] = {}
-    own = {name: (reduce, total.cpu(), count) for name, (reduce, total, count) in sums.items()}
-    for each in ranks.gathered(own, group=ranks.data_group()):
-        for name, (reduce, total, count) in each.items():
-            _, before, counted = found.get(name, (reduce, None, 0))
-            both = total if before is None else REDUCE[reduce](before, total)
-            found[name] = reduce, both, count + counted
+def _parts(module: Module) -> Iterator[tuple[str, Any, str]]:
+    """What hooks switch: whether a parameter learns, and whether a part is in training mode."""
+    for name, parameter in module.named_parameters():
+        yield f"{name} learns", parameter, "requires_grad"
+    for name, part in module.named_modules():
+        yield f"{name} trains", part, "training"
+
+
+def _switches(module: Module) -> dict[str, bool]:
+    return {key: getattr(part, switch) for key, part, switch in _parts(module)}
+
+
+def _over_ranks(logged: Logged) -> Logged:
+    """The same over all ranks, by one message; metrics have a way of their own."""
+    if not ranks.is_distributed():
+        return logged
+    found = {name: each for name, each in logged.items() if each[0] == METRIC}
+    own = {
+        name: (reduce, both, value.cpu(), samples)
+        for name, (reduce, both, value, samples) in logged.items()
+        if reduce != METRIC
+    }
+    for rank in ranks.gathered(own, group=ranks.data_group()):
+        for name, (reduce, both, value, samples) in rank.items():
+            _, _, total, count = found.get(name, (reduce, both, None, 0))
+            reduced = value if total is None else REDUCE[reduce](total, value)
+            found[name] = reduce, both, reduced, count + samples
     return found

@@ -12,18 +12,18 @@ from torch.nn import Module
 from .. import ranks
 from ..engine import Engine
 from ..modules import unwrap
-from ..supervised import Transfer, to_device
+from ..supervised import PRECISIONS, way_to
 from ..update import Update
+from .epochs import LightningEpochs
 from .extras import Extras
-from .hooks import overridden
-from .log import Log
-from .manual import Manual
+from .hooks import Hooks
+from .log import log
+from .manual import optimizers
 from .optimizers import configured
 from .steps import LightningSteps
 from .trainer import TrainerView
 
-PRECISIONS = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
-TRANSFERS = ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer")
+TRANSFERS = {"on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer"}
 
 
 def from_lightning(
@@ -63,13 +63,13 @@ def from_lightning(
         ValueError: The module overrides a hook that is not called here; the message names it.
     """
     lit: Any = unwrap(module)
-    hooks = overridden(lit)
+    hooks = Hooks(lit)
     if precision not in PRECISIONS:
         raise ValueError(f"precision={precision!r}: needs one of {', '.join(PRECISIONS)}")
-    view = TrainerView(lit, {"accumulate_grad_batches": accumulate, **(trainer or {})})
+    view = TrainerView(hooks, {"accumulate_grad_batches": accumulate, **(trainer or {})})
     lit.trainer = view
     with ranks.rank_zero_first(local=True):
-        if ranks.local_rank() == 0 and "prepare_data" in hooks:
+        if ranks.local_rank() == 0 and "prepare_data" in hooks.own:
             lit.prepare_data()
     lit.setup(stage="fit")
     lit.configure_model()
@@ -77,26 +77,23 @@ def from_lightning(
         module.to(device)
     place = next((each.device for each in module.parameters()), torch.device("cpu"))
     update = None
-    if "training_step" in hooks:
+    if "training_step" in hooks.own:
         view.optimizers, view.lr_scheduler_configs = configured(lit)
         update = _update(module, lit, view, accumulate, precision, place)
     kind = PRECISIONS[precision]
     autocast = None if kind is None else torch.autocast(place.type, kind)
-    prepare = _prepare(lit, hooks, place)
-    steps = LightningSteps(module, lit, view, hooks, update, prepare, autocast)
-    log = Log(lit, steps.recall)
-    manual = Manual(lit, hooks, view.optimizers, steps.recall)
+    steps = LightningSteps(module, view, update, _prepare(hooks, place), autocast)
+    epochs = LightningEpochs(module, view)
+    view.recall = epochs.recall
     for each in lit.modules():
         if hasattr(each, "save_hyperparameters"):  # a LightningModule, also one inside
-            each.log, each.log_dict = log.log, log.log_dict
-            each.optimizers, each.manual_backward = manual.optimizers, manual.backward
-    engine: Engine[Any, Any] = Engine(
-        steps.train, evaluate=steps.evaluate, objects=_objects(lit, view, update, hooks)
-    )
+            each.log, each.optimizers = partial(log, view), partial(optimizers, view)
+    objects = _objects(view, update)
+    engine: Engine[Any, Any] = Engine(steps.train, evaluate=steps.evaluate, objects=objects)
     if update is not None:
         engine.rehearsal = lambda state, batch: update.rehearse(state)
         engine.add(update)
-    return engine.add(steps)
+    return engine.add(epochs)
 
 
 def _update(
@@ -123,43 +120,43 @@ def _update(
         )
     for each in view.lr_scheduler_configs:
         each.check(view.optimizers)
-    return Update(
+    update = Update(
         view.optimizers[0],
         model=None if module is lit else module,
         accumulate=accumulate,
         scaler=torch.amp.GradScaler(place.type) if precision == "fp16" else None,
     )
+    if update.needs_closure and "on_after_backward" in view.hooks:
+        raise ValueError(
+            f"{type(lit).__name__}.on_after_backward is not called by this engine with "
+            f"{type(update.optimizer).__name__}, which computes the loss several times a step"
+        )
+    return update
 
 
-def _objects(lit: Any, view: TrainerView, update: Update | None, hooks: set[str]) -> dict[str, Any]:
+def _objects(view: TrainerView, update: Update | None) -> dict[str, Any]:
     """What checkpoints hold."""
-    objects: dict[str, Any] = {"model": lit}
+    objects: dict[str, Any] = {"model": view.lightning_module}
     schedulers = [each.scheduler for each in view.lr_scheduler_configs]
     for kind, found in (("optimizer", view.optimizers), ("scheduler", schedulers)):
         for number, each in enumerate(found):
             objects[kind if number == 0 else f"{kind}_{number + 1}"] = each
     if update is not None and update.scaler is not None:
         objects["scaler"] = update.scaler
-    if hooks & {"on_save_checkpoint", "on_load_checkpoint"}:
-        objects["extras"] = Extras(lit)
+    if view.hooks.own & {"on_save_checkpoint", "on_load_checkpoint"}:
+        objects["extras"] = Extras(view.lightning_module)
     return objects
 
 
-def _prepare(lit: Any, hooks: set[str], place: torch.device) -> Callable[[Any], Any] | None:
-    """How a batch comes to the device, by the module's hooks for it; None if it is there."""
-    if place.type == "cuda":
-        move: Callable[[Any], Any] = Transfer(place)
-    else:
-        move = partial(to_device, device=place)
-    if not hooks & {*TRANSFERS}:
-        return None if place.type == "cpu" else move
+def _prepare(hooks: Hooks, place: torch.device) -> Callable[[Any], Any] | None:
+    """How a batch comes to the device; None if it is there."""
+    lit = hooks.module
+    if not hooks.own & TRANSFERS:
+        return way_to(place)
 
     def prepare(batch: Any) -> Any:
         batch = lit.on_before_batch_transfer(batch, 0)
-        if "transfer_batch_to_device" in hooks:
-            batch = lit.transfer_batch_to_device(batch, place, 0)
-        else:
-            batch = move(batch)
+        batch = lit.transfer_batch_to_device(batch, place, 0)
         return lit.on_after_batch_transfer(batch, 0)
 
     return prepare

@@ -2,65 +2,88 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import Any
 
 from torch.nn import Module
 
 PACKAGES = ("lightning", "pytorch_lightning")
 STAGES = ("validation", "test", "predict")
+ENDS = ("start", "end")
 
 TAKEN = frozenset(
     {
         *("training_step", "configure_optimizers", "lr_scheduler_step", "forward"),
-        *("prepare_data", "setup", "teardown", "configure_model"),
-        *("on_fit_start", "on_fit_end", "on_train_start", "on_train_end"),
-        *("on_train_epoch_start", "on_train_epoch_end"),
-        *("on_train_batch_start", "on_train_batch_end"),
+        *("prepare_data", "setup", "teardown", "configure_model", "configure_gradient_clipping"),
         *("on_before_backward", "on_after_backward", "on_before_optimizer_step"),
-        *("configure_gradient_clipping", "on_save_checkpoint", "on_load_checkpoint"),
+        *("on_save_checkpoint", "on_load_checkpoint"),
         *("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer"),
         *("train_dataloader", "val_dataloader", "test_dataloader", "predict_dataloader"),
         *(f"{stage}_step" for stage in STAGES),
-        *(f"on_{stage}_{when}" for stage in STAGES for when in ("start", "end")),
+        *(f"on_{of}_{end}" for of in ("fit", "train", *STAGES) for end in ENDS),
         *(
-            f"on_{stage}_{of}_{when}"
-            for stage in STAGES
+            f"on_{stage}_{of}_{end}"
+            for stage in ("train", *STAGES)
             for of in ("epoch", "batch")
-            for when in ("start", "end")
+            for end in ENDS
         ),
     }
 )
 """The hooks that are called; the loaders are the script's to call."""
 
-_STEPS = "the engine's Update makes backward passes and steps"
+_STEPS = "the engine's Update makes backward passes and steps, and clears gradients"
 _MODES = "evaluations choose the modes of modules and leave each as it was"
-_DROPPED = (
-    "Lightning 2 does not call it either: keep what each step gives in a list, and read it in"
-)
+_AFTER = f"{_STEPS}; attach a function: engine.on(Events.STEP_COMPLETED)"
+_DROPPED = {
+    "training_epoch_end": "on_train_epoch_end",
+    "validation_epoch_end": "on_validation_epoch_end",
+    "test_epoch_end": "on_test_epoch_end",
+    "training_step_end": "training_step",
+    "validation_step_end": "validation_step",
+    "on_epoch_start": "on_train_epoch_start",
+    "on_epoch_end": "on_train_epoch_end",
+    "on_batch_start": "on_train_batch_start",
+    "on_batch_end": "on_train_batch_end",
+}
 NOT_TAKEN = {
     "backward": f"{_STEPS}; override on_before_backward or on_after_backward, or set "
     "automatic_optimization = False",
-    "optimizer_step": f"{_STEPS}; for a warm-up return a scheduler from configure_optimizers, and "
-    "for all else attach a function: engine.on(Events.STEP_COMPLETED)",
-    "optimizer_zero_grad": f"{_STEPS}, and clears gradients",
-    "on_before_zero_grad": f"{_STEPS}, and clears gradients after each: attach a function by "
-    "engine.on(Events.STEP_COMPLETED)",
+    "optimizer_step": f"{_AFTER}, and for a warm-up return a scheduler from configure_optimizers",
+    "optimizer_zero_grad": _AFTER,
+    "on_before_zero_grad": _AFTER,
+    "on_validation_model_zero_grad": _AFTER,
     "configure_callbacks": "attach handlers to the engine: engine.add(...), or "
     "engine.add(FromLightning(callback))",
     "configure_sharded_model": "shard the model in configure_model",
     **{f"on_{stage}_model_{mode}": _MODES for stage in STAGES for mode in ("eval", "train")},
-    "on_validation_model_zero_grad": f"{_STEPS}, and clears gradients",
-    "training_epoch_end": f"{_DROPPED} on_train_epoch_end",
-    "validation_epoch_end": f"{_DROPPED} on_validation_epoch_end",
-    "test_epoch_end": f"{_DROPPED} on_test_epoch_end",
-    "training_step_end": "Lightning 2 does not call it either: put it into training_step",
-    "validation_step_end": "Lightning 2 does not call it either: put it into validation_step",
-    "on_epoch_start": "Lightning 2 does not call it either: on_train_epoch_start",
-    "on_epoch_end": "Lightning 2 does not call it either: on_train_epoch_end",
-    "on_batch_start": "Lightning 2 does not call it either: on_train_batch_start",
-    "on_batch_end": "Lightning 2 does not call it either: on_train_batch_end",
+    **{
+        old: f"Lightning 2 does not call it either: keep what each step gives in a list, and use "
+        f"{new}"
+        for old, new in _DROPPED.items()
+    },
 }
 """The hooks that a module may not override here, and what to do instead."""
+
+
+class Hooks:
+    """The hooks that a module overrides, and those of the callbacks."""
+
+    def __init__(self, module: Module) -> None:
+        self.module: Any = module
+        self.own = overridden(module)
+        self.callbacks: dict[str, list[Callable[..., object]]] = {}
+        """By name."""
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.own or name in self.callbacks
+
+    def call(self, name: str, *given: Any) -> Any:
+        """Call a hook: of the callbacks first, then of the module, whose result this is."""
+        for hook in self.callbacks.get(name, ()):
+            hook(*given)
+        return getattr(self.module, name)(*given) if name in self.own else None
 
 
 def overridden(module: Module) -> set[str]:
@@ -77,7 +100,11 @@ def overridden(module: Module) -> set[str]:
             f"from_lightning got a {cls.__name__}; it needs a LightningModule, of lightning or of "
             "pytorch_lightning. For any other module there is supervised(model, optimizer, loss)"
         )
-    found = {name for name in TAKEN | NOT_TAKEN.keys() if _get(cls, name) is not _get(base, name)}
+    found = {
+        name
+        for name in TAKEN | NOT_TAKEN.keys()
+        if getattr(cls, name, None) is not getattr(base, name, None)
+    }
     if not getattr(module, "automatic_optimization", True):
         found.discard("backward")  # manual_backward calls it
     for name in sorted(found & NOT_TAKEN.keys()):
@@ -85,9 +112,41 @@ def overridden(module: Module) -> set[str]:
     return found
 
 
+def takes_index(step: Callable[..., Any]) -> bool:
+    """True if a step takes the number of the batch, under whatever name.
+
+    Raises:
+        ValueError: It wants the iterator of the data, or is called once for each optimizer.
+    """
+    parameters = inspect.signature(step).parameters
+    for name, instead in (
+        ("dataloader_iter", "take the batch"),
+        ("dataloader_idx", "write dataloader_idx=0, and give each data set a Validate of its own"),
+        ("optimizer_idx", "set automatic_optimization = False, and step each of self.optimizers()"),
+    ):
+        if name in parameters and parameters[name].default is inspect.Parameter.empty:
+            raise ValueError(f"{step.__qualname__}({name}) is not taken: {instead}")
+    try:
+        inspect.signature(step).bind("batch", "index")
+    except TypeError:
+        return False
+    return True
+
+
+@contextmanager
+def called_by_forward(module: Any, step: Callable[..., Any]) -> Generator[None, None, None]:
+    """Let the module's next forward pass be a step, so that a wrapper around it takes part."""
+
+    def first(*given: Any) -> Any:
+        del module.forward  # the module's own again, which the step may call
+        return step(*given)
+
+    module.forward = first
+    try:
+        yield
+    finally:
+        vars(module).pop("forward", None)
+
+
 def _is_base(cls: type) -> bool:
     return cls.__name__ == "LightningModule" and cls.__module__.split(".")[0] in PACKAGES
-
-
-def _get(cls: type, name: str) -> Any:
-    return getattr(cls, name, None)

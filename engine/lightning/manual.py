@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from torch import Tensor
 from torch.optim import Optimizer
 
-from ..events import EventEnum, Events
+from ..events import Events
 from ..state import under_way
-from ..update import parameters_of
-
-if TYPE_CHECKING:
-    from ..state import State
-    from .carried import Carried
-
-
-class LightningEvents(EventEnum):
-    """What the engine of a LightningModule announces besides the engine's events."""
-
-    OTHER_STEP_COMPLETED = "other_step_completed"
-    """In manual optimisation: a step of an optimizer that is not the first one."""
+from .trainer import LightningEvents, TrainerView
 
 
 class ManualOptimizer:
@@ -30,17 +18,9 @@ class ManualOptimizer:
     Everything else is the optimizer's own.
     """
 
-    def __init__(
-        self,
-        optimizer: Optimizer,
-        event: EventEnum,
-        carried: Callable[[State[Any, Any]], Carried],
-        before_step: Callable[[Optimizer], object] | None,
-    ) -> None:
+    def __init__(self, optimizer: Optimizer, trainer: TrainerView) -> None:
         self.optimizer = optimizer
-        self._event = event
-        self._carried = carried
-        self._before_step = before_step
+        self._trainer = trainer
 
     def step(self, closure: Callable[[], Any] | None = None) -> None:
         """Announce the gradients, step, and announce the step; a handler may skip it."""
@@ -59,62 +39,20 @@ class ManualOptimizer:
             step.is_skipped, step.skipped_at = False, state.iteration
             state.fire(Events.STEP_SKIPPED)
             state.metrics["skipped_steps"] = state.counts[Events.STEP_SKIPPED]
-        else:
-            if self._before_step is not None:
-                self._before_step(self.optimizer)
-            state.fire(Events.GRADIENTS_READY)
-            self.optimizer.step()
-            state.fire(self._event)
-        self._carried(state).note_step(parameters_of(self.optimizer))
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Clear the gradients."""
-        self.optimizer.zero_grad(set_to_none)
-        if (state := under_way.get()) is not None and state.training:
-            self._carried(state).note_step(parameters_of(self.optimizer))
+            return
+        self._trainer.hooks.call("on_before_optimizer_step", self.optimizer)
+        state.fire(Events.GRADIENTS_READY)
+        self.optimizer.step()
+        is_first = self.optimizer is self._trainer.optimizers[0]
+        state.fire(Events.STEP_COMPLETED if is_first else LightningEvents.OTHER_STEP_COMPLETED)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.optimizer, name)
 
 
-class Manual:
-    """The `optimizers` and `manual_backward` of a LightningModule."""
-
-    def __init__(
-        self,
-        module: Any,
-        hooks: set[str],
-        optimizers: list[Optimizer],
-        recall: Callable[[State[Any, Any]], Carried],
-    ) -> None:
-        self._module = module
-        self._hooks = hooks
-        self._optimizers = optimizers
-        self._recall = recall
-        events = [Events.STEP_COMPLETED, LightningEvents.OTHER_STEP_COMPLETED]
-        before = module.on_before_optimizer_step if "on_before_optimizer_step" in hooks else None
-        self._wrapped = [
-            ManualOptimizer(each, events[number > 0], recall, before)
-            for number, each in enumerate(optimizers)
-        ]
-
-    def __deepcopy__(self, memo: object) -> Manual:
-        """A copy of the module, as for an average of its weights, has the same optimizers."""
-        return self
-
-    def optimizers(self, use_pl_optimizer: bool = True) -> Any:
-        """The optimizer, or the list of them."""
-        found = self._wrapped if use_pl_optimizer else self._optimizers
-        return found[0] if len(found) == 1 else found
-
-    def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
-        """Compute gradients in manual optimisation."""
-        if self._module.automatic_optimization:
-            raise RuntimeError("manual_backward needs automatic_optimization = False in __init__")
-        if "on_before_backward" in self._hooks:
-            self._module.on_before_backward(loss)
-        self._module.backward(loss, *args, **kwargs)
-        if (state := under_way.get()) is not None:
-            self._recall(state).note_backward()
-        if "on_after_backward" in self._hooks:
-            self._module.on_after_backward()
+def optimizers(trainer: TrainerView, use_pl_optimizer: bool = True) -> Any:
+    """The optimizer, or the list of them: the `optimizers` of a LightningModule."""
+    found: list[Any] = list(trainer.optimizers)
+    if use_pl_optimizer:
+        found = [ManualOptimizer(each, trainer) for each in found]
+    return found[0] if len(found) == 1 else found

@@ -27,6 +27,17 @@ class Schedule:
         if self.reduce_on_plateau is None:
             self.reduce_on_plateau = isinstance(self.scheduler, ReduceLROnPlateau)
 
+    def is_due(self, interval: str, count: int) -> bool:
+        """True if it is stepped after this many batches of the epoch, or epochs."""
+        return self.interval == interval and count % self.frequency == 0
+
+    def step(self, module: Any, metrics: Mapping[str, Any]) -> None:
+        """Step it as the module says."""
+        if not self.reduce_on_plateau:
+            module.lr_scheduler_step(self.scheduler, None)
+        elif self.strict or self.monitor in metrics:
+            module.lr_scheduler_step(self.scheduler, metrics[str(self.monitor)])
+
     def check(self, optimizers: Iterable[Optimizer]) -> None:
         """Refuse what could not be stepped in a run; not for the schedulers that a module steps."""
         kind = type(self.scheduler).__name__

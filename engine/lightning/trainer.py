@@ -5,18 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from torch import Tensor
 from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 from torch.optim import Optimizer
 
 from .. import ranks
+from ..events import EventEnum, Events
 from ..state import State, under_way
 from ..update import parameters_of
-from .manual import LightningEvents
+from .carried import Carried
+from .hooks import Hooks
 from .optimizers import Schedule
+
+
+class LightningEvents(EventEnum):
+    """What the engine of a LightningModule announces besides the engine's events."""
+
+    OTHER_STEP_COMPLETED = "other_step_completed"
+    """In manual optimisation: a step of an optimizer that is not the first one."""
+
 
 OTHER_STEP = LightningEvents.OTHER_STEP_COMPLETED
 READ: dict[str, Callable[[State[Any, Any]], Any]] = {
-    "current_epoch": lambda state: max(0, training(state).epoch - 1),
+    "current_epoch": lambda state: max(0, training(state).epoch - (not _is_over(training(state)))),
     "global_step": lambda state: training(state).step + training(state).counts[OTHER_STEP],
     "max_epochs": lambda state: training(state).max_epochs,
     "max_steps": lambda state: training(state).max_steps or -1,
@@ -38,6 +49,10 @@ READ: dict[str, Callable[[State[Any, Any]], Any]] = {
 """By name: how the state of the run under way answers."""
 OF_A_RUN = ("max_epochs", "num_training_batches", "train_dataloader")
 """What is not known before the run begins."""
+
+
+def _is_over(state: State[Any, Any]) -> bool:
+    return state.counts[Events.COMPLETED] > 0
 
 
 def training(state: State[Any, Any]) -> State[Any, Any]:
@@ -64,12 +79,16 @@ class TrainerView:
     gradient_clip_val = gradient_clip_algorithm = None
     logger = progress_bar_callback = None
     loggers: Sequence[Any] = ()
+    recall: Callable[[State[Any, Any]], Carried]
+    """What the run carries from batch to batch."""
 
-    def __init__(self, module: Any, given: Mapping[str, Any]) -> None:
-        self.lightning_module = self.model = module
+    def __init__(self, hooks: Hooks, given: Mapping[str, Any]) -> None:
+        self.hooks = hooks
+        self.lightning_module = self.model = hooks.module
+        self.callbacks: list[Any] = []
         self.optimizers: list[Optimizer] = []
         self.lr_scheduler_configs: list[Schedule] = []
-        self.precision_plugin = self
+        self.precision_plugin = self.strategy = self
         vars(self).update(given)
         if "logger" in given:
             self.loggers = [self.logger]
@@ -95,11 +114,14 @@ class TrainerView:
             return
         super().__setattr__(name, value)
 
+    def backward(self, loss: Tensor, optimizer: None, *args: Any, **kwargs: Any) -> None:
+        """Compute gradients, for `self.manual_backward` of a module."""
+        self.hooks.call("on_before_backward", loss)
+        self.lightning_module.backward(loss, *args, **kwargs)
+        self.hooks.call("on_after_backward")
+
     def clip_gradients(self, optimizer: Optimizer, value: float, algorithm: str) -> None:
         """Clip, for `self.clip_gradients` of a module."""
-        if value <= 0:
-            return
-        if algorithm == "value":
-            clip_grad_value_(parameters_of(optimizer), value)
-        else:
-            clip_grad_norm_(parameters_of(optimizer), value)
+        clip = clip_grad_value_ if algorithm == "value" else clip_grad_norm_
+        if value > 0:
+            clip(parameters_of(optimizer), value)

@@ -1,7 +1,8 @@
 """The engine of the usual case: a model, an optimizer and a loss function."""
 
 from ..outputs import Output
-from .device import Transfer, to_device
+from .check import PRECISIONS
+from .device import Transfer, to_device, way_to
 from .factory import supervised
 from .split import OUT_OF_MEMORY
 from .step import Supervised
@@ -9,6 +10,7 @@ from .tokens import count_next_tokens, count_tokens
 
 __all__ = [
     "OUT_OF_MEMORY",
+    "PRECISIONS",
     "Output",
     "Supervised",
     "Transfer",
@@ -16,4 +18,5 @@ __all__ = [
     "count_tokens",
     "supervised",
     "to_device",
+    "way_to",
 ]

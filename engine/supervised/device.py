@@ -95,6 +95,15 @@ class Transfer:
         return copy
 
 
+def way_to(place: torch.device, given: object = None) -> Callable[[Any], Any] | None:
+    """How batches come to a device: to the CPU not at all, to a GPU on a stream of their own."""
+    if place.type == "cpu":
+        return None
+    if isinstance(given, Transfer):
+        return given
+    return Transfer(place) if place.type == "cuda" else partial(to_device, device=place)
+
+
 def _moved(nested: Nested, device: torch.device | str, put: Callable[[Tensor], Tensor]) -> Nested:
     batch: Any = nested
     if type(batch) is tuple and all(type(each) is Tensor for each in batch):  # as most batches

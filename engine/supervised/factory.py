@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
@@ -31,7 +30,7 @@ from .check import (
     warn_of_sums,
 )
 from .check_sharded import check_sharded
-from .device import Transfer, to_device
+from .device import Transfer, way_to
 from .parallel import parallel_of
 from .split import Split
 from .step import Supervised
@@ -153,7 +152,7 @@ def supervised(
         prepare_batch=prepare_batch or (with_labels if loss_fn is None else pair_of),
         weight=weight,
         is_sum=is_sum,
-        move=_way_to(place, device),
+        move=way_to(place, device),
         autocast=None if precision == "fp32" else torch.autocast(place.type, PRECISIONS[precision]),
         split=None if split is None else Split.of(split, update),
         compiled=None if options is None else CompiledForward(options),
@@ -168,15 +167,6 @@ def supervised(
         return engine.add(step)
     engine.rehearsal = lambda state, batch: update.rehearse(state)
     return engine.add(update, step)
-
-
-def _way_to(place: torch.device, given: object) -> Callable[[Any], Any] | None:
-    """How batches come to a device: to the CPU not at all, to a GPU on a stream of their own."""
-    if place.type == "cpu":
-        return None
-    if isinstance(given, Transfer):
-        return given
-    return Transfer(place) if place.type == "cuda" else partial(to_device, device=place)
 
 
 def _reduction(loss_fn: Any) -> str | None:

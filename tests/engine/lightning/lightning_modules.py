@@ -1,4 +1,4 @@
-"""Five public LightningModules, rewritten small, with the data and the settings of their runs.
+"""Five public LightningModules and one more, rewritten small, with the data of their runs.
 
 As a script it trains one of them by Camshaft: `lightning_modules.py NAME DIRECTORY RESULT`. The
 environment variable KILL_AT is the iteration in which the process kills itself.
@@ -15,7 +15,8 @@ from lightning.pytorch import LightningModule
 from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
-from torchmetrics.classification import MulticlassAccuracy
+from torchmetrics import MaxMetric, MeanMetric, MetricCollection
+from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 
 
 class Classifier(LightningModule):
@@ -234,7 +235,48 @@ class FineTuned(LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": scheduler, "monitor": "val_loss"}
 
 
+class Measured(LightningModule):
+    """A collection of metrics that is logged as a whole, and values that hooks read again."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(12, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
+        metrics = {"accuracy": MulticlassAccuracy(3), "f1": MulticlassF1Score(3)}
+        self.train_metrics = MetricCollection(metrics, prefix="train_")
+        self.val_metrics = MetricCollection(metrics, prefix="val_").clone()
+        self.mean_loss = MeanMetric()
+        self.best = MaxMetric()
+
+    def training_step(self, batch, batch_idx):
+        inputs, targets = batch
+        scores = self.body(inputs)
+        loss = functional.cross_entropy(scores, targets)
+        self.log_dict(self.train_metrics(scores, targets))
+        self.mean_loss(loss)
+        self.log("train_mean", self.mean_loss, on_step=True, on_epoch=True)
+        return loss
+
+    def on_train_epoch_end(self):
+        found = self.train_metrics.compute()
+        self.log_dict({f"epoch_{name}": value for name, value in found.items()})
+        self.log("train_mean_again", self.trainer.callback_metrics["train_mean_epoch"])
+        self.train_metrics.reset()
+
+    def validation_step(self, batch, batch_idx):
+        inputs, targets = batch
+        self.val_metrics.update(self.body(inputs), targets)
+        self.log_dict(self.val_metrics, on_epoch=True)
+
+    def on_validation_epoch_end(self):
+        self.best.update(self.trainer.callback_metrics["val_accuracy"])
+        self.log("val_best", self.best.compute())
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 0.1, momentum=0.9, nesterov=True)
+
+
 MODULES = {
+    "measured": (Measured, {}),
     "classifier": (Classifier, {}),
     "vae": (VariationalAutoencoder, {}),
     "gan": (Gan, {}),
@@ -252,7 +294,9 @@ def data(name):
         return DataLoader(TensorDataset((first + torch.arange(9)) % 11), 6, shuffle=True), None
     inputs = torch.randn(58, 12, generator=generator)
     tensors = (
-        (inputs, inputs[:, :3].argmax(1)) if name in ("classifier", "fine_tuned") else (inputs,)
+        (inputs, inputs[:, :3].argmax(1))
+        if name in ("classifier", "fine_tuned", "measured")
+        else (inputs,)
     )
     samples = TensorDataset(*(each[:38] for each in tensors))
     held_out = TensorDataset(*(each[38:] for each in tensors))

@@ -15,6 +15,8 @@ from camshaft.engine.lightning import NOT_TAKEN, TAKEN, LightningEvents, from_li
 from camshaft.handlers import EMA, Checkpoint, ClipGradNorm, NonFiniteGuard, Validate
 
 lightning = pytest.importorskip("lightning.pytorch")
+from lightning.pytorch.utilities.exceptions import MisconfigurationException  # noqa: E402
+
 BATCHES = [torch.ones(4, 2), torch.full((4, 2), 2.0), torch.full((2, 2), 3.0)]
 
 
@@ -209,7 +211,7 @@ def test_a_step_may_be_skipped_and_wrong_results_are_errors():
         run(wrong())
 
 
-@pytest.mark.parametrize("name", ["optimizer_idx", "dataloader_iter"])
+@pytest.mark.parametrize("name", ["optimizer_idx", "dataloader_iter", "dataloader_idx"])
 def test_old_signatures_are_named(name):
     step = {}
     exec(f"def training_step(self, batch, batch_idx, {name}): pass", step)
@@ -255,6 +257,9 @@ def test_bfloat16_and_the_closure_of_lbfgs():
     state = from_lightning(module, precision="bf16").run(BATCHES, max_epochs=3)
     assert module.kind == torch.bfloat16
     assert state.step == 9
+    Newton.on_after_backward = lambda self: None
+    with pytest.raises(ValueError, match=r"Newton\.on_after_backward is not called .* LBFGS"):
+        from_lightning(Newton())
     with pytest.raises(ValueError, match=r"precision='16-mixed': needs one of fp32, bf16, fp16"):
         from_lightning(Small(), precision="16-mixed")
 
@@ -456,7 +461,26 @@ def test_a_module_without_training_step_evaluates():
         def validation_step(self, batch, batch_idx):
             self.log("number", batch.max())
 
-    assert from_lightning(Evaluating()).evaluate(BATCHES[:1]).metrics == {"number": 1}
+    engine = from_lightning(Evaluating())
+    assert engine.evaluate(BATCHES[:1]).metrics == {"number": 1}
+    with pytest.raises(ValueError, match=r"Evaluating has no training_step: this engine only"):
+        engine.run(BATCHES, max_epochs=1)
+
+
+def test_hooks_at_the_end_of_an_epoch_read_what_was_logged_over_it():
+    class Reading(Logging):
+        def on_train_epoch_end(self):
+            super().on_train_epoch_end()
+            self.mean = self.trainer.callback_metrics["mean_epoch"]
+
+        def on_validation_epoch_end(self):
+            self.number = self.trainer.callback_metrics["val_number"]
+            self.log("val_twice", 2 * self.number)
+
+    engine = from_lightning(module := Reading()).add(Validate(BATCHES))
+    metrics = engine.run(BATCHES, max_epochs=1).metrics
+    assert (module.mean, module.number) == (metrics["mean_epoch"], metrics["val_number"])
+    assert metrics["val_twice"] == 2 * module.number
 
 
 def test_a_run_begins_with_empty_metrics_after_one_that_failed():
@@ -527,10 +551,21 @@ def test_steps_of_manual_optimisation_are_announced():
     assert state.metrics["grad_norm/other"] > 0.01
 
 
+class ClearedSeldom(Manual):
+    """Its gradients go on adding up after a step."""
+
+    def training_step(self, batch, batch_idx):
+        if batch_idx % 2 == 0:
+            self.optimizers()[0].zero_grad()
+        self.manual_backward(self.loss(batch))
+        self.optimizers()[0].step()
+
+
 @pytest.mark.slow
-def test_gradients_that_wait_for_a_step_are_saved(tmp_path):
+@pytest.mark.parametrize("make", [Manual, ClearedSeldom])
+def test_gradients_that_a_later_step_uses_are_saved(make, tmp_path):
     def attempt(limit, directory):
-        module = Manual()
+        module = make()
         every = Checkpoint(directory, when=Events.ITERATION_COMPLETED, resume=True)
         from_lightning(module).add(every).run(BATCHES, max_iterations=limit)
         return module.state_dict()
@@ -562,8 +597,8 @@ def test_what_manual_optimisation_does_not_take_is_an_error():
         run(closing())
     wrong = type("Wrong", (Small,), {})
     wrong.training_step = lambda self, batch: self.manual_backward(self.loss(batch))
-    with pytest.raises(RuntimeError, match=r"manual_backward needs automatic_optimization = False"):
-        run(wrong())
+    with pytest.raises(MisconfigurationException, match=r"to use manual_backward, please disable"):
+        run(wrong())  # Lightning's own words
 
 
 # Other handlers

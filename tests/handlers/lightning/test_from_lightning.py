@@ -5,7 +5,7 @@ import torch
 
 from camshaft import Engine
 from camshaft.engine.lightning import from_lightning
-from camshaft.handlers import Checkpoint, FromLightning, Validate, checkpoints
+from camshaft.handlers import Checkpoint, ClipGradNorm, FromLightning, Validate, checkpoints
 
 callbacks = pytest.importorskip("lightning.pytorch.callbacks")
 from lightning.pytorch import LightningModule  # noqa: E402  # after the skip
@@ -95,6 +95,45 @@ def test_a_test_run_is_no_validation():
     diary = Diary()
     from_lightning(TestedToo()).add(FromLightning(diary)).evaluate(BATCHES, name="test")
     assert diary.lines == []
+
+
+def test_a_callback_is_called_before_the_module_with_the_batch_that_the_module_gets():
+    lines = []
+
+    class Both(Small):
+        def on_after_batch_transfer(self, batch, dataloader_idx):
+            return 2 * batch
+
+        def on_train_batch_start(self, batch, batch_idx):
+            lines.append(("module", batch.max().item()))
+
+        test_step = Small.validation_step
+
+    class Watching(callbacks.Callback):
+        def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+            lines.append(("callback", batch.max().item()))
+
+        def on_after_backward(self, trainer, pl_module):
+            lines.append(("gradient", pl_module.layer.weight.grad is not None))
+
+        def on_before_optimizer_step(self, trainer, pl_module, optimizer):
+            norm = torch.cat([each.grad.flatten() for each in pl_module.parameters()]).norm()
+            lines.append(("before clipping", bool(norm > 1e-3)))
+
+        def on_test_epoch_end(self, trainer, pl_module):
+            lines.append(("tested", "val_loss" in trainer.callback_metrics))
+
+        def on_exception(self, trainer, pl_module, exception):
+            lines.append(("failed", str(exception).splitlines()[0]))
+
+    engine = from_lightning(Both()).add(ClipGradNorm(1e-6), FromLightning(Watching()))
+    engine.run(BATCHES[:1], max_epochs=1)
+    engine.evaluate(BATCHES, name="test")
+    calls = [("callback", 2), ("module", 2), ("gradient", True), ("before clipping", True)]
+    assert lines == [*calls, ("tested", True)]
+    with pytest.raises(RuntimeError, match=r"mat1 and mat2"):
+        engine.run([torch.ones(2, 3)], max_epochs=1)
+    assert lines[-1][1].startswith("mat1 and mat2")
 
 
 def test_a_callback_that_camshaft_has_a_handler_for_is_refused_by_name():
