@@ -12,17 +12,25 @@ MODEL = 'engine.objects["model"], in a handler state.engine.objects["model"]'
 
 # What to write for the words of pytorch-ignite, Lightning, accelerate and Hugging Face's Trainer.
 OF_EVENTS = {
+    "BATCH_BEGIN": "Events.ITERATION_STARTED",
     "BATCH_COMPLETED": "Events.ITERATION_COMPLETED",
+    "BATCH_END": "Events.ITERATION_COMPLETED",
     "BATCH_STARTED": "Events.ITERATION_STARTED",
     "CHECKPOINT": "Events.SAVING",
     "DATALOADER_STOP_ITERATION": "Events.EPOCH_COMPLETED",
+    "EPOCH_BEGIN": "Events.EPOCH_STARTED",
+    "EPOCH_END": "Events.EPOCH_COMPLETED",
     "EXCEPTION_RAISED": "Events.FAILED",
     "GET_BATCH_COMPLETED": "Events.ITERATION_STARTED",
     "GET_BATCH_STARTED": "Events.ITERATION_STARTED, when the batch is there: state.batch",
     "INTERRUPT": "Events.CLOSED, where state.is_interrupted",
+    "ITERATION_END": "Events.ITERATION_COMPLETED",
     "OPTIMIZER_STEP": "Events.GRADIENTS_READY before a step, Events.STEP_COMPLETED after it",
     "TERMINATE": "Events.COMPLETED, where state.stop_reason says why",
     "TERMINATE_SINGLE_EPOCH": "Events.EPOCH_COMPLETED",
+    "TRAIN_BEGIN": "Events.STARTED",
+    "TRAIN_END": "Events.COMPLETED",
+    "TRAINING_STEP": "Events.ITERATION_COMPLETED",
 }
 OF_ENGINES = {
     "accumulate": "Update(optimizer, accumulate=4)",

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..engine import Engine, EventEnum, Events, State, Trigger
+from ..engine.checks import warn
 from .common import Mode, Monitored, is_better, mode_of
 
 logger = logging.getLogger("camshaft")
@@ -59,6 +60,13 @@ class EarlyStopping:
     def attach(self, engine: Engine[Any, Any]) -> None:
         """Look when the trigger fires."""
         engine.on(self.when)(self.look)
+        if self.allow_stale:
+            engine.on(Events.COMPLETED)(self.end)
+
+    def end(self, state: State[Any, Any]) -> None:
+        """Warn if the run is over and the metric never came."""
+        if self.monitor not in state.metrics:
+            warn(f"EarlyStopping waited in vain: {state.metrics.missing(self.monitor)}")
 
     def look(self, state: State[Any, Any]) -> None:
         """Compare the metric with the best so far."""

@@ -127,7 +127,8 @@ class StepCheck:
         idle = [name for name, event in self._updates.items() if not self._has_come(event)]
         if idle and not self._has_come(SKIPPED):
             logger.warning(
-                "%s made no step in the first epoch; call it in the process function: "
+                "%s made no step in the first epoch: it got no loss, or was not called. Let the "
+                "loss function return the loss; a process function of your own calls it: "
                 "`if state.training: update(state, loss)`",
                 _listed(idle),
             )

@@ -36,10 +36,11 @@ class ManualOptimizer:
         step.optimizer, step.is_skipped, step.compiled = self.optimizer, False, None
         state.fire(Events.BACKWARD_COMPLETED)
         if step.is_skipped:
-            step.is_skipped, step.skipped_at = False, state.iteration
+            step.is_skipped, step.skipped_at = None, state.iteration
             state.fire(Events.STEP_SKIPPED)
             state.metrics["skipped_steps"] = state.counts[Events.STEP_SKIPPED]
             return
+        step.is_skipped = None
         self._trainer.hooks.call("on_before_optimizer_step", self.optimizer)
         state.fire(Events.GRADIENTS_READY)
         self.optimizer.step()

@@ -113,7 +113,7 @@ class LatestMetrics(dict[str, Any]):
         """
         if not allow_stale and name not in self:
             raise KeyError(
-                f"{self._nothing(name)}. If it comes later, look at it when it is measured, by the "
+                f"{self.missing(name)}. If it comes later, look at it when it is measured, by the "
                 "same when=, or pass allow_stale=True"
             )
         if not allow_stale:
@@ -151,9 +151,10 @@ class LatestMetrics(dict[str, Any]):
         return type(self), (dict(self),)
 
     def __missing__(self, name: str) -> Any:
-        raise KeyError(self._nothing(name))
+        raise KeyError(self.missing(name))
 
-    def _nothing(self, name: str) -> str:
+    def missing(self, name: str) -> str:
+        """What to tell somebody who asks for a metric that is not there."""
         known = ", ".join(map(repr, self)) or "none yet"
         meant = advice(name, self, {}).removeprefix("; ")
         said = f" ({meant})" if meant else ""

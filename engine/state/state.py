@@ -197,7 +197,15 @@ class State(Generic[Batch, Output]):
 
         The optimizer's step is not performed, STEP_SKIPPED takes the place of GRADIENTS_READY and
         STEP_COMPLETED, and the next batches make the next step.
+
+        Raises:
+            RuntimeError: There are no gradients to judge: this is another event.
         """
+        if self.step_under_way.is_skipped is None:
+            raise RuntimeError(
+                "state.skip_step() has no gradients to discard here: call it in a handler of "
+                "Events.BACKWARD_COMPLETED, which an Update announces before each step"
+            )
         self.step_under_way.is_skipped = True
 
     def save(self, reason: str, *, by: object | None = None) -> None:

@@ -23,8 +23,8 @@ class StepUnderWay:
     """The optimizer whose gradients are ready, or whose step was completed."""
     compiled: Any = None
     """The `CompiledStep` of this optimizer, if its step is compiled."""
-    is_skipped: bool = False
-    """True if a handler has asked to discard the gradients."""
+    is_skipped: bool | None = None
+    """True if a handler has asked to discard the gradients; None where there are none to judge."""
     skipped_at: int = -1
     """The last iteration in which a step was skipped."""
     windows: dict[Stepper, Any] = field(default_factory=dict)

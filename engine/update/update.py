@@ -407,6 +407,7 @@ class Update:
         if overflow or step.is_skipped:
             self._skip(state, overflow)
             return
+        step.is_skipped = None
         state.fire(GRADIENTS_READY)
         if self.compiled is not None:
             self.compiled.step()
@@ -420,7 +421,7 @@ class Update:
         self._clear()
 
     def _skip(self, state: State[Any, Any], overflow: bool) -> None:
-        state.step_under_way.is_skipped, state.step_under_way.skipped_at = False, state.iteration
+        state.step_under_way.is_skipped, state.step_under_way.skipped_at = None, state.iteration
         self._clear()
         if self.scaler is not None:
             self.scaler.update()

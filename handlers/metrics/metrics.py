@@ -30,7 +30,8 @@ class Metrics:
     Args:
         metrics: By name: torchmetrics' metrics and collections of them, pytorch-ignite's,
             anything else with `reset`, `update` and `compute`, and functions. Several results of
-            one metric are called `"<name>/<key>"`; a metric given alone names its own results.
+            one metric are called `"<name>/<key>"`; a metric given alone names its own results, and
+            one result without a name is called as its class.
         select: Makes the arguments of `update` from the engine's output; by default they are its
             `prediction` and `target`, or `logits` and `labels`. Where the target is None, as in
             an evaluation without targets, nothing is measured.

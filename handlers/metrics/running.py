@@ -85,7 +85,8 @@ class RunningMetrics:
         sums = {key: pair for means in self.means.values() for key, pair in means.sums.items()}
         found: dict[str, Any] = dict(mean_over_ranks(sums)) if self.functions else {}
         for name, metric in self.metrics.items():
-            found.update(flat(name, metric.compute()))
+            for key, value in flat(name, metric.compute()).items():
+                found[key or type(metric).__name__] = value  # one number of a metric given alone
         return found
 
     def state_dict(self) -> dict[str, Any]:

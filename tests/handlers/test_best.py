@@ -61,6 +61,15 @@ def test_the_reason_says_what_was_waited_for():
     assert reason == "early stopping: score was NaN in 2 looks"
 
 
+def test_a_metric_that_never_comes_is_told_of_where_it_may_come_later():
+    def step(state, batch):
+        state.metrics["score"] = 1.0
+
+    engine = Engine(step, EarlyStopping("scroe", mode="max", allow_stale=True))
+    with pytest.warns(UserWarning, match=r"in vain: no metric 'scroe' .* \(did you mean 'score'"):
+        engine.run([1, 2], max_epochs=2)
+
+
 def test_nan_is_no_improvement_and_is_told(caplog):
     with caplog.at_level(logging.WARNING, "camshaft"):
         state = run([1.0, math.nan, math.nan, 0.1], patience=2)

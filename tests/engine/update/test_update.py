@@ -32,7 +32,7 @@ def run(update, losses):
 def test_a_process_function_that_forgets_its_update_is_told_of(caplog):
     _, optimizer = one_weight()
     Engine(lambda state, batch: None, Update(optimizer)).run([1, 2], max_epochs=2)
-    assert caplog.text.count("Update made no step in the first epoch; call it") == 1
+    assert caplog.text.count("Update made no step in the first epoch: it got no") == 1
 
 
 def test_a_run_that_would_never_come_to_its_steps_is_an_error():
@@ -479,3 +479,15 @@ def test_windows_that_overlap_for_ever_put_a_save_off_to_the_end_and_say_so(offs
     assert saves == saved
     told = [each.getMessage() for each in caplog.records if "take turns" in each.getMessage()]
     assert len(told) == (offset == 1)
+
+
+@pytest.mark.parametrize("event", [Events.ITERATION_STARTED, Events.GRADIENTS_READY])
+def test_a_step_is_skipped_where_its_gradients_are_judged_and_nowhere_else(event):
+    weight = torch.nn.Parameter(torch.tensor(1.0))
+    update = Update(torch.optim.SGD([weight], lr=1.0))
+    engine = Engine(lambda state, batch: update(state, weight * batch))
+    engine.on(Events.BACKWARD_COMPLETED(at=1))(lambda state: state.skip_step())
+    engine.on(event)(lambda state: state.iteration == 2 and state.skip_step())
+    with pytest.raises(RuntimeError, match=r"skip_step\(\) has no gradients to discard here"):
+        engine.run([1.0, 1.0, 1.0], max_epochs=1)
+    assert weight == 1

@@ -339,6 +339,11 @@ def test_arguments_are_checked_in_the_first_batch_of_a_run_only():
         build(Metrics({"accuracy": MulticlassAccuracy(4)})).run(wrong, max_epochs=1)
 
 
+def test_one_result_of_a_metric_that_is_given_alone_is_called_as_its_class():
+    metrics = build(Metrics(MulticlassAccuracy(3))).run(batches(4), max_epochs=1).metrics
+    assert metrics.keys() == {"loss", "MulticlassAccuracy"}
+
+
 def test_a_function_with_other_arguments_is_told_what_it_gets():
     engine = build(Metrics({"largest": lambda output: output.prediction.max()}))
     with pytest.raises(TypeError, match=r"'largest' with 2 arguments.* is function\(output\)"):
