@@ -73,10 +73,11 @@ def test_what_looks_at_gradients_needs_an_update_also_where_steps_are_announced(
     assert error.value.__notes__ == ["in the process function step, epoch 1, iteration 3"]
 
 
-def test_what_waits_for_a_step_needs_an_update_or_its_announcement(model):
+def test_what_waits_for_a_step_needs_an_update_or_its_announcement(model, tmp_path):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     schedule = LRSchedule(torch.optim.lr_scheduler.StepLR(optimizer, 1))
-    engine = by_hand(model, EMA(), Checkpoint("unused", when=Events.STEP_COMPLETED(every=2)))
+    save = Checkpoint(tmp_path, when=Events.STEP_COMPLETED(every=2))
+    engine = by_hand(model, EMA(), save)
     engine.objects["optimizer"] = optimizer
     engine.add(schedule)
     engine.on(Events.STEP_COMPLETED(every=2))(lambda state: None)
