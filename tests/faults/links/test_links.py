@@ -131,12 +131,14 @@ def no_hang(about):
         signal.signal(signal.SIGALRM, before)
 
 
-MORE = [dangling, folder_link, hard_link, pipe, folder]
+KINDS = [
+    link,
+    *(pytest.param(each, marks=pytest.mark.slow) for each in (folder_link, hard_link, pipe)),
+    *(pytest.param(each, marks=pytest.mark.soak) for each in (dangling, folder)),
+]
 
 
-@pytest.mark.parametrize(
-    "kind", [link, *(pytest.param(each, marks=pytest.mark.slow) for each in MORE)]
-)
+@pytest.mark.parametrize("kind", KINDS)
 def test_nothing_outside_of_the_directory_changes_and_what_is_refused_is_named(
     writer, kind, faults, tmp_path, caplog, capfd
 ):

@@ -43,7 +43,7 @@ ONE_FAST = [
 ]
 
 
-@pytest.mark.parametrize("first", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("first", [1, pytest.param(2, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("options", ONE_FAST)
 def test_left_after_every_second_batch_it_is_the_same_run(run, tmp_path, options, first):
     expected = whole(run, tmp_path, *options)
