@@ -16,7 +16,7 @@ EDITABLE = $(INSTALL) --config-settings editable_mode=strict --editable
 IGNITE_SUITE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/camshaft/ignite-suite
 
 .PHONY: help demo test slow lint docs bench lowest lowest-installed newest dist ignite-suite gpu gpu-wheels picture \
-	browser soak clean
+	browser mutants soak clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile
@@ -83,6 +83,11 @@ picture: .venv/dev-$(KEY)  ## draw the engine of docs/guides/order.md
 browser:  ## install Chromium for the tests that look at pages: on Debian, as root
 	@command -v chromium || { apt-get update -q && \
 		DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends chromium; }
+
+mutants: .venv/dev-$(KEY)  ## put faults into the package, and list those that no test finds; over an hour
+	$(INSTALL) coverage pytest-cov
+	$(BIN)/python tests/mutants/run.py
+	$(BIN)/python tests/mutants/run.py --again
 
 soak: .venv/dev-$(KEY)  ## run the tests that take long
 	$(BIN)/pytest -m 'soak and not gpu'

@@ -4,7 +4,7 @@ from typing import Any
 
 from .engine.late import late
 
-_get, __dir__, __all__ = late(__name__)
+_get, __dir__, __all__ = late(__name__, public=True)
 
 
 def __getattr__(name: str) -> Any:

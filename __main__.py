@@ -10,6 +10,7 @@ from pathlib import Path
 from .handlers.checkpoint import NoCheckpointError, keep_of
 from .handlers.checkpoint.commands import export, inspect, prune, verify
 from .handlers.files import printable
+from .handlers.prove import prove
 from .handlers.report import NothingToReportError, report, watch
 
 CODES = """\
@@ -17,6 +18,10 @@ exit codes:
   0  it worked, and what was verified is whole
   1  something is broken or could not be done; see the error output
   2  there is no checkpoint or nothing to report, or the command line is wrong
+of prove:
+  0  proven: a run that is killed and started again ends as the run of no kill
+  1  runs differ
+  2  the script could not be tried
 """
 
 
@@ -118,6 +123,27 @@ def _parser() -> argparse.ArgumentParser:
     text = "Serve that page while the run goes on, to whoever has the address that it prints."
     each = add("watch", watch, text, run, several=True)
     each.add_argument("--port", type=int, default=0, help="by default one that is free")
+    text = "Kill a script at random moments, start it again, and compare it with a whole run."
+    each = commands.add_parser(
+        "prove",
+        description=text,
+        help=text,
+        epilog=CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    each.set_defaults(command=prove)
+    each.add_argument("--kills", type=int, default=5, metavar="N", help="how often (%(default)s)")
+    each.add_argument(
+        "--ranks", type=int, default=0, metavar="N", help="start it on so many ranks, by torchrun"
+    )
+    each.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="of the moments of the kills (%(default)s)"
+    )
+    each.add_argument("--json", action="store_true", dest="as_json", help="for programs")
+    each.add_argument("--keep", action="store_true", dest="keep_trials", help="keep the trials")
+    each.add_argument(
+        "command_line", metavar="COMMAND", nargs="+", help="after --, such as: python train.py"
+    )
     return parser
 
 

@@ -7,15 +7,16 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cached_property, partial
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 from . import inspection, modules, ranks
-from .checks import refuse_samples, warn
+from .checks import no_handler, objects_of, refuse_other_process, refuse_samples, warn
 from .data import Along, InStep, shortest
 from .events import EventEnum, Stage, Trigger
 from .loop import Loop
 from .moments import Moments
-from .names import OF_ENGINES, unknown
+from .names import OF_ENGINES, taught, unknown
 from .signals import (
     Attached,
     Process,
@@ -82,15 +83,15 @@ class Engine(Generic[Batch, Output]):
                 Checkpoints hold all of them; evaluation leaves the modules among them untouched.
 
         Raises:
-            TypeError: A process function cannot be called with a state and a batch.
+            TypeError: A process function cannot be called with a state and a batch, or an object
+                has no `state_dict` and `load_state_dict`.
         """
+        refuse_other_process(process)
         check_arity(process, 2, "an engine's process", "the state and a batch")
         if evaluate is not None:
             check_arity(evaluate, 2, "an engine's evaluation", "the state and a batch")
         self.process = process
-        self.objects: dict[str, Any] = {
-            name: modules.plain_optimizer(each) for name, each in (objects or {}).items()
-        }
+        self.objects: dict[str, Any] = objects_of(objects)
         self.signals = Signals()
         self.rehearsal: Process[Batch, Any] | None = None
         """Stands in for the process function in `simulate`: fires its events and does no more."""
@@ -113,6 +114,7 @@ class Engine(Generic[Batch, Output]):
                 return object.__getattribute__(self, name)
             raise unknown("an Engine", name, dir(type(self)), OF_ENGINES)
 
+    @taught
     def add(self, *handlers: Handler) -> Self:
         """Attach handlers, in this order; return the engine.
 
@@ -122,10 +124,7 @@ class Engine(Generic[Batch, Output]):
         """
         for handler in handlers:
             if isinstance(handler, type) or not hasattr(handler, "attach"):
-                raise TypeError(
-                    f"{handler!r} is no handler: it needs an attach(engine) method, and to be an "
-                    f"object rather than a class; {_instead(handler)}"
-                )
+                raise no_handler(handler)
             if (name := self._attached.handler_name(handler)) is not None:
                 raise ValueError(f"{name} is attached already")
             if getattr(handler, "rank", None) in (None, ranks.rank()):
@@ -139,6 +138,7 @@ class Engine(Generic[Batch, Output]):
                     )
         return self
 
+    @taught
     def on(
         self, when: EventEnum | Trigger, *, stage: Stage = Stage.ACT
     ) -> Callable[
@@ -170,7 +170,8 @@ class Engine(Generic[Batch, Output]):
             name = f"{owner}.{function.__name__}" if owner else label(function)
             name = self._attached.free(name, of_a_handler=owner is not None)
             self._attached.know(function, f"{name}()")
-            subscription = Subscription(function, trigger, stage, name, self._local, owner or "")
+            local = self._local or owner in self._attached.local  # also in `evaluation`
+            subscription = Subscription(function, trigger, stage, name, local, owner or "")
             for event in trigger.events:
                 self.signals[event].connect(subscription)
             return function
@@ -207,6 +208,7 @@ class Engine(Generic[Batch, Output]):
                 return other
         return None
 
+    @taught
     def off(self, function: Callable[[State[Batch, Output]], object]) -> None:
         """Call `function` no longer, whatever it was attached to."""
         for signal in self.signals.values():
@@ -215,7 +217,14 @@ class Engine(Generic[Batch, Output]):
             self.evaluation.off(function)
 
     def signal(self, event: EventEnum) -> Signal:
-        """The blinker signal of an event, for code that speaks blinker; the sender is the state."""
+        """The blinker signal of an event, for code that speaks blinker; the sender is the state.
+
+        Raises:
+            TypeError: It is no event.
+        """
+        if not isinstance(event, EventEnum):
+            Trigger.of(event)  # which says what it needs
+            raise TypeError(f"engine.signal({event!r}): needs an event without conditions")
         return self.signals[event]
 
     def has_handlers(self, event: EventEnum) -> bool:
@@ -245,6 +254,11 @@ class Engine(Generic[Batch, Output]):
     def handlers(self) -> dict[str, Handler]:
         """The attached handlers, by their names."""
         return self._attached.handlers
+
+    @property
+    def local(self) -> set[str]:
+        """The names of the handlers that other ranks may lack, such as those of `on_rank`."""
+        return self._attached.local
 
     @property
     def attached(self) -> list[str]:
@@ -287,6 +301,7 @@ class Engine(Generic[Batch, Output]):
                     bare.signals[event].connect(each)
         return bare
 
+    @taught
     def run(
         self,
         data: Iterable[Batch],
@@ -364,12 +379,14 @@ class Engine(Generic[Batch, Output]):
         moments, in_step = Moments(self.signals), InStep(uneven)
         return Loop(self, self.process, moments, state, data, epoch_length, in_step).run()
 
+    @taught
     def evaluate(
         self,
         data: Iterable[Batch],
         *,
         epoch_length: int | None = None,
         weights: str | Mapping[str, str] | None = None,
+        checkpoint: str | PathLike[str] | None = None,
         seed: int | None = None,
         name: str = "",
         parent: State[Any, Any] | None = None,
@@ -385,6 +402,9 @@ class Engine(Generic[Batch, Output]):
                 out, so each sample counts once.
             epoch_length: How many batches at the most.
             weights: Whose weights to evaluate, such as `"ema"`: see `using`.
+            checkpoint: Which saved weights to evaluate: `"latest"` or `"best"` of the attached
+                `Checkpoint`, or the path of a checkpoint, an export or a directory of them. The
+                modules in `objects` hold them for the length of the evaluation.
             seed: Of the random numbers that the evaluation draws, the same each time. Without it
                 they come from the generators as they stand, which the training moves on.
             name: What `state.name` says, for handlers that see several evaluations.
@@ -394,7 +414,10 @@ class Engine(Generic[Batch, Output]):
         refuse_samples(data)
         state.control.pass_limit = shortest(_limit_batches(state, None), epoch_length)
         engine = self.evaluation
-        with modules.untouched(self.objects, data, seed), self.using(weights or {}):
+        if under_way.get() is None:
+            modules.warn_of_unloaded(self, checkpoint)
+        saved = modules.holding_saved(self, checkpoint)
+        with modules.untouched(self.objects, data, seed), saved, self.using(weights or {}):
             moments = Moments(engine.signals)
             sharded = modules.fully_sharded(self.objects.values()) if ranks.is_distributed() else []
             in_step = Along(partial(_repeat, engine, state)) if sharded else InStep()
@@ -438,6 +461,7 @@ class Engine(Generic[Batch, Output]):
         """What notebooks show: the picture of `describe`."""
         return self.describe().svg()
 
+    @taught
     def simulate(
         self,
         *,
@@ -500,8 +524,8 @@ class Engine(Generic[Batch, Output]):
 
     def _attach(self, handler: Handler) -> None:
         """Name a handler after its class and its monitor, name or object, and attach it."""
-        self._attached.hold(handler)
         outer, self._local = self._local, self._local or hasattr(handler, "rank")
+        self._attached.hold(handler, self._local)
         try:
             handler.attach(self)
         except BaseException:
@@ -515,15 +539,6 @@ def _repeat(engine: Engine[Batch, Any], state: State[Any, Any], batch: Batch) ->
     """Process a batch of an evaluation once more, for the other ranks: no handler is called."""
     again: State[Batch, Any] = State(training=False, parent=state)
     engine.bare(lambda _: False).run([batch], max_epochs=1, uneven="ignore", state=again)
-
-
-def _instead(handler: Any) -> str:
-    """What to write for something that is no handler."""
-    if isinstance(handler, list | tuple):
-        return "for each of several, write engine.add(*handlers)"
-    if hasattr(handler, "optimizer") and hasattr(handler, "step"):
-        return "for a scheduler, write engine.add(LRSchedule(scheduler))"
-    return "for a function, use @engine.on(event)"
 
 
 def _limit_batches(state: State[Any, Any], given: int | None) -> int | None:

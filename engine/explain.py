@@ -32,8 +32,9 @@ OF_A_BACKWARD_PASS = {
         OPTIMIZE_IN_TRAINING,
     ),
     "Trying to backward through the graph a second time": (
-        "An Update makes the backward pass itself: leave loss.backward() out. What is kept from "
-        "one batch to the next, such as a hidden state, has to be detached",
+        "An Update makes the backward pass itself: leave loss.backward() out, and call it once for "
+        "each loss. What is kept from one batch to the next, such as a hidden state, has to be "
+        "detached",
         OPTIMIZE_IN_TRAINING,
     ),
     "'float' object has no attribute 'backward'": (
@@ -54,6 +55,7 @@ def explain(error: BaseException, where: str, state: State[Any, Any]) -> None:
     """Add a note to an exception: where in the run it was raised; once for each exception."""
     if state.control.error is not error:
         state.control.error = error
+        in_step = where.startswith("in the process function") or not hasattr(error, "__notes__")
         error.add_note(f"{where}, {place(state)}")
         if type(error).__name__ == "OutOfMemoryError":  # torch's; this file does without torch
             error.add_note(LESS_MEMORY)
@@ -61,7 +63,7 @@ def explain(error: BaseException, where: str, state: State[Any, Any]) -> None:
         if isinstance(error, AttributeError) and (missing := OF_A_STATE.match(str(error))):
             error.add_note(_advice_on(missing[1]))
         for said, (in_training, in_evaluation) in OF_A_BACKWARD_PASS.items():
-            if said in str(error) and where.startswith("in the process function"):
+            if said in str(error) and in_step:  # and not in an evaluation that a handler makes
                 error.add_note(in_training if state.training else in_evaluation)
 
 

@@ -12,15 +12,21 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from .names import OF_PACKAGE, advice, for_users
+
 LINE = re.compile(r"^from (\.\S*) import (\w+) as \2$", re.MULTILINE)
 """A line of a stub, as type checkers want it where a name is exported."""
 
 
-def late(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+def late(
+    package: str, *, public: bool = False
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """The `__getattr__`, `__dir__` and `__all__` of a package, by its stub `__init__.pyi`.
 
     The stub is the one list of the package's names: type checkers read it, and so does this
     function (PEP 562 and PEP 561). Each name is imported from where the stub imports it.
+
+    With `public`, calls with wrong arguments say what to write.
 
     >>> get, _, names = late("camshaft")
     >>> "Engine" in names
@@ -34,11 +40,13 @@ def late(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], l
 
     def get(name: str) -> Any:
         if name not in homes:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            meant = advice(name, homes, OF_PACKAGE) if public else ""
+            raise AttributeError(f"module {package!r} has no attribute {name!r}{meant}")
         if homes[name] == ".":  # a module of the package
             value = import_module(f".{name}", package)
         else:
             value = getattr(import_module(homes[name], package), name)
+            value = for_users(value) if public else value
         setattr(sys.modules[package], name, value)  # the next access finds it there
         return value
 

@@ -11,8 +11,16 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from . import ranks
-from .checks import StepCheck, check_evaluated, check_evaluation, check_training
-from .data import Feed, InStep, length_of_epoch, length_of_pass
+from .checks import (
+    GradientCheck,
+    Modes,
+    StepCheck,
+    check_alike,
+    check_evaluated,
+    check_evaluation,
+    check_training,
+)
+from .data import Feed, InStep, length_of_epoch, length_of_pass, order_of
 from .events import Events
 from .explain import advise_on_workers, explain
 from .moments import Moments
@@ -46,6 +54,10 @@ class Loop(Generic[Batch, Output]):
     feed: Feed[Batch] | None = None
     steps: StepCheck | None = None
     """Checks the steps of the first epoch; None in a rehearsal and in an evaluation."""
+    modes: Modes | None = None
+    """The modes of modules at an epoch's start; None where `steps` is None."""
+    stops: ranks.Stops | None = None
+    """Where ranks meet that leave an epoch early; None if they need not leave it together."""
     writes: int = 0
     """The writes of metrics up to the last batch of the epoch."""
     postponed: int = 0
@@ -66,6 +78,8 @@ class Loop(Generic[Batch, Output]):
             advise_on_workers(error)  # the signal of its death may have come after the first error
             raise
         finally:
+            if self.stops is not None:
+                self.stops.end()
             under_way.reset(token)
 
     def _run(self) -> State[Batch, Output]:
@@ -76,6 +90,9 @@ class Loop(Generic[Batch, Output]):
             most = state.control.pass_limit
             length = length_of_pass(self.data, each_once=not state.training)
             length = length_of_epoch(length, self.epoch_length, most)
+            if self.in_step.is_on:
+                self._check_alike()
+                self.stops = ranks.Stops(lambda: state.iteration + self.in_step.waits)
             state.epoch_length = self.in_step.agree(self.data, length)
             moments.announce(Events.LOADING, state)
             if self._is_done():
@@ -131,7 +148,19 @@ class Loop(Generic[Batch, Output]):
             feed.close()
             if self.steps is not None:
                 self.steps.close()
+            if self.state.step_under_way.gradients is not None:
+                self.state.step_under_way.gradients.close()
         self.feed = None
+
+    def _check_alike(self) -> None:
+        """Compare the ranks before any other message, since those of unlike ranks are unlike."""
+        given = {"epoch_length": self.epoch_length, "uneven": self.in_step.uneven}
+        given |= {"the data": order_of(self.data)}
+        try:
+            check_alike(self.engine, self.moments.signals, self.process, self.state, **given)
+        except ValueError as error:
+            explain(error, "before the first batch", self.state)
+            raise
 
     def _recall_handlers(self) -> None:
         """Save handlers with a `state_dict` of their own with the run; put back what was saved.
@@ -153,6 +182,8 @@ class Loop(Generic[Batch, Output]):
 
     def _complete(self) -> None:
         """Announce the end, and note the generators for a script that is started once more."""
+        if self.steps is not None:
+            self.steps.warn_if_beyond()
         self.moments.announce(Events.COMPLETED, self.state)
         if self.state.training:
             self.state.control.completed = capture_generators(self.data)
@@ -163,6 +194,8 @@ class Loop(Generic[Batch, Output]):
         if self.state.training:
             check_training(self.engine.objects, self.engine.handlers)
             self.steps = StepCheck(self.state, self.moments.signals)
+            self.modes = Modes(self.engine.objects, self.engine.handlers, self.process)
+            self.state.step_under_way.gradients = GradientCheck(self.state, self.process)
         else:
             check_evaluation(self.engine.objects, self.engine.handlers)
 
@@ -175,18 +208,24 @@ class Loop(Generic[Batch, Output]):
                 raise
 
     def _run_epoch(self, feed: Feed[Batch]) -> None:
-        state, control = self.state, self.state.control
+        state, control, modes = self.state, self.state.control, self.modes
         state.epoch_length = feed.length(state)
         if not control.in_epoch:
+            if modes is not None:
+                modes.put_back(state.epoch)
             state.epoch += 1
             state.metrics.clock = (state.step, state.epoch)
             control.epoch_began, control.in_epoch = state.iteration, True
             self.moments.announce(Events.EPOCH_STARTED, state)
+        if modes is not None:
+            modes.note()
         all_read = self._iterate(feed.epoch(state)) and not feed.was_left
+        if modes is not None:
+            modes.tell(state.epoch, "at the last batch")
         if all_read:
             feed.note_end(state)
             feed.check(state)
-            if feed.found_nothing(state):  # what was one epoch too many has not begun
+            if feed.found_nothing(state):  # there was no batch left for this epoch
                 state.epoch -= 1
                 control.in_epoch = control.epoch_stopped = False
                 self._end_with_data()
@@ -235,6 +274,8 @@ class Loop(Generic[Batch, Output]):
         completed = self.moments[Events.ITERATION_COMPLETED]
         if control.has_requests and self._commit():
             return False
+        if state.step_under_way.gradients is not None:
+            state.step_under_way.gradients.settle()
         for batch in batches:
             state.iteration = metrics.iteration = iteration = state.iteration + 1
             state.batch, state.output = batch, None
@@ -254,12 +295,16 @@ class Loop(Generic[Batch, Output]):
     def _commit(self) -> bool:
         """Save if asked and if no window is open; True if the run or the epoch is to end."""
         state, control = self.state, self.state.control
+        if state.step_under_way.gradients is not None:
+            state.step_under_way.gradients.settle()
         if state.step_under_way.is_open:
             if state.limit_reached is None:
                 self._postpone()
                 return False
             state.step_under_way.close(state)  # waiting would take steps beyond the limit
         self.postponed = 0
+        if self.stops is not None and control.in_epoch:
+            self._meet(self.stops)
         if control.saves:
             if self.feed is not None:
                 self.feed.leave(state)
@@ -274,8 +319,23 @@ class Loop(Generic[Batch, Output]):
             control.has_requests = True
         return state.stop_reason is not None or control.epoch_stopped
 
+    def _meet(self, stops: ranks.Stops) -> None:
+        """Let all ranks end the run or the epoch, or save, in the same iteration."""
+        state, asked = self.state, list[str]()
+        if state.stop_reason is not None and not state.is_last_batch:
+            asked.append(f"stop ({state.stop_reason})")
+        elif state.control.epoch_stopped and not state.is_last_batch:
+            asked.append("end the epoch")
+        # The handlers that ask for themselves are the same on all ranks.
+        asked += [f"save ({reason})" for reason, by in state.control.saves if by is None]
+        if asked:
+            stops.meet(" and ".join(asked), state.iteration)
+
     def _postpone(self) -> None:
         """Warn once if overlapping accumulation windows keep postponing the save."""
+        control = self.state.control
+        if not (control.saves or self.state.stop_reason or control.epoch_stopped):
+            return
         self.postponed += 1
         if not self.has_warned and self.state.step_under_way.overlaps(self.postponed):
             self.has_warned = True

@@ -137,16 +137,29 @@ def weight_of(output: Any, weight: Weight, who: str) -> Number:
 
 
 def samples_of(output: Any) -> int:
-    """The length of the first tensor in the target, or in the prediction; 0 without a tensor."""
+    """The length of the first tensor in the target, or in the prediction; 0 without a tensor.
+
+    Without a target, it is that of the input, where the output tells it.
+    """
+    if isinstance(output, Output) and output.samples:
+        return output.samples
     return first_length(part_of(output, "target")) or first_length(part_of(output, "prediction"))
 
 
 def first_length(nested: Any) -> int:
-    """The length of the first tensor or array in nested containers; 0 without one."""
+    """The length of the first tensor or array in nested containers; 0 without one.
+
+    A list of mappings, as of boxes and their labels, has one for each sample.
+
+    >>> first_length([{"boxes": torch.ones(5, 4)}, {"boxes": torch.ones(3, 4)}])
+    2
+    """
     if isinstance(nested, Tensor) and nested.ndim:
         return len(nested)
     if isinstance(nested, Mapping):  # of any kind: torch's trees know only some
         return next((count for each in nested.values() if (count := first_length(each))), 0)
+    if type(nested) in (list, tuple) and nested and isinstance(nested[0], Mapping):
+        return len(nested)
     return next((len(leaf) for leaf in tree_leaves(nested) if getattr(leaf, "ndim", 0)), 0)
 
 

@@ -157,6 +157,8 @@ class Entry:
             trigger, function = receiver.trigger, receiver.function
         self._local = isinstance(receiver, Subscription) and receiver.local
         self.receiver = receiver
+        if self._local and ranks.world_size() > 1:
+            function = ranks.on_this_rank(function, label(receiver))
         self.function = function
         for watch in watches:
             self.function = watch(event, receiver, self.function)

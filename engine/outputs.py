@@ -24,6 +24,8 @@ class Output(NamedTuple):
     """None if the batch has none."""
     weight: Any = None
     """How many targets the loss is a mean over; None if it is over the samples."""
+    samples: int | None = None
+    """The samples of a batch without a target, by its input; None to count by the target."""
 
 
 def part_of(output: Any, name: str, default: Any = None) -> Any:

@@ -2,4 +2,4 @@
 
 from ..engine.late import late
 
-__getattr__, __dir__, __all__ = late(__name__)
+__getattr__, __dir__, __all__ = late(__name__, public=True)

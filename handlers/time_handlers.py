@@ -6,7 +6,7 @@ import logging
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any
+from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 from ..engine import Engine, EventEnum, Events, Receiver, Stage, State, label
@@ -24,6 +24,8 @@ class TimeHandlers:
     returns. The first moment, LOADING, is not timed, nor are handlers that close after this one.
     """
 
+    rank: ClassVar[None] = None
+    """Each rank has its own, or none."""
     _times: WeakKeyDictionary[State[Any, Any], Times] = field(
         default_factory=WeakKeyDictionary[State[Any, Any], "Times"], init=False, repr=False
     )

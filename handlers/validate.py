@@ -47,6 +47,11 @@ class Validate:
     def __post_init__(self) -> None:
         if not hasattr(self.data, "__iter__") and not hasattr(self.data, "__getitem__"):
             raise TypeError(f"Validate({self.data!r}): needs the batches to evaluate on")
+        if not isinstance(self.name, str):
+            raise TypeError(
+                f"Validate(name={self.name!r}): needs a name, such as 'val'; write "
+                "when=Events.EPOCH_COMPLETED(every=2) for how often"
+            )
 
     def attach(self, engine: Engine[Any, Any]) -> None:
         """Evaluate by the trigger, before other handlers act on the results.

@@ -9,7 +9,7 @@ from camshaft import Engine, Events, __version__
 from camshaft.__main__ import main
 from camshaft.handlers import Checkpoint, checkpoints, latest
 
-COMMANDS = [["inspect"], ["verify"], ["prune"], ["export"], ["report"], ["watch"]]
+COMMANDS = [["inspect"], ["verify"], ["prune"], ["export"], ["report"], ["watch"], ["prove"]]
 
 
 def start(*arguments, **options):

@@ -8,6 +8,7 @@ from typing import Any
 
 from .. import modules, ranks
 from .sharded import check_sharded
+from .unchanged import are_equal, sample
 from .warn import warn
 
 SHOWN = 3
@@ -25,20 +26,55 @@ def check_training(objects: Mapping[str, Any], handlers: Mapping[str, Any]) -> N
     if "torch" not in sys.modules:
         return
     known = {name: modules.modules_of(each) for name, each in objects.items() if not _is_copy(each)}
-    optimizers = _optimizers(objects, handlers)
+    optimizers = optimizers_of(objects, handlers)
     if ranks.is_distributed():
         modules.reshard(modules.fully_sharded(objects.values()))  # after a forward pass alone
         updates = [each for each in handlers.values() if hasattr(each, "accumulate")]
         check_sharded(objects, [*updates, *optimizers.values()])
     if optimizers:
-        held = {id(each) for optimizer in optimizers.values() for each in _updated(optimizer)}
-        for name, found in known.items():
-            _check_trained(name, found, held)
         _check_known(optimizers, [each for found in known.values() for each in found])
     _check_stepped(objects, handlers)
-    for name, found in known.items():
-        for module in found:
+
+
+class Idle:
+    """Warns of weights that no optimizer of the engine holds, and of teachers that drift.
+
+    Where an optimizer holds a part of a module, or there is one whose module is unknown, it is told
+    at once. Else the module may be moved by hand, as a target network is: it is told at the end of
+    the first epoch if nobody moved it, and a backward pass gave it gradients or it is frozen.
+
+    Args:
+        objects: The engine's objects.
+        handlers: Its handlers, some of which have an optimizer.
+    """
+
+    def __init__(self, objects: Mapping[str, Any], handlers: Mapping[str, Any]) -> None:
+        self._found: list[tuple[str, Any, list[Any]]] = []
+        """Modules that may be moved by hand, by name, with numbers of their parameters."""
+        if "torch" not in sys.modules:
+            return
+        optimizers = optimizers_of(objects, handlers).values()
+        held = {id(each) for optimizer in optimizers for each in updated(optimizer)}
+        all_own = {id(p) for m in modules.all_modules(objects.values()) for p in m.parameters()}
+        is_sure = any(all_own.isdisjoint(map(id, updated(each))) for each in optimizers)
+        for name, thing in objects.items():
+            found = [] if _is_copy(thing) else modules.modules_of(thing)
+            left = _left(found, held) if optimizers else {}
+            some = any(id(each) in held for module in found for each in module.parameters())
+            if left and (is_sure or some):
+                warn(_untrained(name, left))
+            elif left or any(map(_drifts, found)):
+                self._found += [(name, each, _numbers(each)) for each in found]
+
+    def check(self) -> None:
+        """Tell of what nobody has moved."""
+        for name, module, before in self._found:
+            if not are_equal(_numbers(module), before):
+                continue
             warn_if_it_drifts(f"objects[{name!r}]", module)
+            if left := {n: p for n, p in _left([module], set()).items() if p.grad is not None}:
+                warn(_untrained(name, left))
+        self._found = []
 
 
 def check_evaluation(objects: Mapping[str, Any], handlers: Mapping[str, Any]) -> None:
@@ -48,11 +84,11 @@ def check_evaluation(objects: Mapping[str, Any], handlers: Mapping[str, Any]) ->
         objects: The engine's objects.
         handlers: Its handlers, some of which have an optimizer.
     """
-    optimizers = _optimizers(objects, handlers).values()
-    updated = {id(each) for optimizer in optimizers for each in _updated(optimizer)}
+    optimizers = optimizers_of(objects, handlers).values()
+    trained = {id(each) for optimizer in optimizers for each in updated(optimizer)}
     found = modules.all_modules(objects.values())
     own = {id(each) for module in found for each in module.parameters(recurse=False)}
-    if updated and (own.isdisjoint(updated) if own else not found):
+    if trained and (own.isdisjoint(trained) if own else not found):
         warn(
             "no module among the engine's objects has the parameters that its optimizer updates, "
             "so this evaluation leaves their module in training mode; name it: "
@@ -62,15 +98,7 @@ def check_evaluation(objects: Mapping[str, Any], handlers: Mapping[str, Any]) ->
 
 def warn_if_it_drifts(name: str, module: Any) -> None:
     """Warn if a module that does not learn, such as a teacher, updates running statistics."""
-    parameters = list(module.parameters())
-    if not parameters or any(each.requires_grad for each in parameters):
-        return
-    norms = [
-        path or type(each).__name__
-        for path, each in module.named_modules()
-        if each.training and getattr(each, "running_mean", None) is not None
-    ]
-    if norms:
+    if norms := _drifts(module):
         warn(
             f"{name} has no trainable parameter and is in training mode, so that each batch which "
             f"goes through it changes its running statistics ({_some(norms)}). If it is a teacher "
@@ -78,29 +106,47 @@ def warn_if_it_drifts(name: str, module: Any) -> None:
         )
 
 
-def _check_trained(name: str, found: list[Any], held: set[int]) -> None:
-    """Warn of trainable parameters that no optimizer holds."""
-    left = [
-        parameter
-        for module in found
-        for parameter, each in module.named_parameters()
-        if each.requires_grad and id(each) not in held
+def _drifts(module: Any) -> list[str]:
+    """The norms in training mode of a module without trainable parameters."""
+    parameters = list(module.parameters())
+    if not parameters or any(each.requires_grad for each in parameters):
+        return []
+    return [
+        path or type(each).__name__
+        for path, each in module.named_modules()
+        if each.training and getattr(each, "running_mean", None) is not None
     ]
-    if left:
-        warn(
-            f"no optimizer of this engine holds these trainable parameters of objects[{name!r}], "
-            f"so that no step changes them: {_some(left)} ({len(left)} in all). Make the optimizer "
-            "after the last layer is replaced, or give it the parameters by "
-            "optimizer.add_param_group(...); name a further optimizer in Engine(..., objects=...); "
-            "freeze what is not to learn: requires_grad_(False)"
-        )
+
+
+def _left(found: list[Any], held: set[int]) -> dict[str, Any]:
+    """The trainable parameters that no optimizer holds, by their names."""
+    return {
+        name: each
+        for module in found
+        for name, each in module.named_parameters()
+        if each.requires_grad and id(each) not in held
+    }
+
+
+def _numbers(module: Any) -> list[Any]:
+    return [sample(each) for each in module.parameters()]
+
+
+def _untrained(name: str, left: Mapping[str, Any]) -> str:
+    return (
+        f"no optimizer of this engine holds these trainable parameters of objects[{name!r}], "
+        f"so that no step changes them: {_some([*left])} ({len(left)} in all). Make the optimizer "
+        "after the last layer is replaced, or give it the parameters by "
+        "optimizer.add_param_group(...); name a further optimizer in Engine(..., objects=...); "
+        "freeze what is not to learn: requires_grad_(False)"
+    )
 
 
 def _check_known(optimizers: Mapping[str, Any], found: list[Any]) -> None:
     """Warn of an optimizer none of whose parameters belongs to a module that the engine knows."""
     own = {id(each) for module in found for each in module.parameters()}
     for name, optimizer in optimizers.items():
-        if own and own.isdisjoint(map(id, _updated(optimizer))):
+        if own and own.isdisjoint(map(id, updated(optimizer))):
             warn(
                 f"{name} updates parameters of no module among the engine's objects, so that "
                 "checkpoints do not hold them and evaluations leave their module in training mode. "
@@ -112,7 +158,7 @@ def _check_known(optimizers: Mapping[str, Any], found: list[Any]) -> None:
 def _check_stepped(objects: Mapping[str, Any], handlers: Mapping[str, Any]) -> None:
     """Warn of a handler for the gradients of an optimizer that the engine does not know."""
     updates = {name: each for name, each in handlers.items() if hasattr(each, "accumulate")}
-    stepped = set(map(id, _optimizers(objects, updates).values()))
+    stepped = set(map(id, optimizers_of(objects, updates).values()))
     for name, each in handlers.items():
         optimizer = getattr(each, "optimizer", None)
         if stepped and hasattr(optimizer, "param_groups") and id(optimizer) not in stepped:
@@ -124,7 +170,12 @@ def _check_stepped(objects: Mapping[str, Any], handlers: Mapping[str, Any]) -> N
             )
 
 
-def _optimizers(objects: Mapping[str, Any], handlers: Mapping[str, Any]) -> dict[str, Any]:
+def is_optimizer(thing: object) -> bool:
+    """True for what holds parameters in groups, as torch's optimizers do."""
+    return hasattr(type(thing), "add_param_group")
+
+
+def optimizers_of(objects: Mapping[str, Any], handlers: Mapping[str, Any]) -> dict[str, Any]:
     """All optimizers that the engine knows, those of its updates and schedules included."""
     named = {f"objects[{name!r}]": each for name, each in objects.items()}
     owned = {
@@ -135,7 +186,8 @@ def _optimizers(objects: Mapping[str, Any], handlers: Mapping[str, Any]) -> dict
     return {name: each for name, each in found.values() if hasattr(each, "param_groups")}
 
 
-def _updated(optimizer: Any) -> Iterable[Any]:
+def updated(optimizer: Any) -> Iterable[Any]:
+    """The parameters that an optimizer updates."""
     return (each for group in optimizer.param_groups for each in group["params"])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import Any
 
 from .. import modules, ranks
@@ -44,12 +45,13 @@ def check_sharded(objects: Mapping[str, Any], updates: Iterable[Any]) -> None:
         updates: Its handlers with an optimizer, and its optimizers.
 
     Raises:
-        ValueError: The optimizer is of other parameters, or a parameter is not on all ranks that
-            read different data.
+        ValueError: The optimizer is of other parameters, a parameter is not on all ranks that read
+            different data, or a rank's shard is not what its place in the mesh gives it.
     """
     found = [module for each in objects.values() for module in modules.modules_of(each)]
     around = [model for each in updates if (model := getattr(each, "model", None)) is not None]
     refuse_wrappers([*found, *around])
+    _check_shards(found)
     optimizers = [getattr(each, "optimizer", each) for each in updates]
     held = [each for optimizer in optimizers for each in modules.trained_by(optimizer)]
     names = {id(each): name for module in found for name, each in module.named_parameters()}
@@ -59,6 +61,41 @@ def check_sharded(objects: Mapping[str, Any], updates: Iterable[Any]) -> None:
         readers = ranks.members(ranks.data_group())
         if len(readers) > 1:
             _check_averaged(held, names, readers, [*found, *around])
+    _check_spans([*found, *around], {id(each) for each in held})
+
+
+def _check_spans(found: Iterable[Any], held: set[int]) -> None:
+    """Check that those that average a model's gradients are those that read different data."""
+    readers = ranks.members(ranks.data_group())
+    for kind, module, own in modules.averaging(found):
+        if own == readers or held.isdisjoint(map(id, module.parameters())):
+            continue
+        if readers <= own:
+            raise ValueError(
+                f"{kind} averages gradients over the ranks {listed(own)}, and by "
+                f"ranks.data_parallel(...) the ranks {listed(readers)} read different data, so "
+                "counts of targets, metrics and decisions would be those of a part of the model's "
+                "ranks. If the others split the same samples (context parallelism), leave "
+                "ranks.data_parallel(...) out, or name all these dimensions of the mesh, and deal "
+                "the samples by a sampler of your own; else give the model the group that reads "
+                "different data, such as process_group=ranks.data_group()"
+            )
+        raise ValueError(
+            f"{kind} averages gradients over the ranks {listed(own)}, and the ranks "
+            f"{listed(readers)} read different data, so their weights would drift apart: give the "
+            "model a group of all of these, or say by ranks.data_parallel(mesh[...]) which ranks "
+            "train one model"
+        )
+
+
+def _check_shards(found: Iterable[Any]) -> None:
+    for module in found:
+        for name, each in chain(module.named_parameters(), module.named_buffers()):
+            if modules.is_spread(each):
+                try:
+                    modules.box_of(each)
+                except ValueError as error:
+                    raise ValueError(f"the weight {name!r} cannot be saved: {error}") from None
 
 
 def _check_known(names: Mapping[int, str], held: list[Any]) -> None:
@@ -89,8 +126,8 @@ def _check_averaged(
         splits = sum(place.is_shard() for place in each.placements)
         if not readers <= own:
             raise ValueError(
-                f"the parameter {name!r} is on the ranks {_listed(own)}, and the ranks "
-                f"{_listed(readers)} read different data, so its gradient is no mean over all of "
+                f"the parameter {name!r} is on the ranks {listed(own)}, and the ranks "
+                f"{listed(readers)} read different data, so its gradient is no mean over all of "
                 f"it: {SAY}"
             )
         if splits > 1 and readers >= own:
@@ -107,10 +144,10 @@ SAY = (
 )
 
 
-def _listed(numbers: set[int]) -> str:
+def listed(numbers: Iterable[int]) -> str:
     """Some of many numbers.
 
-    >>> _listed({0, 2}), _listed({*range(16)})
+    >>> listed({0, 2}), listed({*range(16)})
     ('0, 2', '0, 1, 2, ...')
     """
     first = sorted(numbers)

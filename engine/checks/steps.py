@@ -10,6 +10,7 @@ from ..events import EventEnum, Events
 from ..signals import Signals, label
 from ..state import State, under_way
 from . import optimizer_hook
+from .parameters import Idle
 from .unchanged import Weights
 from .warn import warn
 
@@ -57,6 +58,7 @@ class StepCheck:
         events = {*GRADIENTS, STEP, SKIPPED, *self._updates.values()}
         self._before = {event: self._count(event) for event in events}
         self._weights = Weights.of(state.engine.objects)
+        self._idle = Idle(state.engine.objects, state.engine.handlers)
         self._epoch = state.epoch
         self._first = 0
         """The iteration of the first optimizer step that no update made; 0 before it."""
@@ -78,6 +80,18 @@ class StepCheck:
             self._warn_if_idle()
             self._warn_if_never_full()
             self._warn_if_summed()
+            self._idle.check()
+
+    def warn_if_beyond(self) -> None:
+        """Warn of a run that has ended a few steps after its limit."""
+        state, before = self._state, self._before[STEP]
+        if state.max_steps is not None and before < state.max_steps < state.step:
+            logger.warning(
+                "max_steps=%d, and the run made %d steps: the limit is looked at after each "
+                "iteration, and an iteration of this run makes several steps. Write max_steps=%d, "
+                "for which schedules are built too",
+                *(state.max_steps, state.step, state.step),
+            )
 
     def close(self) -> None:
         """Look at optimizers no longer: the run is over."""

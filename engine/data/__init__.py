@@ -1,7 +1,7 @@
 """The data of a run: which batches come, in which order, and from where a resumed run reads on."""
 
 from .along import Along
-from .feed import Feed, is_read, length_of_pass, tell_epoch, told_epoch
+from .feed import Feed, is_read, length_of_pass, order_of, tell_epoch, told_epoch
 from .in_step import InStep
 from .lengths import length_of, length_of_epoch, shortest
 
@@ -13,6 +13,7 @@ __all__ = [
     "length_of",
     "length_of_epoch",
     "length_of_pass",
+    "order_of",
     "shortest",
     "tell_epoch",
     "told_epoch",

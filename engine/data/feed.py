@@ -22,8 +22,9 @@ from ..state import (
 from .in_step import InStep
 from .iterators import END, read_again, rest_of
 from .lengths import length_of, length_of_epoch, shortest
-from .other_ranks import check_same_ranks, go_on
+from .other_ranks import check_same_ranks, go_on, is_of_other_ranks
 from .prepared import Prepared, inside
+from .repeats import tell_of_repeats
 from .sources import Source, Stateful
 
 logger = logging.getLogger("camshaft")
@@ -71,6 +72,8 @@ class Feed(Generic[Batch]):
     def take_up(self, state: State[Batch, Any]) -> None:
         """Restore the random generators, if this state continues a run."""
         position = state.control.position
+        if position is not None and self._is_inside(position, state):
+            position.used_up = position.at_end and is_of_other_ranks(position, self.source)
         if position is not None and self._is_inside(position, state):
             go_on(position, self.source, self._consumed(position, state), state.epoch)
         self._is_taken_up, state.share = True, 1.0
@@ -194,6 +197,8 @@ class Feed(Generic[Batch]):
         elif state.control.position.number and self._has_opened:
             # Before, as after the last batch of a virtual epoch, the data is not at the position.
             state.control.position.told = self.source.state()
+            is_at_end = state.iteration_in_epoch == state.epoch_length and self._repeated is None
+            state.control.position.at_end = is_at_end
         state.control.position.left = now
 
     def warn_of_doubts(self) -> None:
@@ -313,13 +318,29 @@ def source_of(data: Iterable[Any], each_once: bool = False) -> Source[Any]:
     if callable(getattr(data, "state_dict", None)) and callable(
         getattr(data, "load_state_dict", None)
     ):
+        tell_of_repeats(data)
         return Stateful(data)
     if "torch.utils.data" in sys.modules:
         from .loader import Loader, is_plain
 
         if is_plain(data):
             return Loader(data, each_once)
+        tell_of_repeats(data)
     return Source(data)
+
+
+def order_of(data: Any) -> str | None:
+    """The order that ranks share, and the samples of a batch over all of them; None if unknown."""
+    if (found := inside(data)) is not None:
+        data = found.loader
+    if not hasattr(data, "batch_sampler") or "torch.utils.data" not in sys.modules:
+        return None
+    from .shares import dealing_of
+
+    dealing = dealing_of(data)
+    if dealing.batch is None or dealing.ranks == 1:
+        return None
+    return f"{dealing.order} on {dealing.ranks} ranks, {dealing.batch} samples a batch"
 
 
 def length_of_pass(data: object, each_once: bool = False) -> int | None:

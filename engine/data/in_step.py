@@ -31,6 +31,8 @@ class InStep:
         """True if the data of one rank is an iterator, which cannot begin again."""
         self.may_begin_again = False
         """True if it may all the same, as its class has an `__iter__` of its own."""
+        self.waits = False
+        """True while this rank waits for the others between two iterations."""
         self._asks = False
         self._has_told = False
 
@@ -74,9 +76,12 @@ class InStep:
         """Stop all ranks at the end of an epoch if a handler of one rank has asked for it."""
         if not self.is_on:
             return
+        self.waits = True
         nobody = -ranks.world_size()
         own = nobody if state.stop_reason is None else -ranks.rank()
-        if (asked := ranks.most([own])[0]) == nobody:
+        asked = ranks.most([own])[0]
+        self.waits = False
+        if asked == nobody:
             return
         reason, is_interrupted = ranks.from_rank(-asked, (state.stop_reason, state.is_interrupted))
         if state.stop_reason is None:
@@ -85,7 +90,9 @@ class InStep:
     def _together(self, batches: Iterator[Batch], state: State[Any, Any]) -> Iterator[Batch]:
         while True:
             batch = next(batches, END)
+            self.waits = True
             have = ranks.count(batch is not END)
+            self.waits = False
             if have < ranks.world_size():
                 if have:
                     self._tell(

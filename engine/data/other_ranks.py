@@ -44,6 +44,13 @@ def go_on(position: Position, source: Source[Any], consumed: int, epoch: int) ->
     position.dealing, position.sizes = now, sizes
 
 
+def is_of_other_ranks(position: Position, source: Source[Any]) -> bool:
+    """True if a pass was read in order by another number of ranks, so that it cannot go on here."""
+    was = position.dealing
+    is_known = was is not None and was.ranks != source.dealing().ranks
+    return is_known and not source.fits_any_ranks and position.told is None
+
+
 def check_same_ranks(earlier: Position | None, consumed: int) -> None:
     """Refuse to read an iterator again on another number of ranks."""
     dealing = None if earlier is None else earlier.dealing
@@ -114,7 +121,7 @@ def _cannot(was: int, now: int, what: str) -> ValueError:
     return ValueError(
         f"cannot carry on on {now} ranks what {was} ranks have left, other than between two "
         f"epochs: {what} is read in order, and nobody can tell which of its samples the other "
-        f"ranks have had. Go on on {was} ranks, or use data with indices, such as "
-        "camshaft.loader(...) takes; data with a state_dict() that is the same on all ranks says "
-        "so by an attribute fits_any_ranks = True"
+        f"ranks have had. Go on on {was} ranks, save when an epoch is over, or use "
+        "data with indices, such as camshaft.loader(...) takes; data with a state_dict() that "
+        "is the same on all ranks says so by an attribute fits_any_ranks = True"
     )

@@ -57,6 +57,10 @@ class IgniteMemory:
         found = {name: dump(name, each) for name, each in stateful(engine)}
         return {"objects": self._loaded | found, "user": user}
 
+    def saved_objects(self) -> list[Any]:
+        """The handlers whose states these are."""
+        return [each for _, each in stateful(self._engine)]
+
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Put back what is attached already; the rest waits for `begin`."""
         for name, value in saved["user"].items():

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Generator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from typing import Any
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from typing import Any, Protocol
 
 from .. import ranks
 from ..data import is_read
@@ -80,3 +80,52 @@ def using(
                 stack.enter_context(lend(objects[borrower], objects[owner], lent))
             stack.callback(reshard, managed)  # so that training does not use what was lent
         yield
+
+
+class _Keeper(Protocol):
+    """A handler that keeps weights on a disk, such as `Checkpoint`; the engine knows none."""
+
+    resume: Any
+
+    def holding(self, objects: Mapping[str, Any], which: Any, /) -> AbstractContextManager[None]:
+        """Let the modules among the objects hold saved weights for the length of a `with`."""
+        ...
+
+    def warn_of_unloaded(self, engine: Any, /) -> None:
+        """Warn of weights that are still those of the script."""
+
+
+class _Engine(Protocol):
+    @property
+    def handlers(self) -> Mapping[str, Any]: ...
+    @property
+    def objects(self) -> Mapping[str, Any]: ...
+
+
+def holding_saved(engine: _Engine, checkpoint: Any) -> AbstractContextManager[None]:
+    """Let an engine's modules hold the weights of a checkpoint: see `Engine.evaluate`.
+
+    Raises:
+        ValueError: No handler of the engine reads checkpoints.
+    """
+    if checkpoint is None:
+        return nullcontext()
+    if not (keepers := _keepers(engine)):
+        raise ValueError(
+            f"checkpoint={str(checkpoint)!r}: needs a Checkpoint among the engine's handlers, "
+            "which reads it: engine.add(Checkpoint(directory)). An engine that only evaluates "
+            "writes nothing there"
+        )
+    return keepers[0].holding(engine.objects, checkpoint)
+
+
+def warn_of_unloaded(engine: _Engine, checkpoint: Any) -> None:
+    """Let handlers warn of an evaluation of weights that a run of this process has not loaded."""
+    for each in _keepers(engine) if checkpoint is None else ():
+        each.warn_of_unloaded(engine)
+
+
+def _keepers(engine: _Engine) -> list[_Keeper]:
+    """The handlers that keep weights, first the one that resumes."""
+    found = [each for each in engine.handlers.values() if hasattr(each, "warn_of_unloaded")]
+    return sorted(found, key=lambda each: not each.resume)

@@ -21,9 +21,9 @@ def modules_of(thing: object) -> list[Any]:
     """
     if isinstance(thing, type):
         return []
-    if _is_module(thing):
+    if is_module(thing):
         return [thing]
-    return [each for each in getattr(thing, "__dict__", {}).values() if _is_module(each)]
+    return [each for each in getattr(thing, "__dict__", {}).values() if is_module(each)]
 
 
 def all_modules(objects: Iterable[object]) -> list[Any]:
@@ -31,6 +31,7 @@ def all_modules(objects: Iterable[object]) -> list[Any]:
     return [module for each in objects for outer in modules_of(each) for module in outer.modules()]
 
 
-def _is_module(thing: object) -> bool:
+def is_module(thing: object) -> bool:
+    """True for a module of torch."""
     # By its methods: this file is imported where torch is not.
     return callable(getattr(thing, "modules", None)) and hasattr(thing, "named_parameters")

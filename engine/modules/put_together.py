@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from .. import ranks
-from .sharded import place_of
+from .sharded import copy_part, place_of
 from .shards import is_spread, local
 
 END = -1
@@ -64,7 +64,7 @@ class Together(Mapping[str, Tensor]):
             raise RuntimeError(f"another rank cannot send its part of {name!r}; its error says why")
         for source, place in _parts(tensor):
             if source == ranks.rank():
-                whole[place].copy_(local(tensor).detach())
+                copy_part(whole[place], local(tensor).detach())
             else:
                 piece = torch.empty(whole[place].shape, dtype=whole.dtype)
                 ranks.receive(piece, source)

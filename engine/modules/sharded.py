@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import Module, Parameter
+from torch.nn.parallel import DistributedDataParallel
 
+from .. import ranks
+from .boxes import box_at, box_of
 from .known import all_modules
 from .shards import is_spread, local
 from .wrappers import unwrap
@@ -27,15 +30,11 @@ def place_of(tensor: Any, coordinate: list[int] | None = None) -> Place:
     """Where in the whole tensor this rank's part lies, or that at another place of its mesh."""
     if not is_spread(tensor):
         return tuple(slice(0, size) for size in tensor.shape)
-    from torch.distributed.tensor import _utils
-
-    layout: Any = _utils
-
-    mesh = tensor.device_mesh
-    shape, offset = layout._compute_local_shape_and_global_offset(
-        tensor.shape, mesh.shape, coordinate or mesh.get_coordinate(), tensor.placements
-    )
-    return tuple(slice(begin, begin + size) for begin, size in zip(offset, shape, strict=True))
+    if coordinate is None:
+        box = box_of(tensor)
+    else:
+        box = box_at(tensor.shape, tensor.device_mesh.shape, tensor.placements, coordinate)
+    return tuple(slice(*each) for each in box)
 
 
 @torch.no_grad()
@@ -49,14 +48,30 @@ def copy_into(own: Tensor, value: Any) -> None:
         value = local(value) if is_alike(own, value) else value.full_tensor()[place_of(own)]
     elif is_spread(own):
         value = value[place_of(own)]
-    local(own).data.copy_(value)
+    copy_part(local(own), value)
+
+
+def copy_part(into: Tensor, value: Tensor) -> None:
+    """Copy values into a tensor of the same shape.
+
+    Raises:
+        ValueError: The shapes differ, so that torch would repeat values.
+    """
+    if into.numel() + value.numel() == 0:
+        return
+    if into.shape != value.shape:
+        raise ValueError(
+            f"this rank holds {tuple(into.shape)} of a tensor, and was given {tuple(value.shape)}"
+        )
+    into.data.copy_(value)
 
 
 def is_alike(one: Any, other: Any) -> bool:
     """True if two tensors of the same shape are in the same parts on the same ranks."""
     if not is_spread(one) or not is_spread(other):
         return is_spread(one) == is_spread(other)
-    return bool(one.device_mesh == other.device_mesh and one.placements == other.placements)
+    is_one_way = one.device_mesh == other.device_mesh and one.placements == other.placements
+    return bool(is_one_way and local(one).shape == local(other).shape)
 
 
 def fully_sharded(objects: Iterable[object]) -> list[Any]:
@@ -72,6 +87,23 @@ def sharded_in(module: Module) -> list[Any]:
     if isinstance(module, kind):
         return [module]
     return [each for child in module.children() for each in sharded_in(child)]
+
+
+def averaging(objects: Iterable[object]) -> Iterator[tuple[str, Any, set[int]]]:
+    """The modules that average gradients: the name of the class, the module, and over which ranks.
+
+    Of modules of FSDP2, those ranks that read different data; others hold parts of its tensors.
+    """
+    kind = _fsdp()
+    for module in all_modules(objects):
+        if isinstance(module, DistributedDataParallel):
+            yield "DistributedDataParallel", module, ranks.members(module.process_group)
+        elif kind and isinstance(module, kind):
+            state: Any = module._get_fsdp_state()
+            one = getattr(state, "_fsdp_param_group", None)  # before torch had several a module
+            for group in getattr(state, "_fsdp_param_groups", [one] if one else []):
+                mesh = group.mesh_info.mesh
+                yield "fully_shard", module, set(mesh.mesh.flatten().tolist())
 
 
 def reshard(modules: Iterable[Any]) -> None:

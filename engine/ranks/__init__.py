@@ -23,16 +23,19 @@ from .groups import (
     is_distributed,
     local_rank,
     local_world_size,
+    on_this_rank,
     rank,
     world_size,
 )
 from .letters import collected, leave
 from .process_group import process_group
 from .rank_zero import rank_zero_first, rank_zero_only
+from .stops import Stops
 from .sums import summed
 from .transfer import receive, send
 
 __all__ = [
+    "Stops",
     "agreed",
     "alone",
     "any_rank",
@@ -57,6 +60,7 @@ __all__ = [
     "most",
     "note_failure",
     "on_all_ranks",
+    "on_this_rank",
     "process_group",
     "rank",
     "rank_zero_first",

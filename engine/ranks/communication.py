@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .failure import AnotherRankError
-from .groups import is_distributed, on_cpu, rank, world_size
+from .groups import all_meet, on_cpu, rank, world_size
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -21,7 +21,7 @@ Value = TypeVar("Value")
 
 def agreed(value: float) -> float:
     """Rank 0's value, on every rank."""
-    if not is_distributed():
+    if not all_meet():
         return value
     import torch
     import torch.distributed as dist
@@ -38,7 +38,7 @@ def from_first(value: Value) -> Value:
 
 def from_rank(number: int, value: Value) -> Value:
     """The value of the rank of this number, on every rank; anything of some kilobytes."""
-    if not is_distributed():
+    if not all_meet():
         return value
     import torch.distributed as dist
 
@@ -50,7 +50,7 @@ def from_rank(number: int, value: Value) -> Value:
 
 def any_rank(flag: bool, *, group: Any = None) -> bool:
     """True on every rank if `flag` is true on one; `group` is one of torch's, by default all."""
-    return count(flag, group=group) > 0 if is_distributed() else flag
+    return count(flag, group=group) > 0 if all_meet(group) else flag
 
 
 def count(flag: bool, *, group: Any = None) -> int:
@@ -63,7 +63,7 @@ def total(value: Tensor | float, *, group: Any = None) -> Tensor | float:
 
     A number is sent on the CPU. A tensor stays on its device, and the host does not wait for it.
     """
-    if not is_distributed():
+    if not all_meet(group):
         return value
     import torch
     import torch.distributed as dist
@@ -81,7 +81,7 @@ def begin_total(value: Tensor | float, *, group: Any = None) -> Callable[[], Ten
 
     What comes in between, such as a backward pass, goes on while the message is under way.
     """
-    if not is_distributed():
+    if not all_meet(group):
         return lambda: value
     import torch
     import torch.distributed as dist
@@ -118,7 +118,7 @@ def decided(
 
     kind = torch.int64 if all(isinstance(each, int) for each in numbers) else torch.float64
     own = torch.tensor(numbers, dtype=kind)
-    if not is_distributed():
+    if not all_meet(group):
         return decide(own[None]).tolist()
     group = on_cpu(group)
     first = dist.get_global_rank(group, 0)
@@ -137,7 +137,7 @@ def most(numbers: Sequence[int]) -> list[int]:
 
 def largest(tensor: Tensor, *, group: Any = None) -> Tensor:
     """The largest number over all ranks, or those of a group, in each place of a tensor."""
-    if not is_distributed():
+    if not all_meet(group):
         return tensor
     import torch.distributed as dist
 
@@ -148,7 +148,7 @@ def largest(tensor: Tensor, *, group: Any = None) -> Tensor:
 
 def share(tensors: Iterable[Tensor]) -> None:
     """Copy rank 0's values into these tensors, on every rank: one message a device and type."""
-    if not is_distributed():
+    if not all_meet():
         return
     import torch
     import torch.distributed as dist
@@ -168,7 +168,7 @@ def share(tensors: Iterable[Tensor]) -> None:
 
 def gathered(value: Value, *, group: Any = None) -> list[Value]:
     """Every rank's value, which may be anything, in the order of ranks."""
-    if not is_distributed():
+    if not all_meet(group):
         return [value]
     import torch.distributed as dist
 
@@ -182,7 +182,7 @@ def gathered_at_first(value: Value) -> list[Value] | None:
 
     For facts of some kilobytes. Rank 0 holds as many times the largest one as there are ranks.
     """
-    if not is_distributed():
+    if not all_meet():
         return [value]
     import torch.distributed as dist
 

@@ -56,8 +56,6 @@ def note_failure(error: BaseException) -> None:
     """
     if not is_distributed() or world_size() == 1 or vars(error).get(PLACE):
         return
-    if isinstance(error, SystemExit):  # a stop that was asked for
-        return
     vars(error)[PLACE] = True  # an error passes several runs, and the end of the process group
     notes: list[str] = []
     thread = Thread(target=partial(_try, error, notes), name="failure of a rank", daemon=True)

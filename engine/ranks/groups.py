@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
@@ -15,6 +15,8 @@ class Alone:
     """Whether this process acts as the only rank."""
 
     is_on = False
+    handler: str | None = None
+    """The handler under way that only this rank calls."""
 
 
 def is_distributed() -> bool:
@@ -46,6 +48,36 @@ def alone() -> Generator[None]:
         yield
     finally:
         Alone.is_on = before
+
+
+def on_this_rank(function: Callable[[Any], object], name: str) -> Callable[[Any], object]:
+    """A handler that other ranks do not call, so that none may wait for them in it."""
+
+    def call(state: Any) -> object:
+        outer, Alone.handler = Alone.handler, name
+        try:
+            return function(state)
+        finally:
+            Alone.handler = outer
+
+    return call
+
+
+def all_meet(group: Any = None) -> bool:
+    """True if there are other ranks to send to, and all of them come here.
+
+    Raises:
+        RuntimeError: A handler of this rank alone would wait for them.
+    """
+    if not is_distributed():
+        return False
+    if Alone.handler is not None and world_size(group) > 1:
+        raise RuntimeError(
+            f"{Alone.handler} is of this rank alone, and would wait for the other ranks in what "
+            "all of them do together. Attach the handler on every rank, by engine.add(handler); "
+            "on_rank, and a handler's attribute rank, are for what needs no other rank"
+        )
+    return True
 
 
 def rank(group: Any = None) -> int:

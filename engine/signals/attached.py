@@ -19,6 +19,8 @@ class Attached(Generic[Handler]):
 
     def __init__(self) -> None:
         self.handlers: dict[str, Handler] = {}
+        self.local: set[str] = set()
+        """The names of handlers that other ranks may lack."""
         self._names: dict[int, str] = {}
         """The names of handlers, by identity."""
         self._functions: dict[Hashable, tuple[object, str]] = {}
@@ -35,18 +37,21 @@ class Attached(Generic[Handler]):
         """The same; what is attached later to one of the two is not attached to the other."""
         twin = type(self)()
         twin.handlers, twin._names = dict(self.handlers), dict(self._names)
+        twin.local = set(self.local)
         twin._functions, twin._memories = dict(self._functions), set(self._memories)
         twin._taken, twin._numbers = dict(self._taken), dict(self._numbers)
         twin._alike = dict(self._alike)
         return twin
 
-    def hold(self, handler: Handler) -> None:
+    def hold(self, handler: Handler, local: bool = False) -> None:
         """Name a handler after its class and its monitor, name or object."""
         given = (getattr(handler, word, None) for word in ("monitor", "name", "object"))
         about = next((each for each in given if each and isinstance(each, str)), None)
         kind = type(handler).__name__
         name = self.free(f"{kind}({about})" if about else kind)
         self.handlers[name], self._names[id(handler)] = handler, name
+        if local:
+            self.local.add(name)
         if self.twin_of(handler) is None:
             self._alike[_kind(handler)] = name
 

@@ -50,6 +50,8 @@ class Position:
     """The data's own `state_dict` when the run was left, if it has one."""
     used_up: bool = False
     """True if this pass was read to its end, and its epoch is still to be completed."""
+    at_end: bool = False
+    """True if the run was left after the last batch of a pass, whose end was not read yet."""
     read_from: int | None = None
     """The run's iteration before the first batch of an iterator, which all passes read on."""
     dealing: Dealing | None = None
@@ -68,6 +70,7 @@ class Position:
             "sizes": self.sizes,
             "told": self.told,
             "used_up": self.used_up,
+            "at_end": self.at_end,
             "read_from": self.read_from,
             "dealing": None if self.dealing is None else asdict(self.dealing),
         }

@@ -11,7 +11,8 @@ class LatestMetrics(dict[str, Any]):
     """The latest value of every metric; knows in which order and iteration they were written.
 
     `metrics[name]` is the latest value, however old it is. Who decides by a value asks for one of
-    this iteration, by `fresh` or `is_new`.
+    this iteration, by `fresh` or `is_new`. A tensor is kept without its graph, so that a metric,
+    or a running sum in one, keeps no activations in memory.
 
     >>> metrics = LatestMetrics(loss=0.5)
     >>> metrics["accuracy"]
@@ -34,6 +35,8 @@ class LatestMetrics(dict[str, Any]):
         self.update(*args, **kwargs)
 
     def __setitem__(self, name: str, value: Any) -> None:
+        if getattr(value, "requires_grad", False) is True:
+            value = value.detach()
         self.writes = number = self.writes + 1
         self._written[name] = number, self.iteration, self.clock
         dict.__setitem__(self, name, value)  # super() would double what a step's loss costs

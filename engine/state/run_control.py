@@ -28,6 +28,11 @@ class RunningEngine(Protocol):
         ...
 
     @property
+    def local(self) -> set[str]:
+        """The names of the handlers that other ranks may lack."""
+        ...
+
+    @property
     def attached(self) -> list[str]:
         """The names of all handlers and of the functions attached by `on`."""
         ...

@@ -29,6 +29,8 @@ class StepUnderWay:
     """The last iteration in which a step was skipped."""
     windows: dict[Stepper, Any] = field(default_factory=dict)
     """The open accumulation windows, each by its `Update`, which alone reads it."""
+    gradients: Any = None
+    """Checks, in the first iterations of a run, who changes gradients; None afterwards."""
     clocks: list[Stepper] = field(default_factory=list)
     """The updates that began in this run and whose steps are those of the run."""
 

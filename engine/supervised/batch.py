@@ -95,17 +95,29 @@ def own_loss(output: Any, target: Any) -> Tensor | None:
 
 
 def no_loss(output: Any, target: Any) -> None:
-    """The loss of a batch without a target."""
+    """The loss in a forward pass that is to make the output alone."""
 
 
-def lacks_target(batch: Any) -> TypeError:
-    """The error for a batch to train on."""
-    held = f" with {', '.join(map(repr, batch))}" if isinstance(batch, Mapping) else ""
-    return TypeError(
-        f"supervised() got a batch to train on that is a {type(batch).__name__}{held}, without a "
+NEEDS_TARGET = (TypeError, AttributeError, AssertionError, ValueError)
+"""What a loss function may raise that is given None in the place of a target."""
+
+
+def refuse_lack(error: Exception, input: Any) -> None:
+    """Say of an error in training what a batch is, as this one has no target.
+
+    Raises:
+        TypeError: The loss function has met None in the place of the target.
+    """
+    held = f" with {', '.join(map(repr, input))}" if isinstance(input, Mapping) else ""
+    what = (
+        f"supervised() got a batch to train on that is a {type(input).__name__}{held}, without a "
         "target; it needs 'labels' beside named inputs, or a pair of input and target. Give "
-        "prepare_batch=, a function that makes a pair of a batch"
+        "prepare_batch=, a function that makes a pair of a batch; or, for a loss of the output "
+        "alone, a loss_fn that takes no notice of None: lambda output, _: ..."
     )
+    if "NoneType" in str(error):
+        raise TypeError(what) from error
+    error.add_note(what)
 
 
 def lacks_loss(output: Any) -> ValueError:

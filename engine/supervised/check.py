@@ -16,6 +16,14 @@ from ..names import advice
 from ..update import Update, parameters_of
 from .parallel import parallel_of
 
+OF_PRECISIONS = {
+    **dict.fromkeys(("bfloat16", "bf16-mixed", "bf16-true", "torch.bfloat16"), "precision='bf16'"),
+    **dict.fromkeys(("16", "16-mixed", "float16", "half", "torch.float16"), "precision='fp16'"),
+    **dict.fromkeys(
+        ("32", "32-true", "float32", "no", "none", "torch.float32"), "precision='fp32'"
+    ),
+}
+"""What to write for precisions of other libraries."""
 PRECISIONS = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -46,7 +54,7 @@ def check(model: Any, optimizer: Any, loss_fn: Any, weight: Any, precision: str)
             "loss is a mean over, such as camshaft.count_tokens, or a number"
         )
     if precision not in PRECISIONS:
-        meant = advice(str(precision), PRECISIONS, {})
+        meant = advice(str(precision).lower(), PRECISIONS, OF_PRECISIONS)
         raise ValueError(f"precision={precision!r}: needs one of {', '.join(PRECISIONS)}{meant}")
     if isinstance(optimizer, Update):
         optimizer = optimizer.optimizer

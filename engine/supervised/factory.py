@@ -30,6 +30,7 @@ from .check import (
     warn_of_sums,
 )
 from .check_sharded import check_sharded
+from .checked_means import SumCheck
 from .device import Transfer, way_to
 from .parallel import parallel_of
 from .split import Split
@@ -53,12 +54,13 @@ def supervised(
 
     In training, each batch goes through the model, the loss and an `Update`; in evaluation,
     through the model and the loss alone. `state.metrics["loss"]` is the batch's detached loss;
-    at the end of an evaluation it is the mean over all its samples, on all ranks. An evaluation of
-    batches without targets has predictions and no loss.
+    at the end of an evaluation it is the mean over all its samples, on all ranks.
 
     A batch is a pair of input and target, or a mapping of named inputs whose `"labels"` are the
     target. The input goes to the model by name if it is a mapping, `model(**input)`, in order if
-    it is a tuple or a list, `model(*input)`, and as it is otherwise.
+    it is a tuple or a list, `model(*input)`, and as it is otherwise. A batch without a target, such
+    as a tensor alone, gives `loss_fn` None in its place; samples are then counted by the input. An
+    evaluation has predictions and no loss where `loss_fn` needs a target.
 
     Args:
         model: Moved to `device`. May be wrapped, as by `DistributedDataParallel`;
@@ -152,6 +154,7 @@ def supervised(
         prepare_batch=prepare_batch or (with_labels if loss_fn is None else pair_of),
         weight=weight,
         is_sum=is_sum,
+        sums=None if is_sum or weight is not None else SumCheck.of(own),
         move=way_to(place, device),
         autocast=None if precision == "fp32" else torch.autocast(place.type, PRECISIONS[precision]),
         split=None if split is None else Split.of(split, update),

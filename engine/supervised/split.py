@@ -128,7 +128,7 @@ def _in_parts(
 
 def _whole(outputs: list[Output], shares: list[float]) -> Output:
     """The output of a whole batch, from those of its parts and their shares of the samples."""
-    losses, predictions, targets, weights = zip(*outputs, strict=True)
+    losses, predictions, targets, weights, counts = zip(*outputs, strict=True)
     weight = loss = None
     if all(each is not None for each in weights):
         weight = sum(weights)
@@ -138,7 +138,8 @@ def _whole(outputs: list[Output], shares: list[float]) -> Output:
         loss = torch.as_tensor(_mean(losses, shares))
     elif any(each is not None for each in losses):
         raise _no_loss_of_a_part()
-    return Output(loss, _joined(predictions, shares), _joined(targets, shares), weight)
+    samples = None if None in counts else sum(counts)
+    return Output(loss, _joined(predictions, shares), _joined(targets, shares), weight, samples)
 
 
 def _no_loss_of_a_part() -> ValueError:

@@ -17,22 +17,24 @@ from .. import ranks
 from ..checks import warn, warn_if_it_drifts
 from ..compiling import CompiledForward, Graphs
 from ..events import Events, Stage
-from ..means import Means, Weight, mean_over_ranks, samples_of, weight_of
+from ..means import Means, Weight, first_length, mean_over_ranks, samples_of, weight_of
 from ..modules import modules_of
 from ..outputs import Output, part_of
 from ..state import State
 from ..update import Update
 from .batch import (
+    NEEDS_TARGET,
     arguments,
     labels_in,
     lacks_loss,
-    lacks_target,
     no_loss,
     note_loss,
     note_names,
     own_loss,
+    refuse_lack,
 )
 from .captured import CapturedPass
+from .checked_means import Shapes, SumCheck
 from .nested import mapped
 from .parallel import parallel_of, without_sending_buffers
 from .split import Split
@@ -56,6 +58,8 @@ class Supervised:
     """The number of targets of a batch; None if its loss is a mean over its samples."""
     is_sum: bool = False
     """True if the loss is the sum over these targets, False if it is their mean."""
+    sums: SumCheck | None = None
+    """Looks whether the loss is a sum that nothing tells of; None if it is said what it is over."""
     move: Callable[[Any], Any] | None = None
     """Brings batches to the device; None for the CPU, where they are already."""
     autocast: torch.autocast | None = None
@@ -71,8 +75,6 @@ class Supervised:
         """Forward pass, loss and update."""
         update, metrics, pair = self.update, state.metrics, self.prepare_batch(batch)
         assert update is not None  # else the run has been refused
-        if pair[1] is None and self.loss_fn is not own_loss:
-            raise lacks_target(batch)
         closure = partial(self.loss_again, batch) if update.needs_closure else None
         if self.split is not None:  # a forward and a backward pass for each part
             output = self.split.take(state, pair, partial(self.forward, self.model, {}), update)
@@ -100,7 +102,7 @@ class Supervised:
         return self.forward(self.model, {}, pair)
 
     def evaluate(self, state: State[Any, Output], batch: Any) -> Output:
-        """Forward pass, and the loss if there is a target."""
+        """Forward pass, and the loss, unless its function needs a target and there is none."""
         model = self.model
         if isinstance(model, DistributedDataParallel):  # its forward would wait for other ranks
             model = model.module
@@ -124,11 +126,13 @@ class Supervised:
         else:
             given, named = arguments(input)
             call = partial(model, *given, **named)
-        loss_fn = self.loss_fn
-        if target is None and loss_fn is own_loss:
-            target = labels_in(input)  # now, so that they are moved once
-        elif target is None:
-            loss_fn = no_loss
+        loss_fn, samples, is_asked = self.loss_fn, None, False
+        if target is None:
+            samples = first_length(input) or None
+            if loss_fn is own_loss:
+                target = labels_in(input)  # now, so that they are moved once
+            elif not torch.is_grad_enabled():  # an evaluation may be for the predictions alone
+                loss_fn, is_asked = no_loss, True
         made = None
         try:
             if self.compiled is not None:
@@ -141,25 +145,38 @@ class Supervised:
                 with self.autocast:
                     made = call()
                     loss = loss_fn(made, target)
-        except TypeError as error:
-            note_names(error, model, call.keywords)
-            raise
-        except RuntimeError as error:
-            if made is not None:
+            if is_asked:
+                loss = self.loss_without_target(made)
+        except Exception as error:
+            if target is None and loss_fn not in (own_loss, no_loss):
+                refuse_lack(error, input)
+            if isinstance(error, TypeError):
+                note_names(error, model, call.keywords)
+            elif isinstance(error, RuntimeError) and made is not None:
                 note_loss(error, made, target)
             raise
         prediction = made.detach() if type(made) is Tensor else _prediction_in(made)
         if loss is None:
             if loss_fn is own_loss and torch.is_grad_enabled():  # in training
                 raise lacks_loss(made)
-            return None, Output(None, prediction, target)
+            return None, Output(None, prediction, target, samples=samples)
         if not (isinstance(loss, Tensor) and loss.ndim == 0):
             raise _not_a_scalar(loss)
-        output = Output(loss.detach(), prediction, target)
+        output = Output(loss.detach(), prediction, target, samples=samples)
+        if self.sums is not None and self.sums.is_due and not torch.is_grad_enabled():
+            self.sums.look(made, target, samples_of(output))
         if self.weight is not None:
             loss, output = self.over_targets(loss, output)
         metrics["loss"] = output.loss
         return loss, output
+
+    def loss_without_target(self, made: Any) -> Tensor | None:
+        """The loss of an output in an evaluation; None if its function needs a target."""
+        try:
+            with self.autocast or nullcontext():
+                return self.loss_fn(made, None)
+        except NEEDS_TARGET:
+            return None
 
     def over_targets(self, loss: Tensor, output: Output) -> tuple[Tensor, Output]:
         """The loss as a sum over the batch's targets, and the output with their mean and number.
@@ -191,7 +208,7 @@ class Supervised:
         return loss
 
     def attach(self, engine: Engine[Any, Output]) -> None:
-        """Look at the model's mode when a run starts; average the loss in evaluation."""
+        """Look at a teacher's mode when a run starts; average the loss in evaluation."""
         if self.split is not None and self.split.most is None:
             engine.add(self.split)
         if self.update is None:
@@ -218,16 +235,11 @@ class Supervised:
         )
 
     def check_mode(self, state: State[Any, Any]) -> None:
-        """Warn if the model was left in evaluation mode, or a teacher of the loss in training."""
+        """Warn if a teacher of the loss was left in training mode."""
         objects = state.engine.objects.values()
         for each in modules_of(self.loss_fn):
             if all(each is not other for other in objects):  # those are checked already
                 warn_if_it_drifts("the module in the loss function", each)
-        if not self.model.training:
-            warn(
-                "the model is in evaluation mode as training starts; call model.train() before, "
-                "unless that is what you want"
-            )
 
     def check_weight(self, state: State[Any, Any]) -> None:
         """Warn if the loss of the model is over tokens, of which some do not count."""
@@ -253,10 +265,13 @@ class Supervised:
         if (output := state.output) is not None and output.loss is not None:
             weight = samples_of(output) or 1 if output.weight is None else output.weight
             state.recall(self, Means).add("loss", output.loss, weight)
+            if self.weight is None:
+                state.recall(self, Shapes, saved=False).add(output)
 
     def mean_loss(self, state: State[Any, Any]) -> None:
         """Replace the last batch's loss by the mean over all batches, on all ranks."""
         state.metrics.update(mean_over_ranks(state.recall(self, Means).sums))
+        state.recall(self, Shapes, saved=False).check(state.control.data)
 
 
 def _prediction_in(made: Any) -> Any:

@@ -133,8 +133,7 @@ class Update:
                 "step cannot be compiled: leave compile= out"
             )
         self._is_direct = not (self.averages_at_close or self.needs_closure)
-        self._is_checked = False
-        self._has_begun = False
+        self._has_met_first = False
         self._are_alike: bool | None = None
         self._lacks_model = model is None and accumulate > 1 and sync != "each"
         plain = getattr(optimizer.zero_grad, "__func__", None) is Optimizer.zero_grad
@@ -191,11 +190,15 @@ class Update:
                 f"{type(self.optimizer).__name__} evaluates the loss several times a step: pass "
                 "update(state, loss, closure=...), a function that computes the loss again"
             )
-        if not self._has_begun:
-            self._begin(state, weight, has_loss=loss is not None)
+        if not self._has_met_first:
+            self._meet_first(state, weight, has_loss=loss is not None)
+        step = state.step_under_way
+        check = step.gradients
+        if check is not None:
+            check.before(self, loss, is_mean=weight is None)
         if state.share != 1:  # ranks hold unlike numbers of samples
             loss, weight, closure = by_share(state.share, loss, weight, closure)
-        window = state.step_under_way.windows.get(self)
+        window = step.windows.get(self)
         if (
             loss is not None
             and weight is None
@@ -206,10 +209,10 @@ class Update:
             self._clear()  # gradients that another backward pass or a failed run has left
             backward(loss if self.scaler is None else self.scaler.scale(loss))
             self._step(state)
+            if check is not None:
+                check.after(self)
             return
         window = window or self._open(state)
-        if window.count == 1 and not self._is_checked and self.sync is None:
-            self._check_kept()
         window.add(loss, weight, closure if self.needs_closure else None)
         is_whole = window.calls >= self.accumulate or state.is_last_batch
         if is_whole and not self.averages_at_close:
@@ -218,6 +221,8 @@ class Update:
             self._backward(state, loss)
         if is_whole:
             self.close(state)
+        if check is not None:
+            check.after(self)
 
     def micro_batch(
         self, state: State[Any, Any], *, more: bool = False
@@ -259,8 +264,12 @@ class Update:
             loss: Of this part, in proportion to its samples.
             is_sum: True if `advance` is told the number of targets that all parts are a sum over.
         """
+        if (check := state.step_under_way.gradients) is not None:
+            check.before(self)
         loss, *_ = by_share(state.share, loss, 1.0 if is_sum else None)
         self._backward(state, loss)
+        if check is not None:
+            check.after(self)
 
     def _backward(self, state: State[Any, Any], loss: Tensor) -> None:
         window = state.step_under_way.windows.get(self) or self._open(state)
@@ -280,6 +289,8 @@ class Update:
             run: Makes the backward pass itself; called with the factor of the loss, or None for 1.
             device: Where the loss is.
         """
+        if (check := state.step_under_way.gradients) is not None:
+            check.before(self)
         window: Window = state.step_under_way.windows.get(self) or self._open(state)
         try:
             return run(window.scale_on(device))
@@ -291,13 +302,15 @@ class Update:
         self, state: State[Any, Any], loss: Tensor | None, weight: Tensor | float | None = None
     ) -> None:
         """Count a micro-batch whose gradients are there; step if its window is complete."""
-        if not self._has_begun:
-            self._begin(state, weight, has_loss=loss is not None)
+        if not self._has_met_first:
+            self._meet_first(state, weight, has_loss=loss is not None)
         window: Window = state.step_under_way.windows[self]
         _, weight, _ = by_share(state.share, loss, weight)
         window.add(loss, weight)
         if window.calls >= self.accumulate or state.is_last_batch:
             self.close(state)
+        if (check := state.step_under_way.gradients) is not None:
+            check.after(self)
 
     def close(self, state: State[Any, Any]) -> None:
         """Close the window: step with the mean over what it holds, if it holds any gradients."""
@@ -316,16 +329,19 @@ class Update:
 
     def copy(self, state: State[Any, Any]) -> Callable[[], object]:
         """Copy the open window and its gradients; return a function that restores them."""
-        windows = state.step_under_way.windows
-        if self not in windows:
-            return lambda: windows.pop(self, None)
-        window, parameters = replace(windows[self]), parameters_of(self.optimizer)
-        kept = [None if each.grad is None else each.grad.clone() for each in parameters]
+        windows, parameters = state.step_under_way.windows, parameters_of(self.optimizer)
+        window = replace(windows[self]) if self in windows else None
+        kept = [] if window is None else [_copy(each.grad) for each in parameters]
 
         def put_back() -> None:
-            windows[self] = replace(window)
-            for parameter, gradient in zip(parameters, kept, strict=True):
-                parameter.grad = None if gradient is None else gradient.clone()
+            if window is None:
+                windows.pop(self, None)
+            else:
+                windows[self] = replace(window)
+                for parameter, gradient in zip(parameters, kept, strict=True):
+                    parameter.grad = _copy(gradient)
+            if (check := state.step_under_way.gradients) is not None:
+                check.after(self)
 
         return put_back
 
@@ -341,11 +357,15 @@ class Update:
     def _open(self, state: State[Any, Any]) -> Window:
         if self._lacks_model:
             self._check_model(state)
+        if (check := state.step_under_way.gradients) is not None:
+            check.before(self)  # a micro-batch may begin with its forward pass
         self._clear()
         window = state.step_under_way.windows[self] = Window(self.scaler)
+        if check is not None:
+            check.after(self)
         return window
 
-    def _begin(
+    def _meet_first(
         self, state: State[Any, Any], weight: Tensor | float | None, *, has_loss: bool
     ) -> None:
         """In the first micro-batch: count as a clock, and see that ranks give weights alike."""
@@ -355,21 +375,7 @@ class Update:
             known = state.engine.objects.values() if state.is_running else ()
             if self.sync is not None or is_wrapped(parameters_of(self.optimizer), known):
                 check_weights(weight, has_loss=has_loss)
-        self._has_begun = True
-
-    def _check_kept(self) -> None:
-        """Refuse, in the first window, that something clears gradients between micro-batches.
-
-        Raises:
-            RuntimeError: No parameter has a gradient, though a micro-batch came before.
-        """
-        self._is_checked = True
-        if all(each.grad is None for each in parameters_of(self.optimizer)):
-            raise RuntimeError(
-                "the gradients of this accumulation window are gone: something called zero_grad() "
-                "after its first micro-batch. Leave zero_grad() out of the process function; the "
-                "Update clears the gradients after each step"
-            )
+        self._has_met_first = True
 
     def _check_model(self, state: State[Any, Any]) -> None:
         """Warn once if each backward pass averages gradients because `model` was not given."""
@@ -429,6 +435,10 @@ class Update:
         state.metrics["skipped_steps"] = state.counts[STEP_SKIPPED]
         if overflow and self.scaler is not None:
             check_scale(self.scaler, self.min_scale, state.step)
+
+
+def _copy(gradient: Tensor | None) -> Tensor | None:
+    return None if gradient is None else gradient.clone()
 
 
 def _faster(optimizer: Optimizer, compile: Compile) -> CompiledStep | CapturedStep | None:

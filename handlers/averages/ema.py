@@ -50,7 +50,7 @@ class EMA(AverageOfWeights):
     name: str = "ema"
 
     def __post_init__(self) -> None:
-        if not 0 <= self.decay < 1:
+        if not isinstance(self.decay, int | float) or not 0 <= self.decay < 1:
             raise ValueError(f"EMA(decay={self.decay!r}): needs a number from 0 to less than 1")
 
     def decay_after(self, updates: int) -> float:

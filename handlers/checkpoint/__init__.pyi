@@ -30,5 +30,6 @@ from .format import best as best
 from .format import every as every
 from .format import keep_of as keep_of
 from .format import latest as latest
+from .format import reading as reading
 from .frozen import checksum as checksum
 from .together import chosen as chosen

@@ -8,7 +8,8 @@ from typing import Any
 
 from ...engine import State, ranks
 from .directory import Saved, read_checkpoint, write_checkpoint
-from .format import TRAIN, Encoder, Manifest, decode, installed_versions
+from .format import TRAIN, Encoder, Manifest, decode, installed_versions, reading
+from .resume import validate_run
 from .snapshot import Snapshot, take_part
 from .staging import streamed
 
@@ -50,7 +51,10 @@ def resume_alone(state: State[Any, Any], saved: Saved) -> None:
     """Carry on a run that `save_alone` saved: for handlers of LOADING.
 
     Raises:
-        BrokenCheckpoint: A file cannot be read.
+        BrokenCheckpoint: A file cannot be read, or holds no run.
     """
-    tree, tensors = read_checkpoint(saved)
-    state.load_state_dict(decode(tree["run"][0], tensors[TRAIN]))
+    with reading(saved.path):
+        tree, tensors = read_checkpoint(saved)
+        run = decode(tree["run"][0], tensors[TRAIN])
+        validate_run(run)
+    state.load_state_dict(run)

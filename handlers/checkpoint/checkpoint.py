@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ...engine import Engine, EventEnum, Events, Stage, State, Trigger, ranks
+from ...engine.checks import Unsaved
 from .background import OnFailure
 from .beginning import (
     refuse_second_resume,
@@ -23,7 +25,8 @@ from .directory import Checkpoints, Held, Saved, next_number, verified_at
 from .format import Keep, latest
 from .frozen import FrozenWeights, Sums
 from .recording import CheckpointMemory, Content, Recorder
-from .resume import resume, settings_of, settings_of_steps
+from .resume import EvaluatesSaved, resume, settings_of, settings_of_steps
+from .round_trip import RoundTrip
 from .snapshot import Snapshot, take, take_part
 from .together import (
     Buffers,
@@ -40,7 +43,7 @@ logger = logging.getLogger("camshaft")
 
 
 @dataclass(frozen=True, eq=False)
-class Checkpoint:
+class Checkpoint(EvaluatesSaved):
     """Save the run: everything in `engine.objects`, the state, and every handler's memory.
 
     A save happens at the next commit point, so it never holds half a step. A checkpoint is a
@@ -59,8 +62,7 @@ class Checkpoint:
 
     A resumed run is the same run to the last bit, at the end of an epoch or in the middle. A
     broken checkpoint is skipped with a warning, for the newest good one. On several ranks, each
-    one writes its own shards and state, and any number of ranks can load them: see
-    docs/guides/ranks.md.
+    one writes its own shards and state, and any number can load them: docs/guides/ranks.md.
 
     Args:
         directory: Where to write this run's checkpoints: on a disk or a mounted file system, for
@@ -79,8 +81,8 @@ class Checkpoint:
             is. Names of objects or handlers on one side only, such as `"ema"`. Progress goes on:
             momentum, counts, patience. It may stay in the script.
         reset: What begins anew, as the script makes it: names of objects, such as `"optimizer"` or
-            `"scheduler"`, and of handlers, such as `"EarlyStopping(val/loss)"`. They begin anew
-            once, at the first resumption, so it may stay in the script.
+            `"scheduler"`, and of handlers, such as `"EarlyStopping(val/loss)"`. A name works once,
+            at the first start that has it, so it may stay in the script.
         frozen: False to leave out the weights that need no gradient and have not changed in the
             run, such as those below an adapter. Their checksums are saved, so the script has to
             make the same ones when it resumes.
@@ -139,6 +141,7 @@ class Checkpoint:
 
     def attach(self, engine: Engine[Any, Any]) -> None:
         """Lock and load before the run, ask for saves by the trigger, and save when asked."""
+        self.note_weights(engine)
         engine.on(Events.LOADING)(self.open)
         engine.on(Events.LOADING)(self.begin)
         engine.on(self.when, stage=Stage.REPORT)(self.ask)
@@ -152,6 +155,7 @@ class Checkpoint:
         Raises:
             BlockingIOError: Another run writes to it.
         """
+        sys.audit("camshaft.Checkpoint.open", self, state)  # for `camshaft prove`
         self._recorder(state).open()
 
     def begin(self, state: State[Any, Any]) -> None:
@@ -162,16 +166,22 @@ class Checkpoint:
             ValueError: The optimizer of an `Update` is not among them, or another `Checkpoint` of
                 the engine resumes too.
         """
+        self.note_run(state.engine)
         refuse_unsaveable(state.engine.objects)
         refuse_to_forget(state.engine)
         if self.resume:
             others = (each for each in self._others(state) if each.resume)
             refuse_second_resume([str(each.directory) for each in (self, *others)])
         warn_of_buckets(state.engine)
+        self._recorder(state).round_trip = RoundTrip.of(state.engine.objects)
         if state.iteration == 0 and state.control.position is None:
             self._begin(state)
+        found = state.engine.handlers.values()
+        if next(each for each in found if isinstance(each, Checkpoint)) is self:
+            self._recorder(state).unsaved = Unsaved(state)
         if not self.frozen:
             self._recorder(state).frozen = FrozenWeights.of(state.engine.objects)
+        sys.audit("camshaft.Checkpoint.begin", self, state)
 
     def _begin(self, state: State[Any, Any]) -> None:
         """Note the settings; resume a run, or start a new one."""
@@ -189,6 +199,8 @@ class Checkpoint:
             start_over(self.directory)
         elif not any(each.resume for each in others):  # which looks after this directory, too
             refuse_to_mix(self.directory)
+        memory = state.recall(self, CheckpointMemory)
+        memory.override, memory.reset = list(self.override), list(self.reset)
 
     def ask(self, state: State[Any, Any]) -> None:
         """Ask for a save at the next commit point."""
@@ -199,10 +211,15 @@ class Checkpoint:
 
         Raises:
             OSError: The save before could not be written, or memory has run out.
+            TypeError: At the first save: what an optimizer gives cannot be put back.
         """
         recorder = self._recorder(state)
         if not (reasons := recorder.prepare(state, of_all=True)):
             return
+        sys.audit("camshaft.Checkpoint.save", self, state)
+        if recorder.unsaved is not None:
+            recorder.unsaved.tell()
+        recorder.round_trip.check(state.engine.objects)
         memory = state.recall(self, CheckpointMemory)
         if ranks.rank() == 0:
             memory.broken = [n for n in memory.broken if (recorder.directory / n).exists()]
@@ -210,6 +227,7 @@ class Checkpoint:
         left_out = self._left_out(state)  # ranks may compare checksums for it, as for buffers
         make: Callable[[], Content] = partial(self._take, state, left_out)
         if ranks.world_size() > 1:
+            recorder.compare(state.engine.objects)
             differing = buffers_of_own(state.engine.objects)
             make = partial(self._take_together, state, left_out, differing)
         recorder.record(state, make, reasons, broken=memory.broken.copy())
@@ -219,8 +237,7 @@ class Checkpoint:
         return take(engine.objects, [part], engine.lent, left_out, split=True)
 
     def _take_together(self, state: State[Any, Any], left_out: Sums, differing: Buffers) -> Taken:
-        engine, layouts = state.engine, self._recorder(state).layouts
-        part = take_part(state)
+        engine, layouts, part = state.engine, self._recorder(state).layouts, take_part(state)
         return take_together(engine.objects, part, engine.lent, left_out, differing, layouts)
 
     def wait(self, state: State[Any, Any]) -> None:
@@ -237,6 +254,7 @@ class Checkpoint:
         Raises:
             OSError: The save could not be written.
         """
+        sys.audit("camshaft.Checkpoint.close", self, state)
         self._recorder(state).close(state)
 
     def load(self, state: State[Any, Any]) -> bool:
@@ -248,7 +266,6 @@ class Checkpoint:
         name = state.engine.name_of(self)
         resume(state, path, name, held=held, override=self.override, reset=self.reset)
         memory = state.recall(self, CheckpointMemory)
-        memory.override, memory.reset = list(self.override), list(self.reset)
         memory.broken = sorted({*memory.broken, *broken})
         arrange_buckets(state.engine, memory.buckets)
         if ranks.rank() == 0:
@@ -279,9 +296,8 @@ class Checkpoint:
         return path, broken
 
     def _left_out(self, state: State[Any, Any]) -> Sums:
-        if (frozen := self._recorder(state).frozen) is None:
-            return {}
-        return frozen.left_out(state.recall(self, CheckpointMemory).weights)
+        frozen, memory = self._recorder(state).frozen, state.recall(self, CheckpointMemory)
+        return {} if frozen is None else frozen.left_out(memory.weights)
 
     def _destination(self) -> Destination:
         return Destination(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 
 from .background import OnFailure
@@ -25,6 +26,10 @@ class Destination:
     """True for checkpoints, which `Mirror` copies; it copies no exports."""
 
     def __post_init__(self) -> None:
+        if not isinstance(self.directory, str | PathLike):
+            raise TypeError(
+                f"directory={self.directory!r}: needs the path of a directory, such as 'runs/name'"
+            )
         if not isinstance(self.keep, Keep):
             raise TypeError(
                 f"keep={self.keep!r}: needs latest(...), best(...), every(...), or several of them "

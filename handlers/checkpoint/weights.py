@@ -10,7 +10,7 @@ from torch.nn import Module
 from torch.nn.parameter import is_lazy
 from torch.optim.swa_utils import AveragedModel
 
-from ...engine.modules import inside, plain_names, unwrap
+from ...engine.modules import copy_part, inside, local, plain_names, unwrap
 
 
 def weights(
@@ -72,9 +72,5 @@ def _put(own: Any, name: str, saved: Mapping[str, Any], glance: Callable[[str], 
     found = glance(name)
     if not isinstance(found, Tensor) or (own.shape, own.dtype) != (found.shape, found.dtype):
         return saved[name]
-    _local(own).copy_(_local(found))  # both are in the same shards
+    copy_part(local(own), local(found))  # both are in the same shards
     return own
-
-
-def _local(tensor: Any) -> Tensor:
-    return tensor.to_local() if hasattr(tensor, "to_local") else tensor  # type: ignore[no-any-return]

@@ -75,6 +75,7 @@ class Histogram:
         edges: Where the ranges begin and end: one number more than counts.
 
     Raises:
+        TypeError: There are no edges, as if the counts were values.
         ValueError: The shapes do not fit together.
 
     >>> import torch
@@ -83,9 +84,14 @@ class Histogram:
     """
 
     counts: Any
-    edges: Any
+    edges: Any = None
 
     def __post_init__(self) -> None:
+        if self.edges is None:
+            raise TypeError(
+                "Histogram(...) got no edges: it needs counts and the edges of their ranges. "
+                "Histogram.of(values) counts values"
+            )
         counts, edges = _copy(self.counts), _copy(self.edges)
         if counts.ndim != 1 or edges.shape != (len(counts) + 1,) or not len(counts):
             raise ValueError(

@@ -12,7 +12,7 @@ from functools import partial
 from os import PathLike
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any, TextIO
+from typing import Any, ClassVar, TextIO
 
 from ...engine import Engine, Events, State, ranks
 from ..files import RemovedError, appending, refuse_removed
@@ -42,6 +42,8 @@ class HangWatchdog:
         ValueError: `seconds` is not positive.
     """
 
+    rank: ClassVar[None] = None
+    """Each rank has its own, or none."""
     seconds: float = 600.0
     path: str | PathLike[str] | None = None
     exit: bool = False

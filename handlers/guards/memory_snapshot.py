@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -37,6 +37,8 @@ class MemorySnapshot:
         entries: The number of latest allocations and releases that are recorded.
     """
 
+    rank: ClassVar[None] = None
+    """Each rank has its own, or none."""
     directory: str | PathLike[str]
     entries: int = 100_000
 

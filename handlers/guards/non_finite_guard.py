@@ -109,7 +109,8 @@ class NonFiniteGuard:
             state.stop(_reason(state.step + 1))
         elif self.policy == "raise" or (most is not None and judged.in_a_row > most):
             verdict.put_buffers_back()
-            raise FloatingPointError(_teach(state, state.step + 1, judged.in_a_row))
+            whose = _whose(verdict.own_loss)
+            raise FloatingPointError(_teach(state, state.step + 1, judged.in_a_row, whose))
 
     def look(self, state: State[Any, Any]) -> None:
         """Raise or stop if the device has noted a bad step since the last look."""
@@ -117,10 +118,10 @@ class NonFiniteGuard:
         if verdict.first is None or not (step := self._first_of_all(int(verdict.first))):
             return
         if self.late:
-            raise FloatingPointError(_teach_late(state, step))
+            raise FloatingPointError(_teach_late(state, step, _whose(verdict.own_first)))
         verdict.put_buffers_back()
         if self.policy == "raise":
-            raise FloatingPointError(_teach(state, step, 1))
+            raise FloatingPointError(_teach(state, step, 1, _whose(verdict.own_first)))
         state.stop(_reason(step))
 
     def keep_buffers(self, state: State[Any, Any]) -> None:
@@ -146,12 +147,15 @@ class NonFiniteGuard:
         new = state.metrics.since(judged.writes)
         judged.writes = state.metrics.writes
         is_told = not verdict.alike.of(state)
-        # Where ranks tell each other nothing, no rank may judge by what it alone has.
-        if self.monitor in new and (is_told or self.late or not ranks.is_distributed()):
+        verdict.own_loss = None
+        if self.monitor in new:
             value = new[self.monitor]
             value = as_float(value) if isinstance(value, int) else value
             finite = torch.as_tensor(value).detach().isfinite().all()
-            bad = bad + moved(~finite, bad.device)
+            verdict.own_loss = moved(~finite, bad.device)
+            # Where ranks tell each other nothing, no rank may judge by what it alone has.
+            if is_told or self.late or not ranks.is_distributed():
+                bad = bad + verdict.own_loss
         return torch.as_tensor(ranks.total(bad)) if is_told and not self.late else bad
 
     def _first_of_all(self, step: int) -> int:
@@ -179,6 +183,10 @@ class Verdict:
 
     first: Tensor | None = None
     """The number of the first bad step, on the device; 0 if there is none."""
+    own_loss: Tensor | None = None
+    """Whether the loss of this rank in the last judged step was not finite, on the device."""
+    own_first: Tensor | None = None
+    """The same of the first bad step, on several ranks."""
     told: list[Any] = field(default_factory=list)
     buffers: list[tuple[Tensor, Tensor]] | None = None
     alike: Alike = field(default_factory=Alike)
@@ -190,6 +198,9 @@ class Verdict:
         first = moved(self.first, bad.device)
         is_new = (first == 0) & (bad > 0)
         self.first = torch.where(is_new, torch.full_like(first, step), first)
+        if self.own_loss is not None and ranks.is_distributed():
+            before = torch.zeros_like(is_new) if self.own_first is None else self.own_first
+            self.own_first = before | (is_new & self.own_loss)
 
     def protect(self, optimizer: Any) -> None:
         """Tell a fused optimizer to leave its weights alone from the first bad step on."""
@@ -225,20 +236,29 @@ def _reason(step: int) -> str:
     return f"step {step} was not finite"
 
 
-def _teach_late(state: State[Any, Any], step: int) -> str:
+def _whose(own: Tensor | None) -> str:
+    """The ranks whose own loss was not finite; all ranks have to ask."""
+    found = ranks.gathered(own is not None and bool(own))
+    who = [str(number) for number, bad in enumerate(found) if bad]
+    if len(found) == 1 or not who:
+        return ""
+    return f" (the loss of rank{'s' * (len(who) > 1)} {', '.join(who[:9])})"
+
+
+def _teach_late(state: State[Any, Any], step: int, whose: str) -> str:
     return (
-        f"the gradients or the loss of step {step} were not finite on at least one rank; the run "
-        f"is in iteration {state.iteration}, and its weights may be spoilt, as "
+        f"the gradients or the loss of step {step} were not finite on at least one rank{whose}; "
+        f"the run is in iteration {state.iteration}, and its weights may be spoilt, as "
         "NonFiniteGuard(late=True) allows. Start the script again: it goes on from the last "
         "checkpoint, which is from before that was found; or leave late=True out"
     )
 
 
-def _teach(state: State[Any, Any], step: int, times: int) -> str:
+def _teach(state: State[Any, Any], step: int, times: int, whose: str) -> str:
     again = f" ({times} times in a row)" if times > 1 else ""
     return (
-        f"the gradients or the loss of step {step} are not finite{again}; the run is in iteration "
-        f"{state.iteration} and its weights are as before that step. Look at the batch in "
-        "state.batch, at the learning rate and at the gradient norm (GradNorm), or carry on from "
-        "the last checkpoint"
+        f"the gradients or the loss of step {step} are not finite{again}{whose}; the run is in "
+        f"iteration {state.iteration} and its weights are as before that step. Look at the batch "
+        "in state.batch, at the learning rate and at the gradient norm (GradNorm), or carry on "
+        "from the last checkpoint"
     )

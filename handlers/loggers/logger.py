@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ...engine import Engine, EventEnum, Events, Stage, State, Trigger
 from ...engine.checks import warn
-from ..common import AT_EACH_ROW, KINDS, Medium, is_scalar
+from ..common import AT_EACH_ROW, KINDS, Image, Medium, is_scalar
 from .delivery import Background, Direct
 from .rows import Bookmark, Start, Writer
 
@@ -27,6 +27,8 @@ class OpenLog:
         """None before the log is opened and after it is closed."""
         self.is_first = False
         """True for the first logger of an engine, which speaks for all."""
+        self.shown: tuple[type[Medium], ...] = ()
+        """What any logger of the engine shows besides numbers."""
         self.told = set[str]()
         """The metrics of which a warning has said that no logger shows them."""
 
@@ -64,8 +66,9 @@ class LogsRows(ABC):
         delivery = (Background if self.background else Direct)(name, self.writer)
         delivery.begin(bookmark.open(state), bookmark.rows())
         log = state.recall(self, OpenLog, saved=False)
-        loggers = (each for each in state.engine.handlers.values() if isinstance(each, LogsRows))
-        log.delivery, log.is_first = delivery, next(loggers) is self
+        loggers = [each for each in state.engine.handlers.values() if isinstance(each, LogsRows)]
+        log.delivery, log.is_first = delivery, loggers[0] is self
+        log.shown = tuple({kind for each in loggers for kind in each.shown})
 
     def write(self, state: State[Any, Any]) -> None:
         """Write what is new."""
@@ -73,7 +76,7 @@ class LogsRows(ABC):
         if delivery := log.delivery:
             bookmark = state.recall(self, Bookmark)
             if log.is_first:
-                warn_of_unshown(state.metrics.since(bookmark.write), log.told)
+                warn_of_unshown(state.metrics.since(bookmark.write), log.shown, log.told)
             for row in bookmark.next_rows(state, delivery.written, self.shown):
                 delivery.write(row)
             if delivery.is_removed:
@@ -108,18 +111,28 @@ class LogsRows(ABC):
         return delivery
 
 
-def warn_of_unshown(metrics: Mapping[str, Any], told: set[str]) -> None:
-    """Warn once of each metric that no logger shows: neither a number nor a medium."""
+def warn_of_unshown(
+    metrics: Mapping[str, Any], shown: tuple[type[Medium], ...], told: set[str]
+) -> None:
+    """Warn once of each metric that no logger shows: no number, and of no kind in `shown`."""
     for name, value in metrics.items():
-        if name in told or is_scalar(value) or isinstance(value, ALL):
+        if name in told or is_scalar(value) or isinstance(value, shown):
             continue
         told.add(name)
-        shape = f" of shape {tuple(value.shape)}" if isinstance(value, Tensor) else ""
-        warn(
-            f"no logger shows state.metrics[{name!r}], a value of type {type(value).__name__}"
-            f"{shape}: make it one number, or a Text, Image or Histogram, which you import from "
-            "camshaft.handlers.loggers; what is no metric belongs in state.collected"
-        )
+        kind = type(value).__name__
+        if isinstance(value, ALL):
+            files = "ImageFiles(directory), " if isinstance(value, Image) else ""
+            advice = (
+                f"engine.add({files}TensorBoard(directory)) writes it, as a tracker of "
+                "camshaft.handlers.loggers does"
+            )
+        else:
+            kind += f" of shape {tuple(value.shape)}" if isinstance(value, Tensor) else ""
+            advice = (
+                "make it one number, or a Text, Image or Histogram, which you import from "
+                "camshaft.handlers.loggers; what is no metric belongs in state.collected"
+            )
+        warn(f"no logger shows state.metrics[{name!r}], a value of type {kind}: {advice}")
 
 
 @dataclass(frozen=True, eq=False)

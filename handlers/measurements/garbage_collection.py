@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from ...engine import Engine, EventEnum, Events, Stage, State, Trigger
 
@@ -25,6 +25,8 @@ class GarbageCollection:
         when: When to collect.
     """
 
+    rank: ClassVar[None] = None
+    """Each rank has its own, or none."""
     when: EventEnum | Trigger = Events.ITERATION_COMPLETED(every=1000)
 
     def attach(self, engine: Engine[Any, Any]) -> None:

@@ -7,7 +7,7 @@ import os
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, ClassVar, TextIO
 
 from ...engine import Engine, Events, Stage, State, ranks
 from ..files import RemovedError, appending, refuse_removed
@@ -30,6 +30,8 @@ class RankLogs:
         format: The format of a line, as `logging.Formatter` takes it.
     """
 
+    rank: ClassVar[None] = None
+    """Each rank has its own, or none."""
     directory: str | os.PathLike[str]
     format: str = FORMAT
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -34,6 +34,8 @@ class SystemUse:
         ModuleNotFoundError: psutil is not installed.
     """
 
+    rank: ClassVar[None] = None
+    """Each rank has its own, or none."""
     when: EventEnum | Trigger = AT_EACH_ROW
     _psutil: Any = field(init=False, repr=False)
 

@@ -1,18 +1,22 @@
-"""What a store holds of a run: whole checkpoints, halves, and whose run it is."""
+"""What a store holds of a run: checkpoints that are whole, broken or unfinished, and whose it is.
+
+`manifest.draft` is put before the files of a checkpoint, and removed after its manifest was put. It
+is put again before the manifest is removed, and removed after the files. Each of the two appears at
+once. So files with neither, and a manifest that cannot be read, are damage: no kill leaves them.
+"""
 
 from __future__ import annotations
 
 import hashlib
-import logging
 from contextlib import suppress
 from dataclasses import dataclass
 
 from ..checkpoint import MANIFEST, NAME, Manifest
-from ..files import budget
+from ..files import NotRegularError, budget
 from .store import Store
 
-logger = logging.getLogger("camshaft")
-
+TREE, TENSORS = "state.json", ".safetensors"
+"""What files of every checkpoint are called, or end with."""
 DRAFT = "manifest.draft"
 """A manifest whose files are not all there: they are being copied, or removed."""
 RUN = "RUN"
@@ -51,7 +55,7 @@ def place_of(manifest: Manifest) -> str:
 
 
 class Copies(dict[str, Copy]):
-    """The checkpoints in a store whose manifests can be read, by their keys.
+    """The whole checkpoints in a store, by their keys.
 
     One process alone writes there, so after the first listing it knows what is there.
     """
@@ -60,17 +64,42 @@ class Copies(dict[str, Copy]):
         super().__init__()
         self.store = store
         self.sizes = store.sizes()
-        self.broken: list[Copy] = []
-        """Checkpoints of which a file is missing, or has another size."""
-        for name in sorted(self.sizes):
-            place, _, file = name.partition("/")
-            if file == MANIFEST and NAME.fullmatch(place) and (manifest := self._manifest(name)):
-                copy = Copy(place, manifest)
-                files = manifest.files.items()
-                if all(self.sizes.get(f"{place}/{each}") == sums.size for each, sums in files):
-                    self.add(copy)
-                else:
-                    self.broken.append(copy)
+        self.broken: dict[str, str] = {}
+        """The places of damaged checkpoints, with what is wrong."""
+        self.unfinished: list[str] = []
+        """The places of unfinished copies: a process was killed while it copied or removed them."""
+        folders = dict[str, set[str]]()
+        for place, _, file in (name.partition("/") for name in sorted(self.sizes)):
+            if NAME.fullmatch(place):
+                folders.setdefault(place, set()).add(file)
+        for place, files in folders.items():
+            if MANIFEST in files:
+                self._meet(place)
+            elif DRAFT in files:
+                self.unfinished.append(place)
+            elif any(file == TREE or file.endswith(TENSORS) for file in files):
+                self.broken[place] = f"{MANIFEST} is missing"
+
+    @property
+    def is_used(self) -> bool:
+        """True if the store holds, or has held, a checkpoint."""
+        return bool(self or self.broken)
+
+    def _meet(self, place: str) -> None:
+        """Note a checkpoint by its manifest."""
+        try:
+            manifest = self._manifest(f"{place}/{MANIFEST}")
+        except (ValueError, NotRegularError) as error:
+            self.broken[place] = f"{MANIFEST} cannot be used: {error}"
+            return
+        if manifest is None:  # removed since it was listed
+            return
+        if all(
+            self.sizes.get(f"{place}/{each}") == sums.size for each, sums in manifest.files.items()
+        ):
+            self.add(Copy(place, manifest))
+        else:
+            self.broken[place] = "a file is missing, or has another size"
 
     def add(self, copy: Copy) -> None:
         """Note that a checkpoint is there."""
@@ -83,14 +112,14 @@ class Copies(dict[str, Copy]):
     def drop(self, copy: Copy) -> None:
         """Remove a checkpoint: it is a half from the first moment, so none is seen."""
         name = f"{copy.place}/{MANIFEST}"
-        self.store.put_small(f"{copy.place}/{DRAFT}", copy.manifest.to_json().encode())
+        self.store.put_whole(f"{copy.place}/{DRAFT}", copy.manifest.to_json().encode())
         self.store.remove(name)
         self.pop(copy.key, None)
         for file in copy.manifest.files:
             self.store.remove(f"{copy.place}/{file}")
         self.store.remove(name)  # of a process that was killed, a write may come late
         self.store.remove(f"{copy.place}/{DRAFT}")
-        self.store.remove_folder(copy.place)
+        self.store.remove_folder(copy.place, (DRAFT, MANIFEST))
 
     def drop_halves(self) -> None:
         """Remove what a process that was killed had not finished copying, or removing.
@@ -100,22 +129,21 @@ class Copies(dict[str, Copy]):
         whole = {copy.place for copy in self.values()}
         for name in self.sizes:
             place, _, file = name.partition("/")
-            if file == DRAFT and NAME.fullmatch(place):
-                draft = None if place in whole else self._manifest(name)
-                if draft is None:
-                    self.store.remove(name)
-                else:
-                    self.drop(Copy(place, draft))
+            if file == DRAFT and place in whole:
+                self.store.remove(name)
+            elif file == DRAFT and NAME.fullmatch(place):
+                with suppress(ValueError):  # damaged: it still tells that the files are a half
+                    if draft := self._manifest(name):
+                        self.drop(Copy(place, draft))
 
     def _manifest(self, name: str) -> Manifest | None:
-        """What a manifest or a draft says; None if there is none, or a damaged one."""
-        try:
-            content = self.store.read_small(name, budget.LARGEST_MANIFEST)
-            return None if content is None else Manifest.of_json(content)
-        except ValueError as error:
-            if not name.endswith(DRAFT):
-                logger.warning("%s/%s cannot be used: %s", self.store.url, name, error)
-            return None
+        """What a manifest or a draft says; None if there is none.
+
+        Raises:
+            ValueError: It is damaged.
+        """
+        content = self.store.read_small(name, budget.LARGEST_MANIFEST)
+        return None if content is None else Manifest.of_json(content)
 
 
 def note(store: Store, name: str, content: str) -> None:

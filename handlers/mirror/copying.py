@@ -97,7 +97,7 @@ class Copying:
         copies = again(store, Copies)
         tell(answered=True)
         resume = self.settings["resume"]
-        if not resume and (copies or copies.broken):
+        if not resume and copies.is_used:
             raise FileExistsError(
                 f"{store.url} holds checkpoints of an earlier run; pass resume=True to Checkpoint "
                 "to go on with it, or choose another address for a new run"

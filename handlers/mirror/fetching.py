@@ -22,6 +22,7 @@ from ..checkpoint import (
     verify_files,
 )
 from ..files import (
+    NotRegularError,
     appearing,
     created,
     locked,
@@ -35,7 +36,7 @@ from ..files import (
 )
 from .copies import RUN, SMALL, Copies, Copy, key_of, noted
 from .logs import is_log
-from .store import Store
+from .store import ODD, Store
 
 logger = logging.getLogger("camshaft")
 
@@ -45,9 +46,12 @@ WAITS = (1.0, 2.0, 4.0)
 """Seconds before each further attempt to read from the store."""
 ENOUGH = 30.0
 """Seconds after which there is none: the library has tried again by itself."""
-
+FINAL = (FileNotFoundError, NotADirectoryError, PermissionError, NotRegularError)
+"""What no further attempt mends."""
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """What the disk says, and not the store."""
+SHOWN = 20
+"""Broken copies of which a message tells."""
 
 Result = TypeVar("Result")
 
@@ -89,7 +93,8 @@ def fetch(
     try:
         store = Store(str(url), options or {})
         copies = again(store, Copies)
-        if not copies and not copies.broken:
+        if not copies.is_used:
+            _tell_of_halves(store, copies.unfinished)
             return None
         return take_over(store, Path(directory).absolute(), list(logs), copies)
     finally:
@@ -115,7 +120,7 @@ def join(store: Store, directory: Path, copies: Copies, *, is_new: bool = False)
         FileExistsError: They hold two runs.
     """
     here = _run_at(directory)
-    if copies or copies.broken:
+    if copies.is_used:
         run = again(store, lambda store: noted(store, RUN)) or uuid4().hex
         if here != run and checkpoints(directory):
             raise FileExistsError(
@@ -146,7 +151,7 @@ def again(store: Store, read: Callable[[Store], Result]) -> Result:
         except Exception as error:
             if getattr(error, "errno", None) in FULL:
                 raise
-            final = isinstance(error, FileNotFoundError | NotADirectoryError | PermissionError)
+            final = isinstance(error, FINAL)
             if wait is None or final or time.monotonic() - began > ENOUGH:
                 raise StoreError(f"{store.url} cannot be read: {store.said(error)}") from None
             time.sleep(wait)
@@ -154,26 +159,47 @@ def again(store: Store, read: Callable[[Store], Result]) -> Result:
 
 
 def _fetch_newest(store: Store, directory: Path, logs: list[str], copies: Copies) -> Path | None:
-    here = [each.saved.manifest.number for each in _good(directory) if each.saved]
-    newest, broken = max(here, default=-1), list[str]()
-    both = [*copies.values(), *copies.broken]
-    for copy in sorted(both, key=lambda each: each.manifest.number, reverse=True):
+    here = [each.saved.manifest for each in _good(directory) if each.saved]
+    newest = max((each.number for each in here), default=-1)
+    broken, found = dict(copies.broken), None
+    reached = max((each.iteration for each in here), default=-1)
+    for copy in reversed(copies.in_order()):
         if copy.manifest.number <= newest:
-            return None
+            break
         try:
-            if copy in copies.broken:
-                raise BrokenCheckpoint("a file is missing, or has another size")
-            _fetch_logs(store, directory, logs, copies.sizes)
-            return _receive(store, copy, directory)
+            wanted = _logs_to_fetch(directory, logs, copies.sizes)
+            need_space(directory, copy.manifest.size + sum(wanted.values()))
+            for name in wanted:
+                with appearing(directory / name) as draft:
+                    _get(store, name, draft)
+            found, reached = _receive(store, copy, directory), copy.manifest.iteration
+            break
         except BrokenCheckpoint as error:
-            broken.append(f"{copy.place}: {error.reason}")
-            logger.warning("passed over, a broken checkpoint: %s/%s", store.url, broken[-1])
-    if broken and not here:
+            broken[copy.place] = error.reason
+    told = [f"{place}: {why}" for place, why in sorted(broken.items(), reverse=True)]
+    if broken and not here and found is None:
         raise ValueError(
             f"no checkpoint in {store.url} is good, and a run does not silently start anew; to "
-            "start it, give it another address:" + "".join(f"\n  {each}" for each in broken)
+            "start it, give it another address:" + "".join(f"\n  {each}" for each in told[:SHOWN])
         )
-    return None
+    for each in told[:SHOWN]:
+        if _iteration(each) >= reached:
+            logger.warning("passed over, a broken checkpoint: %s/%s", store.url, each)
+    _tell_of_halves(store, [each for each in copies.unfinished if _iteration(each) > reached])
+    return found
+
+
+def _iteration(place: str) -> int:
+    return int(place[10:].partition(":")[0].partition(".")[0])
+
+
+def _tell_of_halves(store: Store, places: list[str]) -> None:
+    """Warn of copies that were not finished: the run begins before them, or anew."""
+    for each in places:
+        logger.warning(
+            "passed over, since the machine that copied it ended before all of it was there: %s/%s",
+            *(store.url, each),
+        )
 
 
 def _good(directory: Path) -> Iterable[Any]:
@@ -190,7 +216,6 @@ def _receive(store: Store, copy: Copy, directory: Path) -> Path:
         BrokenCheckpoint: The store does not give what the manifest says.
         OSError: The disk has no space.
     """
-    need_space(directory, copy.manifest.size)
     place = unused_path(directory, copy.manifest.iteration)
     with appearing(place) as draft:
         draft.mkdir()
@@ -204,20 +229,23 @@ def _receive(store: Store, copy: Copy, directory: Path) -> Path:
     return place
 
 
-def _fetch_logs(store: Store, directory: Path, logs: list[str], sizes: dict[str, int]) -> None:
-    """Fetch the logs that are longer in the store, or not here: a log of one run only grows."""
-    for name, size in sizes.items():
-        if not is_log(name, logs):
-            continue
+def _logs_to_fetch(directory: Path, logs: list[str], sizes: dict[str, int]) -> dict[str, int]:
+    """The logs that are longer in the store, or not here: a log of one run only grows.
+
+    Raises:
+        OSError: A link, a pipe or a device is in the place of a log, or of its folder.
+    """
+    wanted = dict[str, int]()
+    for name in (each for each in sizes if is_log(each, logs)):
         place = directory
         for folder in name.split("/")[:-1]:
-            place = place / folder
+            place /= folder
             make_directory_inside(place)
         place = directory / name
         refuse_odd(place)
-        if not place.exists() or size_of(place) < size:
-            with appearing(place) as draft:
-                _get(store, name, draft)
+        if sizes[name] == ODD or not place.exists() or size_of(place) < sizes[name]:
+            wanted[name] = sizes[name]
+    return wanted
 
 
 def _get(store: Store, name: str, path: Path) -> None:

@@ -12,10 +12,8 @@ from typing import BinaryIO
 
 from ..checkpoint import CHUNK, NAME
 from ..files import regular
-from .store import Store
+from .store import DRAFT, Store
 
-DRAFT = ".tmp-"
-"""Begins the name of a log that is being copied."""
 PLAIN = re.compile(r"[\w%+=@-][\w.%+=@ -]*")
 """The names of folders and files that are fetched: neither hidden, nor a way out."""
 

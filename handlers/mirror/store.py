@@ -14,10 +14,14 @@ from random import SystemRandom
 from typing import Any
 
 from ..checkpoint import CHUNK
-from ..files import printable
+from ..files import printable, refuse_odd
 
 MOST_PARTS = 9000
 """Parts of one upload; S3 takes 10,000."""
+DRAFT = ".tmp-"
+"""Begins the name of a file that is being written."""
+ODD = -1
+"""The size of what is no regular file: a link, a pipe, a device."""
 HARMLESS = ("endpoint_url", "region_name", "profile", "protocol")
 """Options whose values may be shown."""
 
@@ -32,8 +36,8 @@ class Store:
         check_address(url)
         self.url = shown(url)
         self._secrets = sorted(_secrets(options), key=len, reverse=True)
-        is_local = protocol_of(url) in ("file", "local")
-        given = {"auto_mkdir": True, **options} if is_local else dict(options)
+        self._is_local = protocol_of(url) in ("file", "local")
+        given = {"auto_mkdir": True, **options} if self._is_local else dict(options)
         self._given = (url, given)
         self.connect()
         self._has_folders = not isinstance(
@@ -47,13 +51,13 @@ class Store:
         self._files, self._root = core.url_to_fs(url, **options, skip_instance_cache=True)
 
     def sizes(self) -> dict[str, int]:
-        """All names, with the bytes of each; a store may give the names of a moment ago."""
+        """All names, with the bytes of each, or ODD; a store may give the names of a moment ago."""
         self._files.invalidate_cache()
         if self._has_folders:  # `find` takes a folder that cannot be read for an empty one
             found = dict(self._walk(self._root))
         else:
             found = self._files.find(self._root, detail=True)
-        return {path[len(self._root) :].lstrip("/"): int(found[path]["size"]) for path in found}
+        return {path[len(self._root) :].lstrip("/"): _size(found[path]) for path in found}
 
     def _walk(self, path: str) -> Iterator[tuple[str, Any]]:
         try:
@@ -71,11 +75,11 @@ class Store:
     def size(self, name: str) -> int:
         """The bytes of one object, as the store tells it now."""
         self._files.invalidate_cache()
-        return int(self._files.info(self._path(name))["size"])
+        return int(self._files.info(self._file(name))["size"])
 
     def read(self, name: str, start: int, end: int) -> bytes:
         """The bytes from `start` to `end`, or fewer if the object ends before."""
-        content: bytes = self._files.cat_file(self._path(name), start=start, end=end)
+        content: bytes = self._files.cat_file(self._file(name), start=start, end=end)
         return content
 
     def read_small(self, name: str, most: int) -> bytes | None:
@@ -94,13 +98,13 @@ class Store:
 
     def get(self, name: str, path: Path) -> None:
         """Write an object to a file here; the library sends for its parts, several at a time."""
-        self._files.get_file(self._path(name), str(path))
+        self._files.get_file(self._file(name), str(path))
 
     def put(self, name: str, pieces: Iterable[bytes], size: int) -> None:
         """Write an object; after an error, a part of it may be there."""
         self._make_folder(name)
         block = max(CHUNK, size // MOST_PARTS)
-        with self._files.open(self._path(name), "wb", block_size=block) as file:
+        with self._files.open(self._file(name), "wb", block_size=block) as file:
             for piece in pieces:
                 file.write(piece)
 
@@ -121,20 +125,31 @@ class Store:
     def put_small(self, name: str, content: bytes) -> None:
         """Write a small object; an object store does so all at once."""
         self._make_folder(name)
-        self._files.pipe_file(self._path(name), content)
+        self._files.pipe_file(self._file(name), content)
+
+    def put_whole(self, name: str, content: bytes) -> None:
+        """Write a small object all at once, also where an object is a file that could be torn."""
+        if not self._has_folders:
+            self.put_small(name, content)
+            return
+        draft = f"{posixpath.dirname(name)}/{DRAFT}{posixpath.basename(name)}"
+        self.put_small(draft, content)
+        self.move(draft, name)
 
     def move(self, name: str, to: str) -> None:
         """Let an object take the place of another, all at once."""
-        self._files.mv(self._path(name), self._path(to))
+        self._files.mv(self._file(name), self._file(to))
 
     def remove(self, name: str) -> None:
         """Remove an object, if it is there."""
         with suppress(FileNotFoundError):
             self._files.rm_file(self._path(name))
 
-    def remove_folder(self, name: str) -> None:
-        """Remove a folder if it is empty; object stores have none."""
+    def remove_folder(self, name: str, drafts: Iterable[str]) -> None:
+        """Remove a folder if it holds drafts of these names at most; object stores have none."""
         if self._has_folders:
+            for each in drafts:
+                self.remove(f"{name}/{DRAFT}{each}")
             with suppress(Exception):
                 self._files.rmdir(self._path(name))
 
@@ -164,6 +179,17 @@ class Store:
 
     def _path(self, name: str) -> str:
         return f"{self._root.rstrip('/')}/{name}"
+
+    def _file(self, name: str) -> str:
+        """The path of an object; on a disk, to open a pipe would wait.
+
+        Raises:
+            NotRegularError: It is a link, a pipe or a device.
+        """
+        if self._is_local:
+            with suppress(NotADirectoryError):  # as the operation itself tells
+                refuse_odd(Path(self._path(name)))
+        return self._path(name)
 
     def _make_folder(self, name: str) -> None:
         if self._has_folders:  # in an object store, this would make a bucket
@@ -215,6 +241,11 @@ def protocol_of(url: str) -> str:
     """What an address begins with: `s3`; `file` for a plain path."""
     utils = import_module("fsspec.utils")
     return str(utils.get_protocol(url))
+
+
+def _size(found: Mapping[str, Any]) -> int:
+    is_odd = found["type"] not in ("file", "directory") or found.get("islink")
+    return ODD if is_odd else int(found["size"])
 
 
 def _secrets(options: Mapping[str, Any]) -> Generator[str, None, None]:

@@ -124,7 +124,7 @@ class Uploader:
             with _held(saved) as folder:  # first, as a run that saves often soon drops it
                 self._check_alone()
                 self._logs.copy()
-                self.store.put_small(f"{copy.place}/{DRAFT}", manifest)
+                self.store.put_whole(f"{copy.place}/{DRAFT}", manifest)
                 for name, sums in saved.manifest.files.items():
                     if f"{copy.place}/{name}" not in self._verified:
                         self._put(f"{copy.place}/{name}", folder / name, sums)
@@ -134,7 +134,7 @@ class Uploader:
                 logger.warning("%s is not copied to %s: %s", saved.path, self.store.url, error)
             copies.drop(copy)
             return
-        self.store.put_small(f"{copy.place}/{MANIFEST}", manifest)
+        self.store.put_whole(f"{copy.place}/{MANIFEST}", manifest)
         if self.store.read(f"{copy.place}/{MANIFEST}", 0, len(manifest) + 1) != manifest:
             self.store.remove(f"{copy.place}/{MANIFEST}")
             raise OSError(f"the store gives back another {copy.place}/{MANIFEST} than it was given")

@@ -5,17 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from itertools import chain as chained
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any
 
-from ..checkpoint import Checkpoints, Saved, checkpoints
+from ..checkpoint import MANIFEST, BrokenCheckpoint, Checkpoints, Saved, checkpoints, reading
 from ..files import refuse_odd_directory
-from .rows import chain, deal, join, row_of
+from .rows import chain, deal, join, lengths_of, row_of
 from .shards import OUTPUTS
 
 END = object()
-PART = re.compile(r"rank-(\d+)-of-(\d+)")
+LARGEST = 2**40
+"""Counts in a manifest are below it."""
+PART = re.compile(r"rank-(\d{1,9})-of-([1-9]\d{0,8})", re.ASCII)
+SHOWN = 5
+"""Parts that are missing of which a message tells: their number is in a name of a file."""
 
 
 class Predictions:
@@ -64,8 +68,9 @@ class Predictions:
         parts = self._parts()
         rows = [list(map(_rows, part)) for part in parts]
         held = [[each for each in part if each is not None] for part in rows]
-        found = [join(part, chain) for part in held if part]
-        return join(found, deal if _are_interleaved(parts) else chain) if found else None
+        with reading(self.directory, "the shards"):  # may be of unlike forms
+            found = [join(part, chain) for part in held if part]
+            return join(found, deal if _are_interleaved(parts) else chain) if found else None
 
     def worlds(self) -> set[int]:
         """The numbers of ranks that have written to the directory: one, unless they are mixed.
@@ -91,8 +96,10 @@ class Predictions:
                 "call predict() first"
             )
         count = next(iter(worlds)) if len(worlds) == 1 else 0
-        parts = [checkpoints(self.part(rank, count)) for rank in range(count)]
-        lacking = [part.directory.name for part in parts if not _is_whole(part)]
+        absent = (rank for rank in range(count) if not self.part(rank, count).is_dir())
+        lacking = [self.part(rank, count).name for rank in islice(absent, SHOWN)]
+        parts = [checkpoints(self.part(rank, count)) for rank in range(0 if lacking else count)]
+        lacking += [part.directory.name for part in parts if not _is_whole(part)]
         if lacking or len(worlds) > 1:
             where = (
                 ", ".join(lacking) or f"the directory, which has parts of {sorted(worlds)} ranks"
@@ -107,13 +114,13 @@ class Predictions:
 def _is_whole(part: Checkpoints) -> bool:
     """True if no shard is missing or unreadable, up to the end of the data."""
     ends = [shard.manifest.iteration for shard in part]
-    begins = [shard.manifest.metrics["after"] for shard in part]
+    begins = [_number(shard, "after") for shard in part]
     is_over = bool(part) and part[-1].manifest.epoch > 0
     return is_over and not part.broken and begins == [0, *ends[:-1]]
 
 
 def _are_interleaved(parts: list[Checkpoints]) -> bool:
-    return bool(parts[0][0].manifest.metrics["interleaved"])
+    return bool(_number(parts[0][0], "interleaved"))
 
 
 def _samples(part: Checkpoints) -> Iterator[Any]:
@@ -123,8 +130,29 @@ def _samples(part: Checkpoints) -> Iterator[Any]:
 
 
 def _rows(shard: Saved) -> Any:
-    return shard.state_dict(OUTPUTS)["rows"]
+    """The samples of a shard: as many rows in each of its parts as its manifest says.
+
+    Raises:
+        BrokenCheckpoint: A file is damaged, or holds something else.
+    """
+    with reading(shard.path, f"{OUTPUTS}.safetensors"):
+        rows, count = shard.state_dict(OUTPUTS)["rows"], _count(shard)
+        if (lengths := {0} if rows is None else lengths_of(rows)) != {count}:
+            raise ValueError(f"has parts of {sorted(lengths)} rows, and its manifest says {count}")
+    return rows
 
 
 def _count(shard: Saved) -> int:
-    return int(shard.manifest.metrics["samples"])
+    return _number(shard, "samples")
+
+
+def _number(shard: Saved, name: str) -> int:
+    """A count in the manifest of a shard.
+
+    Raises:
+        BrokenCheckpoint: There is none.
+    """
+    found = shard.manifest.metrics.get(name)
+    if found is None or not 0 <= found < LARGEST or found != int(found):
+        raise BrokenCheckpoint(f"{MANIFEST} is not of predictions: {name} is {found}", shard.path)
+    return int(found)

@@ -10,7 +10,8 @@ from typing import Any
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from ...engine import Events, State, Trigger, check_arity
+from ...engine import Engine, EventEnum, Events, State, Trigger, check_arity
+from ...engine.modules import plain_optimizer
 from ...engine.update import Update
 from ..common import write
 from .by_updates import ByUpdates, UpdateScheduler
@@ -90,6 +91,33 @@ def check(scheduler: LRScheduler, monitor: str | None, field: str) -> None:
         )
 
 
+def check_whose(scheduler: LRScheduler, engine: Engine[Any, Any]) -> None:
+    """Refuse a scheduler of an optimizer that is not the engine's, if the engine has one."""
+    known = [each for each in engine.objects.values() if isinstance(each, Optimizer)]
+    optimizer = plain_optimizer(scheduler.optimizer)
+    if known and all(each is not optimizer for each in known):
+        raise ValueError(
+            f"LRSchedule got a {type(scheduler).__name__} of an optimizer that is not among the "
+            "engine's objects, so it would move no rate of this run; make it of the engine's "
+            'optimizer, or name the other one: Engine(..., objects={"critic_optimizer": ...})'
+        )
+
+
+def check_total(total: object, given: object) -> None:
+    """Check the steps of the run that a script says; None if it says nothing."""
+    if total is None:
+        return
+    if type(total) is not int or total < 1:
+        raise ValueError(
+            f"horizon={total!r}: needs the optimizer steps of the whole run, a whole number from 1"
+        )
+    if isinstance(given, LRScheduler | UpdateScheduler) or not wants_horizon(given):
+        raise ValueError(
+            f"horizon={total!r} is for a schedule that is built when the run starts: pieces, or a "
+            "function of optimizer and horizon; this one says its length itself"
+        )
+
+
 def optimizer_of(state: State[Any, Any], given: Optimizer | None) -> Optimizer:
     """The optimizer whose parameter groups the schedule moves."""
     optimizer = given or state.engine.objects.get("optimizer")
@@ -103,17 +131,38 @@ def optimizer_of(state: State[Any, Any], given: Optimizer | None) -> Optimizer:
     return optimizer
 
 
-def look_ahead(state: State[Any, Any], optimizer: Optimizer, when: Trigger) -> Horizon:
-    """The horizon of the run in steps of this optimizer."""
+def look_ahead(
+    state: State[Any, Any], optimizer: Optimizer, when: Trigger | None, total: int | None
+) -> Horizon:
+    """The horizon of the run in steps of this optimizer: `total`, if the script says it."""
     for update in state.engine.handlers.values():
         if not isinstance(update, Update) or update.optimizer is not optimizer:
             continue
-        if Events.STEP_COMPLETED in when.events and update.event is not Events.STEP_COMPLETED:
+        if (
+            when
+            and Events.STEP_COMPLETED in when.events
+            and update.event is not Events.STEP_COMPLETED
+        ):
             raise ValueError(
                 f"the steps of this optimizer are announced by {update.event!r}, and the schedule "
                 f"goes by {when!r}: pass LRSchedule(..., when={update.event!r})"
             )
-    return horizon_of(state, optimizer)
+    return horizon_of(state, optimizer, total)
+
+
+def each_event(when: Trigger) -> EventEnum | None:
+    """The event at whose every occurrence a trigger fires; None if it is choosier."""
+    clause = next(iter(when.clauses))
+    return clause.event if len(when.clauses) == 1 and clause.is_always else None
+
+
+def clock_of(state: State[Any, Any], optimizer: Optimizer, when: Trigger) -> EventEnum:
+    """The event that announces the steps of an optimizer, as far as its schedule can know."""
+    for update in state.engine.handlers.values():
+        if isinstance(update, Update) and update.optimizer is plain_optimizer(optimizer):
+            return update.event
+    event = each_event(when)
+    return Events.STEP_COMPLETED if event is None or isinstance(event, Events) else event
 
 
 def reset(optimizer: Optimizer, field: str) -> None:
@@ -168,10 +217,15 @@ def _check_call(make: Callable[..., Any]) -> None:
 
 def _units(when: Trigger, horizon: Horizon, schedules: list[Schedule]) -> int:
     """How many times the run will step a schedule of pieces."""
-    clause = next(iter(when.clauses))
-    if len(when.clauses) > 1 or not clause.is_always or clause.event is Events.ITERATION_COMPLETED:
+    event = each_event(when)
+    if event in (None, Events.ITERATION_COMPLETED):
         raise ValueError(
             f"{schedules[0]!r} depends on the length of the run, in steps or in epochs, and cannot "
             f"be stepped by {when!r}: give all pieces a length, as a whole number"
         )
-    return horizon.epochs if clause.event.clock == "epochs" else horizon.steps
+    if event.clock == "epochs" and horizon.total is not None:
+        raise ValueError(
+            f"horizon={horizon.total} counts optimizer steps, and {schedules[0]!r} is stepped by "
+            f"{when!r}: leave horizon= out, and it lasts as many epochs as the run"
+        )
+    return horizon.epochs if event.clock == "epochs" else horizon.steps

@@ -12,19 +12,28 @@ from .lr_schedule import LRSchedule
 
 
 def rates(state: State[Any, Any]) -> dict[str, Any]:
-    """The rates that are no metric: those of the engine's optimizers without an `LRSchedule`.
+    """The rates that rows of this moment have, whether or not they were measured in it.
 
-    They are read where rows are written, so that they cost nothing at a step. The name is `"lr"`,
-    with several optimizers `"lr/critic"` for `objects["critic_optimizer"]`; with several parameter
-    groups each has one, as in `LRSchedule`.
+    A rate that a schedule moves is the metric that it has written, or before the first step what
+    the optimizer has. The others are read where rows are written, so that they cost nothing at a
+    step. Their name is `"lr"`, with several optimizers `"lr/critic"` for
+    `objects["critic_optimizer"]`; with several parameter groups each has one, as in `LRSchedule`.
     """
     objects, handlers = state.engine.objects, state.engine.handlers.values()
     names = {name: each for name, each in objects.items() if isinstance(each, Optimizer)}
-    schedules = [each for each in handlers if isinstance(each, LRSchedule) and each.field == "lr"]
-    moved = [objects[each.object].optimizer for each in schedules if each.object in objects]
-    found = dict[str, Any]()
+    schedules = [each for each in handlers if isinstance(each, LRSchedule)]
+    moved, constant = dict[str, Any](), dict[str, Any]()
+    held = list[Optimizer]()
+    for schedule in schedules:
+        if schedule.object in objects:
+            optimizer = objects[schedule.object].optimizer
+            moved |= group_values(optimizer, schedule.field, schedule.metric)
+            held += [optimizer] if schedule.field == "lr" else []
     for name, optimizer in names.items():
-        if all(optimizer is not each for each in moved):
+        if all(optimizer is not each for each in held):
             own = name.removesuffix("optimizer").rstrip("_")
-            found |= group_values(optimizer, "lr", f"lr/{own}" if own and len(names) > 1 else "lr")
-    return {name: rate for name, rate in found.items() if name not in state.metrics}
+            constant |= group_values(
+                optimizer, "lr", f"lr/{own}" if own and len(names) > 1 else "lr"
+            )
+    found = {name: rate for name, rate in constant.items() if name not in state.metrics}
+    return found | {name: state.metrics.get(name, rate) for name, rate in moved.items()}

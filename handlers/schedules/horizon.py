@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from torch.optim import Optimizer
 
@@ -32,6 +32,10 @@ class Horizon:
     """Batches of an epoch; None if unknown."""
     accumulate: int | None = 1
     """Batches of a step; None if unknown."""
+    total: int | None = None
+    """The steps of the run as the script says them; None if they follow from the rest."""
+    is_asked: ClassVar[bool] = False
+    """True once somebody has asked for a number of steps."""
 
     @property
     def steps(self) -> int:
@@ -40,6 +44,9 @@ class Horizon:
         Raises:
             ValueError: The number is unknown; the message says what to pass.
         """
+        vars(self)["is_asked"] = True
+        if self.total is not None:
+            return self.total
         limits = (self.max_iterations, self._batches_of_epochs())
         counts = [self._steps_in(batches) for batches in limits if batches is not None]
         counts += [] if self.max_steps is None else [self.max_steps]
@@ -56,6 +63,8 @@ class Horizon:
         """
         if self.max_iterations is None and self.max_steps is None and self.max_epochs is not None:
             return self.max_epochs
+        if self.total is not None:
+            return replace(self, total=None).epochs
         steps, each = self.steps, self.steps_per_epoch
         return -(-steps // max(each, 1))
 
@@ -66,8 +75,11 @@ class Horizon:
         Raises:
             ValueError: The number is unknown; the message says what to pass.
         """
+        vars(self)["is_asked"] = True
         if self.epoch_length is None:
             raise self._unknown("the steps of an epoch")
+        if self.total is not None:
+            return -(-self.total // max(self.epochs, 1))
         return self._steps_in(self.epoch_length)
 
     @property
@@ -80,6 +92,18 @@ class Horizon:
         assert size is not None
         assert self.epoch_length is not None
         return full * self.epoch_length + min(rest * size, self.epoch_length)
+
+    @property
+    def limit(self) -> int | None:
+        """The batches after which the run ends by `max_epochs` or `max_iterations`, if known."""
+        limits = [self.max_iterations, self._batches_of_epochs()]
+        return min((each for each in limits if each is not None), default=None)
+
+    def at_pace(self, steps: int, batches: int) -> float:
+        """The steps that the run will make if all its epochs are as the first one was."""
+        limit = replace(self, epoch_length=self.epoch_length or batches).limit
+        ends = (self.max_steps, None if limit is None else steps * limit / batches)
+        return min(each for each in ends if each is not None)
 
     def _batches_of_epochs(self) -> int | None:
         if self.max_epochs is None or self.epoch_length is None:
@@ -109,7 +133,7 @@ class Horizon:
         )
 
 
-def horizon_of(state: State[Any, Any], optimizer: Optimizer) -> Horizon:
+def horizon_of(state: State[Any, Any], optimizer: Optimizer, total: int | None = None) -> Horizon:
     """The totals of a run in steps of `optimizer`, as far as they are known when it starts.
 
     `max_steps` counts the steps of the optimizer whose `Update` announces `STEP_COMPLETED`. For
@@ -121,8 +145,9 @@ def horizon_of(state: State[Any, Any], optimizer: Optimizer) -> Horizon:
     horizon = Horizon(
         *(state.max_epochs, state.max_iterations, state.max_steps, state.epoch_length),
         accumulate=None if own is None else own.accumulate,
+        total=total,
     )
-    if own is None or own is main or state.max_steps is None:
+    if total is not None or own is None or own is main or state.max_steps is None:
         return horizon
     if main is not None and main.accumulate == own.accumulate:
         return horizon

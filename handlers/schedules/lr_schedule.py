@@ -13,19 +13,33 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from ...engine import Engine, EventEnum, Events, Stage, State, Trigger
 from ...engine.modules import plain_optimizer
-from ..common import Monitored, advance, group_values, read
+from ..common import Monitored, advance
 from .build import (
     Given,
     Make,
     as_scheduler,
     build,
     check,
+    check_total,
+    check_whose,
+    clock_of,
+    each_event,
     look_ahead,
     optimizer_of,
     reset,
     wants_horizon,
 )
 from .by_updates import ByUpdates
+from .clocks import warn_of_clock
+from .following import (
+    Following,
+    Noted,
+    NotedAndMonitored,
+    Rates,
+    count_of,
+    refuse_beside,
+    refuse_rebuilding,
+)
 from .horizon import Horizon
 from .scheduled import Scheduled
 
@@ -66,6 +80,9 @@ class LRSchedule:
         field: What pieces move: `"lr"`, `"weight_decay"`, `"momentum"`, `"betas.0"`.
         optimizer: The optimizer of a schedule that is built when the run starts;
             `engine.objects["optimizer"]` by default.
+        horizon: The optimizer steps of the whole run, for a schedule that is built when the run
+            starts: where an iteration makes several steps, or not each one makes a step. By
+            default each batch makes one, or each `accumulate` batches.
         allow_stale: True to let `ReduceLROnPlateau` look more often than the metric is measured, as
             in `EarlyStopping`.
 
@@ -81,6 +98,7 @@ class LRSchedule:
     field: str = "lr"
     optimizer: Optimizer | None = None
     allow_stale: bool = False
+    horizon: int | None = None
     metric: str = field_of(init=False)
     """The metric of the rates."""
     object: str = field_of(init=False, repr=False)
@@ -94,6 +112,7 @@ class LRSchedule:
         vars(self).update(metric=metric, name=name, object=_object(name), _ready=ready)
         if self._ready is not None:
             check(self._ready, self.monitor, self.field)
+        check_total(self.horizon, self.scheduler)
 
     def attach(self, engine: Engine[Any, Any]) -> None:
         """Step by the trigger; save the scheduler with the run.
@@ -103,62 +122,91 @@ class LRSchedule:
         """
         self._refuse_taken(engine)
         if self._ready is not None:
-            _check_whose(self._ready, engine)
+            check_whose(self._ready, engine)
             engine.objects[self.object] = self._ready
         else:  # build it before a checkpoint is loaded into it
             engine.on(Events.LOADING, stage=Stage.MEASURE)(self.begin)
         engine.on(Events.STARTED, stage=Stage.MEASURE)(self.note)
+        if each_event(self._trigger) not in (Events.STEP_COMPLETED, Events.ITERATION_COMPLETED):
+            engine.on(Events.ITERATION_COMPLETED, stage=Stage.MEASURE)(self.measure)
         engine.on(self._trigger)(self.step)
-        if self._ready is None or isinstance(self._ready, ByUpdates):
-            engine.on(Events.EPOCH_COMPLETED)(self.end_epoch)
+        engine.on(Events.EPOCH_COMPLETED)(self.end_epoch)
 
     def begin(self, state: State[Any, Any]) -> None:
         """Build the schedule of a new run; check that a continued run still fits its schedule."""
         optimizer = optimizer_of(state, self.optimizer)
-        horizon = look_ahead(state, optimizer, self._trigger)
+        horizon = look_ahead(state, optimizer, self._trigger, self.horizon)
         before: LRScheduler | None = state.engine.objects.get(self.object)
         if state.iteration > 0 or state.control.position is not None:
             self._carry_on(state, before, horizon)
             return
-        if before is not None:  # from another run of this engine
-            reset(optimizer, self.field)
-        state.engine.objects[self.object] = self._make(optimizer, horizon)
+        if before is not None and self._beside(state, optimizer)[0] is self:
+            reset(optimizer, self.field)  # from another run of this engine
+        made = state.engine.objects[self.object] = self._make(optimizer, horizon)
+        following = state.recall(self, Following, saved=False)
+        following.suspect(made, horizon, each_event(self._trigger))
 
     def note(self, state: State[Any, Any]) -> None:
-        """Save the horizon that the schedule was built for."""
+        """Save the horizon that the schedule was built for; look at what moves the same rates."""
         scheduler = self._of(state)
         # torch would warn: it looks for steps of this process, by the wrapper if there is one
         if state.iteration > 0 or plain_optimizer(scheduler.optimizer) is not scheduler.optimizer:
             scheduler.optimizer._opt_called = True  # type: ignore[attr-defined]
+        # A ready-made one may be stepped by the steps of another optimizer, if the script says so.
+        when = self._trigger if self._ready is None or self.when is None else None
+        horizon = look_ahead(state, scheduler.optimizer, when, self.horizon)
         if self._ready is None:
-            horizon = look_ahead(state, scheduler.optimizer, self._trigger)
             state.recall(self, self._memory).horizon = asdict(horizon)
+        beside = self._beside(state, scheduler.optimizer)
+        refuse_beside({each.object: each._of(state) for each in beside})
+        following = state.recall(self, Following, saved=False)
+        if self is (first := next(each for each in beside if each.field == self.field)):
+            event = clock_of(state, scheduler.optimizer, self._trigger)
+            names = [each.metric for each in beside if each.field == self.field]
+            following.rates = Rates.of(state, event, names)
+        else:
+            following.rates = state.recall(first, Following, saved=False).rates
+        if self._ready is not None:
+            following.suspect(scheduler, horizon, each_event(self._trigger), is_ready=True)
+        if state.iteration == 0 and not self._warn_of_clock(scheduler, horizon):
+            following.unknown = horizon
+
+    def measure(self, state: State[Any, Any]) -> None:
+        """Write the rate that was used, if the schedule moves more rarely than the optimizer."""
+        scheduler, following = self._of(state), state.recall(self, Following, saved=False)
+        following.rates.write(state, scheduler, self.field)
+        if following.count is None:
+            following.count = count_of(scheduler)
 
     def step(self, state: State[Any, Any]) -> None:
         """Write the rate that was used, then step the scheduler."""
-        scheduler = self._of(state)
-        groups = scheduler.optimizer.param_groups
-        if len(groups) == 1:
-            state.metrics[self.metric] = read(groups[0], self.field)
-        else:
-            state.metrics.update(group_values(scheduler.optimizer, self.field, self.metric))
+        scheduler, following = self._of(state), state.recall(self, Following, saved=False)
+        following.rates.write(state, scheduler, self.field)
+        following.check(state, scheduler, self.object)
         if not isinstance(scheduler, ReduceLROnPlateau):
             scheduler.step()
             if isinstance(scheduler, Scheduled) and scheduler.is_at_joint:
                 state.fire(ScheduleEvents.PIECE_COMPLETED)
         elif (value := self._look(state)) is not None:
             scheduler.step(value)
+        following.count = count_of(scheduler)
 
     def end_epoch(self, state: State[Any, Any]) -> None:
-        """Step a scheduler like timm's at the end of an epoch."""
+        """Step a scheduler like timm's; compare the first epoch with what a schedule is for."""
         scheduler = self._of(state)
         if isinstance(scheduler, ByUpdates):
             scheduler.step_epoch(state.epoch, self._look(state))
+        if state.epoch == 1:
+            following = state.recall(self, Following, saved=False)
+            following.compare(state, scheduler, self.object)
+            if (found := following.horizon_by_now(state)) is not None:
+                self._warn_of_clock(scheduler, found)
 
     def _refuse_taken(self, engine: Engine[Any, Any]) -> None:
         """Refuse a name that another schedule or object has."""
-        others = (each for each in engine.handlers.values() if each is not self)
-        taken = {each.object for each in others if isinstance(each, LRSchedule)}
+        handlers = [each for each in engine.handlers.values() if isinstance(each, LRSchedule)]
+        others = [each for each in handlers if each is not self]
+        taken = {each.object for each in others}
         taken |= {name for name, each in engine.objects.items() if each is not self._ready}
         if self.object in taken:
             stem = self.name.removesuffix("_scheduler")
@@ -169,6 +217,23 @@ class LRSchedule:
                 f"the engine has an object {self.object!r} already; give this schedule another "
                 f"name: LRSchedule(..., name={free!r})"
             )
+        if self._ready is not None and any(each._ready is self._ready for each in others):
+            raise ValueError(
+                f"an LRSchedule of this engine steps the same {type(self._ready).__name__} already"
+            )
+
+    def _beside(self, state: State[Any, Any], optimizer: Optimizer) -> list[LRSchedule]:
+        """The schedules of this optimizer, in the order in which they are attached."""
+        found, objects = list[LRSchedule](), state.engine.objects
+        for each in state.engine.handlers.values():
+            if isinstance(each, LRSchedule) and (each is self or each.object in objects):
+                other = optimizer if each is self else objects[each.object].optimizer
+                found += [each] if plain_optimizer(other) is plain_optimizer(optimizer) else []
+        return found
+
+    def _warn_of_clock(self, scheduler: LRScheduler, horizon: Horizon) -> bool:
+        event, said = each_event(self._trigger), self.when is not None
+        return warn_of_clock(scheduler, event, horizon, said=said)
 
     @property
     def _trigger(self) -> Trigger:
@@ -206,6 +271,8 @@ class LRSchedule:
         changed = _changes(state.recall(self, self._memory).horizon, asdict(horizon))
         if not changed or not wants_horizon(self.scheduler):
             return
+        beside = self._beside(state, before.optimizer)
+        refuse_rebuilding([each.object for each in beside if each.field == self.field], changed)
         reset(before.optimizer, self.field)
         made = state.engine.objects[self.object] = self._make(before.optimizer, horizon)
         advance(made, before.state_dict())
@@ -219,33 +286,9 @@ class LRSchedule:
         return monitored.new_value(state, self.monitor, allow_stale=self.allow_stale)
 
 
-@dataclass
-class Noted:
-    """The horizon that a schedule was built for."""
-
-    horizon: dict[str, int | None] = field_of(default_factory=dict)
-
-
-@dataclass
-class NotedAndMonitored(Noted, Monitored):
-    """The same of a schedule that looks at a metric."""
-
-
 def _object(name: str) -> str:
     """The name of a schedule's object: none that a module would have."""
     return name if "scheduler" in name else f"{name}_scheduler"
-
-
-def _check_whose(scheduler: LRScheduler, engine: Engine[Any, Any]) -> None:
-    """Refuse a scheduler of an optimizer that is not the engine's, if the engine has one."""
-    known = [each for each in engine.objects.values() if isinstance(each, Optimizer)]
-    optimizer = plain_optimizer(scheduler.optimizer)
-    if known and all(each is not optimizer for each in known):
-        raise ValueError(
-            f"LRSchedule got a {type(scheduler).__name__} of an optimizer that is not among the "
-            "engine's objects, so it would move no rate of this run; make it of the engine's "
-            'optimizer, or name the other one: Engine(..., objects={"critic_optimizer": ...})'
-        )
 
 
 def _changes(old: dict[str, int | None], new: dict[str, int | None]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
@@ -34,7 +34,7 @@ class OptunaPruning:
         TypeError: `trial` is no trial.
     """
 
-    trial: Any
+    trial: Any = field(repr=False)  # of rank 0 alone
     monitor: str
     when: EventEnum | Trigger = Events.EPOCH_COMPLETED
     allow_stale: bool = False

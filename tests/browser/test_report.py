@@ -280,6 +280,7 @@ def test_a_hostile_metric_is_text_and_nothing_of_it_runs(report, open_page, tmp_
     assert page.locator("main img, main b").count() == 0
 
 
+@pytest.mark.slow
 def test_a_gap_is_marked_and_counted(report, open_page, tmp_path):
     run = rows(tmp_path / "run", 20)
     with (run / "rows.jsonl").open("a") as file:
@@ -303,6 +304,7 @@ def test_a_hundred_thousand_rows_are_drawn_as_few_points_and_said_to_be_many(
     assert page.complaints == []
 
 
+@pytest.mark.slow
 def test_without_rows_or_journal_it_says_what_to_add(report, open_page, tmp_path):
     from camshaft import Engine
     from camshaft.handlers import Checkpoint
@@ -315,6 +317,7 @@ def test_without_rows_or_journal_it_says_what_to_add(report, open_page, tmp_path
     assert page.complaints == []
 
 
+@pytest.mark.slow
 def test_it_fits_a_phone_whatever_metrics_are_called(
     trained, report, open_page, artefact, tmp_path
 ):
@@ -350,6 +353,7 @@ CONTRAST = """(pairs => {
 })"""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_text_and_curves_stand_out_in_light_and_in_dark(
     scheme, trained, report, open_page, artefact

@@ -95,6 +95,7 @@ def test_new_rows_leave_zoom_scroll_and_switches_as_they_are(server, open_page, 
     assert page.complaints == []
 
 
+@pytest.mark.slow
 def test_the_token_leaves_the_address_and_the_cookie_is_for_this_server_alone(
     server, open_page, tmp_path
 ):
@@ -211,6 +212,7 @@ def tags(address, plugin):
         return {tag for found in json.load(answer).values() for tag in found}
 
 
+@pytest.mark.slow
 def test_the_scalars_are_there(tensorboard, open_page, artefact):
     assert {"loss", "lr", "accuracy", "val/loss", "val/accuracy"} <= tags(tensorboard, "scalars")
     page = open_page(f"{tensorboard}#timeseries", viewport={"width": 1280, "height": 1400})
@@ -223,6 +225,7 @@ def test_the_scalars_are_there(tensorboard, open_page, artefact):
     page.screenshot(path=artefact("tensorboard-scalars"))
 
 
+@pytest.mark.slow
 def test_the_images_are_there(tensorboard, open_page, artefact):
     assert "val/predictions" in tags(tensorboard, "images")
     page = open_page(f"{tensorboard}#images", viewport={"width": 1280, "height": 900})
@@ -232,6 +235,7 @@ def test_the_images_are_there(tensorboard, open_page, artefact):
     page.screenshot(path=artefact("tensorboard-images"))
 
 
+@pytest.mark.slow
 def test_the_hyper_parameters_are_there(tensorboard, open_page, artefact):
     body, kind = b'{"experimentName": ""}', {"Content-Type": "application/json"}
     with urlopen(Request(f"{tensorboard}data/plugin/hparams/experiment", body, kind)) as answer:

@@ -171,8 +171,9 @@ def a_run_whose_last_epoch_found_no_common_batch_can_be_carried_on():
 def equal_numbers_are_compared_once_an_epoch_and_unknown_ones_at_each_batch():
     engine = Engine(lambda state, batch: None)
     for data, options, sent in [
-        (range(7), {}, (3 + 4, 0)),  # whether to stop; lengths, at first and for each epoch
-        (Unsized(range(7)), {}, (3 * 8 + 3 + 4, 0)),
+        # Whether the ranks are alike, whether to stop; lengths, at first and for each epoch.
+        (range(7), {}, (1 + 3 + 4, 0)),
+        (Unsized(range(7)), {}, (1 + 3 * 8 + 3 + 4, 0)),
         (Unsized(range(7)), {"uneven": "ignore"}, (0, 0)),
     ]:
         with Sent() as found:

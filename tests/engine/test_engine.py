@@ -178,7 +178,7 @@ def test_a_process_function_of_the_wrong_arity_is_refused():
         Engine(lambda batch: batch)
     with pytest.raises(TypeError, match="cannot be called"):
         Engine(3)
-    with pytest.raises(TypeError, match=r"Linear\(input.*2 positional arguments"):
+    with pytest.raises(TypeError, match="got a Linear for its process function, wh"):
         Engine(torch.nn.Linear(1, 1))
 
 

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from camshaft import Engine, EventEnum, Events, Stage
+from camshaft.handlers import Checkpoint
 
 
 class Own(EventEnum):
@@ -254,6 +255,33 @@ def test_triggers_fire_at_the_same_counts_whether_a_run_is_interrupted_or_not():
     whole = run()
     for stop_at in range(1, 50):
         assert run(stop_at) == whole
+
+
+def resumed_at(trigger, stop_at, directory, patience=0.0):
+    """The iterations in which a handler was called, in a run that another process goes on with."""
+
+    def part(last):
+        engine, calls = Engine(ping, Checkpoint(directory, resume=True)), []
+        engine.on(Events.ITERATION_STARTED)(lambda state: time.sleep(patience))
+
+        @engine.on(trigger)
+        def note(state):
+            calls.append(state.iteration)
+
+        engine.run(range(10), max_iterations=last)
+        return calls
+
+    return [*part(stop_at), *part(10)]
+
+
+@pytest.mark.filterwarnings("ignore:nothing that trains")
+@pytest.mark.parametrize("stop_at", [2, 5, 8])
+def test_once_is_once_in_a_resumed_run_whatever_the_other_conditions(stop_at, tmp_path):
+    late = {"where": lambda state: state.iteration > 3, "once": True}
+    assert resumed_at(Events.ITERATION_COMPLETED(**late), stop_at, tmp_path / "where") == [4]
+    timed = {"seconds": 0.02, "once": True}
+    found = resumed_at(Events.ITERATION_COMPLETED(**timed), stop_at, tmp_path / "seconds", 0.015)
+    assert len(found) == 1
 
 
 def engine_with_calls():

@@ -77,7 +77,7 @@ def test_the_error_of_a_property_is_its_own():
     class Named(Engine):
         @property
         def title(self):
-            return self.objects["model"].titel
+            return "a name".titel
 
     with pytest.raises(AttributeError, match="^'str' object has no attribute 'titel'"):
-        _ = Named(lambda state, batch: None, objects={"model": "a name"}).title
+        _ = Named(lambda state, batch: None).title

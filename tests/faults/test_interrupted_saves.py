@@ -119,6 +119,7 @@ def test_a_failure_while_a_checkpoint_takes_the_place_of_another_leaves_one_of_t
     assert epochs == {0, 1}
 
 
+@pytest.mark.slow
 def test_killed_while_it_is_stripped_a_checkpoint_is_whole_or_its_weights(faults, honest, tmp_path):
     kept = []
     for number in range(1, 99):

@@ -89,6 +89,7 @@ def compare(orders, directory):
         assert outcome(order, directory / f"{number}") == expected, order
 
 
+@pytest.mark.slow
 def test_orders_drawn_at_random_leave_the_same_files_and_rows_and_stop_at_the_same_step(directory):
     assert len(ORDERS) == factorial(COUNT) == 720
     compare(random.Random(0).sample(ORDERS, 119) + ORDERS[-1:], directory)

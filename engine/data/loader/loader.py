@@ -19,7 +19,16 @@ from ..sources import Source, has_persistent_workers, iterate
 from .in_memory import is_default
 from .indices import Indices
 from .reading import read_directly
-from .workers import Preparation, Seeded, blocked, caught_signals, collated, is_forked, named
+from .workers import (
+    Preparation,
+    Seeded,
+    blocked,
+    caught_signals,
+    collated,
+    end_by_own_signal,
+    is_forked,
+    named,
+)
 
 
 def is_plain(data: object) -> TypeGuard[DataLoader[Any]]:
@@ -57,8 +66,7 @@ class Loader(Source[Any]):
         """Begin a pass, at its first batch or a later one."""
         caught = self._renew()
         if not self.is_indexed:
-            with blocked(caught):
-                batches = iterate(self.copy)
+            batches = self._begin(caught)
             check_length(sum(1 for _ in islice(batches, consumed)), consumed)
             return named(batches) if self.data.num_workers else batches
         indices = _indices(self.copy)
@@ -67,8 +75,7 @@ class Loader(Source[Any]):
         indices.begin(consumed, key if self.data.num_workers else None, samples)
         if isinstance(self.data.dataset, SeededSamples):
             indices.tell_places(position.number)
-        with blocked(caught):
-            batches = iterate(self.copy)
+        batches = self._begin(caught)
         indices.skip()  # workers, if any, have their first indices by now
         check_length(indices.number, consumed)
         return named(batches) if self.data.num_workers else read_directly(batches)
@@ -132,6 +139,15 @@ class Loader(Source[Any]):
         """Keep persistent workers for the next run over this loader."""
         if has_persistent_workers(self.data):
             IDLE[self.data] = self.copy
+
+    def _begin(self, caught: frozenset[int]) -> Iterator[Any]:
+        """Torch's iterator, which starts workers, or goes on with persistent ones."""
+        before = vars(self.copy)["_iterator"]
+        with blocked(caught):
+            batches = iterate(self.copy)
+        if self.copy.worker_init_fn.caught and batches is not before:  # type: ignore[union-attr]
+            end_by_own_signal(batches)
+        return batches
 
     def _renew(self) -> frozenset[int]:
         """Copy changes of the user's loader; return the signals to block while workers start.

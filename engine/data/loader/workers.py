@@ -9,8 +9,10 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from threading import Thread
 from typing import Any
+from weakref import proxy
 
 import torch
 from torch.utils.data import DataLoader, default_collate, get_worker_info
@@ -28,6 +30,8 @@ STOPPING = tuple(
     if hasattr(signal, name)
 )
 """The signals that ask a job to end."""
+END: int = getattr(signal, "SIGRTMAX", 0)
+"""The signal by which the main process ends its workers; 0 where the system has too few."""
 
 
 class Seeded:
@@ -74,7 +78,8 @@ class Preparation:
     """Prepares a worker before its first batch: a `worker_init_fn`.
 
     A signal to the process group also reaches the workers. They leave it to the main process,
-    since a dead worker would end the run before it can save.
+    since a dead worker would end the run before it can save. The main process may have sent it
+    itself, so it ends workers by a signal of another number: see `end_by_own_signal`.
     """
 
     own: Callable[[int], object] | None
@@ -84,12 +89,12 @@ class Preparation:
 
     def __call__(self, worker: int) -> None:
         """Leave the signals to the main process, then call the user's function."""
-        for number in self.caught - {signal.SIGTERM}:
+        if self.caught:
+            signal.pthread_sigmask(signal.SIG_BLOCK, {END})
+            Thread(target=_end_when_told, daemon=True).start()
+        for number in self.caught:
             signal.signal(number, signal.SIG_IGN)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, self.caught - {signal.SIGTERM})
-        if signal.SIGTERM in self.caught:
-            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # in a spawned worker
-            Thread(target=_end_with_parent, daemon=True).start()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, self.caught)
         info = get_worker_info()
         if info is not None and isinstance(info.dataset, Seeded):
             object.__setattr__(info, "dataset", info.dataset.dataset)  # its own one refuses
@@ -97,13 +102,18 @@ class Preparation:
             self.own(worker)
 
 
-def _end_with_parent() -> None:
-    """End this worker when its parent sends SIGTERM; ignore SIGTERM from other processes."""
-    # With a fork server, this is not the process that forked the worker.
-    parent = multiprocessing.parent_process()
-    while parent is not None and signal.sigwaitinfo({signal.SIGTERM}).si_pid != parent.pid:
-        pass
+def _end_when_told() -> None:
+    """End this worker when its parent sends the signal that nobody else does."""
+    signal.sigwait({END})
     os._exit(0)
+
+
+def end_by_own_signal(batches: Iterator[Any]) -> None:
+    """Let torch and multiprocessing end these new workers by a signal that no group gets."""
+    for worker in getattr(batches, "_workers", ()):
+        process: Any = worker._popen
+        end = type(process)._send_signal
+        process.terminate = partial(end, proxy(process), END)  # a circle would keep its pipes open
 
 
 def named(batches: Iterator[Any]) -> Iterator[Any]:
@@ -155,7 +165,7 @@ def blocked(signals: frozenset[int]) -> Generator[None]:
 
 def caught_signals() -> frozenset[int]:
     """The stopping signals for which this process has its own handler."""
-    if not hasattr(signal, "sigwaitinfo"):  # on macOS a process cannot find out who sent a signal
+    if not END:  # macOS has no such signals
         return frozenset()
     handlers = {number: signal.getsignal(number) for number in STOPPING}
     usual = signal.default_int_handler

@@ -169,8 +169,9 @@ class Encoder:
                 path, f"a tensor of {local.dtype}, distributed as {tensor.placements}"
             )
         form = (tensor.device_mesh, tensor.placements, tensor.shape, tensor.dtype)
-        held = (*form, local.device, local.data_ptr())
-        if self._once is not None and local.numel() and held in self._once:
+        # An empty shard has no address, and its rank has to name the same tensors as the others.
+        held = (*form, local.device, local.untyped_storage()._cdata, local.storage_offset())
+        if self._once is not None and held in self._once:
             return self._once[held]
         if self._of_rank:
             name = f"run{path[len(self._root) :]}"

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ....engine import State, ranks
+from ....engine.checks import Unsaved
 from ..background import BackgroundWriter
 from ..destination import Destination
 from ..directory import saved_at
 from ..format import Manifest
 from ..frozen import FrozenWeights
+from ..round_trip import RoundTrip
 from ..sharding import Layouts
 from ..staging import Staging
-from ..together import Taken
+from ..together import Taken, check_weights
 from .agreeing import Agreement
 from .content import Content, copied
 from .describing import manifest_of, warn_of_missing, with_reasons
@@ -52,6 +54,10 @@ class Recorder:
         self.directory = Path(to.directory).absolute()  # the script may change its directory
         self.frozen: FrozenWeights | None = None
         """The frozen weights, if saves leave them out."""
+        self.unsaved: Unsaved | None = None
+        """What the script changes beside the engine's objects."""
+        self.round_trip = RoundTrip()
+        """Tries at the first save whether objects can be put back."""
         self.layouts = Layouts()
         """How tensors lie on the ranks, from save to save."""
         self._writing = Writing(self.directory, to.keep, spared)
@@ -62,6 +68,7 @@ class Recorder:
         self._why: tuple[int, str] = (0, "")
         """The iteration of the newest save, and its reasons."""
         self._is_open = False
+        self._are_compared = False
 
     def open(self) -> None:
         """Make and lock the directory, and remove what a killed run had not finished."""
@@ -92,6 +99,16 @@ class Recorder:
             self.open()
             warn_of_missing(state, self._writing.keep, self.handler)
         return asked
+
+    def compare(self, objects: Mapping[str, Any]) -> None:
+        """Before the first save, check that all ranks hold the same weights; all call this.
+
+        Raises:
+            ValueError: Ranks hold other weights, which are no shards of one.
+        """
+        if not self._are_compared:
+            check_weights(objects)
+            self._are_compared = True
 
     def record(
         self,

@@ -1,6 +1,7 @@
 """Resuming a run: what differs between a checkpoint and a script, and loading what fits."""
 
 from .compare import Change, changes, memory_mismatches, mismatches
+from .evaluated import EvaluatesSaved
 from .replay import put_settings, replay, schedules_to_replay
 from .resumption import resume
 from .saved_run import SavedRun
@@ -9,6 +10,7 @@ from .validate import refusing, validate_objects, validate_run
 
 __all__ = [
     "Change",
+    "EvaluatesSaved",
     "SavedRun",
     "changes",
     "memory_mismatches",

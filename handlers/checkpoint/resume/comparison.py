@@ -11,7 +11,15 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from ....engine import RunningEngine
-from .compare import Change, changes, is_of, memory_mismatches, mismatches, of_another_class
+from .compare import (
+    Change,
+    changes,
+    has_groups,
+    is_of,
+    memory_mismatches,
+    mismatches,
+    of_another_class,
+)
 from .replay import schedules_of, schedules_to_replay
 from .saved_run import SavedRun
 from .validate import refusing, validate_objects
@@ -22,7 +30,8 @@ class Comparison:
     """A checkpoint beside a script: what differs, what of that is accepted, and what is not loaded.
 
     `override` accepts differences by name: a changed setting is then the script's, and an object
-    on one side only is left alone. What `reset` names is not loaded, once.
+    on one side only is left alone. What `reset` names is not loaded, once. Names that the script
+    had at its last start, too, say nothing new.
     """
 
     saved: SavedRun
@@ -32,7 +41,7 @@ class Comparison:
     override: Sequence[str] = ()
     reset: Sequence[str] = ()
     earlier: Mapping[str, Any] = field(default_factory=dict)
-    """The `override` and the `reset` of the last resumption."""
+    """The `override` and the `reset` of the last start."""
 
     @cached_property
     def anew(self) -> list[str]:
@@ -123,7 +132,8 @@ class Comparison:
                 f"{listed(reset)}; to accept a changed setting, use override="
             )
         kept = {*self.saved.run["memory"]}.difference(self.unclaimed)
-        if useless := [n for n in self.override if n in kept and n not in self.saved.objects]:
+        known = {*self.saved.objects, *self.earlier.get("override", ())}  # or was once accepted
+        if useless := [name for name in self.override if name in kept.difference(known)]:
             raise ValueError(
                 f"override={useless!r}: accepts what differs, and what handlers remember goes on; "
                 f"to let them begin anew, write reset={useless!r}"
@@ -168,7 +178,7 @@ class Comparison:
         """A line for each new optimizer that the schedules that go on do not fit."""
         for name in self.anew:
             optimizer, saved = self.engine.objects.get(name), self.saved.objects.get(name)
-            if not isinstance(optimizer, Optimizer) or saved is None:
+            if not isinstance(optimizer, Optimizer) or saved is None or not has_groups(saved):
                 continue
             own, there = len(optimizer.param_groups), len(saved["param_groups"])
             for schedule in schedules_of(self.engine.objects, optimizer):

@@ -17,6 +17,7 @@ from ...files import printable, printable_lines
 from ..directory import Held, saved_at
 from ..format import reading
 from ..weights import load_weights
+from .compare import has_groups
 from .comparison import Comparison
 from .replay import put_settings, replay, take_rates
 from .saved_run import SavedRun
@@ -84,7 +85,7 @@ def load(comparison: Comparison, state: State[Any, Any]) -> None:
         elif not comparison.is_of_another_class(name):
             objects[name].load_state_dict(saved[name])
     for name in anew:
-        if isinstance(objects.get(name), Optimizer) and name in saved:
+        if isinstance(objects.get(name), Optimizer) and has_groups(saved.get(name, ())):
             kept = [objects[each] for each in loaded]
             take_rates(objects[name], saved[name]["param_groups"], kept)
     put_settings(objects, comparison.changes)

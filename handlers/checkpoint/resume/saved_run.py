@@ -47,8 +47,7 @@ class SavedRun:
             BrokenCheckpoint: A file has a wrong format, or no run writes such values.
             ValueError: The checkpoint is an export.
         """
-        tree, tensors = read_checkpoint(saved, in_memory)
-        targets = Targets(objects)
+        tree, tensors, targets = _read(saved, objects, in_memory)
         held = {file: targets.of(file, source) for file, source in tensors.items()}
         if not has_parts(saved):
             return cls.of(tree, held)
@@ -100,6 +99,27 @@ class SavedRun:
         if not isinstance(buffers, dict) or odd_buffers(buffers):
             raise ValueError("has buffers that are no tensors by object and name")
         return run, buffers
+
+
+def objects_at(
+    saved: Saved,
+    objects: Mapping[str, Any],
+    in_memory: Mapping[str, TensorSource] | None = None,
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The states of the objects in a checkpoint or export, and the checksums of what it left out.
+
+    Raises:
+        BrokenCheckpoint: A file has a wrong format.
+    """
+    tree, tensors, targets = _read(saved, objects, in_memory)
+    with reading(file="state.json"):
+        return _objects(tree, {file: targets.of(file, source) for file, source in tensors.items()})
+
+
+def _read(
+    saved: Saved, objects: Mapping[str, Any], in_memory: Mapping[str, TensorSource] | None
+) -> tuple[Any, Mapping[str, Any], Targets]:
+    return *read_checkpoint(saved, in_memory), Targets(objects)
 
 
 def odd_buffers(buffers: dict[Any, Any]) -> bool:

@@ -14,10 +14,11 @@ from torch.optim import LBFGS, Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from ....engine.state import Position, Rng, State
+from .compare import has_groups
 
 FREE_SHAPES = (LBFGS, getattr(torch.optim, "Adafactor", LBFGS))
 """Torch's optimizers with states of other shapes than the parameters."""
-LATER = {"used_up", "read_from", "dealing"}
+LATER = {"used_up", "at_end", "read_from", "dealing"}
 """What positions of older checkpoints do not have."""
 
 
@@ -38,7 +39,8 @@ def validate_objects(objects: Mapping[str, Any], saved: Mapping[str, Any]) -> li
     found = list[str]()
     for name in objects.keys() & saved.keys():
         if isinstance(objects[name], Optimizer):
-            found += _of_optimizer(name, objects[name], saved[name])
+            if has_groups(objects[name].state_dict()):
+                found += _of_optimizer(name, objects[name], saved[name])
         elif isinstance(objects[name], LRScheduler):
             found += _of_schedule(name, objects[name].state_dict(), saved[name])
     return found
@@ -80,8 +82,9 @@ def _of_run(run: Any) -> Iterator[str]:
 def _of_position(position: Position, saved: Mapping[str, Any]) -> Iterator[str]:
     if saved.keys() | LATER != position.state_dict().keys():
         yield f"the position has {sorted(saved)}"
-    if type(position.used_up) is not bool:
-        yield "position.used_up is neither true nor false"
+    for name in ("used_up", "at_end"):
+        if type(getattr(position, name)) is not bool:
+            yield f"position.{name} is neither true nor false"
     if position.read_from is not None:
         yield from _count("position.read_from", position.read_from)
     yield from _count("position.number", position.number)

@@ -1,7 +1,7 @@
 """Distributed tensors: where their shards lie, which rank writes what, and what a rank reads."""
 
 from .layout import Layout, Layouts
-from .regions import holds_first_copy, is_distributed, is_sharded, own_runs
+from .regions import holds_first_copy, is_distributed, is_sharded
 from .targets import Resharded, Targets
 
 __all__ = [
@@ -12,5 +12,4 @@ __all__ = [
     "holds_first_copy",
     "is_distributed",
     "is_sharded",
-    "own_runs",
 ]

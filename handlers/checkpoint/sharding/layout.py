@@ -8,13 +8,13 @@ from hashlib import sha256
 from json import dumps
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from ....engine import ranks
-from ..format import Piece, Shares, Table, TensorInfo, table_as_tree
+from ....engine.modules import box_of, local
+from ..format import Shares, Table, TensorInfo, table_as_tree
 from .plan import Plan, Tensors
-from .regions import is_sharded, own_runs
+from .regions import is_sharded
 
 Forms = dict[str, dict[str, tuple[Any, ...]]]
 """By file and name, what decides how a tensor is cut and who writes its pieces."""
@@ -36,6 +36,7 @@ class Layouts:
                 for name, each in named.items()
             }
         if forms != self._forms:
+            _check_shards(tensors)
             self._layout, self._forms = Layout(Plan(is_the_same).table(tensors), tensors), forms
         return self._layout
 
@@ -48,10 +49,7 @@ class Layout:
         held = [*Shares(table).of(ranks.rank())]
         self.infos: dict[str, TensorInfo] = {each.key: each.info for each in held}
         """What this rank's file has to hold, by the names of the pieces."""
-        self._places = [
-            (each.key, each.file, each.name, _inside(tensors[each.file][each.name], each.piece))
-            for each in held
-        ]
+        self._places = [(each.key, each.file, each.name) for each in held]
 
     @cached_property
     def tree(self) -> dict[str, Any]:
@@ -65,12 +63,7 @@ class Layout:
 
     def own(self, tensors: Tensors) -> dict[str, Tensor]:
         """This rank's pieces by their names in its file; they share the memory of its shards."""
-        found = dict[str, Tensor]()
-        with torch.no_grad():  # else `to_local` is a step of the graph, which takes its time
-            for key, file, name, at in self._places:
-                part: Any = tensors[file][name]
-                found[key] = part if at is None else part.to_local()[at]
-        return found
+        return {key: local(tensors[file][name]).detach() for key, file, name in self._places}
 
 
 def _sharded(tensor: Any) -> tuple[Any, ...]:
@@ -84,16 +77,16 @@ def _plain(tensor: Tensor) -> tuple[Any, ...]:
     return tensor.dtype, tensor.shape
 
 
-def _inside(tensor: Any, piece: Piece) -> tuple[slice, ...] | None:
-    """Where a piece lies in this rank's shard; None if the tensor is not distributed."""
-    if not is_sharded(tensor):
-        return None
-    places = []
-    for own, first, last in zip(own_runs(tensor), piece.begin, piece.end, strict=True):
-        passed = 0
-        for a, b in own:
-            if a <= first and last <= b:
-                places.append(slice(passed + first - a, passed + last - a))
-                break
-            passed += b - a
-    return tuple(places)
+def _check_shards(tensors: Tensors) -> None:
+    """Check that this rank holds of each tensor what the table says of its place in the mesh.
+
+    Raises:
+        ValueError: It does not.
+    """
+    for file, named in tensors.items():
+        for name, each in named.items():
+            try:
+                if is_sharded(each):
+                    box_of(each)
+            except ValueError as error:
+                raise ValueError(f"cannot save {name!r} of {file!r}: {error}") from None

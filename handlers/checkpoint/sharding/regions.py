@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from ....engine.modules import box_at, box_of, local
 from ..format import Grid
 
 if TYPE_CHECKING:
     from ..directory import TensorSource
-
-Run = tuple[int, int]
 
 
 def is_sharded(value: object) -> bool:
@@ -28,14 +27,6 @@ def is_distributed(value: object) -> bool:
     """True for a distributed tensor; torch's module of them is not imported for that."""
     module = sys.modules.get("torch.distributed.tensor")
     return module is not None and isinstance(value, module.DTensor)
-
-
-def own_runs(tensor: Any) -> list[list[Run]]:
-    """For each dimension, the ranges of the whole tensor that this rank's shard consists of."""
-    coordinate = tensor.device_mesh.get_coordinate()
-    if coordinate is None:
-        return [[] for _ in tensor.shape]
-    return _runs(tensor.shape, tensor.device_mesh.shape, tensor.placements, coordinate)
 
 
 def holds_first_copy(tensor: Any) -> bool:
@@ -51,9 +42,10 @@ def shard_of(source: TensorSource, name: str, like: Any) -> Tensor:
     """A distributed tensor like this one, with the values in a file; only the shard is read."""
     from torch.distributed.tensor import DTensor
 
-    local = source.read(name, own_runs(like))
+    # Of a shard without numbers, fully_shard gives rows no length either.
+    part = source.read(name, box_of(like)).reshape(local(like).shape)
     return DTensor.from_local(
-        local, like.device_mesh, like.placements, run_check=False, shape=like.shape,
+        part, like.device_mesh, like.placements, run_check=False, shape=like.shape,
         stride=_strides(like.shape),
     )  # fmt: skip
 
@@ -108,57 +100,19 @@ def _rank(ranks: Tensor, free: Sequence[int], copy: Sequence[int], at: Sequence[
 
 
 def _spans(
-    shape: Sequence[int], dim: int, mesh: Sequence[int], placements: Any, sharding: Sequence[int]
+    shape: tuple[int, ...],
+    dim: int,
+    mesh: tuple[int, ...],
+    placements: Any,
+    sharding: Sequence[int],
 ) -> Iterator[tuple[int, int, dict[int, int]]]:
     """The ranges of a dimension, with the coordinates in the mesh of whoever holds them."""
     for at in product(*(range(mesh[each]) for each in sharding)):
         known = dict(zip(sharding, at, strict=True))
         coordinate = [known.get(each, 0) for each in range(len(mesh))]
-        for begin, end in _runs(shape, mesh, placements, coordinate)[dim]:
+        begin, end = box_at(shape, mesh, placements, coordinate)[dim]
+        if begin < end:
             yield begin, end, known
-
-
-def _runs(
-    shape: Sequence[int], mesh: Sequence[int], placements: Any, coordinate: Sequence[int]
-) -> list[list[Run]]:
-    found = [[(0, size)] if size else [] for size in shape]
-    for place, parts, number in zip(placements, mesh, coordinate, strict=True):
-        if not hasattr(place, "dim"):
-            continue
-        # Sharded by torch's older order of meshes, a shard is a piece of each of several parts.
-        groups = _cut(found[place.dim], getattr(place, "split_factor", 1))
-        found[place.dim] = _joined(run for each in groups for run in _part(each, parts, number))
-    return found
-
-
-def _cut(runs: list[Run], parts: int) -> list[list[Run]]:
-    return [_part(runs, parts, number) for number in range(parts)]
-
-
-def _part(runs: list[Run], parts: int, number: int) -> list[Run]:
-    """One part of ranges cut as `torch.chunk` cuts; the last ones may be smaller, or empty."""
-    size = -(-sum(end - begin for begin, end in runs) // parts)
-    return _between(runs, number * size, (number + 1) * size)
-
-
-def _between(runs: list[Run], first: int, last: int) -> list[Run]:
-    found, passed = [], 0
-    for begin, end in runs:
-        a, b = max(begin, begin + first - passed), min(end, begin + last - passed)
-        if a < b:
-            found.append((a, b))
-        passed += end - begin
-    return found
-
-
-def _joined(runs: Iterator[Run]) -> list[Run]:
-    found: list[Run] = []
-    for begin, end in runs:
-        if found and found[-1][1] == begin:
-            found[-1] = (found[-1][0], end)
-        else:
-            found.append((begin, end))
-    return found
 
 
 def _strides(shape: Sequence[int]) -> tuple[int, ...]:

@@ -5,6 +5,7 @@ the pieces of sharded tensors that it owns. Rank 0 gives the directory its name 
 that theirs are on the disk. No rank ever holds another's shard.
 """
 
+from .alike import check_weights
 from .buffers import Buffers, buffers_of_own
 from .folder import meet, temporary_path
 from .gradient_buckets import arrange_buckets, buckets_of, warn_of_buckets
@@ -19,6 +20,7 @@ __all__ = [
     "arrange_buckets",
     "buckets_of",
     "buffers_of_own",
+    "check_weights",
     "chosen",
     "meet",
     "take_together",

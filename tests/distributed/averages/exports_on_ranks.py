@@ -10,6 +10,7 @@ import pytest
 import torch
 from models import FORMS, Net, build, check, whole
 from safetensors.torch import load_file
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 from camshaft import Events, Stage, ranks, supervised
@@ -153,6 +154,7 @@ def a_model_that_fails_on_one_rank_is_an_error_on_all():
 def rank_0_has_memory_for_one_whole_tensor_and_the_others_for_none():
     torch.manual_seed(0)
     size, count = 1024, 24  # 4 MiB each, 96 MiB in all
+    ranks.data_parallel(init_device_mesh("cpu", (ranks.world_size(),)))  # no longer as by TP
     model = torch.nn.Sequential(*(torch.nn.Linear(size, size, bias=False) for _ in range(count)))
     for each in [*model, model]:
         fully_shard(each)

@@ -31,6 +31,8 @@ def test_ranks_agree_on_what_they_save_and_on_what_is_whole(processes, tmp_path)
             assert "start again, or move it away" in error
     # What ranks would write must be one checkpoint.
     for kind in ("objects", "types"):
-        assert "RuntimeError: rank 1 saves other objects, or distributes" in second[kind], kind
-        assert first[kind].startswith("AnotherRankError"), kind
+        for told in (first, second):
+            assert told[kind].startswith("ValueError: the ranks do not run the same: rank 1 has"), (
+                kind
+            )
         assert [path.name for path in (tmp_path / kind).glob("*iteration*")] == []

@@ -16,4 +16,4 @@ def test_no_rank_holds_more_than_its_shards(processes, tmp_path):
     results = processes.run_ranks(2, SCRIPT, tmp_path, 2048, 16)
     for each in map(json.loads, (result.stdout for result in results)):
         assert each["saved"] < 40 * MIB
-        assert each["loaded"] < 40 * MIB
+        assert each["loaded"] < 64 * MIB  # less than half a shard, however many threads read

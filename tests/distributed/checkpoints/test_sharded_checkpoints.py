@@ -52,6 +52,34 @@ def test_frozen_weights_are_left_out_and_known_again_on_another_mesh(processes, 
     assert_close(rest["end"], whole["end"])
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["6 odd", "8 odd"])
+def test_sizes_that_divide_by_no_mesh_go_on_to_the_same_bits_and_on_any_ranks(
+    processes, tmp_path, form
+):
+    whole = trained(processes, tmp_path / "whole", form, 6)
+    part = trained(processes, tmp_path / "parts", form, 3)
+    shutil.copytree(tmp_path / "parts", tmp_path / "same")
+    rest = trained(processes, tmp_path / "same", form, 6)
+    assert rest["loaded"] == part["end"]
+    assert rest["end"] == whole["end"]
+    for stop, other in ((6, "4 odd"), (9, "1 plain"), (12, form)):
+        before, part = part, trained(processes, tmp_path / "parts", other, stop)
+        assert part["loaded"] == before["end"], other
+        if stop == 6:
+            assert_close(part["end"], whole["end"])
+
+
+@pytest.mark.parametrize(
+    ("meshes", "sizes"),
+    [(1, [1, 7]), pytest.param(8, [*range(10), 13, 33], marks=pytest.mark.slow)],
+)
+def test_real_shards_of_any_size_are_written_and_read_on_simulated_ranks(processes, meshes, sizes):
+    script = Path(__file__).with_name("simulated_on_ranks.py")
+    result = processes.run(script, meshes, *sizes)
+    assert result.stdout.split() == ["same"] * meshes
+
+
 @pytest.mark.parametrize(
     "written",
     [

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Replicate
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     RowwiseParallel,
@@ -88,6 +89,9 @@ def on_mesh(model, kind):
     else:
         both = init_device_mesh("cpu", (count // 2, 2), mesh_dim_names=("shards", "parts"))
         plan = {"first": ColwiseParallel(), "second": RowwiseParallel()}
+        if kind == "odd":  # 7 rows and 7 columns, in 2 parts that fully_shard splits again
+            plan["odd"] = ColwiseParallel(output_layouts=Replicate())
+            plan["row"] = RowwiseParallel(input_layouts=Replicate())
         parallelize_module(model, both["parts"], plan)
         mesh = both["shards"]
         ranks.data_parallel(mesh)

@@ -8,16 +8,18 @@ import pytest
 import torch
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import DTensor, Shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.distributed.tensor.placement_types import _StridedShard
 from torch.nn.functional import mse_loss
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 sys.path.append(str(Path(__file__).parents[1]))
 import checks
-from models import Net, adamw, batches, by_hand, dealt, sharded
+from models import Net, adamw, batches, by_hand, check_equal, dealt, sharded
 
 from camshaft import Engine, State, Update, loader, ranks, supervised
-from camshaft.handlers import find_batch_size, predict
+from camshaft.handlers import Average, find_batch_size, predict
 
 PLAN = {"up": ColwiseParallel(), "down": RowwiseParallel()}
 
@@ -78,6 +80,77 @@ def a_part_that_is_not_sharded_is_refused():
     net = Net()
     fully_shard(net.up)
     refused(net, r"'down.weight' is on no mesh.*fully_shard\(model\) on all of it")
+
+
+def shards_that_torch_would_not_cut_are_refused():
+    ranks.data_parallel(None)
+    mesh, own = init_device_mesh("cpu", (4,)), 3 if ranks.rank() == 0 else 1
+    for kept, message in (
+        (torch.zeros(own, 6, dtype=torch.float64), r"rank holds \(\d, 6\) of a tensor of \(6, 6\)"),
+        (torch.zeros(2, 6, dtype=torch.float64), r"is no sharding that Camshaft knows"),
+    ):
+        place = Shard(0) if len(kept) != 2 else _StridedShard(0, split_factor=3)
+        net = Net()
+        held = DTensor.from_local(kept, mesh, [place], shape=(6, 6), stride=(6, 1))
+        net.unused.weight = torch.nn.Parameter(held)
+        refused(net, f"the weight 'unused.weight' cannot be saved: .*{message}")
+    ranks.data_parallel(two_dimensions())
+
+
+def a_model_is_averaged_by_those_that_read_different_data():
+    mesh, plain = two_dimensions(), torch.nn.parallel.DistributedDataParallel
+    spans = (mesh["data"], mesh["tensor"], None)
+    for own, said in ((spans[0], None), (None, spans[0]), (spans[1], spans[0])):
+        ranks.data_parallel(said or mesh)
+        for is_sharded in (False, True):
+            if is_sharded:
+                net = fully_shard(Net(), mesh=own or init_device_mesh("cpu", (4,)))
+            else:
+                net = Net().requires_grad_(True)
+                net.unused.requires_grad_(False)
+                net.frozen.requires_grad_(False)
+                net = plain(net, process_group=own and own.get_group())
+            kind = "fully_shard" if is_sharded else "DistributedDataParallel"
+            if own is not None and is_sharded:
+                refused(net, "read different data, so its gradient is no mean")
+            elif own is None:
+                refused(net, f"{kind} averages gradients over the ranks 0, 1, 2, 3, and by .* the "
+                        "ranks (0, 2|1, 3) read different.*context parallelism")  # fmt: skip
+            else:
+                refused(net, f"{kind} averages .* their weights would drift apart")
+    # Each of two groups trains a model of its own, and says so; so does tensor parallelism.
+    ranks.data_parallel(mesh["data"])
+    net = Net()
+    net.unused.requires_grad_(False)
+    net = plain(net, process_group=ranks.data_group())
+    supervised(net, adamw(net), mse_loss).run(dealt(batches()), max_epochs=1)
+
+
+def ranks_that_split_each_sample_deal_by_the_mesh_and_count_by_all_ranks():
+    ranks.data_parallel(two_dimensions())  # all, as without the line
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "context"))
+    place = {"num_replicas": mesh["data"].size(), "rank": mesh["data"].get_local_rank()}
+    inputs, targets = (torch.stack(each, 1) for each in zip(*batches(2, 19), strict=True))
+    data, own = TensorDataset(inputs, targets), mesh["context"].get_local_rank()
+
+    def trained(net, sampler, size, part):
+        def take(batch):
+            return tuple(each[:, part].flatten(0, -2) for each in batch)
+
+        engine = supervised(net, adamw(net), mse_loss, prepare_batch=take).add(Average("loss"))
+        return engine.run(DataLoader(data, size, sampler=sampler), max_epochs=2)
+
+    for shard in (False, True):
+        net, whole = Net(), Net()
+        net.unused.requires_grad_(shard)
+        whole.unused.requires_grad_(shard)
+        split = fully_shard(net) if shard else torch.nn.parallel.DistributedDataParallel(net)
+        sampler = DistributedSampler(data, shuffle=False, **place)
+        state = trained(split, sampler, 4, slice(own, own + 1))
+        with ranks.alone():
+            expected = trained(whole, None, 8, slice(None))
+        check_equal(net, whole)
+        assert abs(state.metrics["loss/epoch"] - expected.metrics["loss/epoch"]) < 1e-12
 
 
 def all_ranks_may_read_the_same():
@@ -152,6 +225,9 @@ CHECKS = [
     an_optimizer_of_the_parameters_before_is_refused,
     nobody_has_said_that_ranks_read_the_same,
     a_part_that_is_not_sharded_is_refused,
+    shards_that_torch_would_not_cut_are_refused,
+    a_model_is_averaged_by_those_that_read_different_data,
+    ranks_that_split_each_sample_deal_by_the_mesh_and_count_by_all_ranks,
     all_ranks_may_read_the_same,
     a_sampler_for_all_ranks_is_refused_where_some_read_the_same,
     arguments_that_would_hang_or_train_wrongly_are_refused,

@@ -36,6 +36,22 @@ def nothing_compiled():
     counters.clear()
 
 
+def test_a_loss_without_a_target_is_compiled_and_counts_samples_by_the_input():
+    model = torch.nn.Linear(1, 1, bias=False)
+    torch.nn.init.ones_(model.weight)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    loss_fn = lambda output, _: output.square().mean()  # noqa: E731
+    engine = supervised(model, optimizer, loss_fn, compile=EAGER)
+    batches = [torch.ones(6, 1), 3 * torch.ones(2, 1)]
+    assert engine.evaluate(batches).metrics["loss"] == 3.0
+    assert engine.run(batches[:1], max_epochs=1).output.samples == 6
+    assert model.weight.item() == pytest.approx(0.8)
+    needing = supervised(model, optimizer, torch.nn.functional.mse_loss, compile=EAGER)
+    assert needing.evaluate(batches).metrics == {}
+    with pytest.raises(TypeError, match="a Tensor, without a target"):
+        needing.run(batches, max_epochs=1)
+
+
 class Net(torch.nn.Module):
     """A batch norm and dropout: what a mode changes, and what draws random numbers."""
 

@@ -118,8 +118,8 @@ def test_a_run_left_anywhere_and_carried_on_by_new_loaders_sees_the_same(kind, w
         assert seen_in(make(), stops, make=make) == whole, stops
 
 
-@pytest.mark.parametrize("data", [Augmented, ManyAtOnce])
-@pytest.mark.parametrize("batch_size", [4, None])
+@pytest.mark.parametrize("data", [Augmented, pytest.param(ManyAtOnce, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("batch_size", [4, pytest.param(None, marks=pytest.mark.slow)])
 def test_what_workers_draw_does_not_depend_on_how_many_there_are(data, batch_size):
     def make(workers, persistent=False):
         loader = {"num_workers": workers, "persistent_workers": persistent}

@@ -221,6 +221,37 @@ class Stream(IterableDataset):
         return iter(torch.arange(0, 24, self.ranks))
 
 
+class Counted(Stream):
+    """A share that knows its length."""
+
+    def __len__(self):
+        return 24 // self.ranks
+
+
+@pytest.mark.parametrize("most", [None, 2])
+def test_a_stream_that_was_left_after_an_epochs_last_batch_goes_on_on_other_ranks(most):
+    def left(stop_at):
+        return part(DataLoader(Counted(4), 2), None, stop_at, max_batches=most)[1]
+
+    ended = []
+    for saved in (left(most or 3), left((most or 3) - 1)):
+        state, seen = State(), []
+        state.load_state_dict(saved)
+        state.control.position.dealing.ranks = 4
+        engine = Engine(lambda state, batch, seen=seen: seen.append(batch.tolist()))
+        engine.on(Events.EPOCH_COMPLETED)(
+            lambda state: ended.append((state.epoch, state.iteration))
+        )
+        if not ended:
+            engine.run(DataLoader(Counted(2), 2), max_epochs=2, state=state, max_batches=most)
+            whole = [[0, 2], [4, 6], [8, 10], [12, 14], [16, 18], [20, 22]]
+            assert seen == whole[:most]  # the second epoch, by the shares of two ranks
+            assert ended == [(1, most or 3), (2, 4 if most else 9)]
+        else:
+            with pytest.raises(ValueError, match=r"on 1 ranks what 4 .* between two epochs"):
+                engine.run(DataLoader(Counted(2), 2), max_epochs=2, state=state, max_batches=most)
+
+
 class Told:
     """Data with a state of its own."""
 

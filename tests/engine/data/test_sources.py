@@ -4,7 +4,8 @@ import logging
 
 import pytest
 import torch
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader as Loaded
+from torch.utils.data import Dataset, DistributedSampler
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from camshaft import Engine, Events, State
@@ -120,6 +121,26 @@ def test_torchdatas_loader_loads_none_of_what_was_seen():
     Counting.calls = 0
     seen_in(make, [4])
     assert Counting.calls == 3 * 23
+
+
+@pytest.mark.parametrize(
+    ("drop_last", "ranks", "repeated"), [(False, 3, 1), (True, 3, 0), (False, 23, 0)]
+)
+def test_torchdatas_loader_says_once_which_samples_a_sampler_repeats(
+    caplog, drop_last, ranks, repeated
+):
+    sampler = DistributedSampler(Counting(), ranks, rank=0, drop_last=drop_last)
+    loader, plain = (kind(Counting(), 4, sampler=sampler) for kind in (StatefulDataLoader, Loaded))
+    engine = Engine(lambda state, batch: None)
+    with caplog.at_level(logging.WARNING, "camshaft"):
+        engine.evaluate(plain)
+        assert not caplog.records
+        for _ in range(2):
+            engine.evaluate(loader)
+            engine.run(loader, max_epochs=1)
+    said = [each.message for each in caplog.records]
+    assert len(said) == bool(repeated)
+    assert all("StatefulDataLoader hands out 1 of 23 samples twice" in each for each in said)
 
 
 def test_torchdatas_loader_with_workers_says_what_its_state_does_not_hold(caplog):

@@ -161,7 +161,9 @@ def test_an_engine_evaluates_with_the_weights_of_another_object():
 
 
 def test_who_has_no_such_object_is_told_which_modules_there_are():
-    engine = Engine(lambda state, batch: None, objects={"net": nn.Linear(1, 1), "count": 3})
+    model = nn.Linear(1, 1)
+    objects = {"net": model, "optimizer": torch.optim.SGD(model.parameters())}
+    engine = Engine(lambda state, batch: None, objects=objects)
     with pytest.raises(ValueError, match=r"needs 'ema' to be a module .* those are 'net'"):
         engine.evaluate([1], weights={"net": "ema"})
     with pytest.raises(ValueError, match=r"needs 'model' .* write weights=\{'generator': 'ema'\}"):

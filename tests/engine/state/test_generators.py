@@ -92,7 +92,7 @@ def test_an_iterator_is_saved_as_how_far_it_was_read():
     saved = Position(1, 5, capture_generators(), 5, source=iter("abc")).state_dict()
     assert set(saved) == {
         *("number", "began", "rng", "seed", "left"),
-        *("sizes", "told", "used_up", "read_from", "dealing"),
+        *("sizes", "told", "used_up", "read_from", "dealing", "at_end"),
     }
     json.dumps([saved["number"], saved["began"], saved["left"]])
 
@@ -125,6 +125,7 @@ def test_what_is_no_seed_is_refused(seed, error):
         seed_everything(seed)
 
 
+@pytest.mark.slow
 def test_neither_importing_nor_building_nor_running_seeds_anything(tmp_path):
     script = """
 import random, numpy, torch

@@ -234,7 +234,9 @@ def test_a_memory_with_a_graph_is_refused_when_it_is_saved(tmp_path):
 def put_back(hidden, devices, module_device):
     """What a new process recalls of a memory whose tensors were on these devices."""
     model = nn.Linear(2, 2, device=module_device)
-    engine = Engine(step := lambda state, batch: None, objects={"lr": object(), "model": model})
+    engine = Engine(
+        step := lambda state, batch: None, objects={"loss": torch.nn.MSELoss(), "model": model}
+    )
     state = State(control=RunControl(engine=engine))
     content = {"state": hidden}
     state.memory.load_state_dict({"engine.process": content}, {"engine.process": devices})

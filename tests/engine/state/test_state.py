@@ -304,3 +304,19 @@ def test_who_looks_before_anything_is_measured_is_told_what_to_do():
     with pytest.raises(KeyError, match="there is: 'loss'. If it comes later, look at it when"):
         readings.is_new("val/loss", 0)
     assert not readings.is_new("val/loss", 0, allow_stale=True)
+
+
+def test_a_metric_keeps_no_graph_so_that_a_running_sum_does_not_grow_in_memory():
+    weight = torch.nn.Parameter(torch.tensor(2.0))
+
+    def process(state, batch):
+        loss = weight.exp()
+        state.metrics["loss"] = loss
+        state.metrics["sum"] = state.metrics.setdefault("sum", 0.0) + loss
+        state.metrics.update(again=loss)
+        state.metrics["weight"] = weight
+
+    metrics = Engine(process).run(range(3), max_epochs=1).metrics
+    assert not any(each.requires_grad for each in metrics.values())
+    assert metrics["sum"] == 3 * weight.detach().exp()
+    assert metrics.fresh("again") == weight.detach().exp()

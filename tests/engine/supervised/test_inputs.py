@@ -316,7 +316,7 @@ def test_without_targets_there_are_predictions_and_no_loss():
     assert (state.output.loss, state.metrics) == (None, {})
 
 
-def test_training_without_a_target_is_an_error_that_says_what_a_batch_is():
+def test_training_without_a_target_that_the_loss_needs_says_what_a_batch_is():
     model = torch.nn.Linear(4, 1)
     engine = supervised(model, torch.optim.SGD(model.parameters(), 0.1), mse_loss)
     with pytest.raises(TypeError, match="a batch to train on that is a Tensor, without a target"):
@@ -327,6 +327,92 @@ def test_training_without_a_target_is_an_error_that_says_what_a_batch_is():
     plain = supervised(model, torch.optim.SGD(model.parameters(), 0.1))
     with pytest.raises(ValueError, match=r"returned a Tensor, without a 'loss'. Give loss_fn="):
         plain.run([(torch.ones(2, 4), torch.ones(2, 1))], max_epochs=1)
+
+
+class OwnLoss(torch.nn.Module):
+    """Returns its loss, as models of diffusion do: the mean of squares of what it is given."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(()))
+
+    def forward(self, x):
+        return (self.scale * x).square().mean()
+
+
+def without_target(**arguments):
+    model = OwnLoss()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    return supervised(model, optimizer, lambda output, target: output, **arguments), model
+
+
+FORMS = {
+    "tensor": lambda x: x,
+    "tuple of one": lambda x: (x,),
+    "pair with None": lambda x: (x, None),
+    "names": lambda x: {"x": x},
+}
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+@pytest.mark.parametrize("more", [{}, {"precision": "bf16"}, {"accumulate": 2}], ids=str)
+def test_a_loss_without_a_target_is_trained_on_and_its_mean_counts_samples_by_the_input(form, more):
+    engine, model = without_target(**more)
+    engine.add(Average("loss"))
+    batches = [form(torch.ones(6, 1)), form(3 * torch.ones(2, 1))]
+    assert engine.evaluate(batches).metrics["loss"] == 3.0  # (6 * 1 + 2 * 9) / 8
+    state = engine.run(batches[:1], max_epochs=1)
+    assert (state.step, state.output.samples, state.output.target) == (1, 6, None)
+    assert model.scale.item() == pytest.approx(0.8)  # 1 - 0.1 * 2
+    assert engine.evaluate(batches).metrics["loss"].item() == pytest.approx(0.64 * 3.0, rel=0.01)
+
+
+def test_a_loss_without_a_target_is_taken_in_parts_too():
+    batches = [torch.ones(6, 1), 3 * torch.ones(2, 1)]
+    engine, model = without_target(split=2)
+    assert engine.evaluate(batches).metrics["loss"] == 3.0
+    assert engine.run(batches[:1], max_epochs=1).output.samples == 6
+    assert model.scale.item() == pytest.approx(0.8)
+
+
+@pytest.mark.parametrize(
+    "loss_fn",
+    [
+        mse_loss,
+        cross_entropy,
+        torch.nn.MSELoss(),
+        lambda output, target: mse_loss(output[target != 0].sum(), (target != 0).sum()),
+        lambda output, target: (output - target["mean"]).square().mean(),
+    ],
+    ids=["function", "of classes", "module", "compares", "looks up"],
+)
+def test_an_evaluation_without_targets_has_no_loss_if_its_function_needs_one(loss_fn):
+    model = torch.nn.Linear(4, 1)
+    engine = supervised(model, torch.optim.SGD(model.parameters(), 0.1), loss_fn)
+    state = engine.evaluate([torch.ones(2, 4)])
+    assert (state.output.loss, state.metrics) == (None, {})
+    assert state.output.prediction.shape == (2, 1)
+
+
+def test_an_error_of_a_loss_without_a_target_is_no_lack_of_one():
+    model = torch.nn.Linear(4, 1)
+    loss_fn = lambda output, _: (output @ output).mean()  # noqa: E731
+    engine = supervised(model, torch.optim.SGD(model.parameters(), 0.1), loss_fn)
+    for call in (engine.evaluate, lambda data: engine.run(data, max_epochs=1)):
+        with pytest.raises(RuntimeError, match="mat1 and mat2"):
+            call([torch.ones(2, 4)])
+
+
+def test_targets_that_are_a_mapping_for_each_sample_are_counted_by_sample():
+    def boxes(*counts):
+        return [{"boxes": torch.ones(count, 4)} for count in counts]
+
+    def loss(output, targets):
+        return output.mean() * 0 + sum(each["boxes"].sum() for each in targets) / len(targets)
+
+    engine = supervised(torch.nn.Linear(1, 1), loss_fn=loss)
+    batches = [(torch.ones(3, 1), boxes(1, 1, 1)), (torch.ones(1, 1), boxes(5))]
+    assert engine.evaluate(batches).metrics["loss"] == (3 * 4 + 20) / 4
 
 
 def test_to_evaluate_needs_no_optimizer_and_to_train_says_so():

@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.*fork:DeprecationWarning", "ignore:no logger shows"
+)
 
 
 def tree(directory):

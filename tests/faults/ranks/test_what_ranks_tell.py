@@ -14,6 +14,7 @@ from torch.distributed import DistBackendError, HashStore
 from camshaft.engine.ranks.attempt import store_of_attempt
 from camshaft.engine.ranks.failure import AnotherRankError, is_loss
 
+HOST = socket.gethostname()
 SECONDS = timedelta(seconds=20)
 
 
@@ -92,6 +93,69 @@ def test_the_first_reason_reaches_all_and_an_error_of_its_own_stays_as_it_is(pro
     assert note in zero.stderr
     assert note not in one.stderr
     assert note in two.stderr or "KeyError: 'the second one'" in two.stderr
+
+
+def test_a_rank_that_exits_tells_the_others(processes):
+    zero, one, two = processes.run_ranks(3, SAY.format(first="sys.exit(3)"), code=None)
+    assert [each.returncode for each in (zero, one, two)] == [1, 3, 1]
+    assert f"rank 1 ({socket.gethostname()}) failed first: SystemExit: 3" in zero.stderr
+
+
+ONE = """
+import time, torch
+from torch.nn.parallel import DistributedDataParallel
+from camshaft import Engine, Events, ranks, supervised
+
+with ranks.process_group("gloo", timeout=60):
+    net = DistributedDataParallel(torch.nn.Linear(2, 1))
+    data = [(torch.ones(4, 2), torch.ones(4, 1))] * 6
+    engine = supervised(net, torch.optim.SGD(net.parameters(), 0.1), torch.nn.functional.mse_loss)
+
+    @engine.on(Events.ITERATION_COMPLETED(at=(2, 9)))
+    def look(state):
+        if state.iteration == 2:  # all of them, one later than the others
+            time.sleep(2 * (ranks.rank() == 1))
+            state.save("all")
+            state.stop_epoch()
+        elif ranks.rank() == 1:
+            {alone}
+
+    @engine.on(Events.EPOCH_COMPLETED)
+    def shorter(state):
+        if {at_the_end} and state.epoch == 2 and ranks.rank() == 1:
+            state.stop("by one rank")
+
+    began = time.monotonic()
+    try:
+        state = engine.run(data, max_epochs=5)
+        print(state.epoch, state.iteration, state.stop_reason)
+    finally:
+        assert time.monotonic() - began < 30
+"""
+
+
+@pytest.mark.parametrize(
+    ("alone", "asked"),
+    [
+        ('state.stop("enough")', r"stop \(enough\)"),
+        pytest.param("state.stop_epoch()", "end the epoch", marks=pytest.mark.slow),
+        pytest.param('state.save("b")', r"save \(b\)", marks=pytest.mark.slow),
+        pytest.param('state.interrupt("a")', r"stop \(a\)", marks=pytest.mark.slow),
+    ],
+)
+def test_a_rank_that_leaves_an_epoch_alone_ends_all_of_them_within_seconds(processes, alone, asked):
+    script = ONE.format(alone=alone, at_the_end=False)
+    zero, one, two = processes.run_ranks(3, script, code=1)
+    said = rf"rank 1 was asked to {asked} in iteration 9, and rank \d went on behind that iteration"
+    assert re.search(rf"RuntimeError: {said}.*any_rank", one.stderr)
+    for each in (zero, two):
+        assert re.search(rf"rank 1 \({HOST}\) failed first: RuntimeError: {said}", each.stderr)
+
+
+def test_ranks_that_leave_an_epoch_together_or_at_its_end_go_on(processes):
+    script = ONE.format(alone="pass", at_the_end=True)
+    for each in processes.run_ranks(3, script):
+        assert each.stdout == "2 8 by one rank\n"
 
 
 @pytest.mark.slow

@@ -143,11 +143,13 @@ def test_by_default_it_is_an_error_that_says_what_was_copied_and_what_to_do(
     assert saved(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_without_a_copy_the_same_memory_is_enough(processes, tmp_path):
     run(processes, tmp_path, "copy", background=False)
     assert saved(tmp_path) == [2, 3, 4]
 
 
+@pytest.mark.slow
 def test_what_was_half_copied_is_given_back_at_once(processes, tmp_path):
     """Of two files the first one was copied already; no garbage collection runs in between."""
     kept = int(run(processes, tmp_path, "rest", on_failure="warn").stdout)

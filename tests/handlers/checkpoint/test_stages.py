@@ -34,7 +34,9 @@ def script(directory, fail_at=None):
     return seen, model.weight.item(), torch.rand(3).tolist()
 
 
-@pytest.mark.parametrize("fail_at", [5, 8, 10, 15])  # in and between the epochs of each stage
+@pytest.mark.parametrize(  # in and between the epochs of each stage
+    "fail_at", [10, *(pytest.param(each, marks=pytest.mark.slow) for each in (5, 8, 15))]
+)
 def test_an_epoch_of_a_later_stage_is_not_read_from_the_data_of_an_earlier_one(tmp_path, fail_at):
     torch.manual_seed(0)
     whole, weight, number = script(tmp_path / "whole")

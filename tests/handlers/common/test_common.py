@@ -108,6 +108,8 @@ def test_a_histogram_of_whole_numbers_and_of_halves_can_be_made():
 def test_what_does_not_fit_together_is_refused():
     with pytest.raises(ValueError, match=r"Histogram.of\(values\)"):
         Histogram(torch.zeros(3), torch.zeros(3))
+    with pytest.raises(TypeError, match=r"got no edges.*Histogram.of\(values\)"):
+        Histogram(torch.randn(8))
     with pytest.raises(ValueError, match="3 targets and 2 scores"):
         PRCurve([1, 0, 1], [0.5, 0.5])
     with pytest.raises(ValueError, match=r"\{'labels': 2\}"):

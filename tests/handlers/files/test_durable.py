@@ -53,6 +53,27 @@ def test_directories_are_made_with_their_parents(tmp_path):
     assert (tmp_path / "a/b/c").is_dir()
 
 
+@pytest.fixture
+def synchronised(monkeypatch):
+    """The paths of what was brought to the disk, in order."""
+    paths, original = [], os.fsync
+
+    def note(descriptor):
+        paths.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        original(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
+    return paths
+
+
+def test_the_parent_of_each_new_directory_is_on_the_disk_before_the_next_is_made(
+    tmp_path, synchronised
+):
+    make_directory(tmp_path / "a/b/c")
+    make_directory(tmp_path / "a/b/c")
+    assert synchronised == [str(tmp_path), str(tmp_path / "a"), str(tmp_path / "a/b")]
+
+
 def test_a_link_that_leads_nowhere_is_told_of_with_the_place_it_leads_to(tmp_path):
     (tmp_path / "runs").symlink_to(tmp_path / "disk")
     with pytest.raises(NotADirectoryError, match="runs is a link to .*disk, where no directory is"):

@@ -72,6 +72,12 @@ def test_a_new_level_ends_in_an_error_that_says_what_to_look_at():
         engine.run([*CALM, SPIKE, SPIKE, SPIKE, SPIKE], max_epochs=1)
 
 
+def test_spikes_with_a_step_between_them_are_not_in_a_row():
+    engine, *_ = build(SpikeGuard(window=5, limit=2))
+    state = engine.run([*CALM, *[SPIKE, SPIKE, 1.0] * 3], max_epochs=1)
+    assert (state.metrics["spikes"], state.step) == (6, 9)
+
+
 def test_with_rewind_weights_and_momentum_go_back_and_clocks_rates_and_data_go_on(caplog):
     rates = []
     engine, _, weights = build(

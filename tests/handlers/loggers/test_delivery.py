@@ -141,6 +141,7 @@ def test_a_run_that_fails_ends_its_loggers_too():
     assert board.calls[-1] == "close"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "where",
     ["write", *(pytest.param(each, marks=pytest.mark.slow) for each in ("__init__", "close"))],

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from camshaft import Engine, Events, supervised
+from camshaft.handlers import Checkpoint
 from camshaft.handlers.loggers import CSV, JSONLines
 from camshaft.handlers.loggers.files import LineFile, move_aside, replace_lines
 
@@ -158,6 +159,24 @@ def test_an_empty_file_is_used_as_it_is(tmp_path, caplog):
     Engine(inverse, JSONLines(path, when=EACH)).run([1], max_epochs=1)
     assert [each.name for each in tmp_path.iterdir()] == ["rows.jsonl"]
     assert not caplog.records
+
+
+@pytest.mark.parametrize("kind", [JSONLines, CSV])
+def test_rows_are_on_the_disk_before_the_checkpoint_that_counts_on_them(
+    tmp_path, kind, monkeypatch
+):
+    order, synchronise = [], os.fsync
+
+    def note(descriptor):
+        order.append(os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}")))
+        synchronise(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
+    log = kind(tmp_path / "rows", Events.ITERATION_COMPLETED)
+    engine = Engine(lambda state, batch: state.metrics.update(loss=batch))
+    engine.add(log, Checkpoint(tmp_path / "run", when=Events.ITERATION_COMPLETED(at=2)))
+    engine.run([1.0, 2.0], max_epochs=1)
+    assert order.index("rows") < order.index("manifest.json")
 
 
 def test_a_torn_last_line_is_dropped_when_the_run_is_carried_on(tmp_path):

@@ -15,7 +15,16 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from camshaft import Engine, EventEnum, Events, Stage, supervised
 from camshaft.handlers import LRSchedule
-from camshaft.handlers.loggers import CSV, JSONLines, Logger, TensorBoard, Text
+from camshaft.handlers.loggers import (
+    CSV,
+    Histogram,
+    Image,
+    ImageFiles,
+    JSONLines,
+    Logger,
+    TensorBoard,
+    Text,
+)
 from camshaft.handlers.loggers.logger import flat_hparams, need
 from camshaft.handlers.schedules import cosine, warmup
 
@@ -419,6 +428,33 @@ def test_what_no_logger_shows_stays_where_it_is_with_one_warning(tmp_path):
         "no logger shows state.metrics['name'], a value of type str",
     ]
     assert set(state.metrics) == {"thing", "matrix", "name", "loss", "note"}
+
+
+def test_a_medium_that_no_logger_shows_is_told_of_once_by_its_name(tmp_path):
+    def train_step(state, batch):
+        state.metrics["sample"] = Text("a text")
+        state.metrics["picture"] = Image(torch.zeros(2, 2))
+        state.metrics["weights"] = Histogram.of(torch.ones(3))
+
+    def run(*loggers):
+        Engine(train_step, JSONLines(tmp_path / "rows", when=EACH), *loggers).run(
+            [1, 2], max_epochs=1
+        )
+
+    with pytest.warns(UserWarning, match="no logger shows") as caught:
+        run()
+    told = [str(each.message) for each in caught]
+    assert [each.split(": ")[0] for each in told] == [
+        "no logger shows state.metrics['sample'], a value of type Text",
+        "no logger shows state.metrics['picture'], a value of type Image",
+    ]
+    assert "engine.add(TensorBoard(directory)) writes it" in told[0]
+    assert "engine.add(ImageFiles(directory), TensorBoard(directory)) writes it" in told[1]
+    with pytest.warns(UserWarning, match=r"state.metrics\['sample'\]") as caught:
+        run(ImageFiles(tmp_path / "images"))
+    assert len(caught) == 1
+    run(TensorBoard(tmp_path / "board"))
+    run(Logger(Board))
 
 
 @pytest.mark.parametrize("kind", [JSONLines, CSV])

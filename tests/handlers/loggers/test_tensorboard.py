@@ -263,7 +263,8 @@ def run(directory, metrics, count=1):
 
 def test_each_image_lies_under_its_name_and_iteration(tmp_path):
     shown = {"val/digits": Image(torch.ones(1, 3, 5)), "loss": 1.0, "note": Text("none")}
-    assert run(tmp_path, shown, 2) == ["val/digits/1.png", "val/digits/2.png"]
+    with pytest.warns(UserWarning, match=r"no logger shows state.metrics\['note'\], a value of"):
+        assert run(tmp_path, shown, 2) == ["val/digits/1.png", "val/digits/2.png"]
     with PIL.Image.open(tmp_path / "val/digits/2.png") as image:
         assert (image.size, image.getpixel((0, 0))) == ((5, 3), 255)
 

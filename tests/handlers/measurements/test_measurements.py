@@ -13,8 +13,18 @@ from camshaft import Engine, Events
 from camshaft.handlers import GarbageCollection, RankLogs, SystemUse, WeightNorms
 
 
+class Sizes:
+    """An object that is saved and has no weights."""
+
+    def state_dict(self):
+        return {}
+
+    def load_state_dict(self, saved):
+        pass
+
+
 def build(model, **arguments):
-    engine = Engine(lambda state, batch: None, objects={"model": model, "sizes": {}})
+    engine = Engine(lambda state, batch: None, objects={"model": model, "sizes": Sizes()})
     return engine.add(WeightNorms(**arguments))
 
 

@@ -30,7 +30,7 @@ def test_the_manifest_is_put_after_all_files_and_removed_before_them(store, run)
     Faulty.before = lambda operation, path: done.append((operation, path.split("/")[-1]))
     save(run, 1, keep=latest(1))
     copy_all(store, run)
-    shown = done.index(("written", "manifest.json"))
+    shown = done.index(("moved", ".tmp-manifest.json"))
     files = ["state.json", "model.safetensors", "train.safetensors"]
     assert all(done.index(("write", name)) < shown for name in files)
     done.clear()
@@ -241,7 +241,7 @@ def test_logs_are_there_before_the_checkpoint_that_counts_on_them(store, run, tm
     Faulty.before = lambda operation, path: done.append((operation, path.split("/")[-1]))
     uploader = copy_all(store, run)
     there = [("moved", f".tmp-{name}") for name in ("rows.jsonl", "rows.csv")]
-    assert all(done.index(each) < done.index(("written", "manifest.json")) for each in there)
+    assert all(done.index(each) < done.index(("moved", ".tmp-manifest.json")) for each in there)
     assert not (tmp_path / "store" / "notes.txt").exists()
     done.clear()
     uploader.step()

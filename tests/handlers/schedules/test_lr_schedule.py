@@ -124,7 +124,7 @@ def test_a_schedule_may_have_the_name_of_the_module_that_it_is_for():
 def test_the_name_that_is_advised_where_one_is_taken_is_free(name):
     weight = torch.nn.Parameter(torch.zeros(()))
     optimizer = SGD([weight], 0.1)
-    taken = dict.fromkeys(["scheduler_2", "critic_2_scheduler"])
+    taken = dict.fromkeys(["scheduler_2", "critic_2_scheduler"], torch.nn.Identity())
     engine = Engine(lambda state, batch: None, objects={"optimizer": optimizer, **taken})
     engine.add(LRSchedule(StepLR(optimizer, 1), name=name))
     with pytest.raises(ValueError, match="another name: ") as caught:

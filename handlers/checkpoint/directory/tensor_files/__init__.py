@@ -3,13 +3,12 @@
 from .joined import Joined
 from .piece_files import PieceFile, RankFiles
 from .streamed import payload_of
-from .tensor_file import Runs, TensorFile, TensorInFile, TensorSource
+from .tensor_file import TensorFile, TensorInFile, TensorSource
 
 __all__ = [
     "Joined",
     "PieceFile",
     "RankFiles",
-    "Runs",
     "TensorFile",
     "TensorInFile",
     "TensorSource",

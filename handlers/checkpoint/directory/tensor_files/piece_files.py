@@ -42,7 +42,7 @@ class PieceFile(TensorSource):
 
     def __getitem__(self, name: str) -> Tensor:
         """A new tensor: the whole one."""
-        return self.read(name, [[(0, size)] for size in self._grids[name].shape])
+        return self.read(name, [(0, size) for size in self._grids[name].shape])
 
     def __contains__(self, name: object) -> bool:
         """True if there is a tensor of this name, which is not read."""

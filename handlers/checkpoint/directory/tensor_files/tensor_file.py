@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +14,6 @@ if TYPE_CHECKING:
 
 MAPPED = 16 * 2**20
 """Bytes of tensors that are read before their file is opened anew."""
-
-Runs = Sequence[Sequence[tuple[int, int]]]
-"""For each dimension, the ranges that are meant, one after the other."""
 
 
 class TensorSource(Mapping[str, "Tensor"]):
@@ -42,21 +38,17 @@ class TensorSource(Mapping[str, "Tensor"]):
     def fill(self, name: str, begin: tuple[int, ...], into: Tensor) -> None:
         """Read the part that begins at these places into a tensor of its shape."""
 
-    def read(self, name: str, runs: Runs) -> Tensor:
-        """A new tensor of these ranges of each dimension; nothing else is read."""
+    def read(self, name: str, box: Sequence[tuple[int, int]]) -> Tensor:
+        """A new tensor of the range of each dimension; nothing else is read."""
         import torch
 
         kind = self.info(name).dtype
         if f"torch.{kind}" not in DTYPES:
             raise ValueError(f"has a tensor of {kind}: {name!r}")
         dtype = getattr(torch, kind)
-        sizes = [sum(b - a for a, b in each) for each in runs]
-        made = torch.empty(sizes, dtype=dtype, device="cpu")
-        places = [list(_placed(each)) for each in runs]
-        for spans in product(*places):
-            into = made[tuple(slice(to, to + b - a) for to, a, b in spans)]
-            if into.numel():
-                self.fill(name, tuple(a for _, a, _ in spans), into)
+        made = torch.empty([last - first for first, last in box], dtype=dtype, device="cpu")
+        if made.numel():
+            self.fill(name, tuple(first for first, _ in box), made)
         return made
 
 
@@ -72,7 +64,7 @@ class TensorInFile:
 
     def __getitem__(self, at: Sequence[slice]) -> Tensor:
         """A new tensor: this part."""
-        return self._source.read(self._name, [[(each.start, each.stop)] for each in at])
+        return self._source.read(self._name, [(each.start, each.stop) for each in at])
 
     def whole(self) -> Tensor:
         """A new tensor: all of it."""
@@ -136,10 +128,3 @@ class TensorFile(TensorSource):
         # The pages of a mapped file count as this process's memory until the file is closed.
         self._file = open_tensors(self._path, "pt")
         self._mapped = 0
-
-
-def _placed(runs: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int, int]]:
-    to = 0
-    for begin, end in runs:
-        yield to, begin, end
-        to += end - begin

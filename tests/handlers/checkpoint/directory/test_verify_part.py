@@ -4,6 +4,8 @@ import json
 from dataclasses import replace
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from camshaft.handlers.checkpoint import BrokenCheckpoint
 from camshaft.handlers.checkpoint.directory import (
@@ -13,7 +15,8 @@ from camshaft.handlers.checkpoint.directory import (
     verify_files,
     verify_part,
 )
-from camshaft.handlers.checkpoint.format import Manifest
+from camshaft.handlers.checkpoint.format import Grid, Manifest, table_as_tree
+from camshaft.handlers.files import text_of
 
 SIZES = {"a.bin": 5, "b.bin": 0, "c.bin": 3 * CHUNK + 7, "d.bin": 2 * CHUNK, "state.json": 2}
 
@@ -69,3 +72,24 @@ def test_a_missing_a_short_and_a_longer_file_are_found_in_parts(saved, parts):
         with (saved.path / name).open("wb") as file:
             file.truncate(SIZES[name])
     assert findings(saved, parts) == []
+
+
+@pytest.mark.parametrize("shape", [(2, 2), (4,), (1, 4)])
+def test_a_piece_that_is_missing_or_has_another_form_is_found_though_all_bytes_are_right(
+    tmp_path, shape
+):
+    """As a save would leave it that writes other pieces than the table says."""
+    table = {"model": {"w": Grid("torch.float32", ((0, 2, 4), (0, 2)), (0, 1))}}
+    (tmp_path / "state.json").write_text(json.dumps({}))
+    (tmp_path / "pieces.json").write_text(text_of(table_as_tree(table)))
+    save_file({"model/w[0]": torch.zeros(2, 2)}, tmp_path / "rank-00000.safetensors")
+    save_file({"model/w[1]": torch.zeros(shape)}, tmp_path / "rank-00001.safetensors")
+    files = {each.name: checksums_of(each) for each in tmp_path.iterdir()}
+    saved = Saved(tmp_path, replace(Manifest(), files=files, world_size=2))
+    if shape == (2, 2):
+        verify_files(saved)
+        assert findings(saved, 2) == []
+        return
+    with pytest.raises(BrokenCheckpoint, match="rank-00001.* does not hold the pieces"):
+        verify_files(saved)
+    assert "does not hold the pieces" in findings(saved, 2)[0]

@@ -1,6 +1,4 @@
-"""Where shards lie, against torch's own splitting; and grids of pieces."""
-
-from itertools import product
+"""Grids of pieces, and the tables of them."""
 
 import pytest
 import torch
@@ -9,8 +7,9 @@ from hypothesis import strategies as st
 from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.placement_types import _StridedShard
 
+from camshaft.engine.modules import box_at
 from camshaft.handlers.checkpoint.format import Grid, Shares, table_as_tree, table_of_tree
-from camshaft.handlers.checkpoint.sharding.regions import _runs, replicas
+from camshaft.handlers.checkpoint.sharding.regions import replicas
 
 
 class Mesh:
@@ -31,44 +30,29 @@ class Distributed:
         self.device_mesh, self.placements = mesh, placements
 
 
-def split(whole, mesh, placements, coordinate):
-    """The shard as torch splits it."""
-    for place, parts, number in zip(placements, mesh.shape, coordinate, strict=True):
-        if not isinstance(place, Replicate):
-            shards, _ = place._split_tensor(whole, parts, with_padding=False, contiguous=True)
-            whole = shards[number]
-    return whole
+def placement(dim, before):
+    return Shard(dim) if before == 1 else _StridedShard(dim, split_factor=before)
 
 
-PLACES = st.one_of(
-    st.just(Replicate()),
-    st.builds(Shard, st.integers(0, 1)),
-    st.builds(lambda d, f: _StridedShard(d, split_factor=f), st.integers(0, 1), st.integers(1, 3)),
-)
-CASES = {
-    "shape": st.tuples(st.integers(0, 9), st.integers(0, 9)),
-    "mesh": st.tuples(st.integers(1, 4), st.integers(1, 3)).map(lambda shape: Mesh(*shape)),
-    "placements": st.tuples(PLACES, PLACES),
-}
+@st.composite
+def layouts(draw):
+    """A mesh, and placements that cutting in some order gives."""
+    mesh = Mesh(*draw(st.tuples(st.integers(1, 4), st.integers(1, 3))))
+    dims = draw(st.tuples(*[st.sampled_from([None, 0, 1])] * 2))
+    is_later = dims[0] == dims[1] and draw(st.booleans())  # the first dimension cuts last
+    before = (mesh.shape[1] if is_later else 1, 1)
+    places = (
+        Replicate() if d is None else placement(d, n) for d, n in zip(dims, before, strict=True)
+    )
+    return mesh, tuple(places)
 
 
-@given(**CASES)
-def test_a_shard_lies_where_torch_splits_it_off(shape, mesh, placements):
-    whole = torch.arange(torch.Size(shape).numel()).reshape(shape)
-    for coordinate in product(*map(range, mesh.shape)):
-        shard = split(whole, mesh, placements, coordinate)
-        rows, columns = (
-            [each for begin, end in runs for each in range(begin, end)]
-            for runs in _runs(shape, mesh.shape, placements, coordinate)
-        )
-        found = whole[rows][:, columns] if rows and columns else whole[:0]
-        assert found.reshape(-1).tolist() == shard.reshape(-1).tolist()
+SHAPES = st.tuples(st.integers(0, 9), st.integers(0, 9))
 
 
-@given(**CASES)
-def test_the_pieces_of_a_grid_cover_a_tensor_once_and_are_in_their_owners_shards(
-    shape, mesh, placements
-):
+@given(SHAPES, layouts())
+def test_the_pieces_of_a_grid_cover_a_tensor_once_and_are_their_owners_shards(shape, layout):
+    mesh, placements = layout
     copies = replicas(Distributed(shape, mesh, placements))
     free = [n for each, n in zip(placements, mesh.shape, strict=True) if each == Replicate()]
     assert len(copies) == torch.Size(free).numel()
@@ -78,9 +62,7 @@ def test_the_pieces_of_a_grid_cover_a_tensor_once_and_are_in_their_owners_shards
             (a, b), (c, d) = zip(piece.begin, piece.end, strict=True)
             seen[a:b, c:d] += 1
             coordinate = tuple(int(each) for each in (mesh.mesh == piece.rank).nonzero()[0])
-            runs = _runs(shape, mesh.shape, placements, coordinate)
-            for (begin, end), own in zip(((a, b), (c, d)), runs, strict=True):
-                assert any(first <= begin and end <= last for first, last in own)
+            assert box_at(shape, mesh.shape, placements, coordinate) == ((a, b), (c, d))
         assert (seen == 1).all()
         table = {"model": {"w": grid, "again": grid}}
         held = [each for rank in range(12) for each in Shares(table).of(rank)]

@@ -56,6 +56,7 @@ def build(directory, fail_at=None, **arguments):
     return Engine(train_step, Comet("tests", directory, when=EACH, options=options, **arguments))
 
 
+@pytest.mark.slow
 def test_a_resumed_run_is_the_same_experiment_with_no_row_missing(tmp_path, fail_and_resume):
     fail_and_resume(partial(build, tmp_path, hparams={"lr": 0.1, "model": {"width": 8}}))
     keys, values, parameters, files = read(tmp_path)

@@ -67,6 +67,7 @@ def build(directory, fail_at=None, **arguments):
     return Engine(train_step, SwanLab("tests", directory, when=EACH, options=options, **arguments))
 
 
+@pytest.mark.slow
 def test_rows_configuration_and_media_are_there(tmp_path):
     build(tmp_path, hparams={"lr": 0.1, "model": {"width": 8}}).run(range(3), max_epochs=1)
     [identity], values, media = read(tmp_path)
@@ -81,6 +82,7 @@ def test_rows_configuration_and_media_are_there(tmp_path):
     assert "width: 8" in config.read_text()
 
 
+@pytest.mark.slow
 def test_a_resumed_run_has_the_same_id_and_no_iteration_missing(tmp_path, fail_and_resume):
     fail_and_resume(partial(build, tmp_path))
     ids, values, _ = read(tmp_path)

@@ -1,0 +1,289 @@
+"""Ranks that are to train one model: their settings, objects and versions are the same."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from functools import partial
+from hashlib import sha256
+from importlib import metadata
+from numbers import Number
+from pathlib import Path
+from platform import python_version_tuple
+from typing import TYPE_CHECKING, Any
+
+from .. import modules, ranks
+from ..events import Clause, Trigger
+from ..signals import Signals, Subscription, label
+from ..state import RunningEngine, State
+from .sharded import listed, refuse_wrappers
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+PACKAGE = __name__.partition(".")[0]
+SHOWN = 4
+"""Settings that an error names."""
+LONGEST = 120
+"""Characters of a value that an error shows."""
+DEEPEST = 4
+LIMITS = ("max_epochs", "max_iterations", "max_steps")
+COUNTS = ("iteration", "step", "epoch")
+Entries = dict[str, str]
+"""What a rank runs: settings by name, as text without addresses."""
+
+
+def check_alike(
+    engine: RunningEngine, signals: Signals, process: Any, state: State[Any, Any], **given: Any
+) -> None:
+    """Compare what the ranks are about to run; what differs is an error on all of them.
+
+    Two messages of 24 bytes. The settings themselves are sent only where their checksums differ.
+    Limits, handlers and versions are compared over all ranks, objects and the process function
+    over those that read different data: the ranks of one copy of a model may hold stages of it.
+
+    Args:
+        engine: Has the handlers and objects.
+        signals: Those of the run.
+        process: Its process function.
+        state: A run that has not begun.
+        given: Other settings of the run, by name.
+
+    Raises:
+        ValueError: Two ranks differ.
+    """
+    refuse_wrappers(engine.objects.values())  # whose ranks may hold other shapes
+    group = ranks.data_group()
+    common = {**_of_run(state, given), **_of_process_wide(), **_of_handlers(engine, signals)}
+    own = {"the process function": label(process), **_of_objects(engine.objects)}
+    numbers = [_checksum(common), _checksum(own), min(ranks.members(group))]
+    is_common, is_own, _ = ranks.decided(numbers, _compare)
+    if not is_common:
+        raise ValueError(_told(ranks.gathered(_differences(common, ranks.from_first(common)))))
+    if not is_own:
+        first = ranks.from_first(own) if group is None else ranks.gathered(own, group=group)[0]
+        raise ValueError(_told(ranks.gathered(_differences(own, first))))
+
+
+def _compare(rows: Tensor) -> Tensor:
+    """Whether all ranks have the first number, and each group of ranks the second one."""
+    first = rows[:, 2].clamp(0, len(rows) - 1)
+    found = rows[0].clone()
+    found[0] = (rows[:, 0] == rows[0, 0]).all()
+    found[1] = (rows[:, 1] == rows[first, 1]).all()
+    return found
+
+
+def _checksum(entries: Entries) -> int:
+    text = "\n".join(f"{name}={entries[name]}" for name in sorted(entries))
+    return int.from_bytes(sha256(text.encode()).digest()[:7])
+
+
+def _of_run(state: State[Any, Any], given: Mapping[str, Any]) -> Entries:
+    found = {name: getattr(state, name) for name in (*LIMITS, *COUNTS)}
+    found["max_batches"] = state.control.max_batches
+    found["ranks that read different data"] = ranks.data_world_size()
+    return {name: repr(value) for name, value in {**found, **given}.items()}
+
+
+def _of_process_wide() -> Entries:
+    """The versions of packages, and torch's settings that change results."""
+    found = {"Python": ".".join(python_version_tuple()[:2])}
+    for name in (PACKAGE, "torch", "numpy"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    torch: Any = sys.modules["torch"]
+    found["torch.get_default_dtype()"] = str(torch.get_default_dtype())
+    found["torch.get_float32_matmul_precision()"] = torch.get_float32_matmul_precision()
+    is_deterministic = torch.are_deterministic_algorithms_enabled()
+    found["torch.are_deterministic_algorithms_enabled()"] = str(is_deterministic)
+    return found
+
+
+def _of_handlers(engine: RunningEngine, signals: Signals) -> Entries:
+    """The package's handlers that all ranks are to have, and functions that ask rank 0's clock."""
+    found: Entries = {}
+    for name, each in engine.handlers.items():
+        if _is_ours(each) and name not in engine.local:
+            found |= _flat(name, each)
+    for receiver in (each for signal in signals.values() for each in signal.receivers.values()):
+        if not isinstance(receiver, Subscription) or receiver.handler or receiver.local:
+            continue
+        if any(clause.seconds is not None for clause in receiver.trigger.clauses):
+            found[f"{receiver.name}()"] = repr(receiver.trigger)
+    return found
+
+
+def _of_objects(objects: Mapping[str, Any]) -> Entries:
+    found: Entries = {}
+    for name, each in objects.items():
+        found[name] = type(each).__name__
+        if hasattr(each, "param_groups"):
+            found |= _of_groups(name, each.param_groups)
+        elif hasattr(each, "optimizer") and hasattr(each, "step"):
+            found |= _plain_settings(name, each)
+        elif hasattr(each, "named_parameters"):
+            found |= _of_module(name, each)
+    return found
+
+
+def _of_groups(name: str, groups: list[dict[str, Any]]) -> Entries:
+    found: Entries = {}
+    for number, group in enumerate(groups):
+        prefix = name if len(groups) == 1 else f"{name}.{number}"
+        found[f"{prefix}.params"] = f"{len(group['params'])} parameters"
+        for key, value in group.items():
+            if key not in ("params", "param_names") and (text := _text(value)) is not None:
+                found[f"{prefix}.{key}"] = text
+    return found
+
+
+def _of_module(name: str, module: Any) -> Entries:
+    """Names, shapes and types of parameters, and of buffers that are saved."""
+    found: Entries = {}
+    hidden = {
+        f"{path}.{key}".lstrip(".")
+        for path, each in module.named_modules()
+        for key in each._non_persistent_buffers_set
+    }
+    for key, each in module.named_parameters():
+        frozen = "" if each.requires_grad else ", frozen"
+        found[f"{name}.{_shown(key)}"] = f"{_form(each)}{frozen}"
+    order = list(found)
+    for key, each in module.named_buffers():
+        if key not in hidden:
+            found[f"{name}.{_shown(key)}"] = _form(each)
+    found[f"the order of the parameters of {name}"] = ", ".join(order)
+    return found
+
+
+def _shown(key: str) -> str:
+    return ".".join(part for part in key.split(".") if part not in modules.HIDDEN)
+
+
+def _form(tensor: Any) -> str:
+    if "Uninitialized" in type(tensor).__name__:
+        return "not initialized"
+    return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
+
+
+def _flat(name: str, handler: Any) -> Entries:
+    """The class of a handler, and its settings that can be compared."""
+    return {name: type(handler).__name__, **_plain_settings(name, handler)}
+
+
+def _plain_settings(name: str, thing: Any) -> Entries:
+    texts = ((key, _text(value)) for key, value in _settings_of(thing))
+    return {f"{name}.{key}": text for key, text in texts if text is not None}
+
+
+def _settings_of(thing: Any) -> Iterator[tuple[str, Any]]:
+    """The public attributes of an object that ranks share: no data, and no place on a disk."""
+    if not is_dataclass(thing):
+        public = (each for each in getattr(thing, "__dict__", {}).items() if each[0][0] != "_")
+        yield from ((key, value) for key, value in public if key != "training")
+        return
+    for each in fields(thing):
+        if each.name.startswith("_") or not each.repr or not hasattr(thing, each.name):
+            continue
+        kind, value = str(each.type), getattr(thing, each.name)
+        is_place = "Path" in kind and not isinstance(value, bool | None)  # hosts have their own
+        if not is_place and "Iterable" not in kind:
+            yield each.name, value
+
+
+def _text(value: Any, depth: int = 0) -> str | None:
+    """A value as text that is the same in each process; None for what is not compared."""
+    inner = partial(_text, depth=depth + 1)
+    text: str | None = type(value).__name__
+    if isinstance(value, Path) or depth > DEEPEST:
+        text = None
+    elif value is None or isinstance(value, bool | str | Number | Enum):
+        text = repr(value)
+    elif isinstance(value, Clause | Trigger):
+        clauses = (value,) if isinstance(value, Clause) else value.clauses
+        text = repr(value) if all(each.where is None for each in clauses) else None
+    elif isinstance(value, partial):
+        text = _joined(map(inner, (value.func, value.args, value.keywords)))
+    elif isinstance(value, Mapping):
+        text = _joined(inner(pair) for pair in value.items())
+    elif isinstance(value, list | tuple):
+        text = _joined(map(inner, value))
+    elif isinstance(value, set | frozenset):
+        text = _joined(sorted(map(str, map(inner, value))))
+    elif hasattr(value, "fast_dtype"):  # torch.autocast
+        text = f"autocast({value.fast_dtype})"
+    elif hasattr(value, "__qualname__"):
+        text = label(value)
+    elif hasattr(value, "numel"):
+        text = repr(value.item()) if value.numel() == 1 else None
+    elif _is_loss(value) or (_is_ours(value) and is_dataclass(value)):
+        found = (f"{key}={inner(each)}" for key, each in _settings_of(value))
+        text = f"{type(value).__name__}({', '.join(found)})"
+    return text
+
+
+def _joined(parts: Iterable[str | None]) -> str | None:
+    """The parts as one text; None if one of them is not compared."""
+    found = [*parts]
+    return None if None in found else f"({', '.join(map(str, found))})"
+
+
+def _is_ours(thing: Any) -> bool:
+    return type(thing).__module__.partition(".")[0] == PACKAGE
+
+
+def _is_loss(thing: Any) -> bool:
+    return type(thing).__module__ == "torch.nn.modules.loss"
+
+
+def _differences(own: Entries, first: Entries) -> dict[str, tuple[str | None, str | None]]:
+    """What this rank has otherwise than the first one: by name, its text and that of the first."""
+    names = [*first, *(name for name in own if name not in first)]
+    found = {n: (own.get(n), first.get(n)) for n in names if own.get(n) != first.get(n)}
+    shown = [*found][: 2 * SHOWN]
+    return {name: tuple(_short(each) for each in found[name]) for name in shown}  # type: ignore
+
+
+def _short(text: str | None) -> str | None:
+    return text if text is None or len(text) <= LONGEST else f"{text[:LONGEST]}..."
+
+
+def _told(found: list[dict[str, tuple[str | None, str | None]]]) -> str:
+    """The error of all ranks, from what each of them has otherwise than the first one."""
+    names = [*dict.fromkeys(name for each in found for name in each)]
+    lacking = {n for each in found for n, (own, first) in each.items() if None in (own, first)}
+    names = [n for n in names if not any(n.startswith(f"{other}.") for other in lacking - {n})]
+    said = "; ".join(_said(name, found) for name in names[:SHOWN])
+    more = f"; and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return (
+        f"the ranks do not run the same: {said}{more}. Give all ranks the same script and "
+        "settings; attach what is for one rank by on_rank(0, handler); ranks that train models of "
+        "their own run with uneven='ignore'"
+    )
+
+
+def _said(name: str, found: list[dict[str, tuple[str | None, str | None]]]) -> str:
+    first = next(each[name][1] for each in found if name in each)
+    have = [each[name][0] if name in each else first for each in found]
+    usual = Counter(have).most_common(1)[0][0]
+    others = "the others" if len(have) > 2 else "the other"
+    said = []
+    for value in dict.fromkeys(have):
+        if value == usual:
+            continue
+        where = [number for number, each in enumerate(have) if each == value]
+        who = f"rank {where[0]} has" if len(where) == 1 else f"ranks {listed(where)} have"
+        if value is None or usual is None:
+            said.append(f"{who} {name}" if usual is None else f"{who} no {name}")
+        else:
+            said.append(f"{who} {name}={value}")
+    lacking = {True: f", and {others} have none", False: f", and {others} have it"}
+    known = f" where {others} {'have' if len(have) > 2 else 'has'} {usual}"
+    is_one_sided = None in (usual, *have)
+    return ", ".join(said) + (lacking[usual is None] if is_one_sided else known)

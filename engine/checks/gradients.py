@@ -1,0 +1,266 @@
+"""Gradients and losses that something else than an update changes: lines that a loop has left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from threading import get_ident
+from typing import Any
+
+from ..state import State
+from . import optimizer_hook
+from .warn import warn
+
+EARLY = 20
+"""The iterations of a run in which gradients are looked at."""
+SCALED = 256
+"""A power of two from this on is the scale of a `GradScaler`."""
+CLIPS = {"clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_"}
+
+Look = dict[int, tuple[Any, int]]
+"""By the identity of a parameter: its gradient, and the version of it, which a write raises."""
+
+
+class GradientCheck:
+    """Ends a run that changes gradients beside its updates, in its first iterations.
+
+    It compares the gradients before each backward pass of an `Update` with those after the one
+    before. Accepted are gradients from before the run, from the backward pass of another `Update`,
+    from a handler between two iterations, and from a backward pass that is followed by another
+    optimizer's step: a loop's `zero_grad()` drops them as an `Update` does.
+
+    Args:
+        state: A run that trains.
+        process: Its process function.
+    """
+
+    def __init__(self, state: State[Any, Any], process: Any) -> None:
+        self._state, self._names = state, _names_in(process)
+        self._last = state.iteration + EARLY
+        attached = [each for each in state.engine.handlers.values() if hasattr(each, "accumulate")]
+        self._seen: dict[Any, Look] = {each: {} for each in attached if hasattr(each, "optimizer")}
+        """By update: from the first iteration on if it is attached, else from its first step on."""
+        self._thread = get_ident()
+        self._met: set[int] = set()
+        """The updates that had a loss."""
+        self._looks = False
+
+    def before(self, update: Any, loss: Any = None, *, is_mean: bool = False) -> None:
+        """Compare, and prepare for a backward pass of this update.
+
+        Args:
+            update: Its optimizer's gradients are cleared next, unless its window is open.
+            loss: Of a micro-batch, if there is one.
+            is_mean: True if the loss counts as a mean, which is divided by the micro-batches.
+
+        Raises:
+            RuntimeError: Something else has changed gradients.
+        """
+        if self._state.iteration > self._last:
+            self.close()
+            return
+        self._state.control.has_requests = True  # so that `settle` is called after this iteration
+        if loss is not None and id(update) not in self._met:
+            self._meet(update)
+            check_loss(update, loss, is_mean=is_mean, may_be_scaled="scale" in self._names)
+        for each, look in self._seen.items():
+            self._compare(each, look)
+        if not self._is_open(update):
+            self._refuse_shared(update)
+            self._seen.pop(update, None)  # its gradients are cleared, and not kept here either
+
+    def after(self, update: Any) -> None:
+        """Look at gradients after a backward pass or a step of this update.
+
+        Raises:
+            RuntimeError: The backward pass has added to the open window of another update.
+        """
+        for each, look in self._seen.items():
+            if each is not update and self._is_open(each) and _changed(_look(each), look):
+                raise RuntimeError(
+                    "the backward pass of one Update has added gradients to the open accumulation "
+                    "window of another one: its loss depends on the parameters of both. Cut the "
+                    "loss off from the other ones: critic(generator(noise).detach())"
+                )
+        self._seen[update] = {}
+        self._look_again(self._seen)
+
+    def settle(self) -> None:
+        """Accept what was written between two iterations, unless a window is open."""
+        self._look_again(each for each in self._seen if not self._is_open(each))
+
+    def close(self) -> None:
+        """Look no longer."""
+        self._seen.clear()
+        self._state.step_under_way.gradients = None
+        optimizer_hook.remove(self._stepped)
+
+    def _meet(self, update: Any) -> None:
+        self._met.add(id(update))
+        if len(self._met) == 1:
+            _warn_of_clipping(self._names)
+        if update.compiled is None and not self._looks:  # a hook would be compiled into the step
+            self._looks = True
+            optimizer_hook.add(self._stepped)
+
+    def _stepped(self, optimizer: Any) -> None:
+        """Called after each step of any optimizer of the process, those of updates included."""
+        if get_ident() != self._thread:
+            return
+        for update in self._seen:
+            if self._is_open(update) and update.optimizer is optimizer:
+                raise RuntimeError(
+                    "optimizer.step() was called by hand in an accumulation window of its Update, "
+                    "which steps by itself after the last micro-batch: leave optimizer.step() out"
+                )
+        self.settle()
+
+    def _compare(self, update: Any, look: Look) -> None:
+        now = _look(update)
+        if self._is_open(update):
+            if any(look[key][0] is not None and now[key][0] is None for key in now.keys() & look):
+                raise RuntimeError(
+                    "the gradients of this accumulation window are gone: something called "
+                    "zero_grad() after its first micro-batch. Leave zero_grad() out of the process "
+                    "function; the Update clears the gradients after each step"
+                )
+            if _changed(now, look):
+                raise RuntimeError(
+                    "something else than update(state, loss) changed the gradients of an open "
+                    "accumulation window. Leave zero_grad() and backward passes by hand out: "
+                    "update(state, loss_a + loss_b). Clip or change gradients where they are "
+                    "whole: add ClipGradNorm(1.0), or a function on Events.GRADIENTS_READY"
+                )
+        elif any(map(_has_values, _changed(now, look))):
+            raise RuntimeError(
+                "a backward pass by hand has left gradients for the optimizer of this Update, "
+                "which drops them before its own. To train with both losses, write one "
+                "update(state, loss_a + loss_b); to drop these gradients, write "
+                "optimizer.zero_grad() before update(state, loss)"
+            )
+
+    def _refuse_shared(self, update: Any) -> None:
+        """Refuse to clear gradients of another update's open window."""
+        own: set[int] = set()
+        for other in self._state.step_under_way.windows:
+            own = own or {id(each) for each in _parameters(update)}
+            if any(id(each) in own and each.grad is not None for each in _parameters(other)):
+                raise RuntimeError(
+                    "two Updates have the same parameters, and one begins a step in the open "
+                    "accumulation window of the other, whose gradients it clears. Make one Update "
+                    "for these parameters, outside of the process function"
+                )
+
+    def _is_open(self, update: Any) -> bool:
+        return update in self._state.step_under_way.windows
+
+    def _look_again(self, updates: Iterable[Any]) -> None:
+        for each in [*updates]:
+            self._seen[each] = _look(each)
+
+
+def _parameters(update: Any) -> Iterable[Any]:
+    return (each for group in update.optimizer.param_groups for each in group["params"])
+
+
+def _look(update: Any) -> Look:
+    gradients = {id(each): each.grad for each in _parameters(update)}
+    return {key: (each, 0 if each is None else each._version) for key, each in gradients.items()}
+
+
+def _changed(now: Look, look: Look) -> list[Any]:
+    """The gradients that are others than before."""
+    both = [(*now[key], *look[key]) for key in now if key in look]
+    return [
+        gradient
+        for gradient, version, old, old_version in both
+        if gradient is not None and (gradient is not old or version != old_version)
+    ]
+
+
+def _has_values(gradient: Any) -> bool:
+    """False for what `zero_grad(set_to_none=False)` leaves."""
+    values = gradient.coalesce().values() if gradient.is_sparse else gradient
+    return bool((values != 0).any())
+
+
+def _names_in(process: Any) -> set[str]:
+    """The names of functions and attributes in the code of a process function."""
+    while isinstance(process, partial):
+        process = process.func
+    code = getattr(process, "__code__", None) or getattr(type(process).__call__, "__code__", None)
+    return {*getattr(code, "co_names", ())}
+
+
+def _warn_of_clipping(names: set[str]) -> None:
+    """Warn of a function that clips and makes no backward pass: an update has cleared before."""
+    if (clips := sorted(CLIPS & names)) and "backward" not in names:
+        warn(
+            f"the process function calls {clips[0]}(), and makes its steps by an Update, which "
+            "clears the gradients before it returns, so that nothing is left to clip. Leave it "
+            "out, and write engine.add(ClipGradNorm(1.0)), or ClipGradValue"
+        )
+
+
+def check_loss(update: Any, loss: Any, *, is_mean: bool, may_be_scaled: bool) -> None:
+    """Look at how a loss was made: a loop divides or scales it, as its update does once more.
+
+    A sum that is divided by hand, such as `(loss_a + loss_b) / 2` or a sum over samples, is a mean
+    of its own, and no leftover.
+
+    Args:
+        update: What gets the loss.
+        loss: Of a micro-batch.
+        is_mean: True if it counts as a mean, which is divided by the micro-batches.
+        may_be_scaled: True to look for a scaler's factor, which is read from its device.
+
+    Raises:
+        ValueError: A gradient scaler has scaled it.
+    """
+    made = getattr(loss, "grad_fn", None)
+    kind = type(made).__name__
+    if kind not in ("DivBackward0", "MulBackward0"):
+        return
+    other = getattr(made, "_saved_other", None)
+    if other is None or other.ndim or other.requires_grad:
+        return
+    if kind == "MulBackward0":
+        if may_be_scaled and _is_scale(other):
+            raise ValueError(
+                "the loss was scaled by a GradScaler. The Update scales and unscales by itself: "
+                "write Update(optimizer, scaler=scaler), and update(state, loss) in the place of "
+                "scaler.scale(loss), scaler.step() and scaler.update()"
+            )
+        return
+    number = update.accumulate
+    is_number = str(other.dtype) in ("torch.int64", "torch.float64") and other.device.type == "cpu"
+    if number > 1 and is_mean and is_number and other == number and not _is_sum(made, number):
+        warn(
+            f"the loss is divided by {number}, and this Update has accumulate={number}: it makes "
+            f"the mean over the micro-batches of a window itself, so that gradients are {number} "
+            f"times too small. Leave `/ {number}` out; where it is meant, write `* {1 / number:g}`"
+        )
+
+
+def _is_scale(factor: Any) -> bool:
+    """True for what a scaler multiplies by: a power of two in a tensor; read from its device."""
+    if str(factor.dtype) != "torch.float32":
+        return False
+    value = float(factor)
+    return value >= SCALED and value.hex().startswith("0x1.0000000000000p")
+
+
+def _is_sum(division: Any, number: int) -> bool:
+    """True if a sum over samples, or of so many losses, is divided."""
+    divided = division.next_functions[0][0]
+    kind = type(divided).__name__
+    if kind.startswith("Sum") or getattr(divided, "_saved_reduction", None) == 2:
+        return True
+    return kind == "AddBackward0" and _terms(divided) == number
+
+
+def _terms(node: Any) -> int:
+    """The losses of which a chain of additions is the sum."""
+    if type(node).__name__ != "AddBackward0":
+        return 1
+    return sum(_terms(each) for each, _ in node.next_functions)

@@ -1,0 +1,98 @@
+"""The mode of a model at each epoch's start: a `model.eval()` that a handler has left behind."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from .. import modules
+from .parameters import is_optimizer, optimizers_of, updated
+from .reached import names_in, reached
+from .warn import warn
+
+logger = logging.getLogger("camshaft")
+
+
+class Modes:
+    """Puts models back into training mode at an epoch's start, as `model.train()` in a loop does.
+
+    A model that a handler put into evaluation mode, say to sample after the epoch, gets the modes
+    of all its modules back as they were when the epoch's first batch came. What the run's script
+    decides stays: a model that was in evaluation mode then, and modes of parts of a model, such as
+    a BatchNorm that is frozen in the middle of the run.
+
+    Args:
+        objects: The engine's objects.
+        handlers: Its handlers, some of which have an optimizer.
+        process: The process function, whose own models are looked after, too.
+    """
+
+    def __init__(
+        self, objects: Mapping[str, Any], handlers: Mapping[str, Any], process: Callable[..., Any]
+    ) -> None:
+        self._known: dict[int, str] = {}
+        """The names of the models, by identity."""
+        self._models: list[Any] = []
+        self._before: list[tuple[Any, list[tuple[Any, bool]]]] = []
+        """The models in training mode, with the mode of each module."""
+        self._sets_modes = "train" in names_in([process])
+        """True if the process function has a `.train()` of its own."""
+        self._has_told = self._sets_modes
+        named = {f"objects[{name!r}]": each for name, each in objects.items()}
+        named |= reached([process], lambda each: modules.is_module(each) or is_optimizer(each))
+        held = {
+            id(each) for one in optimizers_of(named, handlers).values() for each in updated(one)
+        }
+        for name, each in named.items():
+            for model in modules.modules_of(each):
+                own = {id(weight) for weight in model.parameters() if weight.requires_grad}
+                is_trained = own & held if held else own
+                if is_trained and self._known.setdefault(id(model), name) == name:
+                    self._models.append(model)
+        left = self._names(each for each in self._models if not each.training)
+        if left and not self._sets_modes:
+            warn(
+                f"{_are(left)} in evaluation mode as training starts; call .train() before the "
+                "run, unless that is what you want"
+            )
+
+    def note(self) -> None:
+        """Note the modes with which an epoch begins."""
+        training = [model for model in self._models if model.training]
+        self._before = [(each, [(m, m.training) for m in each.modules()]) for each in training]
+
+    def tell(self, epoch: int, when: str) -> None:
+        """Warn, once, of models that an epoch's batches have left in evaluation mode."""
+        left = self._names(model for model, _ in self._before if not model.training)
+        if left and not self._has_told:
+            self._has_told = True
+            logger.warning(
+                "%s in evaluation mode %s of epoch %d, by a .eval() that nothing undid; training "
+                "mode comes back with the next epoch, as by model.train() at its start in a loop. "
+                "Write .train() after what needs evaluation mode, or let engine.evaluate do it; to "
+                "train in evaluation mode from an epoch on, call .eval() at EPOCH_STARTED",
+                *(_are(left), when, epoch),
+            )
+
+    def _names(self, found: Iterable[Any]) -> list[str]:
+        """The names of these models; of one and its wrapper, the first."""
+        names, seen = list[str](), set[int]()
+        for model in found:
+            own = set(map(id, model.parameters()))
+            if not own & seen:
+                names.append(self._known[id(model)])
+            seen |= own
+        return names
+
+    def put_back(self, epoch: int) -> None:
+        """Begin a further epoch in training mode, where the one before began so."""
+        self.tell(epoch, "after the batches")
+        for model, flags in self._before:
+            if not model.training:
+                for module, training in flags:
+                    module.training = training
+
+
+def _are(names: list[str]) -> str:
+    return f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'}"

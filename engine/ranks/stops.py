@@ -1,0 +1,97 @@
+"""Ranks that stop or save inside an epoch: all in the same iteration, or it is an error soon.
+
+No message of all ranks can find out, since those that go on send other ones. So the ranks that
+were asked to meet in the store of the process group, and a thread of each rank looks there once a
+second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import count
+from threading import Event, Thread
+from time import monotonic, sleep
+
+from .groups import default_store, rank, world_size
+
+PLACE = "camshaft/stops"
+PERIOD, PER_SECOND = 1.0, 1000
+"""Seconds between two looks of a thread, and the most looks a second of all ranks together."""
+FIRST, LONGEST = 0.002, 0.25
+"""Seconds between two looks of a rank that waits: at first, and at most."""
+
+_numbers = count()
+"""Of the runs of this process: the ranks begin them together."""
+
+
+class Stops:
+    """The meetings of ranks that stop or save inside the epochs of one run."""
+
+    def __init__(self, iteration: Callable[[], int]) -> None:
+        """Begin to look for ranks that wait.
+
+        Args:
+            iteration: Gives the iteration for which this rank has passed the commit point before.
+        """
+        self._iteration = iteration
+        self._number, self._met = next(_numbers), 0
+        self._is_over = Event()
+        self._thread = Thread(target=self._watch, name="stops of other ranks", daemon=True)
+        self._thread.start()
+
+    @property
+    def _box(self) -> str:
+        return f"{PLACE}/{self._number}/{self._met}"
+
+    def meet(self, what: str, iteration: int) -> None:
+        """Wait until all ranks are here.
+
+        Args:
+            what: What this rank was asked to do.
+            iteration: The iteration in which it was.
+
+        Raises:
+            RuntimeError: Another rank has gone on, or does something else.
+        """
+        store, box, size = default_store(), self._box, world_size()
+        asked = f"rank {rank()} was asked to {what} in iteration {iteration}"
+        self._met += 1
+        store.set(f"{box}/at", str(iteration))
+        store.add(f"{box}/{iteration} {what}", 1)
+        came, since, pause = store.add(box, 1), monotonic(), FIRST
+        while came < size:
+            if store.check([f"{box}/beyond"]):
+                raise _unlike(asked, store.get(f"{box}/beyond").decode())
+            if monotonic() - since > store.timeout.total_seconds():
+                raise _unlike(asked, f"{came} of {size} ranks were")
+            sleep(pause)
+            pause = min(2 * pause, LONGEST)
+            came = store.add(box, 0)
+        if (alike := store.add(f"{box}/{iteration} {what}", 0)) < size:
+            raise _unlike(asked, f"{size - alike} of {size} ranks to do something else")
+
+    def end(self) -> None:
+        """Look no longer."""
+        self._is_over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        with suppress(RuntimeError, ValueError):  # the store has ended
+            store = default_store()
+            while not self._is_over.wait(max(PERIOD, world_size() / PER_SECOND)):
+                box = self._box
+                if not store.check([box]):
+                    continue
+                at, now = int(store.get(f"{box}/at")), self._iteration()
+                if now > at and box == self._box:
+                    store.set(f"{box}/beyond", f"rank {rank()} went on behind that iteration")
+                    return
+
+
+def _unlike(asked: str, others: str) -> RuntimeError:
+    return RuntimeError(
+        f"{asked}, and {others}. Inside an epoch, all ranks have to stop or save in the same "
+        'iteration: if ranks.any_rank(flag): state.stop("why"). To stop at the end of an epoch, '
+        "one rank is enough"
+    )

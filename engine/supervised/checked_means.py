@@ -1,0 +1,159 @@
+"""What the loss of a batch is over, where that is not its samples: told once, in an evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import chain
+from types import CodeType, FunctionType
+from typing import Any
+
+from torch import Tensor
+from torch.nn import Module
+
+from ..checks import warn
+from ..outputs import Output
+from ..state import capture_generators, restore_generators
+from .nested import mapped, tensors_in
+
+FEW = 3
+"""The samples of which a loss is computed again."""
+DEPTH = 3
+"""How deep functions are looked into that a loss function calls."""
+Shape = tuple[int, ...]
+
+
+@dataclass(eq=False)
+class SumCheck:
+    """Looks whether a loss function adds up samples, by the first batch of an evaluation.
+
+    Only a function whose code names a sum is looked at. It is then called once with the first few
+    samples, and once with each of them alone.
+    """
+
+    loss_fn: Callable[[Any, Any], Tensor | None]
+    is_due: bool
+
+    @classmethod
+    def of(cls, loss_fn: Callable[[Any, Any], Tensor | None]) -> SumCheck:
+        """A check of this loss function; one that holds a state is not called again."""
+        is_stateful = isinstance(loss_fn, Module) and bool(loss_fn.state_dict())
+        return cls(loss_fn, not is_stateful and _names_a_sum(loss_fn))
+
+    def look(self, made: Any, target: Any, samples: int) -> None:
+        """Warn if the loss of a few samples is the sum of the losses of each."""
+        tensors = [each for each in tensors_in((made, target)) if each.ndim]
+        if samples < FEW or any(len(each) != samples for each in tensors):
+            return
+        self.is_due = False
+        rng = capture_generators()
+        with suppress(Exception):  # a loss may need more than one sample
+            whole, *parts = (
+                float(self.loss_fn(*_rows((made, target), start, end)))  # type: ignore[arg-type]
+                for start, end in ((0, FEW), *((n, n + 1) for n in range(FEW)))
+            )
+            if whole and abs(sum(parts) - whole) <= self.error(tensors) * abs(whole):
+                warn(
+                    "loss_fn adds up the samples of a batch, so larger batches take larger steps, "
+                    "and the loss of an evaluation is a mean of sums; divide by what it is a sum "
+                    "over, loss_fn=lambda output, target: loss_fn(output, target) / len(target), "
+                    "or say weight=1 if a mean of sums is what you want"
+                )
+        restore_generators(rng)
+
+    def error(self, tensors: list[Tensor]) -> float:
+        """The largest relative error of a sum in the precision of what is added up."""
+        return 0.02 if any(each.element_size() == 2 for each in tensors) else 1e-4
+
+
+@dataclass(slots=True)
+class Shapes:
+    """The shapes of an evaluation's targets, to find out whether their first dimension is time."""
+
+    first: Shape = ()
+    latest: Shape = ()
+    count: int = 0
+    is_even: bool = True
+    """True while all but the latest have the same second dimension."""
+    lengths: set[int] = field(default_factory=set)
+    """Their first dimensions."""
+
+    def add(self, output: Output) -> None:
+        """Note a batch."""
+        counted = output.target if isinstance(output.target, Tensor) else output.prediction
+        if not isinstance(counted, Tensor) or counted.ndim < 2:
+            return
+        self.count += 1
+        shape = tuple(counted.shape[:2])
+        self.first = self.first or shape
+        self.is_even &= self.count < 2 or self.latest[1] == self.first[1]
+        self.latest = shape
+        self.lengths.add(shape[0])
+
+    def check(self, data: Any) -> None:
+        """Warn if a last batch is smaller in its second dimension, which is that of the samples."""
+        if self.count < 2 or not self.is_even or self.latest[1] >= self.first[1]:
+            return
+        if hasattr(data, "batch_size"):  # of a loader, it says which dimension that is
+            is_time_first = data.batch_size == self.first[1] != self.first[0]
+        else:
+            is_time_first = len(self.lengths) == 1
+        if is_time_first:
+            warn(
+                f"the targets of a batch are {list(self.first)}, and of the last one "
+                f"{list(self.latest)}: so samples are the second dimension, and each batch counts "
+                "by its first. Say what the loss is a mean over: supervised(..., "
+                "weight=lambda output: output.target.numel()), or output.target.shape[1]"
+            )
+
+
+def _rows(nested: Any, start: int, end: int) -> Any:
+    # A copy, since the function may write into it.
+    return mapped(nested, lambda each: each[start:end].clone() if each.ndim else each)
+
+
+def _names_a_sum(function: Any) -> bool:
+    """True if the code of a function, or of one that it calls, names a sum."""
+    if isinstance(function, Module):
+        inside = [*function.modules()]
+        if any(getattr(each, "reduction", None) == "sum" for each in inside):
+            return True
+        functions: list[Any] = [type(each).forward for each in inside]
+    else:
+        functions = [function]
+    return any("sum" in _words(each, DEPTH) for each in functions)
+
+
+def _words(function: Any, depth: int) -> Iterator[Any]:
+    """The names and constants in the code of a function, and of those that it calls."""
+    function = getattr(function, "func", function)  # of a partial
+    function = getattr(function, "__func__", function)  # of a method
+    if isinstance(function, type) or not isinstance(function, FunctionType):
+        function = vars(type(function)).get("__call__")
+    if not isinstance(function, FunctionType) or function.__module__.startswith("torch."):
+        return
+    names = list(_in_code(function.__code__))
+    yield from names
+    if depth:
+        held = (cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell))
+        known = (function.__globals__.get(each) for each in names if isinstance(each, str))
+        for each in chain(held, known):
+            if isinstance(each, FunctionType):
+                yield from _words(each, depth - 1)
+
+
+def _in_code(code: CodeType) -> Iterator[Any]:
+    yield from code.co_names
+    for each in code.co_consts:
+        if isinstance(each, CodeType):
+            yield from _in_code(each)
+        else:
+            yield each
+
+
+def _is_filled(cell: Any) -> bool:
+    try:
+        return cell.cell_contents is not None
+    except ValueError:
+        return False

@@ -1,0 +1,8 @@
+"""`camshaft prove`: kills a script again and again, and compares it with the run of no kill.
+
+Imports no torch. `hook.py` and `witness.py` run in the processes of the script.
+"""
+
+from .prove import prove
+
+__all__ = ["prove"]

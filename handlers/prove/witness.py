@@ -1,0 +1,232 @@
+"""What a process of a trial tells of a run at a save: checksums of all that may differ."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import sys
+from collections import deque
+from collections.abc import Iterator, Mapping
+from inspect import currentframe
+from pathlib import Path
+from types import CellType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Module
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader
+
+from ...engine import State
+
+PLAIN = (bool, int, float, str, bytes, type(None))
+MOST = 3000
+"""Values that are looked at around a run."""
+DEPTH = 4
+SAMPLE = 1 << 20
+"""Numbers of a tensor around a run that are looked at, such as those of a data set."""
+LIBRARIES = {"camshaft", "torch", "torchmetrics", "ignite", "tqdm", "tensorboardX", "numpy"}
+"""Whose objects are saved by handlers, or hold nothing of a script."""
+
+
+def look(event: str, handler: Any, state: State[Any, Any]) -> dict[str, Any]:
+    """The facts of one moment, for a line of JSON."""
+    engine = state.engine
+    facts: dict[str, Any] = {
+        "iteration": state.iteration,
+        "epoch": state.epoch,
+        "in_epoch": state.control.in_epoch,
+        "resume": bool(handler.resume),
+        "start_over": handler.start_over,
+        "interrupted": event == "close" and state.is_interrupted,
+        "reason": str(state.stop_reason or ""),
+        "objects": {
+            name: {path or "state": digest(each) for path, each in leaves(each.state_dict())}
+            for name, each in engine.objects.items()
+        },
+        "generators": generators(),
+        "around": around(state),
+        "devices": sorted(devices(engine.objects)),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+    }
+    if event == "save":
+        facts["metrics"] = {str(name): digest(each) for name, each in state.metrics.items()}
+    return facts
+
+
+def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """The values inside nested containers, with where they are."""
+    if isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from leaves(each, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, list | tuple) and any(not isinstance(e, PLAIN) for e in value):
+        for key, each in enumerate(value):
+            yield from leaves(each, f"{path}.{key}" if path else str(key))
+    else:
+        yield path, value
+
+
+def digest(value: Any) -> str:
+    """A checksum of one value, bit by bit; of a short plain value, the value."""
+    if isinstance(value, Tensor):
+        local: Tensor = getattr(value, "to_local", lambda: value)().detach().cpu().contiguous()
+        content = local.reshape(-1).view(torch.uint8).numpy().tobytes()
+        return _sum(f"{local.dtype}{tuple(local.shape)}".encode() + content)
+    if _is_array(value):
+        return _sum(f"{value.dtype}{getattr(value, 'shape', '')}".encode() + value.tobytes())
+    text = repr(value)
+    is_short = isinstance(value, (*PLAIN, list, tuple)) and len(text) < 40
+    return text if is_short else _sum(text.encode())
+
+
+def _is_array(value: Any) -> bool:
+    return hasattr(value, "dtype") and hasattr(value, "tobytes")
+
+
+def _sum(content: bytes) -> str:
+    return hashlib.blake2b(content, digest_size=8).hexdigest()
+
+
+def generators() -> dict[str, str]:
+    """Checksums of the global generators of random numbers."""
+    found = {"random": digest(random.getstate()), "torch": digest(torch.get_rng_state())}
+    if "numpy" in sys.modules:
+        found["numpy.random"] = digest(sys.modules["numpy"].random.get_state()[1:3])
+    if torch.cuda.is_initialized():
+        found["torch.cuda"] = digest(torch.cuda.get_rng_state())
+    return found
+
+
+def devices(objects: Mapping[str, Any]) -> set[str]:
+    """The kinds of devices on which the weights are."""
+    modules = [each for each in objects.values() if isinstance(each, Module)]
+    return {weight.device.type for module in modules for weight in module.parameters()}
+
+
+def around(state: State[Any, Any]) -> dict[str, list[str]]:
+    """What the script has around the run and no checkpoint saves: by name, its kind and checksum.
+
+    These are the variables of the functions that wait for the run, of the script, and of the
+    functions and handlers of the engine.
+    """
+    queue: deque[tuple[str, Any, int]] = deque(_variables(state))
+    known = {id(each) for each in _known(state)}
+    found = dict[str, list[str]]()
+    while queue and len(known) < MOST:
+        name, value, depth = queue.popleft()
+        if not isinstance(value, PLAIN):
+            if id(value) in known:
+                continue
+            known.add(id(value))
+        try:
+            state_of = _state_of(value)
+        except Exception:  # a class of the script's that has no state yet
+            continue
+        if state_of is not None:
+            found[name] = [type(value).__name__, state_of]
+        elif depth < DEPTH:
+            queue.extend((f"{name}{inner}", each, depth + 1) for inner, each in _inside(value))
+    return found
+
+
+def _variables(state: State[Any, Any]) -> Iterator[tuple[str, Any, int]]:
+    engine: Any = state.engine
+    functions = [engine.process, *engine.handlers.values()]
+    for each in functions:
+        yield from ((name, value, 1) for name, value in _of_function(each))
+    frame = currentframe()
+    while frame is not None:
+        if str(frame.f_globals.get("__name__")).split(".")[0] not in _NOT_OF_SCRIPTS:
+            yield from ((name, value, 0) for name, value in [*frame.f_locals.items()])
+        frame = frame.f_back
+    main = vars(sys.modules["__main__"])
+    yield from ((name, each, 0) for name, each in [*main.items()] if not name.startswith("__"))
+
+
+_NOT_OF_SCRIPTS = LIBRARIES | sys.stdlib_module_names - {"__main__"} | {"sitecustomize"}
+
+
+def _of_function(function: Any) -> Iterator[tuple[str, Any]]:
+    """The variables that a function knows: of its closure, its `self` and its arguments."""
+    if isinstance(function, MethodType):
+        yield type(function.__self__).__name__, function.__self__
+        function = function.__func__
+    if isinstance(function, FunctionType):
+        cells: tuple[CellType, ...] = function.__closure__ or ()
+        for name, cell in zip(function.__code__.co_freevars, cells, strict=True):
+            try:
+                yield name, cell.cell_contents
+            except ValueError:  # not assigned yet
+                continue
+        own = function.__globals__
+        yield from ((name, own[name]) for name in function.__code__.co_names if name in own)
+    elif hasattr(function, "func") and hasattr(function, "args"):  # a partial
+        yield from _of_function(function.func)
+        yield from ((f"argument {n}", each) for n, each in enumerate(function.args))
+        yield from function.keywords.items()
+    else:
+        yield type(function).__name__, function
+
+
+def _known(state: State[Any, Any]) -> Iterator[Any]:
+    """What is saved already, or is the run itself."""
+    yield state
+    yield state.engine
+    yield from state.metrics.values()
+    for each in state.engine.objects.values():
+        yield each
+        if isinstance(each, Module):
+            yield from each.modules()
+            yield from each.parameters()
+            yield from each.buffers()
+
+
+def _state_of(value: Any) -> str | None:
+    """The checksum of what has a state of its own; None for what is looked into, or passed over."""
+    if isinstance(value, Tensor) or _is_array(value):
+        size = value.numel() if isinstance(value, Tensor) else value.size
+        return digest(value.reshape(-1)[:: 1 + size // SAMPLE] if size > SAMPLE else value)
+    if isinstance(value, PLAIN):
+        return digest(value)
+    if isinstance(value, dict | list | tuple | set | frozenset | deque) and _is_plain(value):
+        return digest(sorted(map(repr, value)) if isinstance(value, set | frozenset) else [value])
+    if isinstance(value, torch.Generator):
+        return digest(value.get_state())
+    if isinstance(value, random.Random):
+        return digest(value.getstate())
+    if (source := getattr(value, "bit_generator", None)) is not None:
+        return digest(source.state)
+    if isinstance(value, Module | Optimizer) and _library(value) != "torchmetrics":
+        return digest([(path, digest(each)) for path, each in leaves(value.state_dict())])
+    if isinstance(value, torch.optim.lr_scheduler.LRScheduler):
+        return digest([(path, digest(each)) for path, each in leaves(value.state_dict())])
+    return None
+
+
+def _is_plain(value: Any) -> bool:
+    inner = [*value, *value.values()] if isinstance(value, dict) else value
+    return all(isinstance(each, PLAIN) for each in inner)
+
+
+def _inside(value: Any) -> Iterator[tuple[str, Any]]:
+    """The values of containers and of the attributes of a script's own objects."""
+    if isinstance(value, dict):
+        yield from ((f"[{key!r}]", each) for key, each in [*value.items()][:100])
+    elif isinstance(value, list | tuple | deque):
+        yield from ((f"[{key}]", each) for key, each in enumerate([*value][:100]))
+    elif isinstance(value, DataLoader):
+        yield ".dataset", value.dataset
+    elif isinstance(value, FunctionType | MethodType):
+        yield from ((f" → {name}", each) for name, each in _of_function(value))
+    elif hasattr(value, "__dict__") and not _is_passed(value):
+        yield from ((f".{name}", each) for name, each in [*vars(value).items()][:100])
+
+
+def _is_passed(value: Any) -> bool:
+    """True for modules, classes, and objects of libraries."""
+    return isinstance(value, type | ModuleType | Path) or _library(value) in _NOT_OF_SCRIPTS
+
+
+def _library(value: Any) -> str:
+    return type(value).__module__.split(".")[0]

@@ -1,0 +1,153 @@
+"""Schedules whose lengths are counted on another clock than the one that steps them."""
+
+from __future__ import annotations
+
+from torch.optim.lr_scheduler import ConstantLR, LRScheduler, ReduceLROnPlateau
+
+from ...engine import EventEnum, Events
+from ...engine.checks import warn
+from .horizon import Horizon
+from .scheduled import Scheduled
+
+LENGTHS = ("total_steps", "T_max", "total_iters", "T_0", "milestones")
+"""The settings of torch's schedulers that say how long they are."""
+MANY = 10
+"""How many times longer a run is than what cannot be meant by its steps."""
+LOST = 2e-3
+"""A rate that has fallen to this share in half of a run trains next to nothing in the other."""
+
+
+def length_of(scheduler: LRScheduler) -> int | None:
+    """After how many of its steps a schedule is over; None if it does not say."""
+    if isinstance(scheduler, Scheduled):
+        return scheduler.total
+    if parts := getattr(scheduler, "_schedulers", None):
+        if joints := getattr(scheduler, "_milestones", None):
+            last = length_of(parts[-1])
+            return None if last is None else joints[-1] + last
+        lengths = [length_of(each) for each in parts if falls(each)]  # without a warm-up
+        return max((each for each in lengths if each is not None), default=None)
+    for name in LENGTHS:
+        if found := getattr(scheduler, name, None):
+            return int(found if isinstance(found, int | float) else max(found))
+    return None
+
+
+def warn_of_clock(
+    scheduler: LRScheduler, event: EventEnum | None, horizon: Horizon, *, said: bool
+) -> bool:
+    """Warn of a scheduler whose lengths are on another clock than the one that steps it.
+
+    Args:
+        scheduler: At the start of its run.
+        event: Steps it each time that it comes.
+        horizon: The length of the run.
+        said: True if the script says what steps it.
+
+    Returns:
+        False if the length of the run is not known, so that nothing can be said.
+    """
+    advice = None
+    try:
+        if event is Events.EPOCH_COMPLETED:
+            advice = advice_by_epochs(scheduler, horizon)
+        elif event is Events.STEP_COMPLETED and not said:
+            advice = advice_by_steps(scheduler, horizon)
+    except ValueError:
+        return False
+    if advice is not None:
+        warn(advice)
+    return True
+
+
+def advice_by_steps(scheduler: LRScheduler, horizon: Horizon) -> str | None:
+    """What to say of a scheduler that is stepped after each optimizer step; None if it is right.
+
+    Only what cannot be meant is told: a scheduler that ends with the epochs or the batches of the
+    run, one that ends in a small part of the first epoch, and one that takes the rate to nothing.
+
+    Raises:
+        ValueError: The length of the run is not known.
+    """
+    if isinstance(scheduler, ReduceLROnPlateau) or not falls(scheduler):
+        return None
+    steps, epochs, batches = horizon.steps, horizon.epochs, horizon.limit
+    if steps < MANY:  # so few show nothing
+        return None
+    length, kind = length_of(scheduler), type(scheduler).__name__
+    by_epochs = (
+        "write LRSchedule(..., when=Events.EPOCH_COMPLETED) to step it after each epoch, or give "
+        "its lengths in optimizer steps"
+    )
+    if length is not None:
+        is_short = length <= epochs and steps >= MANY * length
+        is_shorter = length <= 2 * epochs and 2 * length <= horizon.steps_per_epoch
+        is_equal = length == epochs and steps >= 2 * length
+        if epochs > 1 and (is_short or is_shorter or is_equal):
+            return (
+                f"the {kind} is over after {length} of its steps, which is a number of epochs, and "
+                f"LRSchedule steps it after each of the {steps} optimizer steps of this run: "
+                f"{by_epochs}"
+            )
+        if length == batches and steps < length:
+            return (
+                f"the {kind} is over after {length} of its steps, which are the batches of this "
+                f"run, and LRSchedule steps it after each of the {steps} optimizer steps: give its "
+                "lengths in optimizer steps, as horizon.steps of a function of optimizer and "
+                "horizon"
+            )
+    size, rest = _shrinks(scheduler, steps // 2, epochs)
+    if size is not None and rest < LOST:
+        return (
+            f"the {kind} multiplies the rate every {size} steps, and LRSchedule steps it after "
+            f"each of the {steps} optimizer steps of this run, so that half of them have less than "
+            f"{rest:.0e} of the rate: {by_epochs}"
+        )
+    return None
+
+
+def advice_by_epochs(scheduler: LRScheduler, horizon: Horizon) -> str | None:
+    """What to say of a scheduler that is stepped after each epoch; None if it is right.
+
+    Raises:
+        ValueError: The length of the run is not known.
+    """
+    length, kind = length_of(scheduler), type(scheduler).__name__
+    epochs = horizon.epochs
+    if length is None or length <= epochs:
+        return None
+    totals = [each for each in (horizon.steps, horizon.limit) if each is not None]
+    is_near = any(length >= MANY * epochs and abs(length - each) * MANY <= each for each in totals)
+    if length in totals or is_near:
+        return (
+            f"the {kind} is over after {length} of its steps, which is a number of optimizer "
+            f"steps, and LRSchedule(when=Events.EPOCH_COMPLETED) steps it {epochs} times in this "
+            "run: leave when= out to step it after each optimizer step, or give its lengths in "
+            "epochs"
+        )
+    return None
+
+
+def falls(scheduler: LRScheduler) -> bool:
+    """True if the rate ends below its start; a warm-up of some steps is right on any clock."""
+    if parts := getattr(scheduler, "_schedulers", None):
+        return falls(parts[-1])
+    if isinstance(scheduler, ConstantLR):
+        return False
+    end = getattr(scheduler, "end_factor", None)
+    if end is not None:
+        return bool(end < getattr(scheduler, "start_factor", 1.0))
+    return bool(getattr(scheduler, "gamma", 0.0) < 1)
+
+
+def _shrinks(scheduler: LRScheduler, steps: int, epochs: int) -> tuple[int | None, float]:
+    """Every how many steps a scheduler multiplies the rate, and what `steps` of them leave of it.
+
+    Only a scheduler that would move by epochs too is looked at: others are not meant by epochs.
+    """
+    if getattr(scheduler, "_milestones", None):
+        return _shrinks(scheduler._schedulers[-1], steps, epochs)  # type: ignore[attr-defined]
+    gamma, size = getattr(scheduler, "gamma", None), getattr(scheduler, "step_size", 1)
+    if not isinstance(gamma, float) or length_of(scheduler) is not None or size >= epochs:
+        return None, 1.0
+    return size, float(gamma ** (steps // size))

@@ -1,0 +1,221 @@
+"""What a schedule sees of its run: the rate that was used, and whether all goes as it was built."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+from typing import Any
+
+from torch.optim.lr_scheduler import LRScheduler
+
+from ...engine import EventEnum, Events, State
+from ..common import Monitored, group_values
+from .by_updates import ByUpdates
+from .clocks import length_of
+from .horizon import Horizon
+from .scheduled import Scheduled
+
+logger = logging.getLogger("camshaft")
+STEP_COMPLETED = Events.STEP_COMPLETED
+BELOW = -1e-9
+"""A rate below is no rounding of 0."""
+
+
+@dataclass
+class Noted:
+    """The horizon that a schedule was built for."""
+
+    horizon: dict[str, int | None] = field(default_factory=dict)
+
+
+@dataclass
+class NotedAndMonitored(Noted, Monitored):
+    """The same of a schedule that looks at a metric."""
+
+
+@dataclass(slots=True)
+class Rates:
+    """The metrics of what the schedules of one optimizer move in one field; not saved."""
+
+    event: EventEnum = STEP_COMPLETED
+    """Announces the steps of the optimizer."""
+    metrics: list[str] = field(default_factory=list)
+    steps: int = -1
+    """The optimizer's steps when the metrics were last written."""
+
+    @classmethod
+    def of(cls, state: State[Any, Any], event: EventEnum, metrics: list[str]) -> Rates:
+        """Begin in this process; what a resumed run has measured is right until it steps."""
+        made = cls(event, metrics)
+        made.steps = made.count(state)
+        return made
+
+    def count(self, state: State[Any, Any]) -> int:
+        """The steps of the optimizer so far; 0 if nothing announces them."""
+        return state.step if self.event is STEP_COMPLETED else state.counts[self.event]
+
+    def write(self, state: State[Any, Any], scheduler: LRScheduler, field: str) -> None:
+        """Write the values that the last step used, unless nothing has stepped since.
+
+        Where nothing announces steps, each iteration is taken for one.
+        """
+        steps = self.count(state)
+        if steps == self.steps and steps:
+            return
+        metrics = state.metrics
+        for name in self.metrics:
+            values = group_values(scheduler.optimizer, field, name)
+            rates = [each for each in values.values() if field == "lr" and type(each) is float]
+            if any(each < BELOW for each in rates):
+                raise RuntimeError(_negative(scheduler, min(rates)))
+            if steps or not all(map(metrics.is_fresh, values)):
+                metrics.update(values)
+        self.steps = steps
+
+
+@dataclass(slots=True)
+class Following:
+    """What a schedule sees of its run in this process; not saved."""
+
+    rates: Rates = field(default_factory=Rates)
+    count: int | None = None
+    """How often the scheduler was stepped, as it says, after the handler's latest step."""
+    assumed: Horizon | None = None
+    """What the schedule was built for, if it relies on a number of steps that may be wrong."""
+    is_ready: bool = False
+    """True for a scheduler that the script has made."""
+    unknown: Horizon | None = None
+    """The length of a run that is not known before its first epoch is over."""
+
+    def suspect(
+        self,
+        scheduler: LRScheduler,
+        horizon: Horizon,
+        event: EventEnum | None,
+        *,
+        is_ready: bool = False,
+    ) -> None:
+        """Remember what a schedule is for, if it relies on a number of steps that may be wrong.
+
+        The number follows from the batches of the run. A function that has corrected it by itself
+        made a longer schedule.
+        """
+        if event in (None, Events.ITERATION_COMPLETED, Events.EPOCH_COMPLETED):
+            return
+        length = length_of(scheduler) or 0
+        with suppress(ValueError):  # an unknown number is no wrong one
+            if not (length if is_ready else horizon.is_asked) or horizon.steps == horizon.max_steps:
+                return
+            if length == horizon.steps or (length < horizon.steps and not is_ready):
+                self.assumed, self.is_ready = horizon, is_ready
+
+    def horizon_by_now(self, state: State[Any, Any]) -> Horizon | None:
+        """The length of a run of which it was not known, after its first epoch."""
+        if self.unknown is None or state.max_epochs is None:
+            return None
+        total = (self.rates.count(state) or state.iteration) * state.max_epochs
+        return replace(self.unknown, epoch_length=state.iteration, total=total)
+
+    def check(self, state: State[Any, Any], scheduler: LRScheduler, name: str) -> None:
+        """Refuse steps that the handler did not make, and more steps than there are iterations.
+
+        Raises:
+            RuntimeError: There are some.
+        """
+        count = count_of(scheduler)
+        if self.count is not None and count > self.count:
+            kind = type(scheduler).__name__
+            raise RuntimeError(
+                f"the {kind} is stepped by hand too: its count went from {self.count} to {count} "
+                f"since LRSchedule({name}) has stepped it. Leave scheduler.step() out: LRSchedule "
+                "calls it, by its when="
+            )
+        if self.assumed and not self.assumed.total and count >= state.iteration:
+            raise RuntimeError(
+                f"iteration {state.iteration} makes several optimizer steps, and the schedule "
+                f"{name!r} is for a run of {self.assumed.steps}, with at most one in an iteration: "
+                + (
+                    "give it the steps of the whole run, or step it once an iteration: "
+                    "LRSchedule(..., when=Events.ITERATION_COMPLETED)"
+                    if self.is_ready
+                    else "say how many steps the whole run makes, as in LRSchedule(..., "
+                    f"horizon=12 * {self.assumed.limit}) for 12 steps in each iteration"
+                )
+            )
+
+    def compare(self, state: State[Any, Any], scheduler: LRScheduler, name: str) -> None:
+        """Warn if the first epoch made more or fewer steps than the schedule was built for."""
+        if self.assumed is None or not (made := count_of(scheduler)):
+            return
+        wanted, skipped = self.assumed.steps, state.counts[Events.STEP_SKIPPED]
+        found = self.assumed.at_pace(made + skipped, state.iteration)
+        if abs(found - wanted) * 10 > wanted:
+            logger.warning(
+                "the schedule %r is for a run of %d steps, and at the pace of the first epoch, %d "
+                "steps in %d iterations, the run makes %d: %s the steps of the whole run",
+                *(name, wanted, made, state.iteration, found),
+                "give it" if self.is_ready else f"write LRSchedule(..., horizon={found:.0f}), with",
+            )
+
+
+def _negative(scheduler: LRScheduler, rate: float) -> str:
+    """The message about a rate that makes steps go the wrong way."""
+    return (
+        f"the {type(scheduler).__name__} has set 'lr' to {rate:.3g} for the last step, which went "
+        "the wrong way: "
+        f"it was stepped {count_of(scheduler)} times, more often than it is made for. Give it "
+        "the steps of the whole run, or step it by when=Events.ITERATION_COMPLETED or "
+        "Events.EPOCH_COMPLETED"
+    )
+
+
+def count_of(scheduler: LRScheduler) -> int:
+    """How often a scheduler was stepped, as it says itself; a chained one has it in its parts."""
+    while (count := getattr(scheduler, "last_epoch", None)) is None:
+        scheduler = scheduler._schedulers[0]  # type: ignore[attr-defined]
+    return int(count)
+
+
+def refuse_beside(schedulers: dict[str, LRScheduler]) -> None:
+    """Refuse schedules of one optimizer that overwrite what another one has set.
+
+    Torch's own schedulers compose: each goes on from the rate that it finds.
+
+    Raises:
+        ValueError: Two move the same values, and one of them is of pieces, or like timm's.
+    """
+    for (one, first), (other, second) in combinations(schedulers.items(), 2):
+        shared = _moved_by(first) & _moved_by(second)
+        if shared and isinstance(first, Scheduled | ByUpdates) | isinstance(
+            second, Scheduled | ByUpdates
+        ):
+            raise ValueError(
+                f"the schedules {one!r} and {other!r} move {min(shared)!r} of one optimizer, and "
+                "one of them sets it whatever the other makes of it: write one schedule of both, "
+                "such as warmup(500).then(cosine()), or torch's SequentialLR or ChainedScheduler; "
+                "for several optimizers, pass optimizer="
+            )
+
+
+def refuse_rebuilding(names: list[str], changed: str) -> None:
+    """Refuse to rebuild one of several schedules that compose.
+
+    Raises:
+        ValueError: There are several.
+    """
+    if len(names) > 1:
+        raise ValueError(
+            f"this run has another length ({changed}), and the schedules "
+            f"{' and '.join(map(repr, names))} of one optimizer cannot be rebuilt for it one by "
+            "one: combine them into one, such as SequentialLR or ChainedScheduler"
+        )
+
+
+def _moved_by(scheduler: LRScheduler) -> set[str]:
+    """The fields of the parameter groups that a scheduler moves."""
+    moved = {str(getattr(scheduler, "field", "lr"))}
+    return moved | (
+        {"momentum", "betas.0"} if getattr(scheduler, "cycle_momentum", False) else moved
+    )

@@ -1,0 +1,14 @@
+"""Saved weights in an evaluation on ranks, and a state that no rank could put back."""
+
+from pathlib import Path
+
+SCRIPT = Path(__file__).with_name("saved_weights_on_ranks.py")
+
+
+def test_ranks_measure_saved_weights_and_refuse_together_what_cannot_be_put_back(
+    processes, tmp_path
+):
+    results = processes.run_ranks(2, SCRIPT, tmp_path)
+    for rank, result in enumerate(results):
+        assert f"{rank} TypeError engine.objects['optimizer'] is a Inherits" in result.stdout
+    assert [*(tmp_path / "odd").glob("iteration*")] == []

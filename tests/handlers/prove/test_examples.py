@@ -1,0 +1,22 @@
+"""The examples resume exactly, whenever they are killed: so says `camshaft prove`."""
+
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+SHORT = {
+    "digits": ("--max-epochs=3", "--max-batches=8"),
+    "preemptible": ("--max-epochs=6", "--workers=1"),  # 270 steps; it saves every 100
+    "reinforce": ("--max-epochs=3", "--max-batches=3", "--episodes=2"),
+    "char_gpt": ("--max-steps=8", "--max-batches=4", "--max-length=48", "--batch-size=4"),
+    "word_language_model": ("--max-epochs=3", "--max-batches=6", "--words=20000"),
+    "fsdp_gpt": ("--max-steps=6", "--every=2", "--length=32", "--width=32", "--modules=a*.py"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("example", SHORT)
+def test_an_example_is_proven(proof, example):
+    code, told = proof((EXAMPLES / f"{example}.py").read_text(), *SHORT[example], kills=2)
+    assert (code, told["verdict"]) == (0, "proven"), told
