@@ -6,7 +6,7 @@ from .evaluated import check_evaluated
 from .gradients import GradientCheck
 from .modes import Modes
 from .parameters import check_evaluation, check_training, warn_if_it_drifts
-from .reached import Unsaved
+from .reached import Unsaved, words_in
 from .sharded import refuse_wrappers
 from .steps import StepCheck
 from .warn import warn
@@ -27,4 +27,5 @@ __all__ = [
     "refuse_wrappers",
     "warn",
     "warn_if_it_drifts",
+    "words_in",
 ]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
 from threading import get_ident
 from typing import Any
 
 from ..state import State
 from . import optimizer_hook
+from .reached import words_in
 from .warn import warn
 
 EARLY = 20
@@ -35,7 +35,7 @@ class GradientCheck:
     """
 
     def __init__(self, state: State[Any, Any], process: Any) -> None:
-        self._state, self._names = state, _names_in(process)
+        self._state, self._words = state, words_in([process])
         self._last = state.iteration + EARLY
         attached = [each for each in state.engine.handlers.values() if hasattr(each, "accumulate")]
         self._seen: dict[Any, Look] = {each: {} for each in attached if hasattr(each, "optimizer")}
@@ -62,7 +62,7 @@ class GradientCheck:
         self._state.control.has_requests = True  # so that `settle` is called after this iteration
         if loss is not None and id(update) not in self._met:
             self._meet(update)
-            check_loss(update, loss, is_mean=is_mean, may_be_scaled="scale" in self._names)
+            check_loss(update, loss, is_mean=is_mean, may_be_scaled="scale" in self._words)
         for each, look in self._seen.items():
             self._compare(each, look)
         if not self._is_open(update):
@@ -98,7 +98,7 @@ class GradientCheck:
     def _meet(self, update: Any) -> None:
         self._met.add(id(update))
         if len(self._met) == 1:
-            _warn_of_clipping(self._names)
+            _warn_of_clipping(self._words)
         if update.compiled is None and not self._looks:  # a hook would be compiled into the step
             self._looks = True
             optimizer_hook.add(self._stepped)
@@ -184,17 +184,9 @@ def _has_values(gradient: Any) -> bool:
     return bool((values != 0).any())
 
 
-def _names_in(process: Any) -> set[str]:
-    """The names of functions and attributes in the code of a process function."""
-    while isinstance(process, partial):
-        process = process.func
-    code = getattr(process, "__code__", None) or getattr(type(process).__call__, "__code__", None)
-    return {*getattr(code, "co_names", ())}
-
-
-def _warn_of_clipping(names: set[str]) -> None:
+def _warn_of_clipping(words: set[str]) -> None:
     """Warn of a function that clips and makes no backward pass: an update has cleared before."""
-    if (clips := sorted(CLIPS & names)) and "backward" not in names:
+    if (clips := sorted(CLIPS & words)) and "backward" not in words:
         warn(
             f"the process function calls {clips[0]}(), and makes its steps by an Update, which "
             "clears the gradients before it returns, so that nothing is left to clip. Leave it "

@@ -8,7 +8,7 @@ from typing import Any
 
 from .. import modules
 from .parameters import is_optimizer, optimizers_of, updated
-from .reached import names_in, reached
+from .reached import reached, words_in
 from .warn import warn
 
 logger = logging.getLogger("camshaft")
@@ -36,7 +36,7 @@ class Modes:
         self._models: list[Any] = []
         self._before: list[tuple[Any, list[tuple[Any, bool]]]] = []
         """The models in training mode, with the mode of each module."""
-        self._sets_modes = "train" in names_in([process])
+        self._sets_modes = "train" in words_in([process])
         """True if the process function has a `.train()` of its own."""
         self._has_told = self._sets_modes
         named = {f"objects[{name!r}]": each for name, each in objects.items()}

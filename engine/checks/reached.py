@@ -189,19 +189,55 @@ def reached(functions: Iterable[object], wanted: Callable[[Any], bool]) -> dict[
     return found
 
 
-def names_in(functions: Iterable[object]) -> set[str]:
-    """The names of attributes, methods and globals in the code of functions and their helpers."""
-    found: set[str] = set()
+def words_in(functions: Iterable[object]) -> set[str]:
+    """The names and texts in the code of functions, and of the script's functions that they call.
 
-    def note(thing: Any) -> bool:
-        if isinstance(thing, FunctionType) and not _is_foreign(thing):
-            found.update(*(code.co_names for code in _codes(thing.__code__)))
-        return False
+    >>> def sums(loss):
+    ...     return loss.sum()
+    >>> def step(state, batch):
+    ...     return sums(batch)
+    >>> "sum" in words_in([step])
+    True
+    """
+    words: set[str] = set()
+    seen: set[FunctionType] = set()
+    left = [each for each in map(_called, functions) if each and not _is_of_a_library(each[0])]
+    while left:
+        function, owner = left.pop()
+        if function in seen:
+            continue
+        seen.add(function)
+        codes = [*_codes(function.__code__)]
+        texts = [each for code in codes for each in code.co_consts if isinstance(each, str)]
+        named = {*texts, *chain.from_iterable(code.co_names for code in codes)}
+        words |= named
+        things = [owner, *(each for each, _ in _named_by(function))]
+        for each in filter(_is_of_the_script, [*things]):
+            things += [vars(each).get(name) for name in named]
+        methods = [
+            MethodType(method, each)
+            for each in filter(_is_of_the_script, things)
+            for name in named
+            if isinstance(method := getattr(type(each), name, None), FunctionType)
+        ]
+        helpers = [each for each in things if isinstance(each, FunctionType | MethodType | partial)]
+        called = filter(None, map(_called, [*helpers, *methods]))
+        left += [each for each in called if not _is_foreign(each[0])]
+    return words
 
-    for each in functions:
-        note(getattr(each, "__func__", each))
-    reached(functions, note)
-    return found
+
+def _called(thing: Any) -> tuple[FunctionType, Any] | None:
+    """The function that a call of a thing runs, and the object whose method it is."""
+    while isinstance(thing, partial):
+        thing = thing.func
+    owner, function = getattr(thing, "__self__", None), getattr(thing, "__func__", thing)
+    if not isinstance(function, FunctionType):
+        owner, function = thing, type(thing).__call__ if callable(thing) else None
+    return (function, owner) if isinstance(function, FunctionType) else None
+
+
+def _is_of_a_library(function: FunctionType) -> bool:
+    return function.__module__.partition(".")[0] in FOREIGN
 
 
 def _inside(thing: Any, name: str, is_root: bool) -> Iterator[tuple[Any, str]]:

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import chain
-from types import CodeType, FunctionType
 from typing import Any
 
 from torch import Tensor
 from torch.nn import Module
 
-from ..checks import warn
+from ..checks import warn, words_in
 from ..outputs import Output
 from ..state import capture_generators, restore_generators
 from .nested import mapped, tensors_in
 
 FEW = 3
 """The samples of which a loss is computed again."""
-DEPTH = 3
-"""How deep functions are looked into that a loss function calls."""
 Shape = tuple[int, ...]
 
 
@@ -122,38 +118,4 @@ def _names_a_sum(function: Any) -> bool:
         functions: list[Any] = [type(each).forward for each in inside]
     else:
         functions = [function]
-    return any("sum" in _words(each, DEPTH) for each in functions)
-
-
-def _words(function: Any, depth: int) -> Iterator[Any]:
-    """The names and constants in the code of a function, and of those that it calls."""
-    function = getattr(function, "func", function)  # of a partial
-    function = getattr(function, "__func__", function)  # of a method
-    if isinstance(function, type) or not isinstance(function, FunctionType):
-        function = vars(type(function)).get("__call__")
-    if not isinstance(function, FunctionType) or function.__module__.startswith("torch."):
-        return
-    names = list(_in_code(function.__code__))
-    yield from names
-    if depth:
-        held = (cell.cell_contents for cell in function.__closure__ or () if _is_filled(cell))
-        known = (function.__globals__.get(each) for each in names if isinstance(each, str))
-        for each in chain(held, known):
-            if isinstance(each, FunctionType):
-                yield from _words(each, depth - 1)
-
-
-def _in_code(code: CodeType) -> Iterator[Any]:
-    yield from code.co_names
-    for each in code.co_consts:
-        if isinstance(each, CodeType):
-            yield from _in_code(each)
-        else:
-            yield each
-
-
-def _is_filled(cell: Any) -> bool:
-    try:
-        return cell.cell_contents is not None
-    except ValueError:
-        return False
+    return "sum" in words_in(functions)

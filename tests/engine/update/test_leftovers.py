@@ -322,15 +322,34 @@ def clipping(model, update):
 
         __call__ = take
 
+        def take_by_helpers(self, state, batch):
+            update(state, model(batch).mean())
+            self.tidy()
+
+        def tidy(self):
+            clip()
+
+    def clip():
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+
+    def step_and_clip(state, batch):
+        update(state, model(batch).mean())
+        clip()
+
     return {
         "function": step,
         "partial": partial(step),
         "method": Steps().take,
         "callable object": Steps(),
+        "helper": step_and_clip,
+        "helpers of a method": Steps().take_by_helpers,
     }
 
 
-@pytest.mark.parametrize("kind", ["function", "partial", "method", "callable object"])
+KINDS = ["function", "partial", "method", "callable object", "helper", "helpers of a method"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_clipping_after_an_update_is_a_warning_that_names_the_handler(model, optimizer, kind):
     step = clipping(model, Update(optimizer))[kind]
     with pytest.warns(UserWarning, match=r"engine.add\(ClipGradNorm\(1.0\)\)"):
@@ -347,8 +366,25 @@ def test_clipping_in_a_window_is_an_error(model, optimizer):
         update(state, model(batch).mean())
         clip()
 
-    with pytest.raises(RuntimeError, match=r"add ClipGradNorm\(1.0\)"):
+    warned = pytest.warns(UserWarning, match=r"engine.add\(ClipGradNorm\(1.0\)\)")
+    with warned, pytest.raises(RuntimeError, match=r"add ClipGradNorm\(1.0\)"):
         train(step)
+
+
+def test_a_class_that_clips_in_a_handler_gets_no_warning(model, optimizer):
+    update = Update(optimizer)
+
+    class Training:
+        def step(self, state, batch):
+            update(state, model(batch).mean())
+
+        def clip(self, state):
+            nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+
+    training = Training()
+    engine = Engine(training.step)
+    engine.on(Events.GRADIENTS_READY)(training.clip)
+    engine.run(BATCHES, max_epochs=1)
 
 
 @pytest.mark.parametrize("accumulate", [1, 2])
