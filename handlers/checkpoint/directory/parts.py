@@ -1,4 +1,4 @@
-"""A checkpoint that several ranks write: each its own files, which rank 0 gives a name."""
+"""A checkpoint of several ranks: each writes files of its own, and rank 0 commits them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def write_part(
     with needing_memory("write its files"):
         temporary.mkdir(exist_ok=True)
         for name in payloads:
-            (temporary / name).unlink(missing_ok=True)  # of an attempt that failed
+            (temporary / name).unlink(missing_ok=True)  # left by an attempt that failed
         earlier, known = (before.path, before.manifest.files) if before else (None, {})
         files = write_files(temporary, payloads, earlier, known)
         synchronise(temporary)
@@ -97,7 +97,7 @@ def commit(
 
 @contextmanager
 def _named_back(temporary: Path, place: Path, aside: Path | None) -> Generator[None, None, None]:
-    """After an error, take back a name that is not yet durable, and put back the old one."""
+    """After an error, undo a rename that is not yet durable, and restore the old checkpoint."""
     try:
         yield
     except OSError:

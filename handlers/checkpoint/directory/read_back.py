@@ -19,7 +19,7 @@ from .saved import Saved, saved_at, scan
 
 
 class UnreadableError(OSError):
-    """A checkpoint could be written and not be read: another attempt would end in the same way."""
+    """A checkpoint was written and cannot be read; another attempt would end in the same way."""
 
 
 def read_back(temporary: Path, place: Path, manifest: Manifest) -> None:
@@ -37,7 +37,7 @@ def read_back(temporary: Path, place: Path, manifest: Manifest) -> None:
         compare_sizes(saved)
         tree_in(saved)
         for name in saved.manifest.files:
-            if name.endswith(TENSORS) and not OF_RANK.fullmatch(name):  # which its rank has read
+            if name.endswith(TENSORS) and not OF_RANK.fullmatch(name):  # each rank has read its own
                 with reading(temporary, name):
                     tensors_in(temporary / name)
     except BrokenCheckpoint as error:

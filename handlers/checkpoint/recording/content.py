@@ -34,7 +34,7 @@ def copied(content: Content, staging: Staging | None) -> Copied:
 
 
 def refuse_unreadable(snapshot: Snapshot | None) -> None:
-    """Read the values of a snapshot as a resume does; of the numbers of its tensors only a few.
+    """Decode a snapshot as a resume does, with a few numbers of each tensor.
 
     Raises:
         UnreadableError: No run could be resumed from it.

@@ -1,4 +1,4 @@
-"""What of a sharded save stays the same from one save to the next, made once."""
+"""The part of a sharded save that is the same from one save to the next, made once."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _plain(tensor: Tensor) -> tuple[Any, ...]:
 
 
 def _check_shards(tensors: Tensors) -> None:
-    """Check that this rank holds of each tensor what the table says of its place in the mesh.
+    """Check that this rank's shard of each tensor is the piece that the table gives it.
 
     Raises:
         ValueError: It does not.

@@ -16,14 +16,13 @@ Result = TypeVar("Result")
 Verify = Callable[[Saved], None]
 """Raises BrokenCheckpoint if a checkpoint is not whole."""
 Found = tuple[bool, int, str, type[BrokenCheckpoint], str]
-"""If it was found after all bytes, by which rank, on which host, what, and why."""
+"""Whether all bytes of the rank's part are right; the rank; its host; the error; the reason."""
 
 
 def chosen(choose: Callable[[Verify], Result], alone: Verify = verify_files) -> Result:
-    """What rank 0 chooses among checkpoints that all ranks verify, on all ranks.
+    """Let rank 0 choose among checkpoints that all ranks verify; return its choice on all ranks.
 
-    A checkpoint that is tried takes one broadcast and one gather, and each rank reads its part of
-    the files.
+    To try a checkpoint takes one broadcast and one gather. Each rank reads its part of the files.
 
     Args:
         choose: Called on rank 0 alone; verifies one checkpoint after the other by what it is given.
@@ -75,7 +74,7 @@ def _answer(path: Path) -> Found | None:
         with reading(path):
             verify_part(saved_at(path), ranks.rank(), ranks.world_size())
     except BrokenCheckpoint as error:
-        # What a damaged file holds says less than that it is damaged.
+        # Damaged bytes explain wrong pieces, so they are reported first.
         later = isinstance(error, BrokenPieces)
         kind = UnreadCheckpoint if isinstance(error, UnreadCheckpoint) else BrokenCheckpoint
         found = (later, ranks.rank(), socket.gethostname(), kind, error.reason)
