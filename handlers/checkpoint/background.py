@@ -121,7 +121,7 @@ class BackgroundWriter:
         """Run a task, with retries after an OSError, and return its result.
 
         Raises:
-            OSError: That of the last attempt.
+            OSError: The last attempt has failed.
         """
         for attempt in range(self.retries):
             try:

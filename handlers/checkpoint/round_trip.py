@@ -1,4 +1,4 @@
-"""Whether optimizers of unknown classes can be put back: tried once a run, at the first save."""
+"""Tries at the first save of a run whether optimizers of unknown classes can be restored."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class RoundTrip:
         """Refuse an optimizer whose saved state `load_state_dict` does not restore in the copy.
 
         Raises:
-            TypeError: It does not.
+            TypeError: After loading, the copy has another state.
         """
         if not self.is_due:
             return
@@ -126,7 +126,7 @@ def _copied(own: Any, memo: dict[int, Any]) -> Any:
     """A copy with all attributes; an optimizer's own `__deepcopy__` leaves out some.
 
     Raises:
-        MemoryError: It would be large.
+        MemoryError: The copy would take more than `LARGEST` bytes.
     """
     tensors = [t for s in getattr(own, "state", {}).values() for _, t in _items(s)]
     if sum(each.nbytes for each in tensors if isinstance(each, Tensor)) > LARGEST:

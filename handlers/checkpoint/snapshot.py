@@ -1,4 +1,4 @@
-"""What a checkpoint saves of a run."""
+"""Takes the part of a run that a checkpoint saves."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def need_space(directory: Path, size: int) -> None:
     """Check that the directory's file system has `size` bytes of free space.
 
     Raises:
-        OSError: It has less: ENOSPC.
+        OSError: The file system has less free space: ENOSPC.
     """
     usage = disk_usage(directory)
     if usage.total and usage.free < size:  # some network file systems report 0

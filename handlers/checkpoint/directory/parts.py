@@ -42,7 +42,7 @@ def write_part(
 
     Raises:
         OSError: Writing failed; another attempt begins anew.
-        UnreadableError: What was written does not hold the pieces.
+        UnreadableError: The written file does not hold the pieces.
     """
     with needing_memory("write its files"):
         temporary.mkdir(exist_ok=True)
@@ -71,7 +71,7 @@ def commit(
 
     Raises:
         OSError: Writing failed; what the ranks have written is still there, for another attempt.
-        UnreadableError: What was written cannot be read again.
+        UnreadableError: The written files cannot be read again.
     """
     place, aside = place_for(directory, manifest.iteration, before)
     try:

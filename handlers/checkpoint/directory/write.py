@@ -44,7 +44,7 @@ def write_checkpoint(
 
     Raises:
         OSError: Writing failed. Nothing of the checkpoint is left; older ones are as they were.
-        UnreadableError: What was written could not be read again, and is not left either.
+        UnreadableError: The files could not be read again; none of them is left.
     """
     place, aside = place_for(directory, manifest.iteration, before)
     try:

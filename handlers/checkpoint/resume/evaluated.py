@@ -30,7 +30,7 @@ _untouched: WeakKeyDictionary[Any, Versions] = WeakKeyDictionary()
 
 
 class EvaluatesSaved:
-    """What `Engine.evaluate` asks of a handler of checkpoints."""
+    """The methods of a handler of checkpoints that `Engine.evaluate` calls."""
 
     directory: str | Path
     keep: Keep
@@ -45,8 +45,8 @@ class EvaluatesSaved:
             which: `"latest"`, `"best"`, or the path of a checkpoint or of a directory of them.
 
         Raises:
-            FileNotFoundError: There is none.
-            ValueError: It does not fit, or `keep` has not one `best(...)`.
+            FileNotFoundError: There is no such checkpoint.
+            ValueError: The checkpoint does not fit, or `keep` has not exactly one `best(...)`.
         """
         held = Held()
         path = chosen(lambda verify: self._find(which, verify), held.verify)

@@ -67,7 +67,7 @@ class Layout:
 
 
 def _sharded(tensor: Any) -> tuple[Any, ...]:
-    """What decides how a distributed tensor is cut; empty for another one."""
+    """The properties that decide how a distributed tensor is cut; empty for a plain tensor."""
     if not is_sharded(tensor):
         return ()
     return tensor.device_mesh, tensor.placements, *_plain(tensor)
@@ -78,10 +78,10 @@ def _plain(tensor: Tensor) -> tuple[Any, ...]:
 
 
 def _check_shards(tensors: Tensors) -> None:
-    """Check that this rank's shard of each tensor is the piece that the table gives it.
+    """Check that each shard of this rank has the shape that its place in the mesh gives it.
 
     Raises:
-        ValueError: It does not.
+        ValueError: The shard has another shape.
     """
     for file, named in tensors.items():
         for name, each in named.items():

@@ -1,4 +1,4 @@
-"""Where the shards of a distributed tensor lie in it."""
+"""The places of the shards of a distributed tensor."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class Saving:
         """Write this rank's files, and report to rank 0 that they are on the disk, or why not.
 
         Raises:
-            OSError: They could not be written.
+            OSError: The files could not be written.
         """
         try:
             files: dict[str, Checksums] = self.several_times(write)
@@ -61,7 +61,7 @@ class Saving:
         """On rank 0: wait for the others, and commit what all have written.
 
         Raises:
-            OSError: A rank could not write, or did not tell; nothing of the save is left.
+            OSError: A rank could not write, or did not report; nothing of the save is left.
         """
         try:
             files = self._files()

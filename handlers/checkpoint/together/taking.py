@@ -1,4 +1,4 @@
-"""What one rank of several writes of a run."""
+"""Takes the part of a run that one rank of several writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which checkpoint several ranks resume from: rank 0 chooses, and all read a part of its bytes."""
+"""Chooses the checkpoint that several ranks resume from: rank 0 tries, and all verify a part."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def chosen(choose: Callable[[Verify], Result], alone: Verify = verify_files) -> 
     To try a checkpoint takes one broadcast and one gather. Each rank reads its part of the files.
 
     Args:
-        choose: Called on rank 0 alone; verifies one checkpoint after the other by what it is given.
+        choose: Called on rank 0 alone, with a function that verifies one checkpoint at a time.
         alone: How the only rank verifies.
 
     Raises:
         UnreadCheckpoint: A rank could not read a file: on all ranks, with its number and host.
-        Exception: What else `choose` raises, on all ranks.
+        Exception: Any other error of `choose`, on all ranks.
     """
     if ranks.world_size() == 1:
         return choose(alone)
@@ -58,7 +58,7 @@ def _verify_together(saved: Saved) -> None:
 
     Raises:
         UnreadCheckpoint: A rank could not read a file.
-        BrokenCheckpoint: A rank has found damage; of several, that which comes first in the files.
+        BrokenCheckpoint: A rank has found damage; of several, the first in the order of files.
     """
     ranks.from_first(saved.path)
     if found := _answer(saved.path):
