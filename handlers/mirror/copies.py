@@ -17,7 +17,7 @@ from ..files import NotRegularError, budget
 from .store import Store
 
 TREE, TENSORS = "state.json", ".safetensors"
-"""What files of every checkpoint are called, or end with."""
+"""The name, and the ending, of files that every checkpoint has."""
 DRAFT = "manifest.draft"
 """A manifest whose files are not all there, because they are being copied or removed."""
 RUN = "RUN"
@@ -141,7 +141,7 @@ class Copies(dict[str, Copy]):
         """The manifest in a manifest file or in a draft; None if there is no such object.
 
         Raises:
-            ValueError: It is damaged.
+            ValueError: The manifest or the draft is damaged.
         """
         content = self.store.read_small(name, budget.LARGEST_MANIFEST)
         return None if content is None else Manifest.of_json(content)

@@ -32,7 +32,7 @@ ERRORS = (FileExistsError, BlockingIOError, StoreError, ValueError, OSError)
 
 
 def main() -> None:
-    """Copy as the first line of the input says, until its end, or until it says to finish."""
+    """Copy by the settings in the first line of the input, until its end or a message to finish."""
     global _lines  # what a library prints is dropped
     parent, _lines = os.getppid(), os.fdopen(os.dup(1), "w")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -117,7 +117,7 @@ def join(store: Store, directory: Path, copies: Copies, *, is_new: bool = False)
     If the store has no checkpoints, that is the directory's run, or a new one.
 
     Raises:
-        FileExistsError: They hold two runs.
+        FileExistsError: The directory and the store hold different runs.
     """
     here = _run_at(directory)
     if copies.is_used:
@@ -139,8 +139,8 @@ def again(store: Store, read: Callable[[Store], Result]) -> Result:
     """Read from a store, with retries, since it may fail for some seconds.
 
     Raises:
-        StoreError: It still fails.
-        ValueError: What was read is wrong.
+        StoreError: The store still fails after all attempts.
+        ValueError: The content that was read is invalid.
     """
     began = time.monotonic()
     for wait in (*WAITS, None):
@@ -252,7 +252,7 @@ def _get(store: Store, name: str, path: Path) -> None:
     """Fetch an object to a new file, and wait until that is on the disk.
 
     Raises:
-        BrokenCheckpoint: There is no such object.
+        BrokenCheckpoint: The store has no such object.
     """
 
     def get(store: Store) -> None:

@@ -122,7 +122,7 @@ class Mirror:
         copier.start_again()
 
     def close(self, state: State[Any, Any]) -> None:
-        """Wait for the last copies, and tell what the store lacks."""
+        """Wait for the last copies, and report what the store lacks."""
         copier = self._copier(state)
         if copier.process is None:
             return

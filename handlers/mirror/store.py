@@ -86,7 +86,7 @@ class Store:
         """An object of at most so many bytes; None if there is none.
 
         Raises:
-            ValueError: It is larger.
+            ValueError: The object is larger.
         """
         try:
             content = self.read(name, 0, most + 1)
@@ -167,7 +167,7 @@ class Store:
                     self._files.abort_mpu(bucket, each["Key"], each["UploadId"])
 
     def said(self, error: BaseException) -> str:
-        """What may be shown of an error: without secrets, and not at length."""
+        """The text of an error that may be shown: without secrets, and shortened."""
         text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         return printable(" ".join(self.without_secrets(text).split()))[:500]
 
@@ -184,7 +184,7 @@ class Store:
         """The path of an object; on a disk it is checked first, since opening a pipe would wait.
 
         Raises:
-            NotRegularError: It is a link, a pipe or a device.
+            NotRegularError: A link, a pipe or a device is at the path.
         """
         if self._is_local:
             with suppress(NotADirectoryError):  # the operation itself raises it
@@ -238,7 +238,7 @@ def local_path(url: str) -> Path | None:
 
 
 def protocol_of(url: str) -> str:
-    """What an address begins with: `s3`; `file` for a plain path."""
+    """The protocol of an address, such as `s3`; `file` for a plain path."""
     utils = import_module("fsspec.utils")
     return str(utils.get_protocol(url))
 

@@ -175,7 +175,7 @@ def _held(saved: Saved) -> Generator[Path, None, None]:
     The files are hard links. On a disk without hard links, the folder is the checkpoint itself.
 
     Raises:
-        GoneError: It was dropped already.
+        GoneError: The run has dropped the checkpoint already.
     """
     with scratch(saved.path.parent) as folder:
         try:
