@@ -150,7 +150,7 @@ def _number(shard: Saved, name: str) -> int:
     """A count in the manifest of a shard.
 
     Raises:
-        BrokenCheckpoint: There is none.
+        BrokenCheckpoint: The manifest has no such count.
     """
     found = shard.manifest.metrics.get(name)
     if found is None or not 0 <= found < LARGEST or found != int(found):

@@ -75,7 +75,7 @@ class Shards:
             worlds: The numbers of ranks that have written to the directory, with this one.
 
         Raises:
-            ValueError: What is there is damaged, or of other ranks, weights or data.
+            ValueError: The shards there are damaged, or of other ranks, weights or data.
         """
         odd = ""
         if len(worlds) > 1:
