@@ -1,9 +1,10 @@
 """Put faults into the package, one at a time, and see whether a test finds each: `make mutants`.
 
 A fault is tried against the tests that run its line. What they miss is listed, and tried once more
-with `--again`: against all tests of its room, and those in other processes. What is left is either
-a missing test, or a change without a difference: somebody has to look at it. What is known of a
-fault stays in build/mutants/results.jsonl, so that a run that was interrupted can be continued.
+with `--again`: against all tests of its room, slow ones too, and those in other processes. What is
+left is either a missing test, or a change without a difference: somebody has to look at it. What is
+known of a fault stays in build/mutants/results.jsonl, so that a run that was interrupted can be
+continued.
 
     python tests/mutants/run.py --count 300 --seed 0
     python tests/mutants/run.py --again
@@ -222,7 +223,8 @@ def within(most: float, tests: Sequence[str], seconds: Tests) -> Iterator[str]:
 
 def by_room(copy: Path, name: str, fault: Mutation) -> str:
     """The first failing test among those of the room, and those in other processes."""
-    return failing(copy, [room_of(name)], 900) or failing(copy, OTHER_PROCESSES, 1800)
+    room = room_of(name)
+    return failing(copy, [room], 1800, slow=True) or failing(copy, OTHER_PROCESSES, 1800)
 
 
 def room_of(name: str) -> str:
@@ -233,12 +235,12 @@ def room_of(name: str) -> str:
     return folder.relative_to(ROOT).as_posix()
 
 
-def failing(copy: Path, tests: Sequence[str], limit: float) -> str:
+def failing(copy: Path, tests: Sequence[str], limit: float, *, slow: bool = False) -> str:
     """The first test that fails in a copy, or "a time-out"; empty if all pass."""
     if not tests:
         return ""
     output = copy.parent / "output.txt"
-    process = processes.Process(target=run_tests, args=(copy, tests, output, [*broken]))
+    process = processes.Process(target=run_tests, args=(copy, tests, output, [*broken], slow))
     process.start()
     process.join(limit)
     is_late = process.is_alive()
@@ -256,7 +258,9 @@ def failing(copy: Path, tests: Sequence[str], limit: float) -> str:
     return lines[0]
 
 
-def run_tests(copy: Path, tests: Sequence[str], output: Path, broken: Sequence[str]) -> None:
+def run_tests(
+    copy: Path, tests: Sequence[str], output: Path, broken: Sequence[str], slow: bool
+) -> None:
     """Run tests of a copy in a process in which the large packages are imported already."""
     os.setsid()
     os.chdir(copy)
@@ -269,6 +273,8 @@ def run_tests(copy: Path, tests: Sequence[str], output: Path, broken: Sequence[s
     pytest = __import__("pytest")
     options = ["-q", "-x", "--no-header", "-p", "no:cacheprovider", "--timeout=120"]
     options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # what is imported already
+    if slow:
+        options += ["-m", "not soak and not gpu"]
     options += (option for each in broken for option in ("--deselect", each))
     os._exit(pytest.main([*options, *tests]))
 
