@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, wraps
 from typing import Any, TypeVar
 
 import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Compile = bool | Mapping[str, Any]
@@ -70,8 +72,21 @@ def compiled(function: Function, options: Mapping[str, Any]) -> Function:
     return made
 
 
+def compiled_to_keep(function: Function, options: Mapping[str, Any]) -> Function:
+    """The same, whose results may be kept: CUDA graphs overwrite theirs in the next step."""
+    made: Any = compiled(function, options)
+    if not replays(options):
+        return made  # type: ignore[no-any-return]
+
+    @wraps(function)
+    def call(*arguments: Any) -> Any:
+        return tree_map_only(Tensor, Tensor.clone, made(*arguments))
+
+    return call  # type: ignore[return-value]
+
+
 def replays(options: Mapping[str, Any]) -> bool:
-    """True if torch replays CUDA graphs, whose outputs are overwritten by the next call.
+    """True if torch records CUDA graphs and replays them, where the model is on a GPU.
 
     >>> replays({"mode": "max-autotune"}), replays({"mode": "max-autotune-no-cudagraphs"})
     (True, False)

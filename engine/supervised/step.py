@@ -72,6 +72,8 @@ class Supervised:
         """Forward pass, loss and update."""
         update, metrics, pair = self.update, state.metrics, self.prepare_batch(batch)
         assert update is not None  # else the run has been refused
+        if self.compiled is not None and update not in state.step_under_way.windows:
+            self.compiled.begin_step()  # with the first micro-batch of its window
         closure = partial(self.loss_again, batch) if update.needs_closure else None
         if self.split is not None:  # a forward and a backward pass for each part
             output = self.split.take(state, pair, partial(self.forward, self.model, {}), update)
