@@ -24,7 +24,7 @@ def refuse_shared(memories: Mapping[str, Any], objects: Mapping[str, Any]) -> No
     """
     seen: dict[int, str] = {}
     tensors: dict[int, list[Found]] = {}
-    arrays: dict[int, list[Found]] = {}
+    arrays: list[Found] = []
     for place, value in _found(memories):
         if _is_tensor(value):
             _refuse_kind(place, value)
@@ -38,11 +38,11 @@ def refuse_shared(memories: Mapping[str, Any], objects: Mapping[str, Any]) -> No
                 "a copy in one of both places"
             )
         if _is_array(value):
-            arrays.setdefault(_owner(value), []).append((place, value))
+            arrays.append((place, value))
     for found in tensors.values():
         _refuse_views(found, _overlap)
-    for found in arrays.values():
-        _refuse_views(found, sys.modules["numpy"].shares_memory)
+    if arrays:
+        _refuse_views(arrays, sys.modules["numpy"].shares_memory)
     _refuse_weights(tensors, objects)
 
 
@@ -86,7 +86,7 @@ def _refuse_kind(place: str, tensor: Any) -> None:
 
 
 def _refuse_views(found: list[Found], share: Callable[[Any, Any], bool]) -> None:
-    """Refuse two views of the same numbers among those of one storage."""
+    """Refuse two views of the same numbers."""
     before: list[Found] = []
     for place, one in sorted(found, key=lambda each: _extent(each[1])):
         begin, _ = _extent(one)
@@ -163,13 +163,6 @@ def _storage(tensor: Any) -> int:
     """The address of a dense tensor's numbers; 0 of any other tensor, which nothing shares."""
     is_dense = str(tensor.layout) == "torch.strided" and not tensor.is_meta
     return int(tensor.untyped_storage().data_ptr()) if is_dense else 0
-
-
-def _owner(array: Any) -> int:
-    """The identity of the array to which the numbers of a view belong."""
-    while _is_array(array.base):
-        array = array.base
-    return id(array)
 
 
 def _is_array(value: Any) -> bool:

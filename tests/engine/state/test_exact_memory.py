@@ -414,6 +414,7 @@ def test_one_tensor_in_several_places_is_one_again():
 
 
 ROWS, ARRAY = torch.arange(6.0).reshape(2, 3), np.ones((2, 3))
+BUFFER = bytearray(8)
 
 
 @pytest.mark.parametrize(
@@ -422,8 +423,9 @@ ROWS, ARRAY = torch.arange(6.0).reshape(2, 3), np.ones((2, 3))
         *((ROWS, ROWS[1]), (ROWS[:, :2], ROWS[:, 1:]), (ROWS, ROWS.view(torch.int32))),
         (ROWS, ROWS[:1].expand(2, 3)),
         (ARRAY, ARRAY[::-1, :1]),
+        (np.frombuffer(BUFFER), np.frombuffer(BUFFER)),
     ],
-    ids=["a row", "columns", "bits", "expanded", "turned round"],
+    ids=["a row", "columns", "bits", "expanded", "turned round", "one buffer"],
 )
 def test_parts_of_one_another_are_refused(views):
     said = refused(lambda memory: memory.update(a=views[0], b=views[1]))
