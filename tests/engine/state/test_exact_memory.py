@@ -12,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.testing._internal.two_tensor import TwoTensor
 
 from camshaft import Engine, Events, State
 from camshaft.engine.state import RunControl
@@ -471,6 +472,16 @@ def test_a_tensor_that_follows_a_weight_is_refused():
     state = new_state(model=model)
     state.recall(step, dict)["start"] = model.weight.detach().clone()
     written(state)
+
+
+def test_a_tensor_beside_weights_that_consist_of_tensors_is_taken_unless_it_follows_one():
+    model = torch.nn.Linear(2, 2)
+    model.weight = torch.nn.Parameter(TwoTensor(torch.ones(2, 2), torch.zeros(2, 2)))
+    state = new_state(model=model)
+    state.recall(step, dict)["start"] = model.weight.b.clone()
+    written(state)
+    said = refused(lambda memory: memory.update(start=model.weight.b), model=model)
+    assert "engine.process.start shares its numbers with a weight of the object 'model'" in said
 
 
 def test_a_tensor_that_follows_the_state_of_an_optimizer_is_refused():
