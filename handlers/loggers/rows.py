@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -62,6 +63,17 @@ class Writer(Protocol):
         """Close the log: the run has ended, or will be resumed later."""
 
 
+@dataclass(frozen=True, eq=False)
+class WriterOf:
+    """A writer of functions, for what needs no sync: it has a row when `write` is over, or soon."""
+
+    write: Callable[[Row], None]
+    close: Callable[[], None]
+
+    def sync(self) -> None:
+        """Do nothing."""
+
+
 @dataclass(slots=True)
 class Bookmark:
     """What a logger remembers with the run.
@@ -82,11 +94,10 @@ class Bookmark:
     latest: list[dict[str, Any]] = field(default_factory=list)
     """The rows of the latest iteration that has any, and those not written, as plain values."""
 
-    def open(self, state: State[Any, Any]) -> Start:
+    def open(self, state: State[Any, Any]) -> None:
         """Begin in a new run, or where the run is: what was measured before is not this log's."""
         if self.write < 0:
             self.write = state.metrics.writes if state.iteration else 0
-        return self.start(state)
 
     def next_rows(
         self, state: State[Any, Any], written: int, shown: tuple[type[Medium], ...] = ()
