@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from typing import Any, ClassVar
 
@@ -14,7 +15,7 @@ from ...engine import Engine, EventEnum, Events, Stage, State, Trigger
 from ...engine.checks import warn
 from ..common import AT_EACH_ROW, KINDS, Image, Medium, is_scalar
 from .delivery import Background, Direct
-from .rows import Bookmark, Row, Start, Writer
+from .rows import Bookmark, Start, Writer
 
 ALL: tuple[type[Medium], ...] = tuple(KINDS.values())
 
@@ -61,13 +62,9 @@ class LogsRows(ABC):
 
     def open_log(self, state: State[Any, Any]) -> None:
         """Open the log where the run is."""
-
-        def place() -> tuple[Start, list[Row]]:
-            bookmark = state.recall(self, Bookmark)
-            return bookmark.start(state), bookmark.rows()
-
-        state.recall(self, Bookmark).open(state)
-        name = state.engine.name_of(self)
+        bookmark = state.recall(self, Bookmark)
+        bookmark.open(state)
+        name, place = state.engine.name_of(self), partial(bookmark.place, state)
         delivery = (Background if self.background else Direct)(name, self.writer, place)
         delivery.open()
         log = state.recall(self, OpenLog, saved=False)

@@ -140,19 +140,19 @@ class Bookmark:
         same = [each for each in self.latest if each["iteration"] >= first]
         self.latest = [*same[1 - MOST :], row._asdict()]
 
-    def rows(self) -> list[Row]:
-        """The rows to give to a log that is opened."""
-        return [Row(**row) for row in self.latest]
+    def place(self, state: State[Any, Any]) -> tuple[Start, list[Row]]:
+        """Where a log is opened now, and the rows that it gets then.
 
-    def start(self, state: State[Any, Any]) -> Start:
-        """Where a log is opened: it drops its rows from the first one on that it will get."""
+        It drops its rows from the iteration of the first of these on.
+        """
         if self.latest:
             first = int(self.latest[0]["iteration"])
         else:
             new = state.metrics.since(self.write)
             clocks = [state.metrics.clocks(name)[0] for name in new]
             first = min([*clocks, state.iteration + 1])
-        return Start(self.run, first if state.iteration else 0, state.iteration > 0)
+        start = Start(self.run, first if state.iteration else 0, state.iteration > 0)
+        return start, [Row(**row) for row in self.latest]
 
 
 def custom_clocks(state: State[Any, Any]) -> dict[str, int]:
