@@ -38,7 +38,7 @@ ROOT = Path(__file__).parents[2]
 WORK = ROOT / "build" / "mutants"
 OTHER_PROCESSES = ("tests/faults", "tests/distributed", "tests/random_runs")
 """Tests whose runs are in processes of their own, where no one sees which lines they run."""
-MOST_OF_ROOM, MOST_TESTS = 10.0, 40.0
+MOST_OF_ROOM, MOST_TESTS = 10.0, 20.0
 """Seconds of tests that a fault is tried against: of its own room at first, and then of all."""
 later = count(10**6)
 """Seconds by which a changed file is newer, so that nothing compiled of it is taken for it."""
