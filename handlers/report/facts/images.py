@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 from ...files import budget, regular
@@ -82,10 +83,15 @@ def _pictures(folder: str, files: Sequence[str]) -> Iterator[Picture]:
                 yield Picture(path, stem, status.st_size)
 
 
-def shown(
-    images: Mapping[str, Sequence[Picture]], most: int = budget.LARGEST_IMAGES
+def pictures_to_show(
+    images: Mapping[Any, Sequence[Picture]], most: int = budget.LARGEST_IMAGES
 ) -> set[Picture]:
-    """The images for a page: of each name a few, the newest of all names before older ones."""
+    """The images for a page: of each name a few, the newest of all names before older ones.
+
+    Args:
+        images: The images by name, or by whatever tells the names of several runs apart.
+        most: The bytes that all of them may have.
+    """
     spread = [list(reversed(_spread(pictures))) for pictures in images.values()]
     chosen: set[Picture] = set()
     for place in range(SHOWN):

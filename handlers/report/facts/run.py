@@ -54,6 +54,37 @@ class RunFacts:
     """What of the files is not shown, and why."""
 
     @property
+    def last_part(self) -> Part | None:
+        """The newest part in the journal; None without a journal."""
+        return self.parts[-1] if self.parts else None
+
+    @property
+    def seconds(self) -> float:
+        """How long a process was at work, all parts together."""
+        return sum(part.seconds for part in self.parts)
+
+    @property
+    def max_epochs(self) -> float:
+        """The epochs that the run is to have; 0 if nothing tells."""
+        return number_in(self.limits, "max_epochs")
+
+    @property
+    def max_iterations(self) -> float:
+        """The iterations that the run is to have; 0 if nothing tells."""
+        length = number_in(self.limits, "epoch_length")
+        return number_in(self.limits, "max_iterations") or self.max_epochs * length
+
+    @property
+    def seconds_left(self) -> float:
+        """How long the run may still take, at the pace of its newest part; 0 if nothing tells."""
+        if not self.parts:
+            return 0
+        part = self.parts[-1]
+        done = part.last["iteration"] - part.first["iteration"]
+        left = self.max_iterations - part.last["iteration"]
+        return left * part.seconds / done if done > 0 and left > 0 else 0
+
+    @property
     def is_begun(self) -> bool:
         """True if anything was found."""
         found = (self.curves, self.parts, self.checkpoints, self.histograms, self.images)

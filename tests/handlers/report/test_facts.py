@@ -14,7 +14,7 @@ from camshaft.handlers.loggers import Histogram, Image, ImageFiles
 from camshaft.handlers.report import report
 from camshaft.handlers.report.facts.clocks import MOST, clocks_of, work_time
 from camshaft.handlers.report.facts.histograms import COLUMNS, RANGES, heatmap_of
-from camshaft.handlers.report.facts.images import SHOWN, Picture, images_in, shown
+from camshaft.handlers.report.facts.images import SHOWN, Picture, images_in, pictures_to_show
 from camshaft.handlers.report.facts.parts import parts_of
 from camshaft.handlers.report.facts.rows import Histogram as Counted
 from camshaft.handlers.report.facts.rows import MetricFiles
@@ -135,10 +135,10 @@ def test_a_page_shows_some_images_of_each_name_and_the_newest_first(tmp_path):
         return [Picture(tmp_path / name / f"{at}.png", at, size) for at in range(count)]
 
     images = {"a": pictures("a", 100, 10), "b": pictures("b", 2, 10)}
-    chosen = shown(images, most=10_000)
+    chosen = pictures_to_show(images, most=10_000)
     assert sorted(each.iteration for each in chosen if each in images["a"])[::11] == [0, 99]
     assert len(chosen) == SHOWN + 2
-    few = shown(images, most=30)
+    few = pictures_to_show(images, most=30)
     assert [max(few & {*each}, key=lambda one: one.iteration) for each in images.values()] == [
         images["a"][-1],
         images["b"][-1],
