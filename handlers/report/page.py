@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.resources import files
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -86,7 +87,7 @@ class Page:
                 "is_over": summary.is_over(runs),
             },
         }
-        images = summary.images_cards(runs)
+        images = summary.images(runs)
         self._shown = {
             "runs": runs,
             "names": [run.name for run in runs],
@@ -100,11 +101,15 @@ class Page:
             "config": config,
             "telling": summary.telling_settings(config),
             "environment": summary.settings([run.environment for run in runs]),
-            "curves": summary.curves_cards(charts, runs),
+            "headings": [
+                (heading, [*group])
+                for heading, group in groupby(charts, lambda chart: chart.heading)
+            ],
             "images": images,
             "image_names_left_out": sum(len(run.images) for run in runs) - len(images),
             "address": address,
-            "histograms": summary.histograms_cards(runs),
+            "histograms": summary.histograms(runs),
+            "histogram_key": figures.histogram_key,
             "measured": [
                 name
                 for chart in charts
@@ -177,7 +182,8 @@ def _environment() -> Environment:
     )
     functions = (
         *(text.number, text.counted, text.size, text.duration, text.date_and_time, text.ascii_key),
-        *(figures.outcome, summary.best_extreme, summary.extremes, breakable, lines),
+        *(summary.best_extreme, summary.extremes, summary.curves_in, summary.notes_on),
+        *(summary.not_positive, figures.outcome, breakable, lines),
     )
     made.filters |= {function.__name__: function for function in functions}
     made.filters["percent"] = "{:.0%}".format

@@ -6,24 +6,24 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from itertools import groupby
 from typing import Any, NamedTuple
 
 from .charts import LEARNING, Chart
 from .facts import Picture, RunFacts, pictures_to_show
-from .figures import histogram_key, outcome
+from .figures import outcome
 from .text import ABSENT, counted, number, size
 
 LOWER_IS_BETTER = re.compile("loss|error|perplexity|mse|mae|rmse|nll", re.IGNORECASE)
 MOST_COMPARED = 4
 """Metrics in the table of several runs, and as many values of their configurations."""
 MOST_TILES = 8
-Curve = dict[str, Any]
+Curves = Sequence[tuple[str, dict[str, Any]]]
+"""The curves of a chart, each with its label."""
 
 
 def status(runs: Sequence[RunFacts]) -> str:
     """How the runs are, in a few words, such as `2 finished, 1 running`."""
-    counts = Counter(outcome(run.parts[-1]) if run.parts else "no journal" for run in runs)
+    counts = Counter(outcome(run.last_part) if run.last_part else "no journal" for run in runs)
     if len(counts) == 1:
         return next(iter(counts))
     return ", ".join(f"{count} {words}" for words, count in counts.items())
@@ -31,7 +31,7 @@ def status(runs: Sequence[RunFacts]) -> str:
 
 def is_over(runs: Sequence[RunFacts]) -> bool:
     """True if the journals of all runs tell of an end."""
-    return all(run.parts and not run.parts[-1].is_open for run in runs)
+    return all(run.last_part and not run.last_part.is_open for run in runs)
 
 
 def key_metrics(charts: Sequence[Chart]) -> list[str]:
@@ -46,60 +46,47 @@ def best_extreme(metric: str) -> str:
     return "lowest" if LOWER_IS_BETTER.search(metric) else "highest"
 
 
-class Tile(NamedTuple):
-    """One number in the head of a page."""
-
-    name: str
-    value: str
-    note: str
-
-
-def tiles(run: RunFacts, charts: Sequence[Chart]) -> list[Tile]:
-    """What a person wants to know first of one run."""
+def tiles(run: RunFacts, charts: Sequence[Chart]) -> list[tuple[str, str, str]]:
+    """What a person wants to know first of one run: names, values, and a note on each."""
     return [*_tiles(run, charts)][:MOST_TILES]
 
 
-def _tiles(run: RunFacts, charts: Sequence[Chart]) -> Iterator[Tile]:
+def _tiles(run: RunFacts, charts: Sequence[Chart]) -> Iterator[tuple[str, str, str]]:
     for name in key_metrics(charts):
         extreme = best_extreme(name)
         if point := run.curves[name][extreme]:
             at = f"iteration {number(point['iteration'])}, epoch {number(point['epoch'])}"
-            yield Tile(f"{name}, {extreme}", number(point["value"]), at)
+            yield f"{name}, {extreme}", number(point["value"]), at
     for name in ("loss", "lr"):
         if name in run.curves:
             point = run.curves[name]["last"]
             at = f"iteration {number(point['iteration'])}"
-            yield Tile(f"{name}, last", number(point["value"]), at)
+            yield f"{name}, last", number(point["value"]), at
     done = sum(part.last["iteration"] - part.first["iteration"] for part in run.parts)
     if done and run.seconds:
-        yield Tile("Pace", number(done / run.seconds), "iterations per second")
+        yield "Pace", number(done / run.seconds), "iterations per second"
     if run.checkpoints:
         whole = [each["size"] for each in run.checkpoints if each["problem"] is None]
         broken = len(run.checkpoints) - len(whole)
         note = f"{broken} broken" if broken else size(sum(whole))
-        yield Tile("Checkpoints", str(len(run.checkpoints)), note)
+        yield "Checkpoints", str(len(run.checkpoints)), note
 
 
-class Best(NamedTuple):
-    """The best value of a metric in a run."""
+def best_of_runs(metric: str, runs: Sequence[RunFacts]) -> list[tuple[float | None, bool]]:
+    """The best value of a metric in each run.
 
-    value: float | None
-    is_best_run: bool
-    """True if no other run has a better value, and some have a worse one."""
-
-
-def best_of_runs(metric: str, runs: Sequence[RunFacts]) -> list[Best]:
-    """The best value of a metric in each run."""
+    The flag is True if no other run has a better value, and some have a worse one.
+    """
     extreme = best_extreme(metric)
     points = [run.curves.get(metric, {}).get(extreme) for run in runs]
     values = [float(point["value"]) if point else None for point in points]
     known = {value for value in values if value is not None}
     first = min(known, default=None) if extreme == "lowest" else max(known, default=None)
-    return [Best(value, value == first and len(known) > 1) for value in values]
+    return [(value, value == first and len(known) > 1) for value in values]
 
 
-def extremes(metric: str, runs: Sequence[RunFacts]) -> list[tuple[list[str], list[str]]]:
-    """The cells of a metric in the table of best rows, each with the names of the runs it is of.
+def extremes(metric: str, runs: Sequence[RunFacts]) -> list[tuple[list[str], Sequence[str]]]:
+    """The rows of a metric in the table of best rows: names of runs, and the cells.
 
     Runs of which all cells are equal share a row.
     """
@@ -107,15 +94,14 @@ def extremes(metric: str, runs: Sequence[RunFacts]) -> list[tuple[list[str], lis
     for run in runs:
         if curve := run.curves.get(metric):
             names.setdefault(tuple(_cells(curve)), []).append(run.name)
-    return [(found, [*cells]) for cells, found in names.items()]
+    return [(found, cells) for cells, found in names.items()]
 
 
-def _cells(curve: Curve) -> Iterator[str]:
+def _cells(curve: dict[str, Any]) -> Iterator[str]:
     for point in (curve["lowest"], curve["highest"]):
         yield number(point and point["value"])
-        yield (
-            f"{number(point['iteration'])} (epoch {number(point['epoch'])})" if point else ABSENT
-        )
+        at = point and f"{number(point['iteration'])} (epoch {number(point['epoch'])})"
+        yield at or ABSENT
     yield number(curve["last"]["value"])
     yield number(curve["count"])
 
@@ -138,8 +124,8 @@ def settings(of_runs: Sequence[dict[str, str]]) -> list[Setting]:
 def telling_settings(found: Sequence[Setting]) -> list[Setting]:
     """The first settings in which runs differ, without paths, which differ in every run."""
     differing = [each for each in found if each.differs and "/" not in "".join(each.values)]
-    return [
-        each._replace(values=[*map(_rounded, each.values)]) for each in differing[:MOST_COMPARED]
+    return [Setting(name, [*map(_rounded, values)], True) for name, values, _ in differing][
+        :MOST_COMPARED
     ]
 
 
@@ -150,41 +136,18 @@ def _rounded(value: str) -> str:
     return value
 
 
-class CurvesCard(NamedTuple):
-    """A chart of curves with what stands around it."""
-
-    chart: Chart
-    curves: list[tuple[str, Curve]]
-    """With the label of each, which names its run if there are several."""
-    notes: list[str]
-    """What the drawn curves do not show."""
-    not_positive: list[str]
-    """The labels of curves that a logarithmic axis cuts."""
-
-
-def curves_cards(
-    charts: Sequence[Chart], runs: Sequence[RunFacts]
-) -> list[tuple[str, list[CurvesCard]]]:
-    """The cards of charts, under the heading of each group."""
+def curves_in(chart: Chart, runs: Sequence[RunFacts]) -> Curves:
+    """The curves of a chart; the label of each names its run if there are several."""
     return [
-        (heading, [_curves_card(chart, runs) for chart in group])
-        for heading, group in groupby(charts, lambda chart: chart.heading)
-    ]
-
-
-def _curves_card(chart: Chart, runs: Sequence[RunFacts]) -> CurvesCard:
-    curves = [
         (f"{run.name}: {name}" if len(runs) > 1 else name, run.curves[name])
         for run in runs
         for name in chart.metrics
         if name in run.curves
     ]
-    lowest = [(label, curve["lowest"]) for label, curve in curves]
-    not_positive = [label for label, point in lowest if point and point["value"] <= 0]
-    return CurvesCard(chart, curves, [*_notes(curves)], not_positive)
 
 
-def _notes(curves: Sequence[tuple[str, Curve]]) -> Iterator[str]:
+def notes_on(curves: Curves) -> Iterator[str]:
+    """What the drawn curves do not show."""
     thinned = [(label, curve) for label, curve in curves if "means" in curve]
     if thinned:
         what = thinned[0][0] if len(thinned) == 1 else counted(len(thinned), "curve")
@@ -197,48 +160,26 @@ def _notes(curves: Sequence[tuple[str, Curve]]) -> Iterator[str]:
             yield f"{label}: {counted(odd, 'value')} not a number (\N{MULTIPLICATION SIGN})."
 
 
-class ImagesCard(NamedTuple):
-    """The images of one name in a run."""
-
-    name: str
-    place: int
-    """Of the run."""
-    pictures: list[Picture]
-    left_out: int
-    """Images of this name that the page does not show."""
+def not_positive(curves: Curves) -> list[str]:
+    """The labels of the curves that a logarithmic axis cuts."""
+    lowest = [(label, curve["lowest"]) for label, curve in curves]
+    return [label for label, point in lowest if point and point["value"] <= 0]
 
 
-def images_cards(runs: Sequence[RunFacts]) -> list[ImagesCard]:
-    """The cards of images: for each name one of each run."""
+def images(runs: Sequence[RunFacts]) -> list[tuple[str, int, list[Picture]]]:
+    """The images to show, by their name and the place of their run."""
     chosen = pictures_to_show(
-        {(place, name): each for place, run in enumerate(runs) for name, each in run.images.items()}
+        {(name, place): each for place, run in enumerate(runs) for name, each in run.images.items()}
     )
     return [
-        ImagesCard(name, place, pictures, len(run.images[name]) - len(pictures))
+        (name, place, pictures)
         for name in dict.fromkeys(name for run in runs for name in run.images)
         for place, run in enumerate(runs)
         if (pictures := [each for each in run.images.get(name, []) if each in chosen])
     ]
 
 
-class HistogramsCard(NamedTuple):
-    """The histograms of a metric in a run."""
-
-    name: str
-    place: int
-    """Of the run."""
-    key: str
-    """Of the figure."""
-    shown: int
-    count: int
-    """How many there are."""
-
-
-def histograms_cards(runs: Sequence[RunFacts]) -> list[HistogramsCard]:
-    """The cards of histograms: for each metric one of each run."""
-    return [
-        HistogramsCard(name, place, histogram_key(place, name), len(found["x"]), found["count"])
-        for name in dict.fromkeys(name for run in runs for name in run.histograms)
-        for place, run in enumerate(runs)
-        if (found := run.histograms.get(name))
-    ]
+def histograms(runs: Sequence[RunFacts]) -> list[tuple[str, int]]:
+    """The metrics of histograms, each with the place of a run that has it."""
+    names = dict.fromkeys(name for run in runs for name in run.histograms)
+    return [(name, at) for name in names for at, run in enumerate(runs) if name in run.histograms]

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from camshaft.handlers.report.charts import FEW, charts_of, splits
-from camshaft.handlers.report.facts.curve import MARKS, curve_of
+from camshaft.handlers.report.facts.curves import MOST_MARKS, curve_of
 from camshaft.handlers.report.facts.parts import pace, parts_of
 from camshaft.handlers.report.facts.rows import Series
 from camshaft.handlers.report.facts.run import RunFacts
@@ -162,7 +162,7 @@ def test_a_gap_inside_a_group_is_kept_and_means_of_large_numbers_are_numbers():
 def test_a_curve_of_nothing_but_nan_has_marks_within_bounds():
     drawn = curve_of(series_of([math.nan] * 10_000))
     assert drawn["odd"]["count"] == 10_000
-    assert len(drawn["odd"]["x"]) <= MARKS
+    assert len(drawn["odd"]["x"]) <= MOST_MARKS
     assert drawn["last"]["value"] == "nan"
 
 
