@@ -190,14 +190,16 @@ class Answer(BaseHTTPRequestHandler):
         """Give what the runs show now, unless the browser has it already."""
         try:
             page, version = live.now()
+            is_known = self.headers.get("If-None-Match") == version
+            body = b"" if is_known else make(page).encode(errors="replace")
         except (OSError, TypeError, ValueError) as error:
             self.send_error(HTTPStatus.INTERNAL_SERVER_ERROR, explain=printable(str(error)))
             return
-        if self.headers.get("If-None-Match") == version:
+        if is_known:
             self._begin(HTTPStatus.NOT_MODIFIED, version)
             self.end_headers()
-            return
-        self._send(f"{kind}; charset=utf-8", make(page).encode(errors="replace"), version)
+        else:
+            self._send(f"{kind}; charset=utf-8", body, version)
 
     def _send(self, kind: str, body: bytes, version: str) -> None:
         self._begin(HTTPStatus.OK, version)

@@ -31,7 +31,7 @@ def curve_of(series: Series, most: int = MOST_POINTS) -> dict[str, Any]:
     groups = [range(first, min(first + size, count)) for first in range(0, count, size)]
     kept = [place for group in groups for place in _kept(group, values)]
     odd = [place for place, value in enumerate(values) if not math.isfinite(value)]
-    drawn: dict[str, Any] = {
+    curve: dict[str, Any] = {
         "count": count,
         "x": [iterations[place] for place in kept],
         "y": [values[place] if math.isfinite(values[place]) else None for place in kept],
@@ -42,16 +42,16 @@ def curve_of(series: Series, most: int = MOST_POINTS) -> dict[str, Any]:
         "last": _point(series, count - 1) if count else None,
     } | _extremes(series)
     if size > 1:
-        drawn["means"] = _means(series, groups)
-    return drawn
+        curve["means"] = _means(series, groups)
+    return curve
 
 
 def _kept(group: range, values: Sequence[float]) -> Sequence[int]:
+    """The places of a group that a curve keeps, and the first of the values that are not finite."""
     if len(group) == 1:
         return group
     finite = [place for place in group if math.isfinite(values[place])]
-    chosen = {place for place in group if not math.isfinite(values[place])}
-    chosen = {min(chosen)} if chosen else set()
+    chosen = set([place for place in group if not math.isfinite(values[place])][:1])
     if finite:
         chosen |= {finite[0], finite[-1]}
         chosen |= {min(finite, key=values.__getitem__), max(finite, key=values.__getitem__)}
@@ -83,6 +83,7 @@ def _extremes(series: Series) -> dict[str, Any]:
 
 
 def _point(series: Series, place: int) -> dict[str, Any]:
+    """A row of the metric: its value, as text if JSON has no number for it, and where it was."""
     value = series.values[place]
     return {
         "value": value if math.isfinite(value) else str(value),
@@ -116,6 +117,7 @@ def heatmap_of(histograms: Sequence[Histogram], count: int | None = None) -> dic
 
 
 def _shares(histogram: Histogram, low: float, width: float) -> list[float]:
+    """The share of the values in each of the ranges, which begin at `low`."""
     shares = [0.0] * RANGES
     total = sum(histogram.counts) or 1.0
     edges = [(edge - low) / width for edge in histogram.edges]  # in ranges

@@ -74,7 +74,8 @@ def images_in(directory: Path) -> Images:
 
 
 def _pictures(folder: str, files: Sequence[str]) -> Iterator[Picture]:
-    stems = sorted(int(each[:-4]) for each in files if _is_one(each))
+    """The images among the files of a folder, by iteration; of very many, the newest."""
+    stems = sorted(int(each[:-4]) for each in files if _is_numbered(each))
     for stem in stems[-budget.MOST_IMAGES - 1 :]:
         path = Path(folder, f"{stem}.png")
         with suppress(OSError):
@@ -110,5 +111,6 @@ def _spread(pictures: Sequence[Picture]) -> Sequence[Picture]:
     return [pictures[round(place * last / (SHOWN - 1))] for place in range(SHOWN)]
 
 
-def _is_one(name: str) -> bool:
+def _is_numbered(name: str) -> bool:
+    """True for a name such as `150.png`."""
     return name.endswith(".png") and name[:-4].isascii() and name[:-4].isdecimal()
