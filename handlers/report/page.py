@@ -160,9 +160,14 @@ def _environment() -> Environment:
     """The templates, which escape all text: markup, and characters that are not visible.
 
     A browser drops some control and format characters, and others turn the order of a text around.
+    Templates join no text to markup by `~`: jinja2 would escape the text before `visible` sees it.
     """
     from jinja2 import Environment, FunctionLoader, StrictUndefined
     from markupsafe import Markup
+
+    def visible(value: object) -> object:
+        """What a template puts into the page; a text with escapes for characters not visible."""
+        return value if isinstance(value, Markup) else printable(str(value))
 
     def breakable(name: str) -> Markup:
         """A name that lines may be broken in after each of its words, such as `val/<wbr>loss`."""
@@ -172,9 +177,9 @@ def _environment() -> Environment:
         """A text of several lines, for an element whose style keeps them apart."""
         return Markup("\n").join(map(printable, several.split("\n")))
 
-    made = Environment(
+    environment = Environment(
         autoescape=True,
-        finalize=lambda value: value if hasattr(value, "__html__") else printable(str(value)),
+        finalize=visible,
         loader=FunctionLoader(asset),
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -185,12 +190,14 @@ def _environment() -> Environment:
         *(summary.best_extreme, summary.extremes, summary.curves_in, summary.notes_on),
         *(summary.not_positive, figures.outcome, breakable, lines),
     )
-    made.filters |= {function.__name__: function for function in functions}
-    made.filters["percent"] = "{:.0%}".format
-    made.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
-    made.globals |= {"LEARNING": LEARNING, "RATE_AND_PACE": RATE_AND_PACE}
-    made.globals["pieces"] = made.get_template("pieces.html").module
-    return made
+    filters: dict[str, Any] = environment.filters
+    filters |= {function.__name__: function for function in functions}
+    filters["percent"] = "{:.0%}".format
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
+    names: dict[str, Any] = environment.globals
+    names |= {"LEARNING": LEARNING, "RATE_AND_PACE": RATE_AND_PACE}
+    names["pieces"] = environment.get_template("pieces.html").module
+    return environment
 
 
 def _digest(script: str) -> str:

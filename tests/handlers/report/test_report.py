@@ -172,6 +172,13 @@ def test_nothing_is_loaded_from_anywhere():
     assert "</script" not in library() + asset("curves.js") + asset("page.js")
 
 
+def test_the_templates_put_in_nothing_unescaped_but_the_style_and_the_scripts():
+    text = asset("page.html") + asset("pieces.html")
+    assert re.findall(r"\S+ \| safe", text) == ["style | safe", "library | safe", "code | safe"]
+    assert "autoescape" not in text
+    assert not re.search(r"=\{\{|=\{%", re.sub(r"\{%.*?%\}", "", text))  # attributes have quotes
+
+
 def test_without_plotly_the_error_names_what_to_install(write, monkeypatch):
     real = builtins.__import__
 
