@@ -22,7 +22,7 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterator, Sequence
 from compileall import compile_dir
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, fields
 from functools import partial
@@ -87,7 +87,8 @@ def main() -> None:
     with ThreadPoolExecutor(options.workers) as pool, RESULTS.open("a", buffering=1) as file:
         tests = by_room if options.again else partial(by_line, covering, seconds)
         left = [each for each in faults if each not in known]
-        for row in pool.map(partial(judged, copies, tests), left):
+        for done in as_completed(pool.submit(judged, copies, tests, each) for each in left):
+            row = done.result()
             file.write(f"{json.dumps(row)}\n")
             rows.append(row)
     tell(rows)
@@ -263,6 +264,8 @@ def run_tests(
 ) -> None:
     """Run tests of a copy in a process in which the large packages are imported already."""
     os.setsid()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which the server ignores
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.chdir(copy)
     file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     for stream in (1, 2):
