@@ -3,7 +3,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 # A process a core. The one that is done first takes over half of what another has still to do.
-PYTEST = $(BIN)/pytest --numprocesses logical --maxprocesses 8 --dist worksteal
+WORKERS = logical
+PYTEST = $(BIN)/pytest --numprocesses $(WORKERS) --maxprocesses 8 --dist worksteal
 
 # The editable install links file by file, so it is renewed when a file comes or goes.
 FILES := $(sort $(wildcard *.py *.pyi) $(shell find engine handlers -type f -not -name '*.pyc'))
@@ -30,6 +31,8 @@ demo: .venv/demo-$(KEY)  ## train a digits classifier, a few seconds on a CPU
 test: .venv/dev-$(KEY)  ## run the tests that show each behaviour once, in a few minutes
 	$(PYTEST)
 
+# These wait for other processes for half of their time.
+slow: WORKERS = $(shell echo $$((3 * $$(getconf _NPROCESSORS_ONLN) / 2)))
 slow: .venv/dev-$(KEY)  ## run the tests that show more of the same: combinations, repeated kills, mypy
 	$(PYTEST) -m 'slow and not soak and not gpu'
 

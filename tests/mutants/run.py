@@ -11,25 +11,26 @@ continued.
 """
 
 import argparse
+import importlib
 import json
-import multiprocessing
 import os
 import random
 import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterator, Sequence
 from compileall import compile_dir
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, fields
 from functools import partial
 from itertools import accumulate, count
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, NoReturn
 from xml.etree import ElementTree
 
 from mutations import Mutation, mutations
@@ -38,30 +39,22 @@ ROOT = Path(__file__).parents[2]
 WORK = ROOT / "build" / "mutants"
 OTHER_PROCESSES = ("tests/faults", "tests/distributed", "tests/random_runs")
 """Tests whose runs are in processes of their own, where no one sees which lines they run."""
-MOST_OF_ROOM, MOST_TESTS = 10.0, 40.0
+MOST_OF_ROOM, MOST_TESTS = 10.0, 20.0
 """Seconds of tests that a fault is tried against: of its own room at first, and then of all."""
 later = count(10**6)
 """Seconds by which a changed file is newer, so that nothing compiled of it is taken for it."""
 sound, broken = set[str](), set[str]()
 """Tests that pass without a fault, and those that do not pass in a copy."""
-processes = multiprocessing.get_context("forkserver")
-processes.set_forkserver_preload(
-    [
-        *("torch", "torch._dynamo", "numpy", "sklearn.datasets", "torchmetrics.classification"),
-        *(
-            "ignite.distributed",
-            "ignite.engine",
-            "hypothesis",
-            "pytest",
-            "_hypothesis_pytestplugin",
-        ),
-    ]
+PRELOADED = (
+    *("torch", "torch._dynamo", "numpy", "sklearn.datasets", "torchmetrics.classification"),
+    *("ignite.distributed", "ignite.engine", "pytest"),
 )
+"""What the process has imported already that runs tests."""
 
 RESULTS = WORK / "results.jsonl"
 Tests = dict[str, float]
 Lines = dict[tuple[str, int], set[str]]
-Try = Callable[[Path, str, Mutation], str]
+Try = Callable[["Copy", str, Mutation], str]
 
 
 def main() -> None:
@@ -71,7 +64,11 @@ def main() -> None:
     parser.add_argument("--only", default="", help="of files whose path begins so")
     parser.add_argument("--again", action="store_true", help="try what was missed, by more tests")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.serve:
+        serve()
+        return
     WORK.mkdir(parents=True, exist_ok=True)
     if not (WORK / "coverage").exists():
         see_which_tests_run_what()
@@ -81,15 +78,20 @@ def main() -> None:
     known = {(row["file"], mutation_of(row)) for row in rows if row["found"] or not options.again}
     rows = [row for row in rows if row["found"] or not options.again]
     RESULTS.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    copies: SimpleQueue[Path] = SimpleQueue()
+    copies: SimpleQueue[Copy] = SimpleQueue()
     for number in range(options.workers):
-        copies.put(copy_of_the_package(number))
+        copies.put(Copy(number))
+    tests = by_room if options.again else partial(by_line, covering, seconds)
+    left = [each for each in faults if each not in known]
     with ThreadPoolExecutor(options.workers) as pool, RESULTS.open("a", buffering=1) as file:
-        tests = by_room if options.again else partial(by_line, covering, seconds)
-        left = [each for each in faults if each not in known]
-        for row in pool.map(partial(judged, copies, tests), left):
-            file.write(f"{json.dumps(row)}\n")
-            rows.append(row)
+        while left:
+            found = []
+            for done in as_completed([pool.submit(judged, copies, tests, each) for each in left]):
+                found.append(done.result())
+                file.write(f"{json.dumps(found[-1])}\n")
+            left = those_of_broken_tests(copies, found)
+            rows += [row for row in found if (row["file"], mutation_of(row)) not in left]
+    RESULTS.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     tell(rows)
 
 
@@ -136,19 +138,92 @@ def drawn(only: str, count: int, seed: int) -> list[tuple[str, Mutation]]:
     return random.Random(seed).sample(faults, min(count, len(faults)))
 
 
-def copy_of_the_package(number: int) -> Path:
-    """A copy of what git knows of, in which a worker changes files; `path` leads to it."""
-    place = WORK / f"copy-{number}"
-    shutil.rmtree(place, ignore_errors=True)
-    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, text=True,
-                            capture_output=True, check=True)  # fmt: skip
-    for name in listed.stdout.splitlines():
-        if (ROOT / name).is_file():
-            (place / "camshaft" / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, place / "camshaft" / name)
-    for name in ("engine", "handlers"):
-        compile_dir(place / "camshaft" / name, quiet=2)
-    return place / "camshaft"
+class Copy:
+    """A copy of what git knows of, in which a worker changes files; and a process for its tests."""
+
+    def __init__(self, number: int) -> None:
+        place = WORK / f"copy-{number}"
+        shutil.rmtree(place, ignore_errors=True)
+        command = ["git", "ls-files", "-co", "--exclude-standard"]
+        listed = subprocess.run(command, cwd=ROOT, text=True, capture_output=True, check=True)
+        self.path = place / "camshaft"
+        for name in listed.stdout.splitlines():
+            if (ROOT / name).is_file():
+                (self.path / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(ROOT / name, self.path / name)
+        for name in ("engine", "handlers"):
+            compile_dir(self.path / name, quiet=2)
+        self._server = subprocess.Popen(
+            [sys.executable, __file__, "--serve"],
+            **{"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True},
+        )
+
+    @contextmanager
+    def changed(self, name: str, text: bytes) -> Generator[None]:
+        """A file with another text, for as long as this lasts."""
+        file = self.path / name
+        original, before = file.read_bytes(), file.stat().st_mtime
+        file.write_bytes(text)
+        os.utime(file, (before, before + next(later)))
+        try:
+            yield
+        finally:
+            file.write_bytes(original)
+            os.utime(file, (before, before))
+
+    def failing(self, tests: Sequence[str], limit: float, *, slow: bool = False) -> str:
+        """The first test that fails, or "a time-out"; empty if all pass."""
+        if not tests:
+            return ""
+        options = ["-q", "-x", "--no-header", "-p", "no:cacheprovider", "--timeout=120"]
+        options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # what is imported already
+        options += ["-m", "not soak and not gpu"] if slow else []
+        options += (option for each in broken for option in ("--deselect", each))
+        request = {"path": str(self.path), "arguments": [*options, *tests], "limit": limit}
+        self._server.stdin.write(f"{json.dumps(request)}\n")
+        self._server.stdin.flush()
+        code = json.loads(self._server.stdout.readline())
+        if code in (None, 0, 5):  # 5: there was no test
+            return "a time-out" if code is None else ""
+        text = (self.path.parent / "output.txt").read_text(errors="replace")
+        lines = [each for each in text.splitlines() if each.startswith(("FAILED ", "ERROR "))]
+        if not lines:
+            raise RuntimeError(f"pytest did not run, exit code {code}:\n{text[-2000:]}")
+        return lines[0]
+
+
+def serve() -> None:
+    """Run tests in forked processes, as the lines of standard input say, and answer by a line."""
+    for name in PRELOADED:
+        importlib.import_module(name)
+    for line in sys.stdin:
+        given = json.loads(line)
+        if (process := os.fork()) == 0:
+            run_tests(Path(given["path"]), given["arguments"])
+        end, code = time.monotonic() + given["limit"], None
+        while code is None and time.monotonic() < end:
+            time.sleep(0.02)
+            done, status = os.waitpid(process, os.WNOHANG)
+            code = os.waitstatus_to_exitcode(status) if done else None
+        with suppress(ProcessLookupError):
+            os.killpg(process, signal.SIGKILL)  # those that tests have left, too
+        if code is None:
+            os.waitpid(process, 0)
+        print(json.dumps(code), flush=True)
+
+
+def run_tests(path: Path, arguments: Sequence[str]) -> NoReturn:
+    """Run tests of a copy in this process, a forked one."""
+    os.setsid()
+    os.chdir(path)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    output = os.open(path.parent / "output.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    for stream in (1, 2):
+        os.dup2(output, stream)
+    os.environ["PYTHONPATH"] = str(path.parent)
+    sys.path.insert(0, str(path.parent))
+    sys.argv = ["pytest"]
+    os._exit(importlib.import_module("pytest").main(list(arguments)))
 
 
 def mutation_of(row: dict[str, Any]) -> Mutation:
@@ -163,17 +238,14 @@ def results() -> list[dict[str, Any]]:
     return [json.loads(line) for line in RESULTS.read_text().splitlines()]
 
 
-def judged(copies: SimpleQueue[Path], tests: Try, drawn: tuple[str, Mutation]) -> dict[str, Any]:
+def judged(copies: SimpleQueue[Copy], tests: Try, drawn: tuple[str, Mutation]) -> dict[str, Any]:
     """Try one fault in a copy that no other worker uses; say what came out."""
     name, fault = drawn
     copy = copies.get()
     try:
-        original = (copy / name).read_bytes()
-        while True:
-            with changed(copy / name, fault.of(original)):
-                found = tests(copy, name, fault)
-            if not found or is_sound(copy, found):
-                break
+        original = (copy.path / name).read_bytes()
+        with copy.changed(name, fault.of(original)):
+            found = tests(copy, name, fault)
     finally:
         copies.put(copy)
     text = original[fault.begin : fault.end].decode()
@@ -183,36 +255,30 @@ def judged(copies: SimpleQueue[Path], tests: Try, drawn: tuple[str, Mutation]) -
     return row
 
 
-@contextmanager
-def changed(file: Path, text: bytes) -> Generator[None]:
-    """A file with another text, for as long as this lasts."""
-    original, before = file.read_bytes(), file.stat().st_mtime
-    file.write_bytes(text)
-    os.utime(file, (before, before + next(later)))
-    try:
-        yield
-    finally:
-        file.write_bytes(original)
-        os.utime(file, (before, before))
+def those_of_broken_tests(
+    copies: SimpleQueue[Copy], rows: Sequence[dict[str, Any]]
+) -> list[tuple[str, Mutation]]:
+    """The faults that were found by tests that fail without them, too; these are left out then."""
+    test_of = [row["found"].partition(" ")[2].partition(" - ")[0] for row in rows]
+    left = {*filter(None, test_of)} - sound
+    copy = copies.get()
+    while left and (first := copy.failing(sorted(left), 3600)):
+        test = first.partition(" ")[2].partition(" - ")[0]
+        broken.add(test)
+        left.discard(test)
+    copies.put(copy)
+    sound.update(left)
+    both = zip(rows, test_of, strict=True)
+    return [(row["file"], mutation_of(row)) for row, test in both if test in broken]
 
 
-def is_sound(copy: Path, found: str) -> bool:
-    """True if the test that failed passes without the fault; one that does not is left out."""
-    test = found.partition(" ")[2].partition(" - ")[0]
-    if found == "a time-out" or test in sound:
-        return True
-    passes = not failing(copy, [test], 300)
-    (sound if passes else broken).add(test)
-    return passes
-
-
-def by_line(lines: Lines, seconds: Tests, copy: Path, name: str, fault: Mutation) -> str:
+def by_line(lines: Lines, seconds: Tests, copy: Copy, name: str, fault: Mutation) -> str:
     """The first failing test among those that run the line: fast ones, at first of the room."""
     tests = sorted(lines.get((name, fault.line), ()), key=lambda test: seconds[test])
     near = [each for each in tests if each.startswith(f"{room_of(name)}/")]
     first = set(within(MOST_OF_ROOM, near, seconds))
     others = [each for each in within(MOST_TESTS, tests, seconds) if each not in first]
-    return failing(copy, sorted(first), 300) or failing(copy, others, 900)
+    return copy.failing(sorted(first), 300) or copy.failing(others, 900)
 
 
 def within(most: float, tests: Sequence[str], seconds: Tests) -> Iterator[str]:
@@ -221,10 +287,10 @@ def within(most: float, tests: Sequence[str], seconds: Tests) -> Iterator[str]:
     return (each for each, total in zip(tests, totals, strict=True) if total < most)
 
 
-def by_room(copy: Path, name: str, fault: Mutation) -> str:
+def by_room(copy: Copy, name: str, fault: Mutation) -> str:
     """The first failing test among those of the room, and those in other processes."""
     room = room_of(name)
-    return failing(copy, [room], 1800, slow=True) or failing(copy, OTHER_PROCESSES, 1800)
+    return copy.failing([room], 1800, slow=True) or copy.failing(OTHER_PROCESSES, 1800)
 
 
 def room_of(name: str) -> str:
@@ -233,50 +299,6 @@ def room_of(name: str) -> str:
     while not folder.is_dir():
         folder = folder.parent
     return folder.relative_to(ROOT).as_posix()
-
-
-def failing(copy: Path, tests: Sequence[str], limit: float, *, slow: bool = False) -> str:
-    """The first test that fails in a copy, or "a time-out"; empty if all pass."""
-    if not tests:
-        return ""
-    output = copy.parent / "output.txt"
-    process = processes.Process(target=run_tests, args=(copy, tests, output, [*broken], slow))
-    process.start()
-    process.join(limit)
-    is_late = process.is_alive()
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)  # those that tests have left, too
-    process.join()
-    if is_late:
-        return "a time-out"
-    if process.exitcode in (0, 5):  # 5: there was no test
-        return ""
-    text = output.read_text(errors="replace")
-    lines = [each for each in text.splitlines() if each.startswith(("FAILED ", "ERROR "))]
-    if not lines:
-        raise RuntimeError(f"pytest did not run, exit code {process.exitcode}:\n{text[-2000:]}")
-    return lines[0]
-
-
-def run_tests(
-    copy: Path, tests: Sequence[str], output: Path, broken: Sequence[str], slow: bool
-) -> None:
-    """Run tests of a copy in a process in which the large packages are imported already."""
-    os.setsid()
-    os.chdir(copy)
-    file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    for stream in (1, 2):
-        os.dup2(file, stream)
-    os.environ["PYTHONPATH"] = str(copy.parent)
-    sys.path.insert(0, str(copy.parent))
-    sys.argv = ["pytest"]
-    pytest = __import__("pytest")
-    options = ["-q", "-x", "--no-header", "-p", "no:cacheprovider", "--timeout=120"]
-    options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # what is imported already
-    if slow:
-        options += ["-m", "not soak and not gpu"]
-    options += (option for each in broken for option in ("--deselect", each))
-    os._exit(pytest.main([*options, *tests]))
 
 
 def tell(rows: list[dict[str, Any]]) -> None:

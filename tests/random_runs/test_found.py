@@ -22,7 +22,12 @@ def left(kills, data, *handlers, engine="recurrent(1)", **limits):
 
 def slow_but(first, *others):
     """Values of a parameter, of which the others show more of what the first one shows."""
-    return [first, *(pytest.param(each, marks=pytest.mark.slow) for each in others)]
+    second, *rest = others
+    return [
+        first,
+        pytest.param(second, marks=pytest.mark.slow),
+        *(pytest.param(each, marks=pytest.mark.soak) for each in rest),
+    ]
 
 
 @pytest.mark.parametrize("length", slow_but(5, 7, 12, 17, 24))

@@ -12,6 +12,10 @@ from camshaft.handlers import Checkpoint
 lightning_modules = pytest.importorskip("lightning_modules")
 SCRIPT = Path(lightning_modules.__file__)
 NAMES = sorted(lightning_modules.MODULES)
+TWO_SLOW = [
+    pytest.param(each, marks=pytest.mark.slow if number < 2 else pytest.mark.soak)
+    for number, each in enumerate(NAMES)
+]
 
 
 def same(one, other):
@@ -42,8 +46,7 @@ def test_lightnings_validation_draws_from_the_training_and_this_one_does_not():
     assert not same(module.state_dict(), other.state_dict())
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", TWO_SLOW)
 def test_killed_twice_and_resumed_it_is_the_same_run(name, processes, tmp_path):
     module, metrics = lightning_modules.by_camshaft(name)
     result = tmp_path / "result.pt"
@@ -60,8 +63,7 @@ def test_killed_twice_and_resumed_it_is_the_same_run(name, processes, tmp_path):
     assert epochs_trained == getattr(module, "epochs_trained", 0)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", TWO_SLOW)
 def test_lightning_itself_does_not_resume_the_same_run_in_mid_epoch(name, tmp_path):
     """What the Camshaft run is better at: the trainer's own checkpoint, loaded in mid-epoch."""
     from lightning.pytorch.callbacks import ModelCheckpoint

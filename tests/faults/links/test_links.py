@@ -135,8 +135,8 @@ def no_hang(about):
 
 KINDS = [
     link,
-    *(pytest.param(each, marks=pytest.mark.slow) for each in (folder_link, hard_link, pipe)),
-    *(pytest.param(each, marks=pytest.mark.soak) for each in (dangling, folder)),
+    pytest.param(folder_link, marks=pytest.mark.slow),
+    *(pytest.param(each, marks=pytest.mark.soak) for each in (hard_link, pipe, dangling, folder)),
 ]
 
 

@@ -12,8 +12,9 @@ CASES = ["plain", "workers", "accumulated", "in the foreground", "with every log
 
 
 def fast(one):
-    """All cases, of which `make test` runs one."""
-    return [pytest.param(each, marks=() if each == one else pytest.mark.slow) for each in CASES]
+    """All cases, of which `make test` runs one, and `make slow` one more."""
+    marks = {one: (), "workers": pytest.mark.slow}
+    return [pytest.param(each, marks=marks.get(each, pytest.mark.soak)) for each in CASES]
 
 
 def kill(process, chance):
@@ -67,7 +68,7 @@ def test_kills_at_any_moment_lose_next_to_nothing_and_change_nothing(tally, tmp_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", fast("plain")[:3])
+@pytest.mark.parametrize("case", ["plain", "workers"])
 def test_a_group_that_is_asked_to_stop_saves_the_very_step(tally, tmp_path, case):
     tally(case, tmp_path, seed=2).kill_until(2, ask_to_stop)
 

@@ -26,7 +26,7 @@ def test_an_example_is_proven(proof, example):
     assert (code, told["verdict"]) == (0, "proven"), told
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_an_example_on_two_ranks_started_by_torchrun_is_proven(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
