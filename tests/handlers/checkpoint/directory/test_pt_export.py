@@ -9,6 +9,7 @@ from multiprocessing import get_context
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import nn
 
 from camshaft import supervised
@@ -93,6 +94,9 @@ def test_one_object_alone_loads_straight_into_such_an_object(trained, tmp_path):
     other = a_model()
     other.load_state_dict(torch.load(tmp_path / "model.pt", weights_only=True))
     assert equal(dict(other.state_dict()), dict(model.state_dict()))
+    path = tmp_path / "model.safetensors"
+    assert saved.export(path, object="model") == path
+    assert equal(load_file(path), dict(model.state_dict()))
 
 
 def test_the_state_of_one_object_is_one_call(trained):
