@@ -1,66 +1,72 @@
-"""Batches that this process reads itself: the shortest way from indices to a batch."""
+"""How samples are read: a batch by one index where the data is in memory, else as torch does."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
 from torch import autograd
-from torch.autograd.profiler import record_function
-from torch.utils.data import _utils, dataloader
+from torch.utils.data import default_collate
 
 from .in_memory import InMemory
 
 _is_profiled: Any = getattr(autograd, "_profiler_enabled", None)
-_pin: Any = getattr(getattr(_utils, "pin_memory", None), "pin_memory", None)
-_own: Any = getattr(dataloader, "_SingleProcessDataLoaderIter", None)
-
-PARTS = (
-    *("_dataset", "_dataset_fetcher", "_sampler_iter", "_collate_fn", "_auto_collation"),
-    *("_pin_memory", "_pin_memory_device", "_profile_name"),
-)
-"""The attributes of torch's iterator that are read; one without them reads by itself."""
 
 
-class Reading:
-    """Reads batches as torch's iterator does, without its record of each for a profiler.
+class Samples:
+    """A data set as torch's loader asks it; batches of data in memory come whole."""
 
-    While a profiler runs, each batch is recorded under torch's name for it.
-    """
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+        self.begin(is_collated=False)
+
+    def begin(self, is_collated: bool) -> None:
+        """Begin a pass, in which batches may be given whole if `collated` takes them."""
+        self.is_collated = is_collated
+        self._memory: InMemory | None = None
+
+    def __getitems__(self, indices: Any) -> list[Any] | Whole:
+        if self._memory is None:  # in a worker, after the user's function has prepared the data set
+            self._memory = InMemory(self.dataset, default_collate if self.is_collated else None)
+        if (whole := self._memory.batch(indices)) is not None:
+            return Whole(whole)
+        if getattr(self.dataset, "__getitems__", None):
+            return self.dataset.__getitems__(indices)  # type: ignore[no-any-return]
+        return [self.dataset[index] for index in indices]
+
+    def __getitem__(self, index: Any) -> Any:
+        """One sample, of a loader that makes no batches."""
+        return self.dataset[index]
+
+
+@dataclass(slots=True)
+class Whole:
+    """A batch that is collated already."""
+
+    batch: Any
+
+
+def collated(samples: Any) -> Any:
+    """A batch of these samples, by torch's `default_collate` unless it is there already."""
+    return samples.batch if type(samples) is Whole else default_collate(samples)
+
+
+class Unrecorded:
+    """The batches of torch's iterator in this process, recorded only while a profiler runs."""
 
     def __init__(self, batches: Any) -> None:
-        """Take the parts of an iterator that has begun a pass."""
-        self.fetch = batches._dataset_fetcher.fetch
-        self.memory = InMemory(batches._dataset, batches._collate_fn)
-        self.memory.is_on &= batches._auto_collation
-        self.device = batches._pin_memory_device if batches._pin_memory else None
-        self.name = batches._profile_name
-        self.is_recorded = False
+        self.batches = batches
+        self.read = batches._next_data
 
-    def __call__(self, indices: Any) -> Any:
-        """The batch of these indices."""
-        if _is_profiled() and not self.is_recorded:
-            return self._recorded(indices)
-        batch = self.memory.batch(indices)
-        if batch is None:
-            batch = self.fetch(indices)
-        return batch if self.device is None else _pin(batch, self.device)
+    def __iter__(self) -> Iterator[Any]:
+        return self
 
-    def _recorded(self, indices: Any) -> Any:
-        self.is_recorded = True
-        try:
-            with record_function(self.name):
-                return self(indices)
-        finally:
-            self.is_recorded = False
+    def __next__(self) -> Any:
+        return next(self.batches) if _is_profiled() else self.read()
 
 
-def read_directly(batches: Iterator[Any]) -> Iterator[Any]:
-    """The batches of torch's iterator, read without it where this process reads them."""
-    own: Any = batches
-    if _is_profiled is None or type(own) is not _own or not all(map(partial(hasattr, own), PARTS)):
-        return batches
-    if _pin is None and own._pin_memory:
-        return batches
-    return map(Reading(own), own._sampler_iter)
+def unrecorded(batches: Iterator[Any]) -> Iterator[Any]:
+    """The batches without torch's record of each; as they are where torch has other insides."""
+    has_names = _is_profiled is not None and hasattr(batches, "_next_data")
+    return Unrecorded(batches) if has_names else batches
