@@ -24,10 +24,7 @@ def go_on(position: Position, source: Source[Any], consumed: int, epoch: int) ->
         ValueError: Samples would come twice or never, or in another order.
     """
     was, now, sizes = position.dealing, source.dealing(), source.sizes()
-    if was is None:  # a checkpoint of before, by as many ranks
-        _check_earlier(now, epoch)
-        check_sizes(position.sizes, sizes, epoch)
-        was = now
+    assert was is not None  # in a pass that has begun
     _check_order(was, now, epoch)
     is_known = was.batch is not None and now.batch is not None
     if was.ranks == now.ranks and not (is_known and was.batch != now.batch):
@@ -65,17 +62,6 @@ def _check_order(was: Dealing, now: Dealing, epoch: int) -> None:
             f"by {was.order}, and {now.order} draws another one, so samples would come twice or "
             "never. Pass a loader with the same sampler on any number of ranks, such as "
             "camshaft.loader(...) makes; between two epochs it may change"
-        )
-
-
-def _check_earlier(now: Dealing, epoch: int) -> None:
-    """Refuse to go on with the order of today's `loader` where that of before was another one."""
-    if now.ranks == 1 and now.order.startswith("DistributedSampler"):
-        raise ValueError(
-            f"cannot carry on in the middle of epoch {epoch}: its checkpoint is of a version whose "
-            "loader(...) drew another order on one process. Finish the epoch with "
-            "DataLoader(dataset, batch_size, shuffle=True), which is what it made; between two "
-            "epochs the loader may change"
         )
 
 

@@ -142,12 +142,10 @@ class LatestMetrics(dict[str, Any]):
         self.clear()
         super().update(saved["values"])
         self.writes = saved["writes"]
-        # Checkpoints of before lack them: then it is where the run was saved.
-        iterations, clocks = saved.get("iterations", {}), saved.get("clocks", {})
         self._written = {}
         for name, number in saved["written"].items():
-            steps, epoch = clocks.get(name, self.clock)
-            self._written[name] = number, iterations.get(name, self.iteration), (steps, epoch)
+            steps, epoch = saved["clocks"][name]
+            self._written[name] = number, saved["iterations"][name], (steps, epoch)
 
     def __reduce__(self) -> Any:
         """Copy and pickle the values; in the copy, they were written in this order."""

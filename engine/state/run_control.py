@@ -194,10 +194,7 @@ class RunControl:
         self.counts.load_state_dict(saved["counts"])
         self.position = None if saved["position"] is None else Position.of(saved["position"])
         self.settings = dict(saved["settings"])
-        if "completed" in saved:
-            self.completed = None if saved["completed"] is None else Rng(**saved["completed"])
-        elif self.position is not None:  # checkpoints of before do not say: as if it were
-            self.completed = self.position.left
+        self.completed = None if saved["completed"] is None else Rng(**saved["completed"])
 
 
 def _events(kind: type[EventEnum]) -> Iterator[EventEnum]:

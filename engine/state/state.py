@@ -336,11 +336,10 @@ class State(Generic[Batch, Output]):
         if self.control.resumable:
             self.stop_reason = None
         self.metrics.iteration, self.metrics.clock = self.iteration, (self.step, self.epoch)
-        # Checkpoints of before do not say where the tensors of metrics and memories were.
         objects = self.engine.objects.values() if self.is_running else ()
-        values = on_devices(saved["metrics"]["values"], saved.get("metric_devices", {}), objects)
+        values = on_devices(saved["metrics"]["values"], saved["metric_devices"], objects)
         self.metrics.load_state_dict({**saved["metrics"], "values": values})
-        self.memory.load_state_dict(saved["memory"], saved.get("devices"))
+        self.memory.load_state_dict(saved["memory"], saved["devices"])
 
 
 under_way: ContextVar[State[Any, Any] | None] = ContextVar("camshaft_run", default=None)
