@@ -15,7 +15,7 @@ from .generators import (
 )
 from .latest_metrics import LatestMetrics
 from .numbers import as_float
-from .run_control import RunControl, RunningEngine
+from .run_control import RunControl
 from .state import Batch, Output, State, under_way
 
 __all__ = [
@@ -26,7 +26,6 @@ __all__ = [
     "Position",
     "Rng",
     "RunControl",
-    "RunningEngine",
     "State",
     "as_float",
     "capture_generators",

@@ -2,95 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ..events import EventEnum
 from .data_position import Position
 from .generators import Rng
 
+if TYPE_CHECKING:
+    from ..engine import Engine
+    from ..moments import Moments
+    from .state import State
+
 SAVED = ("in_epoch", "epoch_began", "epoch_stopped", "resumable")
-
-
-class RunningEngine(Protocol):
-    """What a state and its handlers may ask of the engine that runs it; `Engine` has all of it."""
-
-    @property
-    def objects(self) -> dict[str, Any]:
-        """What the run changes, by name: models, optimizers, schedules."""
-        ...
-
-    @property
-    def handlers(self) -> Mapping[str, Any]:
-        """The attached handlers, by name."""
-        ...
-
-    @property
-    def local(self) -> set[str]:
-        """The names of the handlers that other ranks may lack."""
-        ...
-
-    @property
-    def attached(self) -> list[str]:
-        """The names of all handlers and of the functions attached by `on`."""
-        ...
-
-    @property
-    def lent(self) -> Mapping[Any, Mapping[str, Any]]:
-        """Where each module's own weights are while it holds another one's."""
-        ...
-
-    def using(self, weights: str | Mapping[str, str], /) -> AbstractContextManager[None]:
-        """Within a `with` block, let a module of `objects` hold the weights of another one."""
-        ...
-
-    def name_of(self, owner: object, /) -> str:
-        """The name of an attached handler, or that of a function's memory."""
-        ...
-
-    def has_name(self, name: str, /) -> bool:
-        """True if something attached has this name."""
-        ...
-
-    def signal(self, event: EventEnum, /) -> Any:
-        """The blinker signal of an event."""
-        ...
-
-    def has_handlers(self, event: EventEnum, /) -> bool:
-        """True if anything is attached to the event."""
-        ...
-
-    def watching(self, watch: Any, /) -> AbstractContextManager[None]:
-        """Within a `with` block, call what `watch` makes of each handler in its place."""
-        ...
-
-    def describe(self) -> Any:
-        """Every moment, its handlers and their triggers."""
-        ...
-
-    def evaluate(
-        self,
-        data: Iterable[Any],
-        *,
-        epoch_length: int | None = None,
-        weights: str | Mapping[str, str] | None = None,
-        seed: int | None = None,
-        name: str = "",
-        parent: Any = None,
-    ) -> Any:
-        """Run one epoch of evaluation; return its state."""
-        ...
-
-
-class DueMoment(Protocol):
-    """One event of a run, with the smallest count at which a handler is due."""
-
-    due: int
-
-    def fire(self, state: Any, count: int, /) -> None:
-        """Call the handlers that are due at this count."""
 
 
 class Counts(dict[EventEnum, int]):
@@ -165,11 +90,11 @@ class RunControl:
     """The largest number of batches of each pass of this run."""
     max_batches: int | None = None
     """The limit of a trial run, which evaluations and runs inside it inherit."""
-    outer: Any = None
+    outer: State[Any, Any] | None = None
     """The state of the run inside which this one is under way."""
-    engine: RunningEngine | None = None
+    engine: Engine[Any, Any] | None = None
     """The engine, while it runs."""
-    moments: Mapping[EventEnum, DueMoment] | None = None
+    moments: Moments | None = None
     """The moments of this run by event, while it runs."""
     has_told_non_finite: bool = False
     """True after the warning of a loss that is not finite."""

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any, Generic
 from ..events import EventEnum, Events
 from .handler_memory import HandlerMemory
 from .latest_metrics import LatestMetrics
-from .run_control import Counts, RunControl, RunningEngine
+from .run_control import Counts, RunControl
 from .step_under_way import StepUnderWay
 from .tensors import devices_of, on_devices
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
+
+    from ..engine import Engine
 
     # `State` without type arguments means `State[Any, Any]`; the same for `Engine`.
     Batch = TypeVar("Batch", default=Any)
@@ -82,7 +84,7 @@ class State(Generic[Batch, Output]):
     """What handlers and functions remember: see `recall`."""
 
     @property
-    def engine(self) -> RunningEngine:
+    def engine(self) -> Engine[Any, Any]:
         """The engine that runs: its objects, handlers and evaluations.
 
         Raises:

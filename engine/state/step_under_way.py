@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-
-class Stepper(Protocol):
-    """What makes a step of several batches: an `Update`."""
-
-    accumulate: int
-
-    def close(self, state: Any, /) -> None:
-        """Close the open accumulation window: step with what it holds."""
+if TYPE_CHECKING:
+    from ..capturing import CapturedStep
+    from ..checks import GradientCheck
+    from ..compiling import CompiledStep
+    from ..update import Update
+    from .state import State
 
 
 @dataclass(slots=True, eq=False)
@@ -21,17 +19,17 @@ class StepUnderWay:
 
     optimizer: Any = None
     """The optimizer whose gradients are ready, or whose step was completed."""
-    compiled: Any = None
-    """The `CompiledStep` of this optimizer, if its step is compiled."""
+    compiled: CompiledStep | CapturedStep | None = None
+    """What takes the step in this optimizer's place, if its step is compiled."""
     is_skipped: bool | None = None
     """True if a handler has asked to discard the gradients; None where there are none to judge."""
     skipped_at: int = -1
     """The last iteration in which a step was skipped."""
-    windows: dict[Stepper, Any] = field(default_factory=dict)
+    windows: dict[Update, Any] = field(default_factory=dict)
     """The open accumulation windows, each by its `Update`, which alone reads it."""
-    gradients: Any = None
+    gradients: GradientCheck | None = None
     """Checks, in the first iterations of a run, who changes gradients; None afterwards."""
-    clocks: list[Stepper] = field(default_factory=list)
+    clocks: list[Update] = field(default_factory=list)
     """The updates that began in this run and whose steps are those of the run."""
 
     @property
@@ -39,7 +37,7 @@ class StepUnderWay:
         """True if an accumulation window is open: the gradients at hand are a part of a step."""
         return bool(self.windows)
 
-    def close(self, state: Any) -> None:
+    def close(self, state: State[Any, Any]) -> None:
         """Step with what the open windows hold, because no batch follows."""
         for update in list(self.windows):
             update.close(state)
