@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from .. import ranks
 from ..state import Dealing, Position
-from .lengths import check_sizes
 from .sources import Source
 
 logger = logging.getLogger("camshaft")
@@ -28,15 +28,15 @@ def go_on(position: Position, source: Source[Any], consumed: int, epoch: int) ->
     _check_order(was, now, epoch)
     is_known = was.batch is not None and now.batch is not None
     if was.ranks == now.ranks and not (is_known and was.batch != now.batch):
-        check_sizes(position.sizes, sizes, epoch)
+        _check_sizes(position.sizes, sizes, epoch)
     elif was.ranks != now.ranks and consumed:
         _check_ranks(was, now, is_known, source)
         names = ("samples",) if is_known else ("samples", "batches")
-        check_sizes({n: position.sizes[n] for n in names if n in position.sizes}, sizes, epoch)
+        _check_sizes({n: position.sizes[n] for n in names if n in position.sizes}, sizes, epoch)
     now = replace(now, batches_before=was.batches_before, samples_before=was.samples_before)
     if is_known and was.batch != now.batch:
         samples = {n: size for n, size in position.sizes.items() if n == "samples"}
-        check_sizes(samples, sizes, epoch)
+        _check_sizes(samples, sizes, epoch)
         now = _with_other_batches(was, now, source, consumed, epoch)
     position.dealing, position.sizes = now, sizes
 
@@ -101,6 +101,19 @@ def _with_other_batches(
         *(epoch, now.batch, was.batch, there, whole),
     )
     return now
+
+
+def _check_sizes(was: Mapping[str, int], now: Mapping[str, int], epoch: int) -> None:
+    """Refuse data of other sizes than those that the epoch began with."""
+    changed = [
+        f"{name} {size} -> {now.get(name)}" for name, size in was.items() if now.get(name) != size
+    ]
+    if changed:
+        raise ValueError(
+            f"cannot carry on in the middle of epoch {epoch} with other data: "
+            f"{', '.join(changed)}. Pass the data that the run was left with; between two "
+            "epochs it may change"
+        )
 
 
 def _cannot(was: int, now: int, what: str) -> ValueError:

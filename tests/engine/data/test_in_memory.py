@@ -28,7 +28,7 @@ from torch.utils.data import (
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 from camshaft import Engine, Events, SeededSamples
-from camshaft.engine.data.loader.in_memory import InMemory
+from camshaft.engine.data.dataloader.in_memory import InMemory
 from camshaft.handlers import Validate, predict
 
 pytestmark = [
@@ -393,7 +393,7 @@ def test_with_a_torch_that_lacks_what_is_looked_up_the_plain_way_is_taken(
 
 def fresh(name):
     """A module of the loader as it is when imported now, which is nobody else's."""
-    spec = find_spec(f"camshaft.engine.data.loader.{name}")
+    spec = find_spec(f"camshaft.engine.data.dataloader.{name}")
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -8,8 +8,8 @@ from typing import Any
 
 from torch.utils.data import BatchSampler
 
-from ...loaders import Placed
 from ...state import seed_of
+from ..loaders import Placed
 from ..shares import Dealt
 
 

@@ -11,11 +11,10 @@ from weakref import WeakKeyDictionary
 from torch.utils.data import DataLoader, IterableDataset
 
 from ... import ranks
-from ...loaders import LengthBatches, SeededSamples
 from ...state import Dealing, Position, own_generators
-from ..lengths import check_length, length_of
+from ..loaders import LengthBatches, SeededSamples
 from ..shares import Dealt, dealing_of, dealt, is_of_accelerate, ones_of, without_repeats
-from ..sources import Source, has_persistent_workers, iterate
+from ..sources import Source, check_length, has_persistent_workers, iterate, length_of
 from .in_memory import is_default
 from .indices import Indices
 from .reading import Samples, collated, unrecorded
