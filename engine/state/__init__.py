@@ -13,8 +13,7 @@ from .generators import (
     seed_of,
     seed_of_rank,
 )
-from .latest_metrics import LatestMetrics
-from .numbers import as_float
+from .latest_metrics import LatestMetrics, as_float
 from .run_control import RunControl
 from .state import Batch, Output, State, under_way
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic
 from ..events import EventEnum, Events
 from .handler_memory import HandlerMemory
 from .latest_metrics import LatestMetrics
-from .run_control import Counts, RunControl
-from .step_under_way import StepUnderWay
+from .run_control import Counts, RunControl, StepUnderWay
 from .tensors import devices_of, on_devices
 
 if TYPE_CHECKING:
