@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from ..events import EventEnum, Events
 from ..signals import Signals, label
@@ -49,7 +49,7 @@ class StepCheck:
     def __init__(self, state: State[Any, Any], signals: Signals) -> None:
         self._state = state
         self._signals = signals
-        handlers: Mapping[str, Any] = state.engine.handlers
+        handlers = cast("Mapping[str, Any]", state.engine.handlers)
         updates = {n: each for n, each in handlers.items() if _is_update(each)}
         self._updates: dict[str, EventEnum] = {n: each.event for n, each in updates.items()}
         """The events that the attached updates announce, by the names of the updates."""

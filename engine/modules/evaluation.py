@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from .. import ranks
 from ..data import is_read
@@ -123,6 +123,6 @@ def warn_of_unloaded(engine: Engine[Any, Any], checkpoint: Any) -> None:
 
 def _keepers(engine: Engine[Any, Any]) -> list[_Keeper]:
     """The handlers that keep weights, first the one that resumes."""
-    handlers: Iterable[Any] = engine.handlers.values()
+    handlers = cast("Mapping[str, Any]", engine.handlers).values()
     found = [each for each in handlers if hasattr(each, "warn_of_unloaded")]
     return sorted(found, key=lambda each: not each.resume)
