@@ -98,6 +98,48 @@ def test_links_inside_the_project_lead_somewhere(page):
             assert (page.parent / target).exists(), target
 
 
+DECISIONS = ROOT / "docs" / "project" / "decisions.md"
+
+
+def anchors_of(page):
+    """The anchors of a page's headings, as GitHub and the site make them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
+
+
+def test_the_decisions_are_at_most_6000_words():
+    assert len(DECISIONS.read_text().split()) <= 6000
+
+
+def test_each_decision_has_a_version_a_cost_and_what_would_overturn_it():
+    decisions = [each for each in DECISIONS.read_text().split("\n\n") if each.startswith("**")]
+    assert len(decisions) > 50
+    for each in decisions:
+        words = " ".join(each.split())
+        assert re.search(
+            r"^\*\*[^*]+\*\* \((0\.\d+|next)\) .+ \*Cost:\* .+ \*Overturned by:\* .+\.$", words
+        )
+
+
+def test_a_decision_with_a_measured_figure_names_the_test_that_holds_it():
+    figure = re.compile(r"\d\s*(%|ns|µs|ms|s|seconds|minutes|times|lines|[kMG]i?B|bytes)\b")
+    for each in DECISIONS.read_text().split("\n\n"):
+        if figure.search(each):
+            assert re.search(r"`tests/[\w/.]+`", each), each
+
+
+def test_the_links_of_the_decisions_lead_to_pages_headings_and_files():
+    text = DECISIONS.read_text()
+    for target, anchor in re.findall(r"\]\(([^)#]*)#?([^)]*)\)", text):
+        page = (DECISIONS.parent / target).resolve() if target else DECISIONS
+        assert page.exists(), target
+        assert not anchor or anchor in anchors_of(page), f"{target}#{anchor}"
+    for path in re.findall(r"`((?:tests|engine|handlers)/[\w/.]*)`", text):
+        assert (ROOT / path).exists(), path
+    headings = anchors_of(DECISIONS) - {"decisions"}
+    assert headings == set(re.findall(r"\]\(#([\w-]+)\)", text.split("\n## ")[0]))
+
+
 def test_the_commands_of_the_readme_are_targets():
     makefile = (ROOT / "Makefile").read_text()
     for target in re.findall(r"^make (\w+)", (ROOT / "README.md").read_text(), re.MULTILINE):

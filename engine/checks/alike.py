@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from functools import partial
 from hashlib import sha256
@@ -13,7 +13,7 @@ from importlib import metadata
 from numbers import Number
 from pathlib import Path
 from platform import python_version_tuple
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from .. import modules, ranks
 from ..events import Clause, Trigger
@@ -61,22 +61,53 @@ def check_alike(
     group = ranks.data_group()
     common = {**_of_run(state, given), **_of_process_wide(), **_of_handlers(engine, signals)}
     own = {"the process function": label(process), **_of_objects(engine.objects)}
-    numbers = [_checksum(common), _checksum(own), min(ranks.members(group))]
-    is_common, is_own, _ = ranks.decided(numbers, _compare)
+    functions = {str(event): str(names) for event, names in _functions(signals).items()}
+    numbers = [*map(_checksum, (common, own, functions)), min(ranks.members(group))]
+    is_common, is_own, has_functions, _ = ranks.decided(numbers, _compare)
     if not is_common:
         raise ValueError(_told(ranks.gathered(_differences(common, ranks.from_first(common)))))
     if not is_own:
         first = ranks.from_first(own) if group is None else ranks.gathered(own, group=group)[0]
         raise ValueError(_told(ranks.gathered(_differences(own, first))))
+    if not has_functions:
+        _mark_lonely(signals, ranks.gathered(_functions(signals)))
 
 
 def _compare(rows: Tensor) -> Tensor:
-    """Whether all ranks have the first number, and each group of ranks the second one."""
-    first = rows[:, 2].clamp(0, len(rows) - 1)
+    """Whether all ranks have the first and the third number, and each group the second one."""
+    first = rows[:, 3].clamp(0, len(rows) - 1)
     found = rows[0].clone()
     found[0] = (rows[:, 0] == rows[0, 0]).all()
     found[1] = (rows[:, 1] == rows[first, 1]).all()
+    found[2] = (rows[:, 2] == rows[0, 2]).all()
     return found
+
+
+def _functions(signals: Signals) -> dict[str, list[str]]:
+    """The names of the functions that a script has attached for all ranks, by event."""
+    return {
+        repr(event): sorted(each.name for each in signal.receivers.values() if _is_function(each))
+        for event, signal in signals.items()
+    }
+
+
+def _is_function(receiver: object) -> TypeGuard[Subscription]:
+    return isinstance(receiver, Subscription) and not (receiver.handler or receiver.local)
+
+
+def _mark_lonely(signals: Signals, found: list[dict[str, list[str]]]) -> None:
+    """Mark the functions that this rank alone has, where it has all those of the other ranks.
+
+    Where others have one under another name, the two may send to each other.
+    """
+    own = found[ranks.rank()]
+    others = [each for number, each in enumerate(found) if number != ranks.rank()]
+    for event, signal in signals.items():
+        names = {name for each in others for name in each.get(repr(event), ())}
+        if names.issubset(own[repr(event)]):
+            for each in filter(_is_function, [*signal.receivers.values()]):
+                if each.name not in names:
+                    signal.replace(each, replace(each, local=True))
 
 
 def _checksum(entries: Entries) -> int:

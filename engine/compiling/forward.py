@@ -6,12 +6,12 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.nn import Module
-from torch.utils._pytree import tree_map_only
 
 from ..modules import fully_sharded, is_parallel
-from .options import compiled, replays
+from .options import compiled_to_keep, replays
 
 logger = logging.getLogger("camshaft")
 
@@ -24,9 +24,18 @@ class CompiledForward:
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         """Prepare the function; torch compiles it when it is called."""
-        self._call = compiled(_forward, options)
+        self._call = compiled_to_keep(_forward, options)
         self._is_told = False
         self._is_replayed = replays(options)
+
+    def begin_step(self) -> None:
+        """Let CUDA graphs overwrite what they made in the step before.
+
+        Without this, torch takes each call of a compiled function for a new step: clipping would
+        overwrite the gradients that it is to clip, and a micro-batch those of the one before.
+        """
+        if self._is_replayed:
+            torch.compiler.cudagraph_mark_step_begin()
 
     def __call__(
         self,
@@ -43,8 +52,6 @@ class CompiledForward:
             self._is_told = True
             if not (is_parallel(model) or fully_sharded([model])):  # torch breaks graphs there
                 _tell(_breaks() - before)
-        if self._is_replayed:  # handlers may keep what the next batch would overwrite
-            made = tree_map_only(Tensor, Tensor.clone, made)
         return made
 
 

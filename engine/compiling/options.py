@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, wraps
 from typing import Any, TypeVar
 
 import torch
-
-from ..capturing import CUDA_GRAPHS, Recorder
+from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-Compile = bool | Mapping[str, Any] | str | Recorder
-"""True for torch.compile as it is, or its arguments by name: `{"mode": "max-autotune"}`.
-
-`"cuda-graphs"`, or the `Recorder` of another device, to record parts of a step instead.
-"""
+Compile = bool | Mapping[str, Any]
+"""True for torch.compile as it is, or its arguments by name: `{"mode": "max-autotune"}`."""
 
 MANY = 64
 """The graphs of one function before torch runs it without compiling it; it gives up after 8."""
 
 
 def options_of(compile: Any, whose: str) -> dict[str, Any] | None:
-    """The arguments for torch.compile; None if it is to compile nothing.
+    """The arguments for torch.compile; None if nothing is to be compiled.
 
     Args:
         compile: As the script gave it.
@@ -31,18 +28,23 @@ def options_of(compile: Any, whose: str) -> dict[str, Any] | None:
 
     Raises:
         TypeError: It is neither a bool nor a mapping.
-        ValueError: It names what torch.compile does not know.
+        ValueError: It names what torch.compile does not know, or is `"cuda-graphs"`, which is gone.
 
     >>> options_of({"backend": "eager"}, "supervised")
     {'dynamic': False, 'backend': 'eager'}
     """
-    if compile is False or isinstance(compile, Recorder) or compile == CUDA_GRAPHS:
+    if compile is False:
         return None
+    if compile == "cuda-graphs":
+        raise ValueError(
+            f"{whose}(compile={compile!r}) is gone: write compile={{'mode': 'reduce-overhead'}}, "
+            "by which torch records CUDA graphs itself"
+        )
     if not (compile is True or isinstance(compile, Mapping)):
         hint = f": compile={{'mode': {compile!r}}}" if isinstance(compile, str) else ""
         raise TypeError(
-            f"{whose}(compile={compile!r}): needs True, {CUDA_GRAPHS!r}, or arguments of "
-            f"torch.compile by name, such as {{'mode': 'max-autotune'}}{hint}"
+            f"{whose}(compile={compile!r}): needs True, or arguments of torch.compile by name, "
+            f"such as {{'mode': 'max-autotune'}}{hint}"
         )
     given = {} if compile is True else dict(compile)
     if unknown := [name for name in given if name not in _known()]:
@@ -70,8 +72,21 @@ def compiled(function: Function, options: Mapping[str, Any]) -> Function:
     return made
 
 
+def compiled_to_keep(function: Function, options: Mapping[str, Any]) -> Function:
+    """The same, whose results may be kept: CUDA graphs overwrite theirs in the next step."""
+    made: Any = compiled(function, options)
+    if not replays(options):
+        return made  # type: ignore[no-any-return]
+
+    @wraps(function)
+    def call(*arguments: Any) -> Any:
+        return tree_map_only(Tensor, Tensor.clone, made(*arguments))
+
+    return call  # type: ignore[return-value]
+
+
 def replays(options: Mapping[str, Any]) -> bool:
-    """True if torch replays CUDA graphs, whose outputs are overwritten by the next call.
+    """True if torch records CUDA graphs and replays them, where the model is on a GPU.
 
     >>> replays({"mode": "max-autotune"}), replays({"mode": "max-autotune-no-cudagraphs"})
     (True, False)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from .options import Function, compiled
+from .options import Function, compiled, compiled_to_keep
 
 CHANGED = ("lr", "foreach")
 """What a group has as it was, before and after a step."""
@@ -84,7 +84,7 @@ class CompiledStep:
         """A function of gradients, such as clipping, compiled in the same way."""
         made: Any = self._others.get(function)
         if made is None:
-            made = self._others[function] = compiled(function, self.options)
+            made = self._others[function] = compiled_to_keep(function, self.options)
         return made  # type: ignore[no-any-return]
 
     def _as_tensor(self, number: int, rate: float) -> Tensor:

@@ -74,8 +74,8 @@ def all_meet(group: Any = None) -> bool:
     if Alone.handler is not None and world_size(group) > 1:
         raise RuntimeError(
             f"{Alone.handler} is of this rank alone, and would wait for the other ranks in what "
-            "all of them do together. Attach the handler on every rank, by engine.add(handler); "
-            "on_rank, and a handler's attribute rank, are for what needs no other rank"
+            "all of them do together. Attach it on every rank; on_rank, a handler's attribute "
+            "rank, and functions under `if ranks.rank() == 0:` are for what needs no other rank"
         )
     return True
 

@@ -11,7 +11,6 @@ from .data_position import Position
 from .generators import Rng
 
 if TYPE_CHECKING:
-    from ..capturing import CapturedStep
     from ..checks import GradientCheck
     from ..compiling import CompiledStep
     from ..engine import Engine
@@ -138,8 +137,8 @@ class StepUnderWay:
 
     optimizer: Any = None
     """The optimizer whose gradients are ready, or whose step was completed."""
-    compiled: CompiledStep | CapturedStep | None = None
-    """What takes the step in this optimizer's place, if its step is compiled."""
+    compiled: CompiledStep | None = None
+    """What takes this optimizer's step, if it is compiled."""
     is_skipped: bool | None = None
     """True if a handler has asked to discard the gradients; None where there are none to judge."""
     skipped_at: int = -1

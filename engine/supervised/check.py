@@ -8,10 +8,9 @@ import torch
 from torch.nn import Module
 from torch.optim import Optimizer
 
-from ..capturing import CapturedStep, Recorder, recorder_of
 from ..checks import warn
-from ..compiling import Compile, CompiledStep, options_of
-from ..modules import are_spread, is_compiled, parallel_of
+from ..compiling import Compile, options_of
+from ..modules import is_compiled, parallel_of
 from ..names import advice
 from ..update import Update, parameters_of
 
@@ -128,48 +127,12 @@ def check_compile(
             "torch.compile(model) or model.compile() out, so that the loss and the optimizer's "
             "step are compiled with it, or leave compile= out"
         )
-    if isinstance(optimizer, Update) and not isinstance(optimizer.compiled, CompiledStep):
-        raise _belongs_to_update(compile)
+    if isinstance(optimizer, Update) and optimizer.compiled is None:
+        raise ValueError(
+            f"compile={compile!r} compiles the optimizer's step too, which is a setting of the "
+            f"Update that was given: Update(optimizer, model=model, compile={compile!r})"
+        )
     return options
-
-
-def check_recorder(
-    compile: Compile,
-    model: Module,
-    optimizer: Optimizer | Update | None,
-    place: torch.device,
-    split: int | str | None,
-) -> Recorder | None:
-    """What records the step; None if nothing is to be recorded.
-
-    Raises:
-        ValueError: The device cannot record, or something else that was given does not go with it.
-    """
-    if (recorder := recorder_of(compile, place, "supervised")) is None:
-        return None
-    if parallel_of(model) is not None or are_spread(model.parameters()):
-        raise ValueError(
-            f"supervised(compile={compile!r}) records the step of one process, and the model is "
-            "for several ranks: compile={'mode': 'reduce-overhead'} lets torch record the parts "
-            "between their messages"
-        )
-    if split is not None:
-        raise ValueError(
-            f"split={split!r} does not go with compile={compile!r}, which records a whole batch "
-            "of one size: make the batches smaller and accumulate= more of them"
-        )
-    if isinstance(optimizer, Update):
-        if not isinstance(optimizer.compiled, CapturedStep):
-            raise _belongs_to_update(compile)
-        return optimizer.compiled.recorder
-    return recorder
-
-
-def _belongs_to_update(compile: Compile) -> ValueError:
-    return ValueError(
-        f"compile={compile!r} compiles the optimizer's step too, which is a setting of the "
-        f"Update that was given: Update(optimizer, model=model, compile={compile!r})"
-    )
 
 
 def check_replays(compile: Compile, options: dict[str, Any] | None, place: torch.device) -> None:

@@ -10,7 +10,6 @@ from torch import Tensor
 from torch.nn import Module
 from torch.optim import Optimizer
 
-from ..capturing import CapturedStep
 from ..compiling import Compile, CompiledForward, explained
 from ..engine import Engine
 from ..means import Weight
@@ -18,13 +17,11 @@ from ..modules import are_spread, parallel_of, unwrap
 from ..outputs import Output
 from ..update import Update
 from .batch import own_loss, pair_of, with_labels
-from .captured import CapturedPass
 from .check import (
     PRECISIONS,
     check,
     check_compile,
     check_evaluation,
-    check_recorder,
     check_replays,
     check_update,
     warn_of_sums,
@@ -90,8 +87,7 @@ def supervised(
             parts whenever memory runs out; ranks then average gradients by `sync="close"`.
         compile: True to compile the forward pass with the loss, the backward pass, clipping and
             the optimizer's step by `torch.compile`; or the arguments for it,
-            `{"mode": "max-autotune"}`. Each size of a batch is compiled by itself. Or
-            `"cuda-graphs"` to record all of that on a GPU, and launch the recording.
+            `{"mode": "max-autotune"}`. Each size of a batch is compiled by itself.
 
     Raises:
         TypeError: `model` is not a module, `optimizer` is no optimizer, or `loss_fn` is a class.
@@ -118,7 +114,6 @@ def supervised(
         place = next((each.device for each in model.parameters()), "cpu")
     place = torch.device(place)
     check_replays(compile, options, place)
-    recorder = check_recorder(compile, model, optimizer, place, split)
     if optimizer is None:
         update = None
         check_evaluation(accumulate)
@@ -132,13 +127,9 @@ def supervised(
             accumulate=accumulate,
             scaler=torch.amp.GradScaler(place.type) if precision == "fp16" else None,
             sync="close" if split == "auto" and parallel_of(model) is not None else "last",
-            compile=recorder or compile,
+            compile=compile,
         )
     own = own_loss if loss_fn is None else loss_fn
-    captured = None
-    if recorder is not None and update is not None:
-        assert isinstance(update.compiled, CapturedStep)
-        captured = CapturedPass([model, own], update.compiled, place)
     objects: dict[str, Any] = {"model": unwrap(model)}
     if update is not None:
         objects["optimizer"] = update.optimizer
@@ -158,7 +149,6 @@ def supervised(
         autocast=None if precision == "fp32" else torch.autocast(place.type, PRECISIONS[precision]),
         split=None if split is None else Split.of(split, update),
         compiled=None if options is None else CompiledForward(options),
-        captured=captured,
         is_sharded=are_spread(model.parameters()),
     )
     train, evaluate = step.train, step.evaluate

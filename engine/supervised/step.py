@@ -33,7 +33,6 @@ from .batch import (
     own_loss,
     refuse_lack,
 )
-from .captured import CapturedPass
 from .checked_means import Shapes, SumCheck
 from .nested import mapped
 from .split import Split
@@ -64,8 +63,6 @@ class Supervised:
     split: Split | None = None
     compiled: CompiledForward | None = None
     """Computes the model and the loss; None if they are not compiled."""
-    captured: CapturedPass | None = None
-    """Takes batches through the model by recordings; None if they are not recorded."""
     is_sharded: bool = False
     """True if ranks hold the model together, whose gathered weights are used in training too."""
 
@@ -73,14 +70,11 @@ class Supervised:
         """Forward pass, loss and update."""
         update, metrics, pair = self.update, state.metrics, self.prepare_batch(batch)
         assert update is not None  # else the run has been refused
+        if self.compiled is not None and update not in state.step_under_way.windows:
+            self.compiled.begin_step()  # with the first micro-batch of its window
         closure = partial(self.loss_again, batch) if update.needs_closure else None
         if self.split is not None:  # a forward and a backward pass for each part
             output = self.split.take(state, pair, partial(self.forward, self.model, {}), update)
-            update.advance(state, output.loss, output.weight)
-        elif self.captured is not None:
-            output = self.captured.take(state, self.moved(pair), self.forward_alone, update)
-            if output.loss is not None:
-                metrics["loss"] = output.loss
             update.advance(state, output.loss, output.weight)
         elif update.sync is None:
             loss, output = self.forward(self.model, metrics, pair)
@@ -90,14 +84,6 @@ class Supervised:
                 loss, output = self.forward(self.model, metrics, pair)
                 update(state, loss, weight=output.weight, closure=closure)
         return output
-
-    def moved(self, pair: tuple[Any, Any]) -> tuple[Any, Any]:
-        """Input and target on the device."""
-        return pair if self.move is None else self.move(pair)
-
-    def forward_alone(self, pair: tuple[Any, Any]) -> tuple[Tensor | None, Output]:
-        """The loss with its graph, and the output, without a metric."""
-        return self.forward(self.model, {}, pair)
 
     def evaluate(self, state: State[Any, Output], batch: Any) -> Output:
         """Forward pass, and the loss, unless its function needs a target and there is none."""
@@ -211,8 +197,6 @@ class Supervised:
             engine.add(self.split)
         if self.update is None:
             engine.on(Events.LOADING, stage=Stage.MEASURE)(self.refuse_to_train)
-        if self.captured is not None:
-            engine.add(self.captured)
         if self.compiled is not None:
             graphs = Graphs()
             engine.on(Events.STARTED, stage=Stage.MEASURE)(graphs.begin)

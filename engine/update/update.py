@@ -5,15 +5,13 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor
 from torch.nn import Module
 from torch.optim import Optimizer
 
 from .. import ranks
-from ..capturing import CUDA_GRAPHS, CapturedStep, Recorder
 from ..checks import warn
 from ..compiling import Compile, CompiledStep, options_of
 from ..events import EventEnum, Events, Stage
@@ -34,8 +32,6 @@ if TYPE_CHECKING:
     from ..engine import Engine
     from .window import Closure
 
-
-Result = TypeVar("Result")
 # Looking a member up in its class is a Python function on 3.11; a global is not.
 BACKWARD_COMPLETED = Events.BACKWARD_COMPLETED
 GRADIENTS_READY = Events.GRADIENTS_READY
@@ -93,8 +89,7 @@ class Update:
             event: Announced after each step. Where several optimizers take turns, give each but
                 the main one an event of its own: it is the clock of that optimizer's steps.
             compile: True to compile the optimizer's step, and clipping before it, by
-                `torch.compile`; or the arguments for it, `{"mode": "max-autotune"}`. Or
-                `"cuda-graphs"` to record them on a GPU, and launch the recording.
+                `torch.compile`; or the arguments for it, `{"mode": "max-autotune"}`.
 
         Raises:
             TypeError: `optimizer` is not a torch optimizer.
@@ -127,12 +122,13 @@ class Update:
                 f"{type(optimizer).__name__} evaluates the loss several times a step; that works "
                 "neither with a gradient scaler nor with sync='close'"
             )
-        self.compiled = _faster(optimizer, compile)
-        if self.compiled is not None and self.needs_closure:
+        options = options_of(compile, "Update")
+        if options is not None and self.needs_closure:
             raise ValueError(
                 f"{type(optimizer).__name__} evaluates the loss several times a step, and such a "
                 "step cannot be compiled: leave compile= out"
             )
+        self.compiled = None if options is None else CompiledStep(optimizer, options)
         self._is_direct = not (self.averages_at_close or self.needs_closure)
         self._has_met_first = False
         self._are_alike: bool | None = None
@@ -280,31 +276,12 @@ class Update:
             del state.step_under_way.windows[self]
             raise
 
-    def compute(
-        self, state: State[Any, Any], run: Callable[[Tensor | None], Result], device: torch.device
-    ) -> Result:
-        """Let `run` add the gradients of a micro-batch, which `advance` then counts.
-
-        Args:
-            state: The run.
-            run: Makes the backward pass itself; called with the factor of the loss, or None for 1.
-            device: Where the loss is.
-        """
-        if (check := state.step_under_way.gradients) is not None:
-            check.before(self)
-        window: Window = state.step_under_way.windows.get(self) or self._open(state)
-        try:
-            return run(window.scale_on(device))
-        except BaseException:
-            del state.step_under_way.windows[self]
-            raise
-
     def advance(
-        self, state: State[Any, Any], loss: Tensor | None, weight: Tensor | float | None = None
+        self, state: State[Any, Any], loss: Tensor, weight: Tensor | float | None = None
     ) -> None:
         """Count a micro-batch whose gradients are there; step if its window is complete."""
         if not self._has_met_first:
-            self._meet_first(state, weight, has_loss=loss is not None)
+            self._meet_first(state, weight, has_loss=True)
         window: Window = state.step_under_way.windows[self]
         _, weight, _ = by_share(state.share, loss, weight)
         window.add(loss, weight)
@@ -439,13 +416,3 @@ class Update:
 
 def _copy(gradient: Tensor | None) -> Tensor | None:
     return None if gradient is None else gradient.clone()
-
-
-def _faster(optimizer: Optimizer, compile: Compile) -> CompiledStep | CapturedStep | None:
-    """What takes the steps in place of the optimizer; None for the optimizer itself."""
-    if isinstance(compile, Recorder):
-        return CapturedStep(optimizer, compile)
-    if compile == CUDA_GRAPHS:
-        return CapturedStep(optimizer, CUDA_GRAPHS)
-    options = options_of(compile, "Update")
-    return None if options is None else CompiledStep(optimizer, options)

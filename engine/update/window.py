@@ -46,16 +46,12 @@ class Window:
 
     def backward(self, loss: Tensor) -> None:
         """Add the gradients of a micro-batch or of a part of one."""
-        if (scale := self.scale_on(loss.device)) is not None:
-            loss = loss * scale
+        if self.scaler is not None:
+            if self.scale is None:
+                self.scale = self.scaler.scale(torch.ones((), device=loss.device))
+            loss = loss * self.scale
         backward(loss)
         self.needs_reduce = self.defers_reduce
-
-    def scale_on(self, device: torch.device) -> Tensor | None:
-        """The factor of all losses of this window; None without a scaler."""
-        if self.scaler is not None and self.scale is None:
-            self.scale = self.scaler.scale(torch.ones((), device=device))
-        return self.scale
 
     def add(
         self,

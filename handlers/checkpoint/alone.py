@@ -1,4 +1,4 @@
-"""A run of one rank, saved and carried on by itself: what it made so far, and where it is."""
+"""The run of one rank, saved and resumed by itself: its state, and what it has made so far."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def save_alone(
     reason: str,
     numbers: Mapping[str, float],
 ) -> Saved:
-    """Write where this rank's run is, and `made`, each in a file of its own; wait for the disk.
+    """Save this rank's run, and what it has `made`, each in a file; wait for the disk.
 
-    The numbers are in the manifest, which is read without the files.
+    The `numbers` are in the manifest, so they can be read without opening these files.
 
     Raises:
         OSError: Nothing was written.
@@ -48,7 +48,7 @@ def save_alone(
 
 
 def resume_alone(state: State[Any, Any], saved: Saved) -> None:
-    """Carry on a run that `save_alone` saved: for handlers of LOADING.
+    """Resume a run that `save_alone` has saved: for handlers of LOADING.
 
     Raises:
         BrokenCheckpoint: A file cannot be read, or holds no run.

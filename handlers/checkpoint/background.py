@@ -26,9 +26,9 @@ OnFailure = Literal["raise", "warn"]
 class BackgroundWriter:
     """Runs one task at a time, in a thread or, without `background`, at once.
 
-    A task that raises an OSError is retried, unless that is an `UnreadableError`, which comes
-    again. After the last retry, `on_failure` decides: `"raise"` the error in the next call of
-    `wait`, or `"warn"` and go on.
+    A task that raises an OSError is retried. An `UnreadableError` is not: the next attempt would
+    raise it again. After the last retry, `on_failure` decides: `"raise"` the error in the next call
+    of `wait`, or `"warn"` and go on.
     """
 
     background: bool
@@ -39,7 +39,7 @@ class BackgroundWriter:
     _process: int = field(default_factory=os.getpid, init=False)
 
     def start(self, task: Callable[[], object], failed: Callable[[], object]) -> None:
-        """Begin a task after the one before; call `failed` if the thread ends it by an error."""
+        """Start a task after the one before; call `failed` if the task raises in the thread."""
         self.wait()
         if not self.background:
             self.attempt(lambda: self.several_times(task))
@@ -49,10 +49,9 @@ class BackgroundWriter:
     def start_together(
         self, task: Callable[[], object], failed: Callable[[Exception], None]
     ) -> None:
-        """Begin a task that all ranks begin: its error comes with the next `wait`, on all of them.
+        """Start a task that all ranks start; the next `wait` raises its error, on all of them.
 
-        The task itself tries several times what can be tried. `failed` is called if no thread
-        could be started for it.
+        The task makes its own retries. `failed` is called if no thread could be started for it.
         """
         self.wait()
         try:
@@ -66,7 +65,7 @@ class BackgroundWriter:
             self._pending.set_exception(error)
 
     def attempt(self, task: Callable[[], Result]) -> Result | None:
-        """What a task gives; None after an OSError that `on_failure` only logs."""
+        """Run a task and return its result; None after an OSError that `on_failure` only logs."""
         try:
             return task()
         except OSError as error:
@@ -80,17 +79,17 @@ class BackgroundWriter:
 
     def wait(self) -> None:
         """Wait for the task under way, if any."""
-        if os.getpid() != self._process:  # a fork does not have the thread
+        if os.getpid() != self._process:  # a forked process does not have the thread
             self._pool = self._pending = None
         if self._pending is not None:
             try:
                 self._pending.result()
             finally:
-                if self._pending.done():  # not after a KeyboardInterrupt
+                if self._pending.done():  # a KeyboardInterrupt may end the wait before the task
                     self._pending = None
 
     def close(self, last: Callable[[], None]) -> None:
-        """Wait for the task under way, then call `last`, even if the wait is interrupted."""
+        """Wait for the task under way, then call `last`, also if the wait is interrupted."""
         try:
             self.wait()
         finally:
@@ -108,7 +107,7 @@ class BackgroundWriter:
             with needing_memory("start the thread that writes checkpoints"):
                 self._pending = self._pool.submit(self._carry_out, task, failed)
         except BaseException:
-            self._pool = None  # a pool keeps a task for which it could not start a thread
+            self._pool = None  # the pool would keep the task, for which it could not start a thread
             raise
 
     def _carry_out(self, task: Callable[[], object], failed: Callable[[], object]) -> None:
@@ -119,10 +118,10 @@ class BackgroundWriter:
             raise
 
     def several_times(self, task: Callable[[], Result]) -> Result:
-        """What a task gives, which is tried again after an OSError.
+        """Run a task, with retries after an OSError, and return its result.
 
         Raises:
-            OSError: That of the last attempt.
+            OSError: The last attempt has failed.
         """
         for attempt in range(self.retries):
             try:

@@ -1,4 +1,4 @@
-"""What is checked before a run that saves itself begins."""
+"""The checks before a run with a `Checkpoint` begins."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def refuse_to_forget(engine: Engine[Any, Any]) -> None:
 
 
 def refuse_second_resume(directories: Sequence[str]) -> None:
-    """Refuse a run that several handlers resume, by whose order of attachment one would count.
+    """Refuse a run that several handlers resume: their order of attachment would decide.
 
     Raises:
         ValueError: There is more than one directory to resume from.

@@ -197,7 +197,7 @@ class Checkpoint(EvaluatesSaved):
                         refuse_to_mix(each.directory)
         elif self.start_over:
             start_over(self.directory)
-        elif not any(each.resume for each in others):  # which looks after this directory, too
+        elif not any(each.resume for each in others):  # one that resumes checks this directory
             refuse_to_mix(self.directory)
         memory = state.recall(self, CheckpointMemory)
         memory.override, memory.reset = list(self.override), list(self.reset)
@@ -224,7 +224,7 @@ class Checkpoint(EvaluatesSaved):
         if ranks.rank() == 0:
             memory.broken = [n for n in memory.broken if (recorder.directory / n).exists()]
         memory.buckets.update(buckets_of(state.engine))
-        left_out = self._left_out(state)  # ranks may compare checksums for it, as for buffers
+        left_out = self._left_out(state)  # may be a collective, as for buffers
         make: Callable[[], Content] = partial(self._take, state, left_out)
         if ranks.world_size() > 1:
             recorder.compare(state.engine.objects)

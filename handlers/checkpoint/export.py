@@ -135,7 +135,7 @@ class Export:
                 recorder.record(state, make, reasons, only_claimed=True)
 
     def _save_shards(self, state: State[Any, Any], recorder: Recorder, reasons: list[str]) -> None:
-        """Write weights of which each rank has a part: rank 0 has one whole tensor at a time."""
+        """Write sharded weights; rank 0 has one whole tensor in memory at a time."""
         own = state.engine.objects[self.object]
         with ranks.on_all_ranks("take the weights to export"):
             snapshot = take({self.object: own}, [], state.engine.lent)
@@ -173,7 +173,7 @@ class Export:
 
     def _recorder(self, state: State[Any, Any]) -> Recorder:
         def make() -> Recorder:
-            # No thread sends messages to other ranks.
+            # A sharded export sends to other ranks, which no thread may do.
             return Recorder(
                 self, self._destination(self.background and not self._is_sharded(state))
             )

@@ -18,10 +18,10 @@ from .weights import parameters_of, weights
 
 PIECE = 2**24
 AT_ONCE = 2**16
-"""Numbers that are added up at once, which takes 24 bytes of memory each; it divides `PIECE`."""
+"""Numbers that are added up at once; each takes 24 bytes of memory. It divides `PIECE`."""
 """Numbers of a weight that are added up at once."""
 SMALLEST = 2**20
-"""Bytes of frozen weights from which on they may have a file of their own."""
+"""The fewest bytes of frozen weights that may get a file of their own."""
 INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32}
 
 Sums = dict[str, dict[str, int]]
@@ -32,7 +32,7 @@ Sums = dict[str, dict[str, int]]
 class FrozenWeights:
     """The parameters of a run's modules that need no gradient and have not changed.
 
-    A script makes them again, from where it had them, so a checkpoint may leave them out.
+    The script makes them anew from their source, so a checkpoint may leave them out.
     """
 
     objects: Mapping[str, Any]
@@ -56,7 +56,7 @@ class FrozenWeights:
         for name in sorted(modules, key=lambda name: hasattr(modules[name], TWIN)):
             own, noted = modules[name], self.noted.get(name, {})
             frozen = _frozen(own) & weights(own).keys()
-            if hasattr(own, TWIN):  # an average needs no gradients, and is not frozen for that
+            if hasattr(own, TWIN):  # an average needs no gradients, but is not frozen
                 names = weights(own).keys()
                 like = (n for n in found if weights(modules[n]).keys() == names)
                 frozen &= found.get(next(like, ""), {}).keys()
@@ -70,10 +70,10 @@ class FrozenWeights:
 def apart(
     modules: Mapping[str, Module], files: Mapping[str, Mapping[str, Tensor]]
 ) -> dict[str, set[str]]:
-    """By module, the weights that have a file of their own, which later checkpoints can share.
+    """By module, the weights that get a file of their own, which later checkpoints can share.
 
-    These are the frozen weights of a module that is trained in part, if they take half of its bytes
-    and are not small; of an average, those of its model.
+    These are the frozen weights of a module that is trained in part, if they are at least half of
+    its bytes and `SMALLEST`. For an average they are the frozen weights of its model.
 
     Args:
         modules: By name.
@@ -103,14 +103,14 @@ def checksums(module: Module, names: set[str] | None = None) -> dict[str, int]:
     own = {key: each for key, each in own.items() if not is_lazy(each)}
     sums = {key: checksum(each) for key, each in own.items()}
     if shards := [key for key, each in own.items() if is_sharded(each)]:
-        # Each rank has added up what it holds; all ranks ask for the same weights.
+        # Each rank has the sum over its shards; all ranks ask for the same weights.
         added = ranks.total(torch.stack([sums[key] for key in shards]))
         sums |= dict(zip(shards, added, strict=True))  # type: ignore[arg-type]
     return {key: int(each) for key, each in sums.items()}  # waits when all devices have work
 
 
 def changed(module: Module, frozen: Mapping[str, int]) -> list[str]:
-    """The names of the weights whose checksums are no longer these."""
+    """The names of the weights whose checksums differ from these."""
     own = checksums(module, {*frozen})
     return [name for name in frozen if own.get(name) != frozen[name]]
 
@@ -118,7 +118,8 @@ def changed(module: Module, frozen: Mapping[str, int]) -> list[str]:
 def checksum(tensor: Tensor) -> Tensor:
     """The sum of the bits as integers, each times its place; exact, and on the tensor's device.
 
-    Of a sharded tensor it is what this rank's shard adds to it; ranks with the same shard add once.
+    For a sharded tensor, it is the part of the sum that belongs to this rank's shard. Of ranks with
+    the same shard, one contributes.
     """
     if is_sharded(tensor):
         return _checksum_of_shard(tensor)
@@ -140,7 +141,7 @@ def _checksum_of_shard(tensor: Any) -> Tensor:
         return total
     numbers = [torch.arange(*each, device=local.device) for each in box_of(tensor)]
     step, inner = 1, torch.zeros((), dtype=torch.int64, device=local.device)
-    for dim in range(tensor.ndim - 1, 0, -1):  # the places in a row of the first dimension
+    for dim in range(tensor.ndim - 1, 0, -1):  # index inside a row of the first dimension
         shape = [-1] + [1] * (tensor.ndim - 1 - dim)
         inner = inner + numbers[dim].reshape(shape) * step
         step *= tensor.shape[dim]
@@ -148,7 +149,7 @@ def _checksum_of_shard(tensor: Any) -> Tensor:
     rows = zip(local, numbers[0], strict=True) if tensor.ndim else [(local, 0)]
     for row, number in rows:
         places = inner + number * step
-        # As above: the numbers of each piece are counted anew, from one further.
+        # As in `checksum`: the places in each PIECE begin again, from one more.
         factors = places % PIECE + places // PIECE + 1
         total += (row.contiguous().reshape(-1).view(bits).long() * factors.reshape(-1)).sum()
     return total

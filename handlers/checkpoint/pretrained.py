@@ -30,8 +30,8 @@ def pretrained(
 ) -> dict[str, Payload]:
     """The files that `save_pretrained` writes, and the tree of plain values of an export.
 
-    They are written to a temporary place in `directory`, and are in memory afterwards. `whole` are
-    the weights of a sharded model.
+    The files are written to a temporary place in `directory`, and then read into memory. `whole`
+    are the weights of a sharded model.
     """
     with scratch(directory) as place:
         model: Any = unwrap(module)
@@ -47,6 +47,6 @@ def pretrained(
 
 
 def _content(path: Path) -> dict[str, Any]:
-    """What an export's tree says of an object whose tensors are one file."""
+    """The entry in an export's tree for an object whose tensors are in one file."""
     names = tensors_in(path)
     return {"file": path.stem, "content": {each: {"!tensor": each} for each in names}}

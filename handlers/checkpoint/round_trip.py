@@ -1,4 +1,4 @@
-"""Whether optimizers of unknown classes can be put back: tried once a run, at the first save."""
+"""Tries at the first save of a run whether optimizers of unknown classes can be restored."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ...engine.state import capture_generators, restore_generators
 from .format import Encoder, decode
 
 LARGEST = 2**26
-"""Bytes that a copy may have besides weights, which it shares."""
+"""The most bytes of a copy, without the weights, which it shares."""
 
 
 @dataclass(eq=False)
@@ -45,10 +45,10 @@ class RoundTrip:
         return cls(copies, bool(unknown))
 
     def check(self, objects: Mapping[str, Any]) -> None:
-        """Refuse an optimizer whose `load_state_dict` does not make the copy what it is.
+        """Refuse an optimizer whose saved state `load_state_dict` does not restore in the copy.
 
         Raises:
-            TypeError: It does not.
+            TypeError: After loading, the copy has another state.
         """
         if not self.is_due:
             return
@@ -70,7 +70,7 @@ def _try(name: str, own: Any, copy: Any) -> None:
     try:
         state = decode(encoder.encode(state), encoder.tensors)
     except (TypeError, ValueError):
-        return  # the save says so
+        return  # the save reports it
     kind = type(own).__name__
     begin = f"engine.objects[{name!r}] is a {kind}, and a checkpoint could not put it back: "
     advice = (
@@ -97,7 +97,7 @@ def _try(name: str, own: Any, copy: Any) -> None:
 
 
 def _held(own: Any) -> Iterator[tuple[str, Any]]:
-    """What an object holds that has a state of its own, by its place in it."""
+    """The parts of an object that have a state of their own, by their places in it."""
     for key, value in vars(own).items():
         inner = {f"{key}[{n!r}]": each for n, each in _items(value)}
         for place, each in {key: value, **inner}.items():
@@ -113,7 +113,7 @@ def _items(value: Any) -> list[tuple[Any, Any]]:
 
 
 def _shared(objects: Mapping[str, Any], own: Any) -> dict[int, Any]:
-    """What a copy has in common with the original: modules and parameters."""
+    """The modules and parameters that a copy shares with the original, by identity."""
     modules = all_modules([*objects.values(), own, *(inner for _, inner in _held(own))])
     shared: list[Any] = [*modules, *(each for m in modules for each in m.parameters())]
     for each in (own, *(inner for _, inner in _held(own))):
@@ -123,10 +123,10 @@ def _shared(objects: Mapping[str, Any], own: Any) -> dict[int, Any]:
 
 
 def _copied(own: Any, memo: dict[int, Any]) -> Any:
-    """A copy with all attributes, of which an optimizer's own copying leaves out some.
+    """A copy with all attributes; an optimizer's own `__deepcopy__` leaves out some.
 
     Raises:
-        MemoryError: It would be large.
+        MemoryError: The copy would take more than `LARGEST` bytes.
     """
     tensors = [t for s in getattr(own, "state", {}).values() for _, t in _items(s)]
     if sum(each.nbytes for each in tensors if isinstance(each, Tensor)) > LARGEST:

@@ -1,4 +1,4 @@
-"""What a checkpoint saves of a run."""
+"""Takes the part of a run that a checkpoint saves."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class Snapshot:
     others: Mapping[str, Any] = field(default_factory=dict)
     """Further trees, by the names of their files; a rank besides the first has no other."""
     shared: Mapping[str, Tensor] = field(default_factory=dict)
-    """What a rank's part refers to besides its own tensors; see `Part`."""
+    """Tensors that a rank's part refers to besides its own; see `Part`."""
     frozen: Mapping[str, Collection[str]] = field(default_factory=dict)
-    """By file, the tensors that are written to a file of their own beside it; see `apart`."""
+    """By file, the tensors that go to a file of their own beside it; see `apart`."""
 
     @property
     def files(self) -> dict[str, dict[str, Tensor]]:

@@ -1,4 +1,4 @@
-"""A checkpoint in memory, between the run that goes on and the thread that writes the files."""
+"""A copy of a checkpoint in memory: the run continues while a thread writes the copy."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from .snapshot import Snapshot
 WIPE_ON_FORK = 18
 """Linux's MADV_WIPEONFORK: a forked process finds zeros in this memory.
 
-If workers had the pages in common, the next save would copy each of them first. Without the memory
-(MADV_DONTFORK), a worker that frees its object would free what it has at this place by then.
+If workers shared the pages, the next save would first copy each of them. If the pages were absent
+in workers (MADV_DONTFORK), a worker that frees this object would free what lies at the same address
+by then.
 """
 
 WITHOUT_A_COPY = (
@@ -65,7 +66,7 @@ class Staging:
 def streamed(
     snapshot: Snapshot, whole: Mapping[str, Mapping[str, Tensor]] | None = None
 ) -> dict[str, Payload]:
-    """The files out of the run's own memory: for a run that waits until they are written.
+    """The files, written straight from the run's memory: for a run that waits meanwhile.
 
     Args:
         snapshot: What to write.

@@ -35,7 +35,7 @@ def weights(
 def load_weights(module: Module, saved: Mapping[str, Any]) -> None:
     """Load what `weights` gave, or a part of it, whether or not the module is wrapped now.
 
-    What has `glance`, such as weights in a file, is copied from there without a tensor in between.
+    A source with `glance`, such as a file, is copied from without a tensor in between.
     """
     holder, glance = _holder(module), getattr(saved, "glance", saved.__getitem__)
     own = holder.state_dict()
@@ -66,7 +66,7 @@ def _holder(module: Module) -> Module:
 
 
 def _put(own: Any, name: str, saved: Mapping[str, Any], glance: Callable[[str], Any]) -> Any:
-    """Copy a weight to its place at once, so that the memory of its source is free again."""
+    """Copy a weight to its place at once, so that the memory of its source is freed."""
     if not isinstance(own, Tensor) or is_lazy(own):
         return saved[name]
     found = glance(name)

@@ -78,7 +78,7 @@ class HangWatchdog:
         state.recall(self, partial(Watch, self, state), saved=False).stop()
 
     def _watch(self, state: State[Any, Any]) -> Watch | None:
-        """The watch of the run inside which this evaluation is; None if it is on its own."""
+        """The watch of the run around this evaluation; None if there is no such run."""
         outer = state.control.outer
         if outer is None or outer.engine.handlers is not state.engine.handlers:
             return None
@@ -87,7 +87,7 @@ class HangWatchdog:
 
 
 class Watch:
-    """The thread that looks at the clocks of one run, and postpones faulthandler's timer."""
+    """The thread that looks at the clocks of one run, and restarts faulthandler's timer."""
 
     def __init__(self, settings: HangWatchdog, run: State[Any, Any]) -> None:
         self.states = [run]
@@ -140,9 +140,9 @@ class Watch:
         try:
             refuse_removed(self._file.fileno(), self._path)
         except RemovedError as error:
-            with suppress(OSError):  # then it is tried again with the next progress
+            with suppress(OSError):  # the next progress tries again
                 new = self._opened(self._path)
-                faulthandler.cancel_dump_traceback_later()  # it holds the old one
+                faulthandler.cancel_dump_traceback_later()  # it writes to the old file
                 self._file.close()
                 self._file = new
                 logger.warning("HangWatchdog: %s", error)

@@ -92,7 +92,7 @@ class NonFiniteGuard:
         is_fused = getattr(state.optimizer, "_step_supports_amp_scaling", False)
         if self.late or (self.policy in ("raise", "stop") and is_fused):
             judged.count += 1
-            # Where each optimizer has a clock of its own, `state.step` stands still.
+            # Where each optimizer has a clock of its own, `state.step` may not change.
             verdict.note(bad, max(state.step + 1, judged.count))
             if not self.late:
                 verdict.protect(state.optimizer)
@@ -136,13 +136,13 @@ class NonFiniteGuard:
     def let_go(self, state: State[Any, Any]) -> None:
         """Look for the last time, and release the optimizers."""
         try:
-            if state.is_interrupted and state.error is None:  # no COMPLETED has looked
+            if state.is_interrupted and state.error is None:  # it has no COMPLETED
                 self.look(state)
         finally:
             state.recall(self, Verdict, saved=False).release()
 
     def _is_bad(self, state: State[Any, Any], judged: Judged, verdict: Verdict) -> Tensor:
-        """1.0 or more if a value is not finite, without a wait; of any rank unless it is late."""
+        """At least 1.0 if a value is not finite, on any rank unless `late`; without a wait."""
         bad = non_finite(gradients_of(state.optimizer))
         new = state.metrics.since(judged.writes)
         judged.writes = state.metrics.writes
@@ -153,13 +153,13 @@ class NonFiniteGuard:
             value = as_float(value) if isinstance(value, int) else value
             finite = torch.as_tensor(value).detach().isfinite().all()
             verdict.own_loss = moved(~finite, bad.device)
-            # Where ranks tell each other nothing, no rank may judge by what it alone has.
+            # Where nothing is sent, no rank may judge by a value of its own.
             if is_told or self.late or not ranks.is_distributed():
                 bad = bad + verdict.own_loss
         return torch.as_tensor(ranks.total(bad)) if is_told and not self.late else bad
 
     def _first_of_all(self, step: int) -> int:
-        """The first bad step of any rank, from that of this rank; 0 stands for none."""
+        """The first bad step of any rank, given that of this rank; 0 means none."""
         if not self.late or not ranks.is_distributed():
             return step
         most = ranks.largest(torch.tensor(-step if step else -(2**62)))
@@ -168,7 +168,7 @@ class NonFiniteGuard:
 
 @dataclass
 class Judged:
-    """The number of judged windows and of discarded windows in a row."""
+    """The number of judged windows, and of windows that were discarded in a row."""
 
     count: int = 0
     """Windows judged on the device."""
@@ -179,14 +179,14 @@ class Judged:
 
 @dataclass
 class Verdict:
-    """What the device has noted, and the host not yet read."""
+    """What the device has noted and the host has not read yet."""
 
     first: Tensor | None = None
     """The number of the first bad step, on the device; 0 if there is none."""
     own_loss: Tensor | None = None
     """Whether the loss of this rank in the last judged step was not finite, on the device."""
     own_first: Tensor | None = None
-    """The same of the first bad step, on several ranks."""
+    """The same for the first bad step; noted on several ranks only."""
     told: list[Any] = field(default_factory=list)
     buffers: list[tuple[Tensor, Tensor]] | None = None
     alike: Alike = field(default_factory=Alike)
@@ -216,7 +216,7 @@ class Verdict:
         for buffer, copy in self.buffers:
             if self.first is None:
                 copy.copy_(buffer)
-            else:  # once the device has noted something, the copy stays as it is
+            else:  # after a bad step, the copy stays as it is
                 is_bad = moved(self.first, copy.device) > 0
                 copy.copy_(torch.where(is_bad, copy, buffer))
 
@@ -237,7 +237,7 @@ def _reason(step: int) -> str:
 
 
 def _whose(own: Tensor | None) -> str:
-    """The ranks whose own loss was not finite; all ranks have to ask."""
+    """The ranks whose own loss was not finite, as text; all ranks have to call this."""
     found = ranks.gathered(own is not None and bool(own))
     who = [str(number) for number, bad in enumerate(found) if bad]
     if len(found) == 1 or not who:

@@ -25,7 +25,7 @@ class Rewind:
         self.copies: list[dict[str, Any]] = []
 
     def copy(self, objects: Mapping[str, Any], step: int) -> None:
-        """Make a copy; of the earlier ones, keep the latest."""
+        """Make a copy, and keep the copy before it; drop older ones."""
         optimizers, modules = trained(objects)
         copy: dict[str, Any] = {
             "step": step,

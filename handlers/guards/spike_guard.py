@@ -183,7 +183,7 @@ class SpikeGuard:
 
 @dataclass
 class Judged:
-    """What was found in the steps so far, by the name of the optimizer that makes them."""
+    """What was found in the steps so far, by the name of the optimizer."""
 
     latest: dict[str, list[float]] = field(default_factory=dict)
     """The latest values that were no spikes."""
@@ -203,7 +203,7 @@ class Judged:
         return mean + deviations * max(math.sqrt(variance), abs(mean) / 100)
 
     def accept(self, name: str, value: float, window: int) -> None:
-        """Count a value among the latest."""
+        """Add a value to the latest ones."""
         self.in_a_row[name] = 0
         # A new list: a checkpoint that is written in the background may still hold the old one.
         self.latest[name] = [*self.latest.get(name, ())[1 - window :], value]

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from queue import SimpleQueue
 from threading import Thread
 from typing import Literal
@@ -25,17 +26,19 @@ LATER = (
 )
 
 
+@dataclass(eq=False)
 class Delivery:
     """Gives the rows of a run to a writer; a writer that raises costs one warning, not the run."""
 
-    def __init__(self, name: str, open: Callable[[Start], Writer]) -> None:
-        self.name = name
-        self.written = 0
-        """The number of the last row that is written, or lost for good."""
-        self.is_removed = False
-        """True if somebody has removed the file, which can be made again at once."""
-        self._open = open
-        self._warned = False
+    name: str
+    """The name of the logger."""
+    writer: Callable[[Start], Writer]
+    """Opens the writer."""
+    place: Callable[[], tuple[Start, Sequence[Row]]]
+    """Where in its run the writer is opened now, and the rows that it has to have again."""
+    written: int = field(default=0, init=False)
+    """The number of the last row that is written, or lost for good."""
+    _warned: bool = field(default=False, init=False)
 
     def _warn(self, what: str) -> None:
         if not self._warned:
@@ -44,6 +47,7 @@ class Delivery:
                 logger.warning("%s %s", self.name, what)
 
 
+@dataclass(eq=False)
 class Direct(Delivery):
     """Calls a writer at once, in the thread of the training.
 
@@ -52,56 +56,51 @@ class Direct(Delivery):
     is made again at once, with the rows of the current iteration.
     """
 
-    _missed: Start | None = None
-    _writer: Writer | None = None
+    _writer: Writer | None = field(default=None, init=False)
+    _missed: Start | None = field(default=None, init=False)
+    """Where the writer could not be opened."""
+    _is_removed: bool = field(default=False, init=False)
+    """True if somebody has removed the file."""
 
-    def begin(self, start: Start, rows: Sequence[Row]) -> None:
+    def open(self) -> None:
         """Open the writer, and give it the rows that it has to have again.
 
         Raises:
             TypeError: The logger's arguments make no sense.
             ValueError: The same, or the writer would spoil a file.
         """
+        start, rows = self.place()
+        start = self._missed or start
         self.written = rows[0].number - 1 if rows else 0
-        self.is_removed = False
+        self._is_removed = False
         try:
-            self._writer, self._missed = self._open(start), None
+            self._writer, self._missed = self.writer(start), None
         except (TypeError, ValueError):
             raise
         except Exception as error:
             self._missed = start
             self._fail(error)
         for row in rows:
-            self.write(row)
+            self._write(row)
 
-    def again(self, start: Start, rows: Sequence[Row]) -> None:
-        """Open a writer that has failed once more."""
-        if self._writer is None:
-            try:
-                self.begin(self._missed or start, rows)
-            except (TypeError, ValueError) as error:
-                self._fail(error)
-
-    def write(self, row: Row) -> None:
-        """Write a row now."""
-        if self._writer is None:
-            return
-        try:
-            self._writer.write(row)
-        except OSError as error:
-            self._fail(error)
-            return
-        except Exception as error:  # the fault of this row: the writer may take others
-            self._warn_of(error, "That row is lost")
-        self.written = row.number
+    def write(self, rows: Sequence[Row]) -> None:
+        """Write rows now."""
+        for row in rows:
+            self._write(row)
+        if self._is_removed:
+            self._open_again()
 
     def sync(self) -> None:
-        """Make all rows survive a crash."""
-        if self._writer is not None:
-            try:
+        """Make all rows survive a crash, those too that could not be written before."""
+        if self._writer is None:
+            self._open_again()
+        try:
+            if self._writer is not None:
                 self._writer.sync()
-            except Exception as error:
-                self._fail(error)
+        except Exception as error:
+            self._fail(error)
+        if self._is_removed:
+            self._open_again()
 
     end = sync
 
@@ -114,9 +113,27 @@ class Direct(Delivery):
             except Exception as error:
                 self._warn_of(error, "It may lack its last rows")
 
+    def _open_again(self) -> None:
+        try:
+            self.open()
+        except (TypeError, ValueError) as error:
+            self._fail(error)
+
+    def _write(self, row: Row) -> None:
+        if self._writer is None:
+            return
+        try:
+            self._writer.write(row)
+        except OSError as error:
+            self._fail(error)
+            return
+        except Exception as error:  # the fault of this row: the writer may take others
+            self._warn_of(error, "That row is lost")
+        self.written = row.number
+
     def _fail(self, error: Exception) -> None:
-        self.is_removed = isinstance(error, RemovedError)
-        if self.is_removed:
+        self._is_removed = isinstance(error, RemovedError)
+        if self._is_removed:
             logger.warning("%s: %s", self.name, error)
         else:
             self._warn_of(error, LATER)
@@ -130,6 +147,7 @@ class Direct(Delivery):
         self._warn(f"could not write: {told}; the run goes on. {meaning}")
 
 
+@dataclass(eq=False)
 class Background(Delivery):
     """Hands rows to a thread that calls the writer; the run waits for it only at its end.
 
@@ -137,32 +155,33 @@ class Background(Delivery):
     them again.
     """
 
-    def __init__(self, name: str, open: Callable[[Start], Writer]) -> None:
-        super().__init__(name, open)
-        self._given = 0
-        self._queue: SimpleQueue[Row | Literal["sync", "end"]] = SimpleQueue()
-        self._thread: Thread | None = None
-        self._deadline = 0.0
+    _given: int = field(default=0, init=False)
+    _queue: SimpleQueue[Row | Literal["sync", "end"]] = field(
+        default_factory=SimpleQueue[Row | Literal["sync", "end"]], init=False
+    )
+    _thread: Thread | None = field(default=None, init=False)
+    _deadline: float = field(default=0.0, init=False)
 
-    def begin(self, start: Start, rows: Sequence[Row]) -> None:
-        """Let the thread open the writer, and give it the rows that it has to have again."""
+    def open(self) -> None:
+        """Let the thread open the writer, and give it the rows that it has to have again.
+
+        A tracker that could not be opened gets no rows for the rest of the run.
+        """
+        start, rows = self.place()
         self.written = rows[0].number - 1 if rows else 0
-        for row in rows:
-            self.write(row)
+        self.write(rows)
         # A daemon: a thread that hangs must not keep the process from ending.
         self._thread = Thread(target=self._work, args=[start], name=self.name, daemon=True)
         self._thread.start()
 
-    def again(self, start: Start, rows: Sequence[Row]) -> None:
-        """Do nothing: a tracker that could not be opened gets no rows for the rest of the run."""
-
-    def write(self, row: Row) -> None:
-        """Hand over a row, unless the thread is too far behind."""
-        if row.number - self.written <= MOST:
-            self._queue.put(row)
-            self._given = row.number
-        else:
-            self._warn(f"is {MOST} rows behind, and gets no more until it has written some")
+    def write(self, rows: Sequence[Row]) -> None:
+        """Hand rows over, unless the thread is too far behind."""
+        for row in rows:
+            if row.number - self.written <= MOST:
+                self._queue.put(row)
+                self._given = row.number
+            else:
+                self._warn(f"is {MOST} rows behind, and gets no more until it has written some")
 
     def sync(self) -> None:
         """Let the thread sync when it has written the rows before; do not wait."""
@@ -186,7 +205,7 @@ class Background(Delivery):
 
     def _work(self, start: Start) -> None:
         try:
-            writer = self._open(start)
+            writer = self.writer(start)
         except ANY as error:
             self._warn(f"could not be opened and gets no rows: {type(error).__name__}: {error}")
             return

@@ -14,7 +14,7 @@ from ...engine import EventEnum, Trigger
 from ..common import AT_EACH_ROW, Image
 from ..files import Folder, safe_name
 from .logger import LogsRows
-from .rows import Row, Start
+from .rows import Row, Start, WriterOf
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,34 +39,21 @@ class ImageFiles(LogsRows):
     when: EventEnum | Trigger = AT_EACH_ROW
     shown = (Image,)
 
-    def writer(self, start: Start) -> ImageFolders:
+    def writer(self, start: Start) -> WriterOf:
         """Open nothing: a folder needs no opening."""
-        return ImageFolders(Path(self.directory))
+        swept = set[tuple[str, ...]]()
 
+        def write(row: Row) -> None:
+            for name, medium in row.media.items():
+                if isinstance(medium, Image):
+                    parts = tuple(safe_name(part) for part in name.split("/") if part)
+                    with Folder(Path(self.directory), *parts) as folder:
+                        if parts not in swept:
+                            swept.add(parts)
+                            folder.sweep()
+                        folder.put(f"{row.iteration}.png", png(medium))
 
-class ImageFolders:
-    """Where the images of a run go."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._swept = set[tuple[str, ...]]()
-
-    def write(self, row: Row) -> None:
-        """Write the images of a row."""
-        for name, medium in row.media.items():
-            if isinstance(medium, Image):
-                parts = tuple(safe_name(part) for part in name.split("/") if part)
-                with Folder(self._path, *parts) as folder:
-                    if parts not in self._swept:
-                        self._swept.add(parts)
-                        folder.sweep()
-                    folder.put(f"{row.iteration}.png", png(medium))
-
-    def sync(self) -> None:
-        """Do nothing: no run depends on pictures."""
-
-    def close(self) -> None:
-        """Do nothing: nothing is open."""
+        return WriterOf(write, close=lambda: None)
 
 
 def png(image: Image) -> bytes:

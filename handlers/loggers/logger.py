@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from typing import Any, ClassVar
 
@@ -62,9 +63,10 @@ class LogsRows(ABC):
     def open_log(self, state: State[Any, Any]) -> None:
         """Open the log where the run is."""
         bookmark = state.recall(self, Bookmark)
-        name = state.engine.name_of(self)
-        delivery = (Background if self.background else Direct)(name, self.writer)
-        delivery.begin(bookmark.open(state), bookmark.rows())
+        bookmark.open(state)
+        name, place = state.engine.name_of(self), partial(bookmark.place, state)
+        delivery = (Background if self.background else Direct)(name, self.writer, place)
+        delivery.open()
         log = state.recall(self, OpenLog, saved=False)
         loggers = [each for each in state.engine.handlers.values() if isinstance(each, LogsRows)]
         log.delivery, log.is_first = delivery, loggers[0] is self
@@ -77,24 +79,17 @@ class LogsRows(ABC):
             bookmark = state.recall(self, Bookmark)
             if log.is_first:
                 warn_of_unshown(state.metrics.since(bookmark.write), log.shown, log.told)
-            for row in bookmark.next_rows(state, delivery.written, self.shown):
-                delivery.write(row)
-            if delivery.is_removed:
-                self._opened_again(state)
+            delivery.write(bookmark.next_rows(state, delivery.written, self.shown))
 
     def sync(self, state: State[Any, Any]) -> None:
         """Make all rows survive a crash, those too that could not be written before."""
-        if delivery := self._opened_again(state):
+        if delivery := state.recall(self, OpenLog, saved=False).delivery:
             delivery.sync()
-            if delivery.is_removed:
-                self._opened_again(state)
 
     def end(self, state: State[Any, Any]) -> None:
         """Let all loggers come to their ends at the same time."""
-        if delivery := self._opened_again(state):
+        if delivery := state.recall(self, OpenLog, saved=False).delivery:
             delivery.end()
-            if delivery.is_removed:
-                self._opened_again(state)
 
     def close(self, state: State[Any, Any]) -> None:
         """Close the log."""
@@ -102,13 +97,6 @@ class LogsRows(ABC):
         if delivery := log.delivery:
             log.delivery = None
             delivery.close()
-
-    def _opened_again(self, state: State[Any, Any]) -> Direct | Background | None:
-        """The delivery, with a writer that has failed opened once more."""
-        if delivery := state.recall(self, OpenLog, saved=False).delivery:
-            bookmark = state.recall(self, Bookmark)
-            delivery.again(bookmark.start(state), bookmark.rows())
-        return delivery
 
 
 def warn_of_unshown(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -62,6 +63,17 @@ class Writer(Protocol):
         """Close the log: the run has ended, or will be resumed later."""
 
 
+@dataclass(frozen=True, eq=False)
+class WriterOf:
+    """A writer of functions, for what needs no sync: it has a row when `write` is over, or soon."""
+
+    write: Callable[[Row], None]
+    close: Callable[[], None]
+
+    def sync(self) -> None:
+        """Do nothing."""
+
+
 @dataclass(slots=True)
 class Bookmark:
     """What a logger remembers with the run.
@@ -82,11 +94,10 @@ class Bookmark:
     latest: list[dict[str, Any]] = field(default_factory=list)
     """The rows of the latest iteration that has any, and those not written, as plain values."""
 
-    def open(self, state: State[Any, Any]) -> Start:
+    def open(self, state: State[Any, Any]) -> None:
         """Begin in a new run, or where the run is: what was measured before is not this log's."""
         if self.write < 0:
             self.write = state.metrics.writes if state.iteration else 0
-        return self.start(state)
 
     def next_rows(
         self, state: State[Any, Any], written: int, shown: tuple[type[Medium], ...] = ()
@@ -129,19 +140,19 @@ class Bookmark:
         same = [each for each in self.latest if each["iteration"] >= first]
         self.latest = [*same[1 - MOST :], row._asdict()]
 
-    def rows(self) -> list[Row]:
-        """The rows to give to a log that is opened."""
-        return [Row(**row) for row in self.latest]
+    def place(self, state: State[Any, Any]) -> tuple[Start, list[Row]]:
+        """Where a log is opened now, and the rows that it gets then.
 
-    def start(self, state: State[Any, Any]) -> Start:
-        """Where a log is opened: it drops its rows from the first one on that it will get."""
+        It drops its rows from the iteration of the first of these on.
+        """
         if self.latest:
             first = int(self.latest[0]["iteration"])
         else:
             new = state.metrics.since(self.write)
             clocks = [state.metrics.clocks(name)[0] for name in new]
             first = min([*clocks, state.iteration + 1])
-        return Start(self.run, first if state.iteration else 0, state.iteration > 0)
+        start = Start(self.run, first if state.iteration else 0, state.iteration > 0)
+        return start, [Row(**row) for row in self.latest]
 
 
 def custom_clocks(state: State[Any, Any]) -> dict[str, int]:

@@ -1,8 +1,9 @@
-"""What a store holds of a run: checkpoints that are whole, broken or unfinished, and whose it is.
+"""What a store holds of a run: whole, broken and unfinished checkpoints, and the run's name.
 
-`manifest.draft` is put before the files of a checkpoint, and removed after its manifest was put. It
-is put again before the manifest is removed, and removed after the files. Each of the two appears at
-once. So files with neither, and a manifest that cannot be read, are damage: no kill leaves them.
+A copy is made in this order: `manifest.draft`, the files, the manifest; then the draft is removed.
+It is dropped in this order: the draft is put again, the manifest is removed, then the files, then
+the draft. The draft and the manifest each appear at once. A kill therefore never leaves files with
+neither of them, or a manifest that cannot be read: these are damage.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from ..files import NotRegularError, budget
 from .store import Store
 
 TREE, TENSORS = "state.json", ".safetensors"
-"""What files of every checkpoint are called, or end with."""
+"""The name, and the ending, of files that every checkpoint has."""
 DRAFT = "manifest.draft"
-"""A manifest whose files are not all there: they are being copied, or removed."""
+"""A manifest whose files are not all there, because they are being copied or removed."""
 RUN = "RUN"
 """Holds the name of the run, in the store and in its directory."""
 WRITER = "WRITER"
@@ -36,7 +37,7 @@ class Copy:
 
     @property
     def key(self) -> str:
-        """The same for the checkpoint that it is a copy of, and for no other."""
+        """The same for all copies of this checkpoint, and for no other checkpoint."""
         return key_of(self.manifest)
 
 
@@ -65,9 +66,9 @@ class Copies(dict[str, Copy]):
         self.store = store
         self.sizes = store.sizes()
         self.broken: dict[str, str] = {}
-        """The places of damaged checkpoints, with what is wrong."""
+        """By place: what is wrong with a damaged checkpoint."""
         self.unfinished: list[str] = []
-        """The places of unfinished copies: a process was killed while it copied or removed them."""
+        """The places of unfinished copies, which a killed process was writing or removing."""
         folders = dict[str, set[str]]()
         for place, _, file in (name.partition("/") for name in sorted(self.sizes)):
             if NAME.fullmatch(place):
@@ -86,7 +87,7 @@ class Copies(dict[str, Copy]):
         return bool(self or self.broken)
 
     def _meet(self, place: str) -> None:
-        """Note a checkpoint by its manifest."""
+        """Read the manifest in a place, and note the checkpoint."""
         try:
             manifest = self._manifest(f"{place}/{MANIFEST}")
         except (ValueError, NotRegularError) as error:
@@ -110,21 +111,21 @@ class Copies(dict[str, Copy]):
         return sorted(self.values(), key=lambda each: each.manifest.number)
 
     def drop(self, copy: Copy) -> None:
-        """Remove a checkpoint: it is a half from the first moment, so none is seen."""
+        """Remove a checkpoint; from the first moment it is unfinished, so no reader takes it."""
         name = f"{copy.place}/{MANIFEST}"
         self.store.put_whole(f"{copy.place}/{DRAFT}", copy.manifest.to_json().encode())
         self.store.remove(name)
         self.pop(copy.key, None)
         for file in copy.manifest.files:
             self.store.remove(f"{copy.place}/{file}")
-        self.store.remove(name)  # of a process that was killed, a write may come late
+        self.store.remove(name)  # a write by a killed process may arrive late
         self.store.remove(f"{copy.place}/{DRAFT}")
         self.store.remove_folder(copy.place, (DRAFT, MANIFEST))
 
     def drop_halves(self) -> None:
-        """Remove what a process that was killed had not finished copying, or removing.
+        """Remove what a killed process had not finished copying or removing.
 
-        A draft says which files are Camshaft's; other files stay.
+        A draft lists the files that are Camshaft's; other files stay.
         """
         whole = {copy.place for copy in self.values()}
         for name in self.sizes:
@@ -132,22 +133,22 @@ class Copies(dict[str, Copy]):
             if file == DRAFT and place in whole:
                 self.store.remove(name)
             elif file == DRAFT and NAME.fullmatch(place):
-                with suppress(ValueError):  # damaged: it still tells that the files are a half
+                with suppress(ValueError):  # a damaged draft still marks an unfinished copy
                     if draft := self._manifest(name):
                         self.drop(Copy(place, draft))
 
     def _manifest(self, name: str) -> Manifest | None:
-        """What a manifest or a draft says; None if there is none.
+        """The manifest in a manifest file or in a draft; None if there is no such object.
 
         Raises:
-            ValueError: It is damaged.
+            ValueError: The manifest or the draft is damaged.
         """
         content = self.store.read_small(name, budget.LARGEST_MANIFEST)
         return None if content is None else Manifest.of_json(content)
 
 
 def note(store: Store, name: str, content: str) -> None:
-    """Let a small object hold this text.
+    """Write this text to a small object, and read it back.
 
     Raises:
         OSError: The store gives back another one.

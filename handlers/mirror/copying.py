@@ -1,8 +1,9 @@
-"""The process that copies: all that talks to the store runs here, and nothing of the training.
+"""The process that copies: it alone talks to the store, and it does nothing of the training.
 
-A store's library draws from Python's global random generator before it tries again (botocore does),
-keeps threads and large buffers, and may hang. In the process of the training that would change the
-run, or slow it; so it has one of its own, which ends with it. What it has to say are lines of JSON.
+A store's library draws from Python's global random generator before it retries (botocore does),
+keeps threads and large buffers, and may hang. In the training's process that would change the run,
+or slow it down. So it runs in a process of its own, which ends with the training. The process
+reports in lines of JSON.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ from .uploader import Uploader
 logger = logging.getLogger("camshaft")
 
 LONGEST_WAIT = 300.0
-"""Seconds between two attempts, at most, while the store fails."""
+"""The most seconds between two attempts while the store fails."""
 ERRORS = (FileExistsError, BlockingIOError, StoreError, ValueError, OSError)
-"""What the training may be told to raise, by name."""
+"""By name: the errors that the training may be asked to raise."""
 
 
 def main() -> None:
-    """Copy as the first line of the input says, until its end, or until it says to finish."""
-    global _lines  # what a library prints goes nowhere
+    """Copy by the settings in the first line of the input, until its end or a message to finish."""
+    global _lines  # what a library prints is dropped
     parent, _lines = os.getppid(), os.fdopen(os.dup(1), "w")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     settings = json.loads(sys.stdin.readline())
@@ -52,7 +53,7 @@ def main() -> None:
 
 
 def end_with(parent: int) -> None:
-    """End with the training. The end of the input tells too, but loaders may hold its other end."""
+    """End when the training ends: the input may stay open, since loaders may hold its other end."""
     while os.getppid() == parent:
         time.sleep(0.5)
     os._exit(1)
@@ -69,7 +70,7 @@ class Copying:
         self._failures = int(settings["failing"])
 
     def run(self) -> None:
-        """Fetch, if the run begins; once it has, copy what is new."""
+        """Fetch if the run begins; after that, copy what is new."""
         settings, directory = self.settings, Path(self.settings["directory"])
         store = self.store = Store(settings["url"], settings["options"])
         if settings["fresh"]:
@@ -83,7 +84,7 @@ class Copying:
                 break
 
     def listen(self) -> None:
-        """Read what the training says; end with it."""
+        """Read the training's messages; end when the training ends."""
         for line in sys.stdin:
             self.go.set()
             if line.strip() == "finish":
@@ -105,7 +106,7 @@ class Copying:
         take_over(store, directory, self.settings["logs"], copies, is_new=not resume)
 
     def _copy(self, store: Store, uploader: Uploader) -> bool:
-        """Copy what is new, and wait a while; True if all is there."""
+        """Copy what is new, and wait a while; True if everything is copied."""
         more = False
         try:
             if self._failures:
@@ -145,10 +146,10 @@ FAILS = (
 
 
 class Telling(logging.Handler):
-    """Hands messages to the training, whose logger gives them out."""
+    """Sends log messages to the training, whose logger writes them."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Tell a message."""
+        """Send a message."""
         tell(level=record.levelno, text=record.getMessage())
 
 

@@ -45,13 +45,13 @@ LOGS = ("*.jsonl", "*.csv", "events.out.tfevents.*", "*/events.out.tfevents.*")
 WAITS = (1.0, 2.0, 4.0)
 """Seconds before each further attempt to read from the store."""
 ENOUGH = 30.0
-"""Seconds after which there is none: the library has tried again by itself."""
+"""Seconds after which no further attempt is made: the library has retried by itself."""
 FINAL = (FileNotFoundError, NotADirectoryError, PermissionError, NotRegularError)
-"""What no further attempt mends."""
+"""Errors that another attempt would not mend."""
 FULL = (errno.ENOSPC, errno.EDQUOT)
-"""What the disk says, and not the store."""
+"""Errors of the disk, not of the store."""
 SHOWN = 20
-"""Broken copies of which a message tells."""
+"""The most broken copies that a message names."""
 
 Result = TypeVar("Result")
 
@@ -112,12 +112,12 @@ def take_over(
 
 
 def join(store: Store, directory: Path, copies: Copies, *, is_new: bool = False) -> str:
-    """See that the directory and the store hold the same run; note and return its name.
+    """Check that the directory and the store hold the same run; note and return the run's name.
 
-    If the store has no checkpoints, it is the directory's run, or a new one.
+    If the store has no checkpoints, that is the directory's run, or a new one.
 
     Raises:
-        FileExistsError: They hold two runs.
+        FileExistsError: The directory and the store hold different runs.
     """
     here = _run_at(directory)
     if copies.is_used:
@@ -136,11 +136,11 @@ def join(store: Store, directory: Path, copies: Copies, *, is_new: bool = False)
 
 
 def again(store: Store, read: Callable[[Store], Result]) -> Result:
-    """What is read from a store, which may fail for some seconds.
+    """Read from a store, with retries, since it may fail for some seconds.
 
     Raises:
-        StoreError: It still fails.
-        ValueError: What was read is wrong.
+        StoreError: The store still fails after all attempts.
+        ValueError: The content that was read is invalid.
     """
     began = time.monotonic()
     for wait in (*WAITS, None):
@@ -194,7 +194,7 @@ def _iteration(place: str) -> int:
 
 
 def _tell_of_halves(store: Store, places: list[str]) -> None:
-    """Warn of copies that were not finished: the run begins before them, or anew."""
+    """Warn of unfinished copies: the run resumes from an earlier checkpoint, or begins anew."""
     for each in places:
         logger.warning(
             "passed over, since the machine that copied it ended before all of it was there: %s/%s",
@@ -230,7 +230,7 @@ def _receive(store: Store, copy: Copy, directory: Path) -> Path:
 
 
 def _logs_to_fetch(directory: Path, logs: list[str], sizes: dict[str, int]) -> dict[str, int]:
-    """The logs that are longer in the store, or not here: a log of one run only grows.
+    """The logs that are missing here, or shorter than in the store: a run's log only grows.
 
     Raises:
         OSError: A link, a pipe or a device is in the place of a log, or of its folder.
@@ -252,7 +252,7 @@ def _get(store: Store, name: str, path: Path) -> None:
     """Fetch an object to a new file, and wait until that is on the disk.
 
     Raises:
-        BrokenCheckpoint: There is no such object.
+        BrokenCheckpoint: The store has no such object.
     """
 
     def get(store: Store) -> None:

@@ -15,7 +15,7 @@ from ..files import regular
 from .store import DRAFT, Store
 
 PLAIN = re.compile(r"[\w%+=@-][\w.%+=@ -]*")
-"""The names of folders and files that are fetched: neither hidden, nor a way out."""
+"""The names of folders and files that may be fetched: not hidden, and not a way out."""
 
 
 def is_log(name: str, patterns: Iterable[str]) -> bool:
@@ -48,7 +48,7 @@ class LogCopies:
         self._copied: dict[str, tuple[int, int]] = {}
 
     def behind(self) -> list[str]:
-        """The logs whose copies are older."""
+        """The logs that have changed since they were copied."""
         names = logs_in(self._directory, self._patterns)
         return sorted(name for name in names if self._copied.get(name) != self._sign(name))
 

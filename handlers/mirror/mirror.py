@@ -111,7 +111,7 @@ class Mirror:
                 self._copier(state).start({**self._settings(state.engine), "fresh": fresh})
 
     def go(self, state: State[Any, Any]) -> None:
-        """Begin to copy: what an earlier run left has been moved aside."""
+        """Begin to copy: by now the logs of an earlier run are moved aside."""
         if process := self._copier(state).process:
             process.go()
 
@@ -122,7 +122,7 @@ class Mirror:
         copier.start_again()
 
     def close(self, state: State[Any, Any]) -> None:
-        """Wait for the last copies, and tell what the store lacks."""
+        """Wait for the last copies, and report what the store lacks."""
         copier = self._copier(state)
         if copier.process is None:
             return
@@ -177,7 +177,7 @@ class Mirror:
 
 
 class Copier:
-    """The process that copies during one run, started again if it has ended."""
+    """The process that copies during one run; it is started again if it ends by itself."""
 
     def __init__(self) -> None:
         self.process: CopyingProcess | None = None
@@ -206,7 +206,7 @@ class Copier:
             self.process.go()
 
     def finish(self, seconds: float) -> str:
-        """Copy what is left, for so many seconds; tell what the store lacks then."""
+        """Copy what is left, for at most so many seconds; report what the store lacks then."""
         assert self.process is not None
         self.start_again()
         self.process.end(seconds)

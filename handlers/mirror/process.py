@@ -1,4 +1,4 @@
-"""The training's side of the process that copies."""
+"""The training's end of the process that copies."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ START = f"from {__package__}.copying import main; main()"
 
 
 class CopyingProcess:
-    """Starts the process, hands its messages on, and ends it."""
+    """Starts the process, passes its messages on, and ends it."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.behind = "it is not known what it holds"
-        """What the store lacks, as far as the process has told."""
+        """What the store lacks, as the process has reported last."""
         self.refusal = ""
-        """Why nothing is copied to this store at all."""
+        """Why the process copies nothing to this store; empty if it does."""
         self.warnings = SimpleQueue[str]()
-        """What it has warned of, for the journal."""
+        """The warnings of the process, for the journal."""
         self._answers = SimpleQueue[dict[str, Any]]()
         # Secrets go through the pipe: everybody can see the command line of a process. A session of
         # its own keeps signals of the terminal away, as those are for the training.
@@ -47,7 +47,7 @@ class CopyingProcess:
 
     @property
     def has_ended(self) -> bool:
-        """True if the process has ended by itself, and another one may do better."""
+        """True if the process has ended by itself, and a new one may succeed."""
         return self._process.poll() is not None and not self.refusal
 
     def wait_until_ready(self, seconds: float) -> None:
@@ -70,11 +70,11 @@ class CopyingProcess:
             bound = seconds if "asking" in answer else None
 
     def go(self) -> None:
-        """Let it begin to copy."""
+        """Tell the process to begin to copy."""
         self._say("go")
 
     def end(self, seconds: float) -> None:
-        """Let it copy what is left, for so many seconds; then nothing of it is left."""
+        """Let the process copy what is left, for at most so many seconds; then end it."""
         self._say("finish")
         try:
             self._process.wait(seconds)
@@ -90,7 +90,7 @@ class CopyingProcess:
 
     def _say(self, line: str) -> None:
         assert self._process.stdin is not None
-        with suppress(OSError):  # it has ended, as its reader finds out
+        with suppress(OSError):  # it has ended, which its reader notices
             self._process.stdin.write(line + "\n")
             self._process.stdin.flush()
 
@@ -112,7 +112,7 @@ class CopyingProcess:
         self._answers.put({"error": "OSError", "text": "the process that copies has ended"})
 
     def log(self, level: int, text: str) -> None:
-        """Give a message out; a warning is for the journal too."""
+        """Log a message; keep a warning for the journal, too."""
         logger.log(level, "%s", text)
         if level >= logging.WARNING:
             self.warnings.put(text)

@@ -51,9 +51,9 @@ class Store:
         self._files, self._root = core.url_to_fs(url, **options, skip_instance_cache=True)
 
     def sizes(self) -> dict[str, int]:
-        """All names, with the bytes of each, or ODD; a store may give the names of a moment ago."""
+        """All names with their sizes in bytes, or ODD; a store's listing may be out of date."""
         self._files.invalidate_cache()
-        if self._has_folders:  # `find` takes a folder that cannot be read for an empty one
+        if self._has_folders:  # `find` would report an unreadable folder as empty
             found = dict(self._walk(self._root))
         else:
             found = self._files.find(self._root, detail=True)
@@ -73,7 +73,7 @@ class Store:
                 yield each["name"], each
 
     def size(self, name: str) -> int:
-        """The bytes of one object, as the store tells it now."""
+        """The size of one object, as the store reports it now."""
         self._files.invalidate_cache()
         return int(self._files.info(self._file(name))["size"])
 
@@ -86,7 +86,7 @@ class Store:
         """An object of at most so many bytes; None if there is none.
 
         Raises:
-            ValueError: It is larger.
+            ValueError: The object is larger.
         """
         try:
             content = self.read(name, 0, most + 1)
@@ -97,7 +97,7 @@ class Store:
         return content
 
     def get(self, name: str, path: Path) -> None:
-        """Write an object to a file here; the library sends for its parts, several at a time."""
+        """Download an object to a file here; the library requests several parts at a time."""
         self._files.get_file(self._file(name), str(path))
 
     def put(self, name: str, pieces: Iterable[bytes], size: int) -> None:
@@ -128,7 +128,7 @@ class Store:
         self._files.pipe_file(self._file(name), content)
 
     def put_whole(self, name: str, content: bytes) -> None:
-        """Write a small object all at once, also where an object is a file that could be torn."""
+        """Write a small object all at once, also on a disk, where a kill could tear a file."""
         if not self._has_folders:
             self.put_small(name, content)
             return
@@ -137,7 +137,7 @@ class Store:
         self.move(draft, name)
 
     def move(self, name: str, to: str) -> None:
-        """Let an object take the place of another, all at once."""
+        """Rename an object to the name of another one, which it replaces at once."""
         self._files.mv(self._file(name), self._file(to))
 
     def remove(self, name: str) -> None:
@@ -146,7 +146,7 @@ class Store:
             self._files.rm_file(self._path(name))
 
     def remove_folder(self, name: str, drafts: Iterable[str]) -> None:
-        """Remove a folder if it holds drafts of these names at most; object stores have none."""
+        """Remove a folder that holds at most drafts of these names; object stores have none."""
         if self._has_folders:
             for each in drafts:
                 self.remove(f"{name}/{DRAFT}{each}")
@@ -154,9 +154,9 @@ class Store:
                 self._files.rmdir(self._path(name))
 
     def drop_uploads(self) -> None:
-        """Drop the parts of large objects that a process that was killed had sent; S3 keeps them.
+        """Remove the parts of uploads that a killed process left; S3 keeps them.
 
-        Nobody sees them, so a store that does not allow that is left as it is.
+        Nobody sees them, so an error is ignored, such as that of a store which forbids this.
         """
         if not hasattr(self._files, "list_multipart_uploads"):
             return
@@ -167,7 +167,7 @@ class Store:
                     self._files.abort_mpu(bucket, each["Key"], each["UploadId"])
 
     def said(self, error: BaseException) -> str:
-        """What may be shown of an error: without secrets, and not at length."""
+        """The text of an error that may be shown: without secrets, and shortened."""
         text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         return printable(" ".join(self.without_secrets(text).split()))[:500]
 
@@ -181,13 +181,13 @@ class Store:
         return f"{self._root.rstrip('/')}/{name}"
 
     def _file(self, name: str) -> str:
-        """The path of an object; on a disk, to open a pipe would wait.
+        """The path of an object; on a disk it is checked first, since opening a pipe would wait.
 
         Raises:
-            NotRegularError: It is a link, a pipe or a device.
+            NotRegularError: A link, a pipe or a device is at the path.
         """
         if self._is_local:
-            with suppress(NotADirectoryError):  # as the operation itself tells
+            with suppress(NotADirectoryError):  # the operation itself raises it
                 refuse_odd(Path(self._path(name)))
         return self._path(name)
 
@@ -238,7 +238,7 @@ def local_path(url: str) -> Path | None:
 
 
 def protocol_of(url: str) -> str:
-    """What an address begins with: `s3`; `file` for a plain path."""
+    """The protocol of an address, such as `s3`; `file` for a plain path."""
     utils = import_module("fsspec.utils")
     return str(utils.get_protocol(url))
 

@@ -45,12 +45,12 @@ class Uploader:
         self._copies: Copies | None = None
         self._name = uuid4().hex
         self._verified = set[str]()
-        """Files of the checkpoint under way that need not be copied again after a failure."""
+        """Files of the checkpoint under way that were copied and compared before a failure."""
         self._passed_over = set[str]()
         """The keys of checkpoints that cannot be copied."""
 
     def begin(self) -> None:
-        """See what the store holds and whose run it is; remove halves.
+        """Find out what the store holds and whose run it is; remove unfinished copies.
 
         Raises:
             FileExistsError: The store holds another run.
@@ -64,7 +64,7 @@ class Uploader:
             note(self.store, WRITER, self._name)
             copies.drop_halves()
             self.store.drop_uploads()
-        self._verified &= copies.sizes.keys()  # after a failure, a half is this process's own
+        self._verified &= copies.sizes.keys()  # an unfinished copy may be this process's own
         self._copies = copies
 
     def step(self) -> bool:
@@ -88,7 +88,7 @@ class Uploader:
     def _check_alone(self) -> None:
         """Check that nobody else has begun to copy to the store."""
         writer = noted(self.store, WRITER)
-        if writer is None:  # as where somebody has emptied the store
+        if writer is None:  # somebody has emptied the store
             note(self.store, WRITER, self._name)
         elif writer != self._name:
             raise FileExistsError(
@@ -97,7 +97,7 @@ class Uploader:
             )
 
     def is_new(self) -> bool:
-        """True if a checkpoint waits to be copied."""
+        """True if there is a checkpoint to copy."""
         return bool(self._missing(checkpoints(self.directory)))
 
     def behind(self) -> str:
@@ -121,7 +121,7 @@ class Uploader:
         copy = Copy(place_of(saved.manifest), saved.manifest)
         manifest = saved.manifest.to_json().encode()
         try:
-            with _held(saved) as folder:  # first, as a run that saves often soon drops it
+            with _held(saved) as folder:  # a run that saves often drops it soon
                 self._check_alone()
                 self._logs.copy()
                 self.store.put_whole(f"{copy.place}/{DRAFT}", manifest)
@@ -149,14 +149,14 @@ class Uploader:
             with regular(path) as file:
                 self.store.put(name, _checked(file, sums, path.name), sums.size)
         except FileNotFoundError:
-            if path.exists():  # it is the store that has not found something
+            if path.exists():  # the store, not the disk, lacks something
                 raise
             raise GoneError from None
         self.store.compare(name, sums.size, sums.crc32)
         self._verified.add(name)
 
     def _drop_unclaimed(self, here: list[Saved], copies: Copies) -> None:
-        """Remove what is neither on the disk nor kept by the claims of the newest checkpoint."""
+        """Remove copies that are not on the disk and that no claim of the newest one keeps."""
         if not here:
             return
         with suppress(ValueError):  # the claims of a later version
@@ -170,12 +170,12 @@ class Uploader:
 
 @contextmanager
 def _held(saved: Saved) -> Generator[Path, None, None]:
-    """A folder with the checkpoint's files, which stay there when the run drops the checkpoint.
+    """A folder with the checkpoint's files, which stay there if the run drops the checkpoint.
 
-    The files get a second name. On a disk that has none, it is the checkpoint itself.
+    The files are hard links. On a disk without hard links, the folder is the checkpoint itself.
 
     Raises:
-        GoneError: It was dropped already.
+        GoneError: The run has dropped the checkpoint already.
     """
     with scratch(saved.path.parent) as folder:
         try:

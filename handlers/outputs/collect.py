@@ -77,7 +77,7 @@ class Collect:
 
 @dataclass
 class Collected:
-    """What was kept so far: for each batch a mapping or tuple of tensors and lists."""
+    """The outputs kept so far: for each batch, a mapping or tuple of tensors and lists."""
 
     parts: list[Any] = field(default_factory=list)
 
@@ -86,7 +86,7 @@ class Collected:
         return join(self.parts, chain) if self.parts else None
 
     def state_dict(self) -> dict[str, Any]:
-        """What was kept, joined, so that a checkpoint has few tensors."""
+        """The outputs so far, joined, so that a checkpoint has few tensors."""
         self.parts = [self.joined()] if self.parts else []
         return {"parts": self.parts}
 

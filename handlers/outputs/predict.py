@@ -89,12 +89,12 @@ def predict(
             for event, function in shards.handlers.items():
                 stack.enter_context(engine.evaluation.signal(event).connected_to(function))
             engine.evaluate(data, weights=weights, seed=seed, name="predict")
-    ranks.gathered(None)  # all have written theirs
+    ranks.gathered(None)  # wait until all ranks have written theirs
     return found
 
 
 def _checksum(objects: Mapping[str, Any]) -> str:
-    """A short name of all weights, which is the same on any device."""
+    """A checksum of all weights, which is the same on any device."""
     modules = [each for each in objects.values() if isinstance(each, Module)]
     held = [tensor for module in modules for tensor in module.state_dict().values()]
     sums = [checksum(each) for each in held if isinstance(each, Tensor)]

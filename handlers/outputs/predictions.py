@@ -16,10 +16,10 @@ from .shards import OUTPUTS
 
 END = object()
 LARGEST = 2**40
-"""Counts in a manifest are below it."""
+"""A count in a manifest has to be less than this."""
 PART = re.compile(r"rank-(\d{1,9})-of-([1-9]\d{0,8})", re.ASCII)
 SHOWN = 5
-"""Parts that are missing of which a message tells: their number is in a name of a file."""
+"""The most missing parts that a message names: a file name can claim any number of parts."""
 
 
 class Predictions:
@@ -68,7 +68,7 @@ class Predictions:
         parts = self._parts()
         rows = [list(map(_rows, part)) for part in parts]
         held = [[each for each in part if each is not None] for part in rows]
-        with reading(self.directory, "the shards"):  # may be of unlike forms
+        with reading(self.directory, "the shards"):  # the shards may have different structures
             found = [join(part, chain) for part in held if part]
             return join(found, deal if _are_interleaved(parts) else chain) if found else None
 
@@ -88,7 +88,7 @@ class Predictions:
         return self.directory / f"rank-{rank}-of-{ranks}"
 
     def _parts(self) -> list[Checkpoints]:
-        """The shards of each rank; all are there."""
+        """The shards of each rank, if none is missing."""
         worlds = self.worlds()
         if not worlds:
             raise ValueError(
@@ -130,7 +130,7 @@ def _samples(part: Checkpoints) -> Iterator[Any]:
 
 
 def _rows(shard: Saved) -> Any:
-    """The samples of a shard: as many rows in each of its parts as its manifest says.
+    """The samples of a shard; each of its parts has as many rows as the manifest says.
 
     Raises:
         BrokenCheckpoint: A file is damaged, or holds something else.
@@ -150,7 +150,7 @@ def _number(shard: Saved, name: str) -> int:
     """A count in the manifest of a shard.
 
     Raises:
-        BrokenCheckpoint: There is none.
+        BrokenCheckpoint: The manifest has no such count.
     """
     found = shard.manifest.metrics.get(name)
     if found is None or not 0 <= found < LARGEST or found != int(found):

@@ -24,7 +24,7 @@ def prediction_and_target(output: Any) -> Any:
 
 
 def rows_of(value: Any) -> Any:
-    """The value of one batch, each of its parts a list or a tensor with a first dimension."""
+    """The value of one batch; each part has to be a list, or a tensor with a first dimension."""
     if hasattr(value, "_asdict"):
         value = value._asdict()
     elif is_dataclass(value) and not isinstance(value, type | Mapping):
@@ -79,7 +79,7 @@ def join(parts: Sequence[Any], arrange: Callable[[Sequence[Any]], Any]) -> Any:
 
 
 def chain(parts: Sequence[Any]) -> Any:
-    """Join the rows of one part after those of another."""
+    """The rows of one part, followed by those of the next."""
     tensors = all(isinstance(each, Tensor) for each in parts)
     if tensors and len({each.shape[1:] for each in parts}) == 1:
         return torch.cat(list(parts))
@@ -87,7 +87,7 @@ def chain(parts: Sequence[Any]) -> Any:
 
 
 def deal(parts: Sequence[Any]) -> Any:
-    """Join the first row of each part, then the second of each, and so on."""
+    """The first row of each part, then the second row of each, and so on."""
     count, joined = len(parts), chain(parts)
     turns = torch.cat([torch.arange(len(each)) * count + n for n, each in enumerate(parts)])
     order = turns.argsort()

@@ -1,4 +1,4 @@
-"""The files of one rank of `predict`: each holds some samples, and where the pass then was."""
+"""The files of one rank of `predict`: each holds samples and the position of the pass."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ from .rows import chain, join, kept, lengths_of, prediction_and_target, rows_of
 OUTPUTS = "outputs"
 """The object of a shard that holds its samples, and the name of their file."""
 MOST = 50_000
-"""Samples of a shard: what is no tensor, or of unlike shapes, is listed one by one."""
+"""The most samples of a shard: what is no tensor, or of unlike shapes, is listed one by one."""
 
 
 @dataclass(eq=False)
 class Shards:
-    """Keeps the samples of some batches, and writes them as a shard when they are many or old."""
+    """Keeps the samples of some batches, and writes them as a shard if they are many or old."""
 
     place: Path
     is_held: Callable[[], bool]
-    """Tells whether the place still is the directory that was locked for these shards."""
+    """Whether the place is still the directory that was locked for these shards."""
     select: Callable[[Any], Any] | None
     interleaved: bool
     seconds: float
     most: int
-    """The bytes of a shard."""
+    """The bytes of samples from which on a shard is written."""
     weights: str
     """A checksum of the weights that predict."""
     parts: list[Any] = field(default_factory=list)
     samples: int = 0
     size: int = 0
     after: int = 0
-    """The batches before those that are kept."""
+    """The number of batches before the first one in memory."""
     began: float = field(default_factory=time.monotonic)
 
     @cached_property
     def written(self) -> Checkpoints:
-        """What an earlier call has written."""
+        """The shards that an earlier call has written."""
         return checkpoints(self.place)
 
     @cached_property
@@ -59,7 +59,7 @@ class Shards:
 
     @property
     def handlers(self) -> Mapping[EventEnum, Callable[[State[Any, Any]], None]]:
-        """What to call in which events of the evaluation."""
+        """By event of the evaluation: what to call."""
         return {
             Events.LOADING: self.load,
             Events.ITERATION_COMPLETED: self.take,
@@ -75,7 +75,7 @@ class Shards:
             worlds: The numbers of ranks that have written to the directory, with this one.
 
         Raises:
-            ValueError: What is there is damaged, or of other ranks, weights or data.
+            ValueError: The shards there are damaged, or of other ranks, weights or data.
         """
         odd = ""
         if len(worlds) > 1:
@@ -99,7 +99,7 @@ class Shards:
             )
 
     def load(self, state: State[Any, Any]) -> None:
-        """Carry the evaluation on behind the last shard."""
+        """Resume the evaluation after the last shard."""
         if self.last is not None:
             resume_alone(state, self.last)
             self.after = state.iteration

@@ -1,4 +1,4 @@
-"""Questions of ranks to one another whether one of them got a signal."""
+"""When ranks ask one another whether one of them got a signal."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SHORTEST, LONGEST = 1.0, 10.0
-"""Seconds from one question to the next, about."""
+"""The least and the most seconds between two questions, approximately."""
 SHARE = 0.01
-"""The part of the time that questions may take, unless that makes them too rare."""
+"""The largest share of the time that questions may take, as far as `LONGEST` allows."""
 
 
 class Questions:
-    """Finds the iterations in which all ranks ask: few, the same on each, and often enough."""
+    """Chooses the iterations in which all ranks ask: few, the same on each rank, and in time."""
 
     def __init__(self, state: State[Any, Any], every: int | None) -> None:
         self.every = every
@@ -29,9 +29,9 @@ class Questions:
         self._took = 0.0
 
     def ask(self, state: State[Any, Any], received: int | None) -> int | None:
-        """The largest number of a signal that one of the ranks got; None if none of them did.
+        """The largest number of a signal that a rank got; None if no rank got one.
 
-        Rank 0 also decides, by its clock, in how many iterations the next question comes.
+        Rank 0 also decides, by its clock, after how many iterations they ask again.
         """
 
         def decide(rows: Tensor) -> Tensor:

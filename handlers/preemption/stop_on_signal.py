@@ -129,7 +129,7 @@ class StopOnSignal:
         if (number := watch.received or watch.agreed) is None:
             return
         name = signal.Signals(number).name
-        # After the last commit point nothing is left to save: drop the request, and its warning.
+        # After the last commit point nothing is left to save: drop the request, so nothing warns.
         state.control.saves[:] = [save for save in state.control.saves if save != (name, None)]
         if self.exit and state.error is None and state.parent is None:
             logger.info("exits with %d, as %s asked it to", 128 + number, name)
@@ -169,7 +169,7 @@ class Watch:
             self._watchdog.close()
 
     def ask_in_time(self, state: State[Any, Any]) -> None:
-        """Ask the other ranks, if it is the iteration to do so."""
+        """Ask the other ranks if a question is due in this iteration."""
         if self.questions is None or state.iteration >= self.questions.due:
             self.ask(state)
 

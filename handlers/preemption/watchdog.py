@@ -49,7 +49,7 @@ class Watchdog:
                 self._end(first)
             if number == 0:
                 return
-            if self._before != -1:  # another library, such as asyncio, listens too
+            if self._before != -1:  # another library, such as asyncio, reads it too
                 with suppress(OSError):
                     os.write(self._before, bytes([number]))
             if not first and number in self._signals:
@@ -65,7 +65,7 @@ class Watchdog:
 
 
 def kill_children() -> None:
-    """Kill the processes of multiprocessing; loader workers would only notice seconds later."""
+    """Kill the processes of multiprocessing: loader workers would notice only seconds later."""
     for child in multiprocessing.active_children():
         child.kill()
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from .facts import PACE
-from .markup import key
+from .text import ascii_key
 
 TRAINING = ("train", "training")
 EVALUATION = ("val", "valid", "validation", "eval", "evaluation", "test")
 LEARNING, RATE_AND_PACE, MORE = HEADINGS = ("Learning", "Rate and throughput", "More metrics")
-TRAINING_SET = "training"
+TRAINING_SPLIT = "training"
 SHARED_PREFIX = 3
 """So many charts with one prefix, such as `grad_norm`, have a heading of their own."""
 FEW = 4
@@ -37,11 +37,11 @@ class Chart:
     validated: list[str]
     """The metrics that were measured by an evaluation."""
 
-    def set_of(self, name: str) -> str:
-        """The data that a metric was measured on; empty if its chart does not compare any."""
+    def split_of(self, name: str) -> str:
+        """The data that a metric was measured on; empty if the chart has no evaluation."""
         if self.is_validated(name):
-            return _split(name)[0]
-        return TRAINING_SET if self.validated else ""
+            return _prefix_and_rest(name)[0]
+        return TRAINING_SPLIT if self.validated else ""
 
     def is_validated(self, name: str) -> bool:
         """True for a metric that was measured by an evaluation."""
@@ -49,13 +49,13 @@ class Chart:
 
     @cached_property
     def places(self) -> dict[str, int]:
-        """The place of each metric among those of its set."""
+        """The place of each metric among those of its split."""
         counts = Counter[str]()
         found: dict[str, int] = {}
         for name in self.metrics:
-            group = self.set_of(name)
-            found[name] = counts[group]
-            counts[group] += 1
+            split = self.split_of(name)
+            found[name] = counts[split]
+            counts[split] += 1
         return found
 
     @cached_property
@@ -65,7 +65,7 @@ class Chart:
     @property
     def key(self) -> str:
         """Names the chart in the page; no title of a chart equals another key."""
-        return f"curve {key(self.title)}"
+        return f"curve {ascii_key(self.title)}"
 
     @property
     def is_smoothed(self) -> bool:
@@ -73,46 +73,46 @@ class Chart:
         return not RATE.search(self.title) and self.title != PACE
 
 
-def charts(names: Iterable[str]) -> list[Chart]:
+def charts_of(names: Iterable[str]) -> list[Chart]:
     """The charts for metrics of these names: training and evaluation of one metric share a chart.
 
     A metric `val/loss` shares a chart with `loss` or `train/loss`. Any other prefix counts as an
     evaluation if one of its metrics also exists without the prefix.
 
-    >>> [(chart.title, chart.metrics) for chart in charts(["lr", "loss", "val/loss"])]
+    >>> [(chart.title, chart.metrics) for chart in charts_of(["lr", "loss", "val/loss"])]
     [('loss', ['loss', 'val/loss']), ('lr', ['lr'])]
     """
     known = list(dict.fromkeys(names))
-    prefixes = {_split(name)[0] for name in known if _split(name)[1] in known}
+    prefixes = {_prefix_and_rest(name)[0] for name in known if _prefix_and_rest(name)[1] in known}
     evaluations = (prefixes | set(EVALUATION)) - {"", *TRAINING}
     grouped: dict[str, list[str]] = {}
     for name in known:
-        prefix, last = _split(name)
+        prefix, last = _prefix_and_rest(name)
         is_split = prefix in evaluations or prefix in TRAINING
         grouped.setdefault(last if is_split else name, []).append(name)
     families = Counter(title.partition("/")[0] for title in grouped if "/" in title)
-    drawn: list[Chart] = []
+    charts: list[Chart] = []
     for title, members in grouped.items():
-        validated = [name for name in members if _split(name)[0] in evaluations]
-        metrics = sorted(members, key=lambda name: (_split(name)[0] in evaluations, name))
+        validated = [name for name in members if _prefix_and_rest(name)[0] in evaluations]
+        metrics = sorted(members, key=lambda name: (_prefix_and_rest(name)[0] in evaluations, name))
         heading = _heading(title, bool(validated))
         family = title.partition("/")[0]
         if heading == MORE and families[family] >= SHARED_PREFIX:
             heading = family
-        drawn.append(Chart(title, heading, metrics, validated))
-    drawn.sort(key=_rank)
-    if sum(chart.heading != LEARNING for chart in drawn) <= FEW:
-        drawn = [
-            chart if chart.heading == LEARNING else replace(chart, heading=MORE) for chart in drawn
+        charts.append(Chart(title, heading, metrics, validated))
+    charts.sort(key=_rank)
+    if sum(chart.heading != LEARNING for chart in charts) <= FEW:
+        charts = [
+            chart if chart.heading == LEARNING else replace(chart, heading=MORE) for chart in charts
         ]
-    return drawn
+    return charts
 
 
-def sets(drawn: Iterable[Chart]) -> list[str]:
-    """The data that charts compare, from training to test; empty if no chart compares any."""
-    found = dict.fromkeys(chart.set_of(name) for chart in drawn for name in chart.metrics)
+def splits(charts: Iterable[Chart]) -> list[str]:
+    """The splits that charts compare, from training to test; empty if no chart compares any."""
+    found = dict.fromkeys(chart.split_of(name) for chart in charts for name in chart.metrics)
     found.pop("", None)
-    usual = (TRAINING_SET, *EVALUATION)
+    usual = (TRAINING_SPLIT, *EVALUATION)
     return sorted(found, key=lambda name: usual.index(name) if name in usual else len(usual))
 
 
@@ -134,7 +134,7 @@ def _is_loss(title: str) -> bool:
     return "loss" in title.split("/")
 
 
-def _split(name: str) -> tuple[str, str]:
+def _prefix_and_rest(name: str) -> tuple[str, str]:
     """The prefix, such as `val`, and the rest; both are empty for a name without a slash."""
     prefix, slash, rest = name.partition("/")
     return (prefix, rest) if slash else ("", "")

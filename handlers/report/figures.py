@@ -1,9 +1,8 @@
 """The charts of a page as figures of plotly: their traces and layouts, ready for JSON.
 
-A trace names its colour, such as `c0` or `ink`, in `meta`: the page's style sheet has two of each,
-for a light and for a dark screen. There too stand its run and its set, which the legend hides, and
-which clocks its iterations are looked up in. Whatever a figure leaves open, the page's template
-fills in.
+A trace's `meta` is for the page's own code: the trace's colour, such as `c0` or `ink`, of which the
+style sheet has one for light and one for dark; its run and split, by which the legend hides it; and
+its metric. A figure leaves out what all figures share, which is in the template of `page.js`.
 """
 
 from __future__ import annotations
@@ -12,39 +11,67 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..files import printable
-from .charts import Chart, sets
-from .facts import RunFacts
-from .markup import key
-from .timeline import Figure, timeline_figure
+from .charts import Chart, splits
+from .facts import Part, RunFacts
+from .text import ascii_key, duration, iso_time
 
+Figure = dict[str, Any]
 COLOURS = 10
 DASHES = ("solid", "dash", "dot", "dashdot")
 SYMBOLS = ("circle", "diamond", "square", "triangle-up")
 SMOOTHED_FROM = 20
 """Rows: fewer are clearer without smoothing."""
+OUTCOMES = {
+    "completed": ("finished", "good"),
+    "interrupted": ("interrupted, to go on", "warn"),
+    "failed": ("failed", "bad"),
+    "killed": ("killed", "bad"),
+    "running": ("running", "accent"),
+    "silent": ("no word for {}", "warn"),
+}
+"""How a part of a run ended: the words for it, and its colour."""
+TOOLTIP = {"hovertemplate": "%{customdata}<extra></extra>"}
+BAR: Figure = {"type": "bar", "orientation": "h", "width": 0.4, **TOOLTIP}
+MARK: Figure = {"type": "scatter", "mode": "markers", "meta": {"colour": "ink"}, **TOOLTIP}
 
 
-def look_of(run: int, group: int, runs: int) -> tuple[str, str]:
-    """The colour and the dash of a run; of one run alone, those of what it was measured on."""
-    place = run if runs > 1 else group
+def figures_of(charts: Sequence[Chart], runs: Sequence[RunFacts]) -> dict[str, Figure]:
+    """All figures of a page, by the keys that the page's elements name."""
+    names = splits(charts)
+    found = {chart.key: chart_figure(chart, runs, names) for chart in charts}
+    for place, run in enumerate(runs):
+        for name, histogram in run.histograms.items():
+            found[histogram_key(place, name)] = _histogram_figure(histogram, place)
+    return found | {"timeline": timeline_figure(runs)}
+
+
+def histogram_key(place: int, name: str) -> str:
+    """The key of the figure for the histograms of a metric in the run at this place."""
+    return f"histogram {place} {ascii_key(name)}"
+
+
+def look_of(run: int, split: int, runs: int) -> tuple[str, str]:
+    """The colour and dash of a curve: those of its run, or of its split if there is one run."""
+    place = run if runs > 1 else split
     return f"c{place % COLOURS}", DASHES[place // COLOURS % len(DASHES)]
 
 
-def chart_figure(chart: Chart, runs: Sequence[RunFacts], groups: Sequence[str]) -> Figure:
+def chart_figure(chart: Chart, runs: Sequence[RunFacts], all_splits: Sequence[str]) -> Figure:
     """The curves of all runs in one chart.
 
     Args:
         chart: The chart.
         runs: The runs.
-        groups: The sets of all charts, so that each has its colour everywhere.
+        all_splits: The splits of all charts of the page, so that each has one colour everywhere.
     """
     traces = [
         trace
         for place, run in enumerate(runs)
         for number, name in enumerate(chart.metrics)
         if name in run.curves
-        for trace in _curve_traces(chart, name, number, runs, place, groups)
+        for trace in _curve_traces(chart, name, number, runs, place, all_splits)
     ]
+    values = [y for trace in traces if "yaxis" not in trace for y in trace["y"] if y is not None]
     resumed = [
         part.first["iteration"]
         for part in runs[0].parts
@@ -54,14 +81,7 @@ def chart_figure(chart: Chart, runs: Sequence[RunFacts], groups: Sequence[str]) 
         "data": traces,
         "layout": {
             "xaxis": {"title": {"text": "iteration"}},
-            "yaxis": _axis_of(
-                [
-                    y
-                    for trace in traces
-                    for y in trace["y"]
-                    if "yaxis" not in trace and y is not None
-                ]
-            ),
+            "yaxis": _y_axis(values),
             # The foot of the chart, where values that are not finite are marked.
             "yaxis2": {"overlaying": "y", "range": [0, 1], "visible": False, "fixedrange": True},
             "shapes": [
@@ -72,8 +92,8 @@ def chart_figure(chart: Chart, runs: Sequence[RunFacts], groups: Sequence[str]) 
     }
 
 
-def _axis_of(values: Sequence[float]) -> Figure:
-    """An axis; of a constant, one on which the constant can be read."""
+def _y_axis(values: Sequence[float]) -> Figure:
+    """Plotly's own axis; for a constant, one whose range is wide enough to read the constant."""
     if len(set(values)) != 1 or not values[0]:
         return {}
     low, high = sorted([values[0] / 2, values[0] * 1.5])
@@ -86,29 +106,30 @@ def _curve_traces(
     number: int,
     runs: Sequence[RunFacts],
     place: int,
-    groups: Sequence[str],
+    all_splits: Sequence[str],
 ) -> Iterator[Figure]:
+    """The curve of a metric in the run at this place, and the marks of its values not finite."""
     run, is_validated = runs[place], chart.is_validated(name)
-    curve, group = run.curves[name], chart.set_of(name)
-    index = groups.index(group) if group in groups else 0
+    curve, split = run.curves[name], chart.split_of(name)
+    index = all_splits.index(split) if split in all_splits else 0
     same = chart.places[name]
     colour, dash = look_of(place, index, len(runs))
     label = name if len(runs) == 1 else run.name
     if len(runs) > 1 and len(chart.metrics) > 1:
         label = f"{run.name}: {name}"
-    smooth = not is_validated and curve["count"] >= SMOOTHED_FROM and chart.is_smoothed
-    with_points = curve["count"] == 1 or (is_validated and curve["count"] <= 100)
+    is_smooth = not is_validated and curve["count"] >= SMOOTHED_FROM and chart.is_smoothed
+    has_points = curve["count"] == 1 or (is_validated and curve["count"] <= 100)
+    is_thin = len(runs) > 1 and split and not is_validated
     uid = f"{place}-{number}"  # plotly.js looks for it as the name of a class
-    meta: Figure = {"colour": colour, "run": place, "group": key(group)}
+    meta: Figure = {"colour": colour, "run": place, "split": ascii_key(split)}
     meta |= {"of": printable(run.name), "name": printable(name)}
     shared: Figure = {"type": "scatter", "name": printable(label)}
-    is_thin = len(runs) > 1 and group and not is_validated
     yield {
         **shared,
         "uid": f"raw-{uid}",
         "x": curve["x"],
         "y": curve["y"],
-        "mode": "lines+markers" if with_points else "lines",
+        "mode": "lines+markers" if has_points else "lines",
         "line": {
             "width": 1.25 if is_thin else 2,
             "shape": curve.get("shape", "linear"),
@@ -116,7 +137,7 @@ def _curve_traces(
         },
         "marker": {"size": 5 if index < 2 else 7, "symbol": SYMBOLS[max(0, index - 1) % 4]},
         "hovertemplate": "%{y:.4~g}<extra>%{fullData.name}</extra>",
-        "meta": meta | ({"smooth": curve.get("means", {})} if smooth else {}),
+        "meta": meta | ({"smooth": curve.get("means", {})} if is_smooth else {}),
     }
     if odd := curve["odd"]["x"]:
         yield {
@@ -133,12 +154,12 @@ def _curve_traces(
         }
 
 
-def histogram_figure(histogram: dict[str, Any], place: int) -> Figure:
-    """How the values of one metric of one run are spread, over the run."""
+def _histogram_figure(histogram: dict[str, Any], place: int) -> Figure:
+    """A heat map: how the values of a metric are spread, over the run at this place."""
     colour, _ = look_of(place, 0, 2)
     trace = {
         "type": "heatmap",
-        **{key: histogram[key] for key in "xyz"},
+        **{axis: histogram[axis] for axis in "xyz"},
         "uid": "heatmap",
         "zmin": 0,
         "showscale": False,
@@ -149,16 +170,45 @@ def histogram_figure(histogram: dict[str, Any], place: int) -> Figure:
     return {"data": [trace], "layout": layout}
 
 
-def figures(drawn: Sequence[Chart], runs: Sequence[RunFacts]) -> dict[str, Figure]:
-    """All figures of a page by their keys."""
-    groups = sets(drawn)
-    found = {chart.key: chart_figure(chart, runs, groups) for chart in drawn}
-    for place, run in enumerate(runs):
-        for name, histogram in run.histograms.items():
-            found[histogram_key(place, name)] = histogram_figure(histogram, place)
-    return found | {"timeline": timeline_figure(runs)}
+def outcome(part: Part) -> str:
+    """How a part of a run ended, in words."""
+    return OUTCOMES[part.end][0].format(duration(60 * (part.silence // 60), whole=True))
 
 
-def histogram_key(place: int, name: str) -> str:
-    """Names the figure of a histogram in the page."""
-    return f"histogram {place} {key(name)}"
+def timeline_figure(runs: Sequence[RunFacts]) -> Figure:
+    """The parts of all runs by the clock: a bar each, with marks for restarts and checkpoints."""
+    traces: dict[str, Figure] = {}
+    for run in runs:
+        row = printable(run.name)
+        for part in run.parts:
+            words, colour = outcome(part), OUTCOMES[part.end][1]
+            bar = traces.setdefault(words, BAR | {"name": words, "meta": {"colour": colour}})
+            began = f"{part.first['event']} at iteration {part.first['iteration']}"
+            text = f"{began}, {part.end} at iteration {part.last['iteration']}"
+            start = iso_time(part.first["time"])
+            _add(bar, y=row, base=start, x=1000 * part.seconds, customdata=text)
+            marks = [("checkpoint", "diamond", 8, save) for save in part.saves]
+            if part is not run.parts[0] or part.first["event"] == "resumed":
+                marks.append(("started again", "line-ns-open", 26, part.first))
+            for label, symbol, size, line in marks:
+                marker = {"symbol": symbol, "size": size, "line": {"width": 2}}
+                mark = traces.setdefault(label, MARK | {"name": label, "marker": marker})
+                text = f"{label} at iteration {line['iteration']}"
+                _add(mark, y=row, x=iso_time(line["time"]), customdata=text)
+    return {
+        "data": sorted(traces.values(), key=lambda trace: str(trace["type"])),
+        "layout": {
+            "xaxis": {"type": "date"},
+            "yaxis": {
+                **{"type": "category", "showticklabels": len(runs) > 1, "fixedrange": True},
+                **{"showgrid": False, "range": [len(runs) - 0.3, -0.7]},
+            },
+            **{"barmode": "overlay", "hovermode": "closest", "showlegend": True},
+        },
+    }
+
+
+def _add(trace: Figure, **point: Any) -> None:
+    """Add a point to a trace, which holds a list for each coordinate."""
+    for name, value in point.items():
+        trace.setdefault(name, []).append(value)

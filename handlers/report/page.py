@@ -1,28 +1,32 @@
 """The page: one HTML file that holds its style, its code, its data and plotly.js.
 
-The only file that imports plotly, and of plotly only that script.
+`assets/page.html` is its layout, and `assets/pieces.html` what the layout repeats. This file is the
+only one that imports jinja2 and plotly.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
-import json
-from base64 import b64encode
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
+from functools import cache
 from importlib.resources import files
+from itertools import groupby
 from pathlib import Path
-from string import Template
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..common import readable_size, show
-from ..files import replacing
-from .charts import charts
-from .facts import NothingToReportError, Run, RunFacts, runs_in
-from .figures import figures
-from .head import is_over, status
-from .markup import joined
-from .media import Address, embedded_image
-from .sections import sections
+from ..files import printable, replacing
+from . import figures, summary, text
+from .charts import LEARNING, RATE_AND_PACE, charts_of, splits
+from .facts import NothingToReportError, Picture, RunFacts, runs_in
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+Address = Callable[[Picture], str]
+"""Where a page finds a picture."""
 
 
 def report(paths: list[Path], output: Path) -> int:
@@ -40,84 +44,99 @@ def report(paths: list[Path], output: Path) -> int:
             empty = "; ".join(["holds no rows, journal or checkpoints", *facts[-1].notes])
             raise NothingToReportError(f"{path} {empty if path.is_dir() else 'is no directory'}")
     # A name in a file of rows may hold half of a character, which no encoding has.
-    text = page([run.name for run in facts], content(facts)).encode(errors="replace")
+    page = Page(facts).html().encode(errors="replace")
     if not output.parent.is_dir():
         raise NotADirectoryError(f"{output.parent} is no directory; make it, or choose another -o")
     with replacing(output) as file:
-        file.write(text)
+        file.write(page)
     notes = (f"{run.name}: {note}" for run in facts for note in run.notes)
     show([f"{output}  {readable_size(output.stat().st_size)}", *notes])
     return 0
 
 
-def news(
-    runs: Sequence[Run], address: Address = embedded_image, *, is_live: bool = False
-) -> dict[str, Any]:
-    """What a page shows of the runs now; see `content`."""
-    return content([run.facts() for run in runs], address, is_live=is_live)
+def embedded_image(picture: Picture) -> str:
+    """The address that holds the picture itself."""
+    return f"data:image/png;base64,{base64.b64encode(picture.content).decode()}"
 
 
-def content(
-    facts: Sequence[RunFacts], address: Address = embedded_image, *, is_live: bool = False
-) -> dict[str, Any]:
-    """What a page shows: its sections as HTML and its figures, ready for JSON.
+class Page:
+    """What is shown of runs: the page, or the news that a page asks for which is open already.
 
     Args:
-        facts: What is known of the runs.
+        runs: What is known of the runs.
         address: Where the page finds an image; by default the page holds it.
         is_live: True if the page is served while the runs may go on.
     """
-    drawn = charts(name for run in facts for name in run.curves)
-    is_begun = any(run.is_begun for run in facts)
-    return {
-        "sections": sections(facts, drawn, address, is_live=is_live),
-        "figures": figures(drawn, facts),
-        "clocks": [run.clocks for run in facts],
-        "status": {"text": status(facts) if is_begun else "waiting", "is_over": is_over(facts)},
-    }
 
+    def __init__(
+        self,
+        runs: Sequence[RunFacts],
+        address: Address = embedded_image,
+        *,
+        is_live: bool = False,
+    ) -> None:
+        charts = charts_of(name for run in runs for name in run.curves)
+        is_begun = any(run.is_begun for run in runs)
+        key_metrics = summary.key_metrics(charts)[: summary.MOST_COMPARED]
+        config = summary.settings([run.config for run in runs])
+        self._data = {
+            "figures": figures.figures_of(charts, runs),
+            "clocks": [run.clocks for run in runs],
+            "status": {
+                "text": summary.status(runs) if is_begun else "waiting",
+                "is_over": summary.is_over(runs),
+            },
+        }
+        images = summary.images(runs)
+        self._shown = {
+            "runs": runs,
+            "names": [run.name for run in runs],
+            "several": len(runs) > 1,
+            "looks": [figures.look_of(place, 0, len(runs)) for place in range(len(runs))],
+            "splits": splits(charts),
+            "is_live": is_live,
+            "is_waiting": is_live and not is_begun,
+            "tiles": summary.tiles(runs[0], charts) if len(runs) == 1 else [],
+            "compared": {name: summary.best_of_runs(name, runs) for name in key_metrics},
+            "config": config,
+            "telling": summary.telling_settings(config),
+            "environment": summary.settings([run.environment for run in runs]),
+            "headings": [
+                (heading, [*group])
+                for heading, group in groupby(charts, lambda chart: chart.heading)
+            ],
+            "images": images,
+            "image_names_left_out": sum(len(run.images) for run in runs) - len(images),
+            "address": address,
+            "histograms": summary.histograms(runs),
+            "histogram_key": figures.histogram_key,
+            "measured": [
+                name
+                for chart in charts
+                for name in chart.metrics
+                if chart.is_validated(name) or chart.heading == LEARNING
+            ],
+        }
 
-def page(names: list[str], shown: dict[str, Any], *, is_live: bool = False) -> str:
-    """A page of what `news` returned. It loads nothing; a live one asks its own server for news.
+    def html(self) -> str:
+        """The page. It loads nothing; a live one asks its own server for news."""
+        scripts = {"library": library(), "code": asset("curves.js") + asset("page.js")}
+        hashes = " ".join(f"'sha256-{_digest(script)}'" for script in scripts.values())
+        template = _environment().get_template("page.html")
+        return template.render(
+            self._shown,
+            **scripts,
+            script_hashes=hashes,
+            style=asset("page.css"),
+            data=self._data,
+        )
 
-    The policy in its head lets the browser run two scripts only, by their hashes, so no name of a
-    metric can ever become code.
-    """
-    scripts = {"library": library(), "code": asset("curves.js") + asset("page.js")}
-    allowed = " ".join(f"'sha256-{_digest(script)}'" for script in scripts.values())
-    policy = [
-        "default-src 'none'",
-        f"script-src {allowed}",
-        "style-src 'unsafe-inline'",  # plotly.js makes its own
-        "img-src data: blob: 'self'" if is_live else "img-src data: blob:",
-        *(["connect-src 'self'"] if is_live else []),
-        "base-uri 'none'",
-        "form-action 'none'",
-    ]
-    return Template(asset("page.html")).substitute(
-        scripts,
-        **shown["sections"],
-        policy="; ".join(policy),
-        title=joined([", ".join(names)]),
-        heading=joined([names[0]]) if len(names) == 1 else f"{len(names)} runs",
-        kind="Training run" if len(names) == 1 else "Comparison",
-        several="several" if len(names) > 1 else "",
-        style=asset("page.css"),
-        live=str(is_live).lower(),
-        data=embedded({key: shown[key] for key in ("figures", "clocks", "status")}),
-    )
-
-
-def embedded(data: Any) -> str:
-    r"""JSON for the inside of a `<script>`, where no text can end it or begin a tag or comment.
-
-    >>> print(embedded({"</script>": "a & b"}))
-    {"\u003c/script\u003e":"a \u0026 b"}
-    """
-    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
-    for character in "<>&":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return text
+    def news(self) -> dict[str, Any]:
+        """The sections as HTML by their names, and the figures, ready for JSON."""
+        template = _environment().get_template("page.html")
+        context = template.new_context(self._shown)
+        sections = {name: "".join(block(context)) for name, block in template.blocks.items()}
+        return {"sections": sections, **self._data}
 
 
 def library() -> str:
@@ -136,5 +155,50 @@ def asset(name: str) -> str:
     return files(__package__ or "").joinpath("assets", name).read_text(encoding="utf-8")
 
 
+@cache
+def _environment() -> Environment:
+    """The templates, which escape all text: markup, and characters that are not visible.
+
+    A browser drops some control and format characters, and others turn the order of a text around.
+    Templates join no text to markup by `~`: jinja2 would escape the text before `visible` sees it.
+    """
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
+    from markupsafe import Markup
+
+    def visible(value: object) -> object:
+        """What a template puts into the page; a text with escapes for characters not visible."""
+        return value if isinstance(value, Markup) else printable(str(value))
+
+    def breakable(name: str) -> Markup:
+        """A name that lines may be broken in after each of its words, such as `val/<wbr>loss`."""
+        return Markup("<wbr>").join(map(printable, re.split(r"(?<=[/_.])(?=[^/_.])", name)))
+
+    def lines(several: str) -> Markup:
+        """A text of several lines, for an element whose style keeps them apart."""
+        return Markup("\n").join(map(printable, several.split("\n")))
+
+    environment = Environment(
+        autoescape=True,
+        finalize=visible,
+        loader=FunctionLoader(asset),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    functions = (
+        *(text.number, text.counted, text.size, text.duration, text.date_and_time, text.ascii_key),
+        *(summary.best_extreme, summary.extremes, summary.curves_in, summary.notes_on),
+        *(summary.not_positive, figures.outcome, breakable, lines),
+    )
+    filters: dict[str, Any] = environment.filters
+    filters |= {function.__name__: function for function in functions}
+    filters["percent"] = "{:.0%}".format
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
+    names: dict[str, Any] = environment.globals
+    names |= {"LEARNING": LEARNING, "RATE_AND_PACE": RATE_AND_PACE}
+    names["pieces"] = environment.get_template("pieces.html").module
+    return environment
+
+
 def _digest(script: str) -> str:
-    return b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

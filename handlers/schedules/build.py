@@ -22,7 +22,7 @@ from .scheduled import Scheduled
 Given = LRScheduler | UpdateScheduler | Schedule | Sequence[Schedule]
 """What `LRSchedule` takes, and what a function of optimizer and horizon may return."""
 Make = Callable[[Optimizer, Horizon], Given] | Callable[[Optimizer], Given]
-PLACES = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+"""A function of the optimizer; the horizon of the run is its argument `horizon`, if it has one."""
 
 
 def as_scheduler(given: object, said: str = "LRSchedule got") -> LRScheduler | None:
@@ -60,7 +60,7 @@ def build(
 ) -> LRScheduler:
     """Build a torch scheduler for a run that is as long as `horizon` says."""
     if not pieces_of(given):
-        given = given(optimizer, horizon) if wants_horizon(given) else given(optimizer)
+        given = _of_optimizer(given, horizon)(optimizer)
     if not (schedules := pieces_of(given)):
         made = as_scheduler(given, "the function of LRSchedule made")
         if made is None:
@@ -172,47 +172,37 @@ def reset(optimizer: Optimizer, field: str) -> None:
             write(group, field, group[f"initial_{field}"])
 
 
-def _class_of(make: Any) -> type | None:
-    """The class that a partial makes an object of; None for other functions."""
-    while isinstance(make, partial):
-        make = make.func
-    return make if isinstance(make, type) else None
-
-
 def wants_horizon(make: Any) -> bool:
-    """True for pieces, and for a function of optimizer and horizon, not of the optimizer alone.
-
-    A partial of a scheduler's class never gets the horizon, which would take the place of one of
-    its settings.
-    """
+    """True for pieces, and for a function whose argument `horizon` is not given yet."""
     if pieces_of(make):
         return True
-    if _class_of(make) is not None:
+    found = inspect.signature(make).parameters.get("horizon")
+    if found is None:
         return False
-    try:
-        parameters = inspect.signature(make).parameters.values()
-    except (TypeError, ValueError):  # some built-ins do not tell
-        return True
-    places = [each for each in parameters if each.kind in PLACES]
-    needed = [each for each in places if each.default is each.empty]
-    return len(needed) != 1 or any(each.name == "horizon" for each in places)
+    by_partial = found.kind is found.KEYWORD_ONLY and found.default is not found.empty
+    return not by_partial
+
+
+def _of_optimizer(make: Any, horizon: Horizon | None) -> Callable[[Optimizer], Any]:
+    """A function of the optimizer alone: with the horizon, if it wants one."""
+    return partial(make, horizon=horizon) if wants_horizon(make) else make
 
 
 def _check_call(make: Callable[..., Any]) -> None:
     """Refuse what cannot be called as `build` will call it."""
-    if (cls := _class_of(make)) is None:
-        both = wants_horizon(make)
-        needs = "the optimizer and the horizon" if both else "the optimizer"
-        check_arity(make, 1 + both, "a schedule", needs)
-        return
     try:
-        inspect.signature(make).bind(None)
-    except TypeError as error:
+        function = _of_optimizer(make, None)
+        inspect.signature(function).bind(None)
+    except (TypeError, ValueError) as error:
+        named = make.func if isinstance(make, partial) else make
+        kind = "a partial of " if isinstance(make, partial) else ""
         raise TypeError(
-            f"LRSchedule calls a partial of {cls.__name__} with the optimizer: {error}; give it "
-            f"its other settings, as in partial({cls.__name__}, name=value), or write a function "
-            f"of optimizer and horizon: lambda optimizer, horizon: {cls.__name__}(optimizer, ...)"
+            f"LRSchedule calls {kind}{getattr(named, '__name__', named)} with the optimizer, and "
+            f"with the horizon of the run if it has an argument named horizon: {error}; write "
+            "lambda optimizer, horizon: OneCycleLR(optimizer, 0.1, horizon.steps), or give a "
+            "partial its other settings, as in partial(StepLR, step_size=1)"
         ) from None
+    check_arity(function, 1, "a schedule", "the optimizer")
 
 
 def _units(when: Trigger, horizon: Horizon, schedules: list[Schedule]) -> int:

@@ -64,8 +64,9 @@ class LRSchedule:
     A schedule that depends on the length of the run is built when the run starts: a schedule of
     pieces, such as `warmup(500).then(cosine(final=0.1))`, or a function of the optimizer and the
     `Horizon` of the run, such as
-    `lambda optimizer, horizon: OneCycleLR(optimizer, 0.1, total_steps=horizon.steps)`. A function
-    of the optimizer alone will do as well, such as `partial(StepLR, step_size=1)`.
+    `lambda optimizer, horizon: OneCycleLR(optimizer, 0.1, total_steps=horizon.steps)`. The horizon
+    is passed by its name. A function without an argument of this name is called with the optimizer
+    alone, such as `partial(StepLR, step_size=1)`.
 
     Args:
         scheduler: Any torch scheduler; a scheduler like timm's, whose `step_update` is called after

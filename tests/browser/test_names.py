@@ -219,8 +219,8 @@ def test_a_browser_runs_nothing_of_them_asks_for_nothing_and_shows_them_as_they_
             assert hovered in set(map(printable, names))
         undrawn = "all(\".chart\").filter(e => !e.classList.contains('js-plotly-plot')).length"
         assert page.evaluate(undrawn) == 0
-        hides = "all('[data-hides^=group]').map(e => e.dataset.hides.slice(6))"
-        groups = "Object.values(figures).flatMap(({data}) => data.map(({meta}) => meta.group))"
+        hides = "all('[data-hides^=split]').map(e => e.dataset.hides.slice(6))"
+        groups = "Object.values(figures).flatMap(({data}) => data.map(({meta}) => meta.split))"
         assert page.evaluate(f"{hides}.length > 1 && {hides}.every(e => {groups}.includes(e))")
         assert page.complaints == []
         assert [url for url in page.asked if not url.startswith("data:image/png")] == [

@@ -15,7 +15,7 @@ import pytest
 from camshaft import Engine, Events
 from camshaft.handlers import Checkpoint, Journal, JSONLines
 from camshaft.handlers.report import make_server
-from camshaft.handlers.report.server.access import Access
+from camshaft.handlers.report.access import Access
 
 
 @pytest.fixture

@@ -148,6 +148,37 @@ def a_handler_of_one_rank_that_waits_for_all_says_so_on_that_rank():
             engine.run(BATCHES, max_epochs=1, uneven="ignore")
 
 
+def a_function_of_one_rank_that_waits_for_all_says_so_on_that_rank():
+    asked = []
+
+    def asks(state):
+        with pytest.raises(RuntimeError, match="asks is of this rank alone"):
+            ranks.any_rank(True)
+        asked.append(state.iteration)
+
+    engine = script()
+    engine.on(Events.ITERATION_COMPLETED)(lambda state: ranks.any_rank(True))
+    if ranks.rank() == 0:
+        engine.on(Events.ITERATION_COMPLETED)(asks)
+    engine.run(BATCHES, max_epochs=1)
+    assert asked == [1, 2, 3] * (ranks.rank() == 0)
+
+
+def functions_of_other_names_may_send_to_each_other():
+    found = []
+
+    def leads(state):
+        found.extend(ranks.gathered("first"))
+
+    def follows(state):
+        found.extend(ranks.gathered("other"))
+
+    engine = script()
+    engine.on(Events.COMPLETED)(leads if ranks.rank() == 0 else follows)
+    engine.run(BATCHES, max_epochs=1)
+    assert found == ["first", "other", "other"]
+
+
 def ranks_of_one_copy_may_hold_stages_of_it():
     ranks.data_parallel(None)
     stage = script(width=1 + ranks.rank(), lr=0.1 * (1 + ranks.rank()))
@@ -180,6 +211,8 @@ make(
         limits_data_and_environment_of_a_rank_are_named,
         what_is_each_ranks_own_stays_silent,
         a_handler_of_one_rank_that_waits_for_all_says_so_on_that_rank,
+        a_function_of_one_rank_that_waits_for_all_says_so_on_that_rank,
+        functions_of_other_names_may_send_to_each_other,
         ranks_of_one_copy_may_hold_stages_of_it,
         a_rank_that_says_otherwise_who_reads_different_data_is_named,
         models_of_their_own_compare_nothing,

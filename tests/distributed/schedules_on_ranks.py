@@ -29,7 +29,7 @@ def go(stop_at=None):
     engine = supervised(wrapped, optimizer, nn.functional.mse_loss, accumulate=2)
     engine.add(
         Freeze("0.*", until=Events.EPOCH_STARTED(at=2)),
-        LRSchedule(lambda o, h: OneCycleLR(o, [0.1, 0.2], total_steps=h.steps)),
+        LRSchedule(lambda o, horizon: OneCycleLR(o, [0.1, 0.2], total_steps=horizon.steps)),
         LRSchedule(linear(0.5), field="weight_decay"),
         Checkpoint(directory / "run", resume=True),
     )

@@ -18,8 +18,10 @@ def served(run):
     runs = facts.runs_in([run])
     for each in runs:
         each.look()
-    shown = page.news(runs, lambda picture: str(picture.size), is_live=True)
-    return json.loads(json.dumps(shown, allow_nan=False))
+    shown = page.Page(
+        [each.facts() for each in runs], lambda picture: str(picture.size), is_live=True
+    )
+    return json.loads(json.dumps(shown.news(), allow_nan=False))
 
 
 def write(path, lines):

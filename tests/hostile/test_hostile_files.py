@@ -44,9 +44,10 @@ def watch(run):
     runs = facts.runs_in([run])
     for _ in range(2):
         looks = [each.look() for each in runs]
-        shown = page.news(runs, lambda picture: str(picture.size), is_live=True)
-        page.page([each.name for each in runs], shown, is_live=True)
-        json.dumps(shown["figures"], allow_nan=False)
+        found = [each.facts() for each in runs]
+        live = page.Page(found, lambda picture: str(picture.size), is_live=True)
+        live.html()
+        json.dumps(live.news(), allow_nan=False)
     assert looks
     return 0
 

@@ -13,7 +13,7 @@ EACH = {"workers": 5} | dict.fromkeys(set(SOURCES) - {"workers"}, 20)
 
 
 def test_a_few_runs_left_anywhere_are_the_whole_runs():
-    Look().at(scripts(), 25)
+    Look().at(scripts(), 15)
 
 
 @pytest.mark.slow

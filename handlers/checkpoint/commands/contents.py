@@ -40,7 +40,7 @@ def contents(found: Finding) -> list[str]:
 
 
 MOST = 50
-"""Files that are listed: thousands of ranks have written as many."""
+"""The most files that are listed: a run on thousands of ranks has as many files."""
 HEAD = ("tensors", "numbers", "bytes", "types", "file")
 
 
@@ -92,7 +92,7 @@ def _objects(
 
 
 def _file(file: str, cut: Collection[str], split: Collection[str] = ()) -> str:
-    """The file of tensors; those that are cut into pieces are in the files of ranks."""
+    """The name of a file, or a pattern for the files of ranks that hold its tensors in pieces."""
     if file in cut:
         return f"{rank_file(0)[:5]}*{TENSORS}"
     return f"{file}{'*' if file in split else ''}{TENSORS}"

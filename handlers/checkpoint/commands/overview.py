@@ -17,9 +17,9 @@ from ..directory import LATEST, Claims, Finding, Findings, files_on_disk, is_che
 from .contents import contents
 
 WIDEST = 300
-"""Characters before the last column: a longer line moves its own last cell, and no other."""
+"""The most characters before the last column; a longer line shifts only its own last cell."""
 LONGEST = 300
-"""Bytes of `LATEST`: a name."""
+"""The most bytes of `LATEST` that are read; it holds one name."""
 HEAD = ("checkpoint", "epochs", "iteration", "step", "size", "written", "kept by", "why", "metrics")
 
 
@@ -55,7 +55,7 @@ def _overview(path: Path, found: Findings) -> list[str]:
     lines = aligned(rows)
     ends = [HEAD[-1], *(_end(each, first, width and width - len(lines[0]) - 2) for each in found)]
     broken = sum(each.problem is not None for each in found)
-    # What several checkpoints share is on the disk once.
+    # A file that several checkpoints share takes its space only once.
     size = readable_size(sum(files_on_disk(each.saved for each in found if each.saved).values()))
     kept = f"; the run keeps {claims.keep!r}" if claims.keep else ""
     count = f"{len(found)} checkpoint{'' if len(found) == 1 else 's'}, {broken} broken, {size}"
@@ -76,7 +76,7 @@ def _cells(each: Finding, claims: Claims, latest: str | None) -> tuple[Cell, ...
 
 
 def _end(each: Finding, first: list[str], width: int | None) -> str:
-    """Why it is broken, or as many metrics as fit: the claims' metrics first."""
+    """The last cell of a line: the damage, or the metrics that fit, first those of claims."""
     if each.problem is not None or each.saved is None:
         return f"broken: {each.problem}"
     metrics = each.saved.manifest.metrics
@@ -89,7 +89,7 @@ def _end(each: Finding, first: list[str], width: int | None) -> str:
 
 
 def _values(each: Finding, claims: Claims, latest: str | None) -> dict[str, Any]:
-    """The output of `--json`; a number that JSON does not know is text, such as "nan"."""
+    """The output of `--json`; numbers that JSON cannot express become text, such as "nan"."""
     values: dict[str, Any] = {
         "path": str(each.path),
         "latest": each.path.name == latest,

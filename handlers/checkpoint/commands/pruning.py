@@ -65,7 +65,7 @@ def prune(path: Path, keep: Keep, dry_run: bool, strip: bool = False) -> int:
         else:
             rows.append((saved.path.name, gone if saved in dropped else "stays"))
     size = sum(sizes[saved.path] for saved in dropped)
-    if not strip:  # what another checkpoint shares stays
+    if not strip:  # a file that another checkpoint shares stays
         lost = ChainMap(*(files.pop(saved.path) for saved in dropped))
         size = sum(lost[each] for each in lost.keys() - ChainMap(*files.values()).keys())
     show([*aligned(rows), *found.notes, f"{len(dropped)} {gone}, {readable_size(size)}"])
@@ -77,7 +77,7 @@ def _readable(found: Findings) -> list[Saved]:
 
 
 def _freed(saved: Saved, strip: bool) -> int:
-    """The bytes that are freed; 0 if there is nothing to strip."""
+    """The bytes that dropping or stripping a checkpoint frees; 0 if there is nothing to strip."""
     if not strip:
         return saved.manifest.size
     try:
@@ -114,7 +114,7 @@ def _check_metrics(path: Path, good: list[Saved], keep: Keep) -> None:
 def _claimed_and_whole(
     good: list[Saved], keep: Keep, broken: dict[str, str]
 ) -> dict[int, list[str]]:
-    """The claims by number; a checkpoint that proves broken moves from `good` to `broken`."""
+    """The claims by checkpoint number; moves those that prove broken from `good` to `broken`."""
     while True:
         claimed = keep.kept(saved.manifest for saved in good)
         for saved in good:

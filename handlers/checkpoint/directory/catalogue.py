@@ -15,15 +15,15 @@ from .saved import Saved, saved_at, scan
 logger = logging.getLogger("camshaft")
 
 SHOWN = 20
-"""Broken checkpoints of which a message tells; a directory from elsewhere may have thousands."""
+"""The most broken checkpoints that a message names; a directory may hold thousands."""
 
 
 class Checkpoints(list[Saved]):
     """The checkpoints of a directory, in the order of writing.
 
     `latest` and `best` read all files of a checkpoint and compare their checksums. They skip a
-    broken checkpoint with a warning. One that the system could not read may be whole, so none is
-    taken for it: that is an error.
+    broken checkpoint with a warning. They do not skip a checkpoint that the system could not read,
+    because it may be whole: that is an error.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Checkpoints(list[Saved]):
 
     def _mode_of(self, metric: str) -> Literal["min", "max"]:
         for saved in reversed(self):
-            with suppress(ValueError):  # the claims of a later version
+            with suppress(ValueError):  # claims of a later version
                 for claim in keep_of(saved.manifest.keep).bests:
                     if claim.metric == metric:
                         return claim.mode
@@ -86,12 +86,12 @@ class Checkpoints(list[Saved]):
                 f"best({metric!r}): needs mode='min' or mode='max', since the run that wrote to "
                 f"{self.directory} kept none by this metric"
             )
-        return "min"  # no checkpoint has the metric: best_by raises
+        return "min"  # no checkpoint has the metric, so best_by raises
 
     def _first_good(self, order: Iterable[Saved]) -> Saved | None:
         for saved in order:
             for name in sorted(self._unread, reverse=True):
-                if name > saved.path.name:  # it may be newer
+                if name > saved.path.name:  # the checkpoint that could not be read may be newer
                     raise self._unread[name]
             try:
                 self._verify(saved)

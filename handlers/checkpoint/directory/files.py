@@ -17,7 +17,7 @@ from ..format import Checksums, Payload
 
 CHUNK = 16 * 2**20
 SMALLEST = 2**20
-"""Bytes from which on a file may be that of an earlier checkpoint, too."""
+"""The fewest bytes of a file that checkpoints share."""
 OWN = r"iteration-\d+(\.\d+)?|LATEST"
 """The names of what a run writes to its directory."""
 
@@ -30,7 +30,7 @@ class RunningChecksums:
         self._sums: list[int] = []
 
     def add(self, piece: memoryview) -> None:
-        """Go on with these bytes."""
+        """Add these bytes."""
         while piece:
             filled = self.size % CHUNK
             part, piece = piece[: CHUNK - filled], piece[CHUNK - filled :]
@@ -51,7 +51,7 @@ def write_files(
 ) -> dict[str, Checksums]:
     """Write new files and wait until they are on the disk; return their checksums.
 
-    A file whose bytes an earlier checkpoint has is not written: that file gets a second name.
+    A file with the same bytes as in the earlier checkpoint is not written: it becomes a hard link.
 
     Args:
         directory: The new checkpoint, inside the directory of all.
@@ -101,10 +101,10 @@ def need_space(directory: Path, size: int) -> None:
     """Check that the directory's file system has `size` bytes of free space.
 
     Raises:
-        OSError: It has less: ENOSPC.
+        OSError: The file system has less free space: ENOSPC.
     """
     usage = disk_usage(directory)
-    if usage.total and usage.free < size:  # some network file systems give 0
+    if usage.total and usage.free < size:  # some network file systems report 0
         raise OSError(
             errno.ENOSPC,
             f"{os.strerror(errno.ENOSPC)}: {size:,} bytes are needed in {directory}, and "
@@ -119,7 +119,7 @@ def foreign_files(directory: Path, known: Collection[str]) -> list[str]:
 
 @contextmanager
 def scratch(directory: Path) -> Generator[Path, None, None]:
-    """A temporary directory inside `directory`; what a killed process leaves is swept away."""
+    """A temporary directory inside `directory`; `sweep` removes those of killed processes."""
     temporary = beside(directory / "iteration-0", "tmp")
     temporary.mkdir()
     try:
@@ -129,7 +129,7 @@ def scratch(directory: Path) -> Generator[Path, None, None]:
 
 
 def vanish(path: Path) -> None:
-    """Remove a directory: its name goes first and at once, then its files."""
+    """Remove a directory: rename it first, so that its name is gone, then delete its files."""
     condemned = beside(path, "del")
     path.rename(condemned)
     remove(condemned)

@@ -78,7 +78,7 @@ class Findings(list[Finding]):
     def __init__(self, found: Iterable[Finding], left_out: int = 0) -> None:
         super().__init__(found)
         self.left_out = left_out
-        """How many checkpoints with lower names were not looked at."""
+        """The number of checkpoints with lower names that were not looked at."""
 
     @property
     def notes(self) -> list[str]:

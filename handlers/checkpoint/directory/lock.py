@@ -1,4 +1,4 @@
-"""The lock of a directory of checkpoints, for a run that lasts longer than the directory may."""
+"""The lock of a directory of checkpoints, which holds even if somebody removes the directory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .files import sweep
 logger = logging.getLogger("camshaft")
 
 PATIENCE = 30.0
-"""Seconds for which a restarted rank 0 waits for the one before it, which may still be ending."""
+"""Seconds that a restarted rank 0 waits for its predecessor, which may still be ending."""
 
 
 class DirectoryLock:
@@ -29,7 +29,8 @@ class DirectoryLock:
     def acquire(self) -> None:
         """Make and lock the directory, and remove what a killed run had not finished.
 
-        On several ranks, whom a launcher starts again when one has failed, a lock is waited for.
+        On several ranks this waits for the lock: a launcher restarts all ranks when one has failed,
+        and the rank 0 of before may still be ending.
 
         Raises:
             BlockingIOError: Another run writes there.

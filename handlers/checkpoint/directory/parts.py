@@ -1,4 +1,4 @@
-"""A checkpoint that several ranks write: each its own files, which rank 0 gives a name."""
+"""A checkpoint of several ranks: each writes files of its own, and rank 0 commits them."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def write_part(
 
     Raises:
         OSError: Writing failed; another attempt begins anew.
-        UnreadableError: What was written does not hold the pieces.
+        UnreadableError: The written file does not hold the pieces.
     """
     with needing_memory("write its files"):
         temporary.mkdir(exist_ok=True)
         for name in payloads:
-            (temporary / name).unlink(missing_ok=True)  # of an attempt that failed
+            (temporary / name).unlink(missing_ok=True)  # left by an attempt that failed
         earlier, known = (before.path, before.manifest.files) if before else (None, {})
         files = write_files(temporary, payloads, earlier, known)
         synchronise(temporary)
@@ -71,7 +71,7 @@ def commit(
 
     Raises:
         OSError: Writing failed; what the ranks have written is still there, for another attempt.
-        UnreadableError: What was written cannot be read again.
+        UnreadableError: The written files cannot be read again.
     """
     place, aside = place_for(directory, manifest.iteration, before)
     try:
@@ -97,7 +97,7 @@ def commit(
 
 @contextmanager
 def _named_back(temporary: Path, place: Path, aside: Path | None) -> Generator[None, None, None]:
-    """After an error, take back a name that is not yet durable, and put back the old one."""
+    """After an error, undo a rename that is not yet durable, and restore the old checkpoint."""
     try:
         yield
     except OSError:

@@ -19,14 +19,14 @@ from .saved import Saved, saved_at, scan
 
 
 class UnreadableError(OSError):
-    """A checkpoint could be written and not be read: another attempt would end in the same way."""
+    """A checkpoint was written and cannot be read; another attempt would end in the same way."""
 
 
 def read_back(temporary: Path, place: Path, manifest: Manifest) -> None:
     """Read a checkpoint that is to appear at `place`, all of it but the bytes of its tensors.
 
     Raises:
-        MemoryError: There is no memory to read in.
+        MemoryError: There is not enough memory for reading.
         OSError: The disk does not give the files back.
         UnreadableError: No reader would take them.
     """
@@ -37,7 +37,7 @@ def read_back(temporary: Path, place: Path, manifest: Manifest) -> None:
         compare_sizes(saved)
         tree_in(saved)
         for name in saved.manifest.files:
-            if name.endswith(TENSORS) and not OF_RANK.fullmatch(name):  # which its rank has read
+            if name.endswith(TENSORS) and not OF_RANK.fullmatch(name):  # each rank has read its own
                 with reading(temporary, name):
                     tensors_in(temporary / name)
     except BrokenCheckpoint as error:
@@ -50,7 +50,7 @@ def next_number(directory: Path, found: Collection[Saved] | None = None) -> int:
     """The number of the next checkpoint: one more than the largest of those `found` there.
 
     Raises:
-        UnreadableError: There is no larger one.
+        UnreadableError: There is no larger number.
     """
     found = scan(directory)[0] if found is None else found
     newest = max(found, key=lambda each: each.manifest.number, default=None)

@@ -69,7 +69,7 @@ class Saved(CheckpointFiles):
 
 
 def saved_at(path: Path, name: str | None = None) -> Saved:
-    """The checkpoint at `path`, or that is to be called `name`; only its manifest is read.
+    """The checkpoint at `path`, whose name is to be `name`; only its manifest is read.
 
     Raises:
         BrokenCheckpoint: The manifest is missing, damaged, or that of another checkpoint.
@@ -92,7 +92,7 @@ def saved_at(path: Path, name: str | None = None) -> Saved:
 
 
 def files_on_disk(found: Iterable[Saved]) -> dict[object, int]:
-    """The files of some checkpoints, with their sizes; one that several share is there once."""
+    """The files of some checkpoints, with their sizes; a file that several share is listed once."""
     files = dict[object, int]()
     for saved in found:
         for name, sums in saved.manifest.files.items():

@@ -1,4 +1,4 @@
-"""Checkpoints stripped to the weights of their modules, for which they were kept."""
+"""Strips checkpoints to the weights of their modules."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from .write import drop, unused_path, write_at
 
 
 def module_files(saved: Saved) -> dict[str, int]:
-    """The files that hold modules when a checkpoint is stripped, with about their sizes.
+    """The files of modules that remain when a checkpoint is stripped, with approximate sizes.
 
-    There are none if that is all it holds. Modules in pieces get a file each.
+    Empty if the checkpoint holds nothing else. A module that is saved in pieces becomes one file.
     """
     if not (has_parts(saved) or _has_run(saved)):
         return {}

@@ -54,12 +54,12 @@ def weights_at(
     if chosen is not None:
         return read_weights(saved_at(chosen), object, is_verified=True)
     if not isinstance(path, Saved) and (file := path / f"{object}{TENSORS}").exists():
-        return TensorFile(file.resolve())  # a link, in the caches of Hugging Face's
+        return TensorFile(file.resolve())  # resolved, since Hugging Face's caches hold links
     raise FileNotFoundError(f"{path} holds no checkpoint and no {object}{TENSORS}")
 
 
 def _whole(path: Path | Saved, verify: Verify) -> Path | None:
-    """Where the checkpoint is that is meant, with all its files verified; None if there is none."""
+    """The path of the chosen checkpoint, all of whose files are verified; None if there is none."""
     if (saved := _one(path)) is not None:
         verify(saved)
     elif isinstance(path, Path):
@@ -85,7 +85,7 @@ def _loaded(path: Path) -> Mapping[str, Any]:
                     if any(each.compress_type != ZIP_STORED for each in archive.infolist()):
                         raise ValueError("it is compressed, as torch.save compresses nothing")
             file.seek(0)
-            # What is mapped is read where it is looked at: a rank's own parts alone.
+            # A mapped file is read where a tensor is accessed, so a rank reads its own parts alone.
             source: Any = path_of(file, path) if is_mapped else file
             loaded: Mapping[str, Any] = torch.load(
                 source, map_location="cpu", weights_only=True, mmap=is_mapped

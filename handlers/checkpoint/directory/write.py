@@ -44,7 +44,7 @@ def write_checkpoint(
 
     Raises:
         OSError: Writing failed. Nothing of the checkpoint is left; older ones are as they were.
-        UnreadableError: What was written could not be read again, and is not left either.
+        UnreadableError: The files could not be read again; none of them is left.
     """
     place, aside = place_for(directory, manifest.iteration, before)
     try:
@@ -64,10 +64,10 @@ def write_at(
     manifest: Manifest,
     before: Saved | None,
 ) -> Saved:
-    """Write a whole checkpoint to a path, durably; what is there is moved to `aside` first.
+    """Write a checkpoint to a path, durably; an older one at this path is moved to `aside` first.
 
-    Files with the same bytes are shared with the one `before`. If an error is raised, what was
-    there is there again.
+    Files with the same bytes are shared with the checkpoint `before`. After an error, the older one
+    is at its path again.
     """
     earlier, known = (before.path, before.manifest.files) if before else (None, {})
     writing = needing_memory("write its files")
@@ -84,7 +84,7 @@ def write_at(
 
 @contextmanager
 def _put_back(place: Path, aside: Path | None) -> Generator[None, None, None]:
-    """After an error, remove what has a name that is not yet durable, and put back the old one."""
+    """After an error, remove a checkpoint whose name is not durable, and restore the old one."""
     try:
         yield
     except OSError:
@@ -154,7 +154,7 @@ def note_latest(place: Path) -> None:
 
 
 def failure_of(place: Path, error: OSError) -> OSError:
-    """The error to raise, with what is free on the disk."""
+    """The error to raise, with the free space of the disk."""
     free = "unknown"
     with suppress(OSError):
         free = f"{disk_usage(place.parent).free:,}"
@@ -168,7 +168,7 @@ def failure_of(place: Path, error: OSError) -> OSError:
 
 
 def place_for(directory: Path, iteration: int, before: Saved | None) -> tuple[Path, Path | None]:
-    """Where to write a checkpoint, and where to move what is there."""
+    """The path for a checkpoint, and the path to which an older one there is moved."""
     unused = unused_path(directory, iteration)
     if before is None or before.manifest.iteration != iteration or not before.path.exists():
         return unused, None
@@ -178,7 +178,7 @@ def place_for(directory: Path, iteration: int, before: Saved | None) -> tuple[Pa
 
 
 def unused_path(directory: Path, iteration: int) -> Path:
-    """A new path: an older checkpoint of the iteration is dropped only after the save."""
+    """A free path: an older checkpoint of the iteration is dropped only after the save."""
     name = f"iteration-{iteration:010d}"
     names = (name if number == 1 else f"{name}.{number}" for number in count(1))
     return next(path for each in names if not lexists(path := directory / each))

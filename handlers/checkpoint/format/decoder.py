@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 TENSOR_TAGS = frozenset({"!tensor", "!ndarray", "!scalar"})
 COPIES, FEW = 4, 2**26
-"""Bytes that media may copy: so many times those of their tensors, and a few more."""
+"""The bytes that media may copy: COPIES times the bytes of their tensors, and FEW more."""
 
 
 def decode(encoded: Any, tensors: Mapping[str, Tensor], tables: Tables | None = None) -> Any:
@@ -29,7 +29,7 @@ def decode(encoded: Any, tensors: Mapping[str, Tensor], tables: Tables | None = 
 
 
 class LookedUp(dict[str, "Tensor"]):
-    """The tensors looked up so far: each is one tensor, however often it is looked up."""
+    """The tensors looked up so far: the same name always gives the same tensor."""
 
     def __init__(self, tensors: Mapping[str, Tensor], tables: Tables) -> None:
         super().__init__()

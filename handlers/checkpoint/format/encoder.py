@@ -21,7 +21,7 @@ SEQUENCES: dict[type, str] = {tuple: "!tuple", set: "!set", frozenset: "!frozens
 MAPPINGS: dict[type, str] = {dict: "!dict", OrderedDict: "!ordered", Counter: "!counter"}
 BEYOND = 10**LONGEST
 PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
-"""Two halves of a character, which JSON gives back as the character."""
+"""A surrogate pair in a text, which JSON would read back as one character."""
 
 
 class Encoder:
@@ -40,9 +40,9 @@ class Encoder:
     """
 
     def __init__(self, owner: str = "", *, once: bool = False, of_rank: bool = False) -> None:
-        """Encode nothing yet; with `once`, a tensor that is twice in a value is saved once.
+        """Encode nothing yet; with `once`, a tensor that is in a value twice is saved once.
 
-        It comes back as one tensor, so that a change of the one is a change of the other. With
+        It is restored as one tensor, so that a change in one place is a change in both. With
         `of_rank`, values are those of one rank, and distributed tensors are in `shared`.
         """
         self.owner, self._of_rank = owner, of_rank
@@ -106,7 +106,7 @@ class Encoder:
                 raise self._refuse(_join(path, "<key>"), found)
 
     def _each(self, values: Any, path: str, depth: int) -> list[Any]:
-        # Python's random generator is 625 integers, and naming the place of each takes the longest.
+        # Python's generator is 625 integers; to name the place of each would take most of the time.
         return [
             value
             if type(value) is int and -BEYOND < value < BEYOND
@@ -131,7 +131,7 @@ class Encoder:
         return {MAPPINGS[type(value)]: items}
 
     def _array(self, value: Any, path: str) -> Any:
-        torch: Any = sys.modules.get("torch")  # not loaded: the value is no tensor
+        torch: Any = sys.modules.get("torch")  # without torch, the value is no tensor
         numpy: Any = sys.modules.get("numpy")
         distributed: Any = sys.modules.get("torch.distributed.tensor")
         if distributed and isinstance(value, distributed.DTensor):
@@ -149,14 +149,14 @@ class Encoder:
         order = _order(tensor) if self._once is not None else []
         if not order:
             return {tag: self._put(tensor, path)}
-        # Sums are added up in another order where rows and columns lie the other way round.
+        # Another layout in memory would add up sums in another order.
         places = [order.index(place) for place in range(len(order))]
         return {"!permuted": [{tag: self._put(tensor.permute(order), path)}, places]}
 
     def _from_numpy(self, array: Any, path: str) -> Tensor:
         try:
             tensor: Tensor = sys.modules["torch"].from_numpy(array)
-        except (TypeError, ValueError):  # ValueError: of another byte order
+        except (TypeError, ValueError):  # ValueError: another byte order
             raise self._refuse(path, f"an array of {array.dtype!r}") from None
         if tensor.numpy().dtype.type is not array.dtype.type:  # such as a longlong
             raise self._refuse(path, f"an array of {array.dtype!r}")
@@ -169,7 +169,7 @@ class Encoder:
                 path, f"a tensor of {local.dtype}, distributed as {tensor.placements}"
             )
         form = (tensor.device_mesh, tensor.placements, tensor.shape, tensor.dtype)
-        # An empty shard has no address, and its rank has to name the same tensors as the others.
+        # An empty shard has no address; its rank has to use the same names as the other ranks.
         held = (*form, local.device, local.untyped_storage()._cdata, local.storage_offset())
         if self._once is not None and held in self._once:
             return self._once[held]
@@ -197,7 +197,7 @@ class Encoder:
         return self._once[view]
 
     def _name(self, tensor: Tensor, path: str) -> str:
-        # Safetensors reserves one name, and takes no single surrogates.
+        # Safetensors reserves one name, and refuses lone surrogates.
         plain = path.encode("utf-8", "backslashreplace").decode()
         name, number = plain, 2
         while name in self.tensors or name == "__metadata__":
@@ -226,7 +226,7 @@ def _join(path: str, key: object) -> str:
 
 
 def _is_found(key: Any) -> bool:
-    """True if an equal key finds it: NaN equals nothing, and tensors and media equal themselves."""
+    """True if an equal key finds it: NaN equals nothing, tensors and media only themselves."""
     if isinstance(key, tuple | frozenset):
         return all(map(_is_found, key))
     if type(key) in KINDS.values() or hasattr(key, "layout"):
@@ -235,7 +235,7 @@ def _is_found(key: Any) -> bool:
 
 
 def _order(tensor: Tensor) -> list[int]:
-    """The dimensions in the order in which they lie in memory; empty if that is the usual one."""
+    """The order of the dimensions in memory; empty if it is the usual one."""
     if str(tensor.layout) != "torch.strided" or tensor.is_contiguous():
         return []
     order = sorted(range(tensor.ndim), key=lambda place: -tensor.stride()[place])

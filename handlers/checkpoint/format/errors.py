@@ -17,13 +17,13 @@ OF_THE_SYSTEM = {
     )
     if hasattr(errno, name)
 }
-"""Errors of reading that say nothing of what the file holds."""
+"""Errors of reading that say nothing about the content of the file."""
 
 
 class BrokenCheckpoint(ValueError):  # noqa: N818  # reads as what it is
     """A checkpoint is damaged, incomplete, hostile or not ours, and none of it was loaded.
 
-    What a terminal would obey is escaped in the message, since it quotes the files.
+    The message quotes files, so control characters in it are escaped.
 
     >>> print(BrokenCheckpoint("state.json is no regular file", Path("runs/iteration-0000000001")))
     the checkpoint runs/iteration-0000000001 is broken: state.json is no regular file
@@ -40,7 +40,7 @@ class BrokenCheckpoint(ValueError):  # noqa: N818  # reads as what it is
 
 
 class UnreadCheckpoint(BrokenCheckpoint):
-    """A file of a checkpoint could not be read this time: the system says so, not the bytes.
+    """A file of a checkpoint could not be read now; its bytes may be right.
 
     >>> print(UnreadCheckpoint("state.json cannot be read: Input/output error", Path("runs/x")))
     the checkpoint runs/x could not be read: state.json cannot be read: Input/output error. It \

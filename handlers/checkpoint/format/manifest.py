@@ -26,9 +26,9 @@ LARGEST_COUNT = 2**63 - 1
 TRAIN = "train"
 """The file of all tensors that are not a module's."""
 FROZEN = ".frozen"
-"""What a file of frozen weights alone is called, after that of the module's other tensors."""
+"""The suffix of a file of frozen weights, after the name of the module's other file."""
 MANY = 1000
-"""Files of which a manifest that people read still has a line for each."""
+"""The most files for which the manifest has a line each, for people to read."""
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
@@ -70,7 +70,7 @@ class Manifest:
     def to_json(self) -> str:
         """The text of the file, with a SHA-256 of itself."""
         body: dict[str, Any] = Encoder("the manifest").encode(asdict(self))
-        indent = 1 if len(self.files) <= MANY else None  # of thousands of ranks it is large
+        indent = 1 if len(self.files) <= MANY else None  # with thousands of ranks it is large
         return json.dumps(body | {"sha256": _digest(body)}, indent=indent)
 
     @classmethod
@@ -105,7 +105,7 @@ class Manifest:
 
 
 def _refuse_tables(body: Any) -> None:
-    """Refuse sets, and dicts with other keys than text, before anything makes them: none is ours.
+    """Refuse sets, and dicts whose keys are not text, before they are built: no manifest has any.
 
     A directory holds many manifests, so each of them has to cost little.
     """
@@ -128,7 +128,7 @@ def _is_count(value: object) -> bool:
 
 
 def _is_number(value: object) -> bool:
-    """True for a float, and for an integer that is no larger than floats are."""
+    """True for a float, and for an integer that fits into a float."""
     return type(value) is float or (type(value) is int and math.isfinite(as_float(value)))
 
 

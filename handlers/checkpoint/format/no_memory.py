@@ -37,7 +37,7 @@ def needing_memory(task: str, advice: str = "") -> Generator[None, None, None]:
     except (MemoryError, OSError, RuntimeError) as error:
         if isinstance(error, NoMemory) or not _has_run_out(error):
             raise
-        # No name for the new error: a frame that names it keeps in memory what was half made.
+        # The new error has no local name: its frame would keep the unfinished copy in memory.
         raise NoMemory(task, error, advice) from error
 
 

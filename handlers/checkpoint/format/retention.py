@@ -44,8 +44,7 @@ class Best:
     def ranking(self, saved: Sequence[Manifest]) -> list[Manifest]:
         """All with a score, the best first; of equal scores, the earlier first.
 
-        One measurement counts once: a later save of the same measurement has other weights than
-        the measured ones.
+        A measurement counts once, for the first save after it: later saves hold other weights.
         """
         sign = 1 if self.mode == "min" else -1
         scores: dict[object, tuple[float, Manifest]] = {}
@@ -134,7 +133,7 @@ def best(count: int, metric: str, mode: Mode | None = None) -> Keep:
     """
     if not isinstance(metric, str):
         raise TypeError(f"best({count}, {metric!r}): needs the name of a metric")
-    # Of a class of its own, such as NumPy's, the text of a claim would name the class.
+    # A count of NumPy's would put the name of its class into the text of the claim.
     claim = Best(_at_least_one("best", count), str.__str__(metric), mode_of("best", metric, mode))
     return Keep(frozenset([claim]))
 

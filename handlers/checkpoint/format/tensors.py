@@ -96,7 +96,7 @@ def layout(tensors: Mapping[str, Tensor]) -> tuple[bytes, dict[str, int]]:
 
 
 def open_tensors(path: Path, framework: str) -> Any:
-    """A `.safetensors` file as the library opens it, after a look at how much that would read.
+    """Open a `.safetensors` file with the library, after checking the size of its header.
 
     Raises:
         OSError: The file cannot be read.
@@ -124,13 +124,13 @@ def tensors_in(file: Path) -> dict[str, TensorInfo]:
 
 
 def tensors_in_order(file: Path) -> tuple[int, dict[str, TensorInfo]]:
-    """Where the tensors of a file begin, and the tensors in the order in which they lie there.
+    """The offset of the first tensor in a file, and its tensors in the order of the file.
 
     Raises:
         OSError: The file cannot be read.
         ValueError: The file is not a `.safetensors` file, or one that `layout` did not begin.
     """
-    found = tensors_in(file)  # the library checks that nothing lies between them
+    found = tensors_in(file)  # the library refuses gaps between tensors
     with regular(file) as opened:
         size = int.from_bytes(opened.read(8), "little")
         entries = tree_of(opened.read(size))
@@ -139,7 +139,7 @@ def tensors_in_order(file: Path) -> tuple[int, dict[str, TensorInfo]]:
 
 
 def info_of(found: Any) -> TensorInfo:
-    """What the library's slice of a tensor says of it."""
+    """The type, shape and size of a tensor, from the slice that the library gives."""
     code, shape = found.get_dtype(), found.get_shape()
     kinds = {"F": "float", "BF": "bfloat", "I": "int", "U": "uint", "C": "complex"}
     kind, bits, variant = re.fullmatch(r"([A-Z]+)(\d*)(.*)", code).groups()  # type: ignore[union-attr]

@@ -1,7 +1,7 @@
 """One run's checkpoints in one directory: from the snapshot to the disk.
 
-`Recorder` is what a handler talks to. It copies what was taken, alone or in agreement with the
-other ranks, and lets a thread write it.
+Handlers use `Recorder`. It copies what a handler has taken, on one rank or on all ranks together,
+and lets a thread write the copy.
 """
 
 from .content import Content

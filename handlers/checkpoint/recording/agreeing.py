@@ -12,28 +12,28 @@ from ..together import Saving, Taken, meet, temporary_path
 from .content import Content, Copied
 
 GRACE = 4.0
-"""Seconds for which a run that ends by an error waits for other ranks, which may be gone."""
+"""Seconds that a run which ends with an error waits for other ranks, which may be gone."""
 SKIPPED, NO_MEMORY = -1, -2
-"""In place of the digest of what a rank writes: nothing, by a claim or for want of memory."""
+"""Sent in place of a digest by a rank that writes nothing: no claim, or no memory for it."""
 
 
 class Agreement:
-    """What the ranks of a run agree on for each save, by messages of a constant number and size."""
+    """What the ranks agree on for each save, by messages whose number and size are constant."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._session = ""
-        """A random number that all ranks know, and what was made of it so far."""
+        """A random number that all ranks know, of which names of temporary directories are made."""
         self._saves = 0
         self._given_up: float | None = None
-        """Since when the run is over by an error, so that other ranks may be gone."""
+        """When the run ended with an error, after which other ranks may be gone."""
 
     def meet(self) -> None:
         """Check that all ranks see the directory."""
         self._session = meet(self._directory)
 
     def give_up(self) -> None:
-        """The run is over by an error: ranks that are silent are not waited for any more."""
+        """Note that the run ended with an error: wait at most `GRACE` seconds for silent ranks."""
         self._given_up = time.monotonic()
 
     def copied_by_all(
@@ -42,7 +42,7 @@ class Agreement:
         is_wanted: Callable[[], bool],
         copy: Callable[[Content], Copied | None],
     ) -> tuple[Content, Copied] | None:
-        """What this rank has taken and copied for a save, if all ranks have; else None.
+        """What this rank has taken and copied for a save; None unless all ranks have done so.
 
         Args:
             take: What this rank saves; None without the memory for it.
@@ -82,7 +82,7 @@ class Agreement:
         )
 
     def _is_over(self) -> bool:
-        """True if a rank that is silent is no longer waited for."""
+        """True once silent ranks are no longer waited for."""
         return self._given_up is not None and time.monotonic() - self._given_up > GRACE
 
 

@@ -1,4 +1,4 @@
-"""What a save writes, and whether a run could be resumed from it."""
+"""The content of a save, and the check that a run could be resumed from it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..staging import Staging, streamed
 from ..together import Taken
 
 Content = Snapshot | Taken | Mapping[str, Payload]
-"""What a handler takes of the run: by one rank, by one of several, or files as they are."""
+"""What a handler saves: a snapshot of one rank, the part of one of several, or ready files."""
 Copied = tuple[Snapshot | None, Mapping[str, Payload]]
 """A snapshot, if the content is one, and the files to write."""
 
@@ -34,7 +34,7 @@ def copied(content: Content, staging: Staging | None) -> Copied:
 
 
 def refuse_unreadable(snapshot: Snapshot | None) -> None:
-    """Read the values of a snapshot as a resume does; of the numbers of its tensors only a few.
+    """Decode a snapshot as a resume does, with a few numbers of each tensor.
 
     Raises:
         UnreadableError: No run could be resumed from it.

@@ -15,7 +15,7 @@ logger = logging.getLogger("camshaft")
 
 def manifest_of(state: State[Any, Any], reason: str, keep: Keep) -> Manifest:
     """The manifest of a save at this moment, without its number and its files."""
-    # Claims name metrics by text, and a manifest holds no other names.
+    # Claims name metrics by text, so a manifest holds only metrics whose names are text.
     metrics = {name: n for name, n in scalars(state.metrics).items() if isinstance(name, str)}
     return Manifest(
         iteration=state.iteration,
@@ -31,7 +31,7 @@ def manifest_of(state: State[Any, Any], reason: str, keep: Keep) -> Manifest:
 
 
 def with_reasons(text: str, reasons: list[str]) -> str:
-    """A text of reasons, with those added that it does not hold yet."""
+    """A text of reasons, to which the new ones among these are added."""
     for reason in reasons:
         if f", {reason}, " not in f", {text}, ":
             text = f"{text}, {reason}" if text else reason
@@ -39,7 +39,7 @@ def with_reasons(text: str, reasons: list[str]) -> str:
 
 
 def warn_of_missing(state: State[Any, Any], keep: Keep, handler: object) -> None:
-    """Warn once a run if a claim goes by a metric that is not there."""
+    """Warn once a run if the metric of a claim does not exist."""
     if state.epoch == 1 and state.control.in_epoch:  # the epoch's end may produce it
         return
     numbers = scalars(state.metrics)

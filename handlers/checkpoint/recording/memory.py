@@ -17,7 +17,7 @@ class CheckpointMemory:
     """True after the warning that a metric of a claim is missing."""
     override: list[str] = field(default_factory=list)
     reset: list[str] = field(default_factory=list)
-    """Those of the last start: what `reset` names begins anew only once."""
+    """The arguments of the last start: what `reset` names begins anew only once."""
     weights: dict[str, list[str]] = field(default_factory=dict)
     """By object, the weights that checkpoints hold, if frozen weights are left out."""
 

@@ -55,7 +55,7 @@ class Recorder:
         self.frozen: FrozenWeights | None = None
         """The frozen weights, if saves leave them out."""
         self.unsaved: Unsaved | None = None
-        """What the script changes beside the engine's objects."""
+        """The script's objects that the run changes and that are not among the engine's objects."""
         self.round_trip = RoundTrip()
         """Tries at the first save whether objects can be put back."""
         self.layouts = Layouts()
@@ -82,16 +82,16 @@ class Recorder:
             self._agreement.meet()
 
     def go_on_from(self, path: Path) -> None:
-        """Let the next save take the place of this checkpoint, if it is of the same iteration."""
+        """Let the next save replace this checkpoint, if both are of the same iteration."""
         path = path.absolute()
         if path.parent == self.directory and path.resolve() != self._writing.spared:
             self._writing.newest = saved = saved_at(path)
             self._why = (saved.manifest.iteration, saved.manifest.reason)
 
     def prepare(self, state: State[Any, Any], *, of_all: bool) -> list[str]:
-        """Why to save at this commit point; empty if the handler was not asked.
+        """The reasons to save at this commit point; empty if the handler was not asked.
 
-        With `of_all`, `state.save("why")` without `by=` also means this handler.
+        With `of_all`, `state.save("why")` without `by=` also asks this handler.
         """
         meant = [self.handler, None] if of_all else [self.handler]
         asked = [why for why, by in state.control.saves if any(by is each for each in meant)]
@@ -119,13 +119,13 @@ class Recorder:
         only_claimed: bool = False,
         broken: Collection[str] = (),
     ) -> None:
-        """Copy what `make` gives, write that, and drop the checkpoints that no claim keeps.
+        """Copy what `make` gives, write the copy, and drop the checkpoints that no claim keeps.
 
-        Ranks that write together all call this, and `make` gives what is their own. The run
-        may change when this returns; the next call or `wait` raises an error in writing. A save of
-        the iteration of the save before takes its place, with the reasons of both. With
-        `only_claimed`, nothing is written that no claim would keep. `broken` checkpoints are
-        ignored.
+        On ranks that write together, all ranks call this, and `make` gives the part of each. When
+        this returns, the run may change; an error in writing is raised by the next call or by
+        `wait`. A save of the same iteration as the save before replaces it, with the reasons of
+        both. With `only_claimed`, a save that no claim would keep is not written. Checkpoints that
+        are `broken` are ignored.
         """
         iteration, earlier = self._why
         reason = with_reasons(earlier if iteration == state.iteration else "", reasons)
@@ -141,7 +141,7 @@ class Recorder:
             self._writer.start(write, partial(self._ask_again, state))
 
     def attempt(self, task: Callable[[], Result]) -> Result | None:
-        """What a part of a save gives; None if it failed and `on_failure` is `"warn"`."""
+        """Run a part of a save; None if it failed and `on_failure` is `"warn"`."""
         return self._writer.attempt(task)
 
     def wait(self) -> None:
@@ -157,7 +157,7 @@ class Recorder:
                 self._agreement.give_up()
             try:
                 self._writer.close(self._writing.lock.release)
-            finally:  # the error is raised here, so the next commit point need not raise it
+            finally:  # close raises the error, so no commit point has to
                 saves = state.control.saves
                 saves[:] = [each for each in saves if each != (FAILED, self.handler)]
 
@@ -193,6 +193,6 @@ class Recorder:
                 self.wait()
 
     def _ask_again(self, state: State[Any, Any]) -> None:
-        """Ask for another save, so that the next commit point raises the error of this one."""
-        if ranks.world_size() == 1:  # several ranks must be asked together, so at the next save
+        """Ask for another save, so that the next commit point raises this save's error."""
+        if ranks.world_size() == 1:  # several ranks have to be asked together
             state.save(FAILED, by=self.handler)

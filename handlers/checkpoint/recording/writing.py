@@ -54,18 +54,18 @@ class Writing:
         saving: Saving,
         broken: Collection[str],
     ) -> None:
-        """Write this rank's files, which hold the pieces `meant`; on rank 0 also the manifest."""
+        """Write this rank's files, with the pieces `meant`; rank 0 also writes the manifest."""
         write = partial(self._part, made, meant, saving)
         if saving.rank > 0:
             saving.carry_out(write)
             return
-        with suppress(OSError):  # it is told again with those of the other ranks
+        with suppress(OSError):  # `finish` raises it, with those of other ranks
             saving.carry_out(write)
         self.newest = saving.finish(manifest, self.newest)
         self._drop(self.newest, broken)
 
     def is_claimed(self, manifest: Manifest) -> bool:
-        """True if a claim would keep this save; on other ranks than the first always."""
+        """True if a claim would keep this save; always True on other ranks than the first."""
         return ranks.rank() > 0 or is_claimed(self.directory, self.keep, manifest)
 
     def _part(

@@ -40,7 +40,7 @@ class Change:
 
     @property
     def is_told(self) -> bool:
-        """True if the change is no error: a run may go on with another loss function, say."""
+        """True if the change is only reported: a run may continue with another loss function."""
         return self.name.rpartition(".")[2] in (ACCUMULATE, LOSS)
 
     def __str__(self) -> str:
@@ -48,7 +48,7 @@ class Change:
 
 
 def changes(saved: Mapping[str, Any], own: Mapping[str, Any]) -> list[Change]:
-    """The settings that differ; a name on one side only is no change, see `mismatches`."""
+    """The settings that differ; for names on one side only, see `mismatches`."""
     common = [name for name in own if name in saved]
     return [Change(n, saved[n], own[n]) for n in common if not _equal(saved[n], own[n])]
 
@@ -84,7 +84,7 @@ def mismatches(
 
 
 def has_groups(saved: Any) -> bool:
-    """True for a state of torch's form; an optimizer that holds others may have one of its own."""
+    """True for a state in torch's form; an optimizer that wraps others may have another form."""
     return {"state", "param_groups"} <= {*saved}
 
 
@@ -96,7 +96,7 @@ def of_another_class(objects: Mapping[str, Any], saved: Mapping[str, Any]) -> li
 
 
 def memory_mismatches(unclaimed: Sequence[str], new: Sequence[str]) -> list[str]:
-    """The saved memories that belong to no handler, beside the new handlers of the script."""
+    """The lines about saved memories without a handler, and about the script's new handlers."""
     return list(_names("handlers", "the script", new, unclaimed)) if unclaimed else []
 
 
@@ -149,7 +149,7 @@ def _optimizer_mismatches(
         )
         return
     if not type(optimizer).__module__.startswith("torch."):
-        return  # it may add values to its groups when it steps; another class is listed as such
+        return  # its `step` may add values to groups
     for group, saved_group in zip(own, saved["param_groups"], strict=True):
         yield from _unknown(name, group, saved_group)
 

@@ -27,11 +27,12 @@ from .validate import refusing, validate_objects
 
 @dataclass(frozen=True)
 class Comparison:
-    """A checkpoint beside a script: what differs, what of that is accepted, and what is not loaded.
+    """A comparison of a checkpoint with a script: what differs, is accepted, and is not loaded.
 
-    `override` accepts differences by name: a changed setting is then the script's, and an object
-    on one side only is left alone. What `reset` names is not loaded, once. Names that the script
-    had at its last start, too, say nothing new.
+    `override` accepts differences by name: for a setting, the script's value counts, and an object
+    on one side only is left alone. What `reset` names is not loaded, once: a name that the script
+    had at its last start is ignored. A name that `override` had at that start stays valid, even if
+    it is not needed any more.
     """
 
     saved: SavedRun
@@ -67,7 +68,7 @@ class Comparison:
     @cached_property
     def forgotten(self) -> list[str]:
         """The names in the saved memory that are not loaded."""
-        # Another rank's memory may be of handlers that this rank does not have.
+        # Another rank's memory may belong to handlers that this rank lacks.
         lost = self.override if self.saved.is_own else self.unclaimed
         return [
             name
@@ -77,7 +78,7 @@ class Comparison:
 
     @cached_property
     def replayed(self) -> list[str]:
-        """The schedules that are not loaded, but stepped anew to where the saved ones were."""
+        """The schedules that are not loaded, but stepped from their beginning to the saved step."""
         accepted = [each.name for each in self.changes if self.accepts(each.name)]
         accepted += [n for n in self.lonely if n in self.engine.objects and self.accepts(n)]
         return schedules_to_replay(self.engine.objects, accepted)
@@ -132,7 +133,7 @@ class Comparison:
                 f"{listed(reset)}; to accept a changed setting, use override="
             )
         kept = {*self.saved.run["memory"]}.difference(self.unclaimed)
-        known = {*self.saved.objects, *self.earlier.get("override", ())}  # or was once accepted
+        known = {*self.saved.objects, *self.earlier.get("override", ())}  # or accepted before
         if useless := [name for name in self.override if name in kept.difference(known)]:
             raise ValueError(
                 f"override={useless!r}: accepts what differs, and what handlers remember goes on; "
@@ -148,7 +149,7 @@ class Comparison:
         waived = {*self.replayed, *self.anew, *(n for n in self.lonely if n in self.override)}
         waived |= {
             n for n in self.engine.objects if self.is_of_another_class(n)
-        }  # listed as a change
+        }  # these are listed as changes
         own, saved = (
             {name: each[name] for name in each if name not in waived}
             for each in (self.engine.objects, self.saved.objects)
@@ -156,9 +157,9 @@ class Comparison:
         return own, saved
 
     def _begins_anew(self, setting: str) -> bool:
-        """True if a setting is of an object that begins anew, and no schedule that goes on has it.
+        """True if a setting is of an object that begins anew, and of no schedule that is loaded.
 
-        A schedule that goes on has the rates of the checkpoint.
+        A schedule that is loaded has the rates of the checkpoint.
         """
         return any(is_of(name, setting) for name in self.anew) and {*self.anew}.issuperset(
             schedules_to_replay(self.engine.objects, [setting])
@@ -175,7 +176,7 @@ class Comparison:
         ]
 
     def _other_groups(self) -> Iterator[str]:
-        """A line for each new optimizer that the schedules that go on do not fit."""
+        """A line for each optimizer that begins anew and does not fit a schedule that is loaded."""
         for name in self.anew:
             optimizer, saved = self.engine.objects.get(name), self.saved.objects.get(name)
             if not isinstance(optimizer, Optimizer) or saved is None or not has_groups(saved):

@@ -26,11 +26,11 @@ from .saved_run import objects_at
 logger = logging.getLogger("camshaft")
 Versions = tuple[int, ...] | None
 _untouched: WeakKeyDictionary[Any, Versions] = WeakKeyDictionary()
-"""By engine, how often its weights had been written when a handler that resumes was attached."""
+"""By engine: the versions of its weights when a handler that resumes was attached."""
 
 
 class EvaluatesSaved:
-    """What `Engine.evaluate` asks of a handler of checkpoints."""
+    """The methods of a handler of checkpoints that `Engine.evaluate` calls."""
 
     directory: str | Path
     keep: Keep
@@ -45,8 +45,8 @@ class EvaluatesSaved:
             which: `"latest"`, `"best"`, or the path of a checkpoint or of a directory of them.
 
         Raises:
-            FileNotFoundError: There is none.
-            ValueError: It does not fit, or `keep` has not one `best(...)`.
+            FileNotFoundError: There is no such checkpoint.
+            ValueError: The checkpoint does not fit, or `keep` has not exactly one `best(...)`.
         """
         held = Held()
         path = chosen(lambda verify: self._find(which, verify), held.verify)
@@ -72,16 +72,16 @@ class EvaluatesSaved:
                 load_weights(each, kept[name])
 
     def note_weights(self, engine: Any) -> None:
-        """Note how often the weights have been written so far."""
+        """Note the versions of the weights."""
         if self.resume:
             _untouched[engine] = _versions(engine.objects)
 
     def note_run(self, engine: Any) -> None:
-        """Note that the engine runs: its weights are then those that are meant."""
+        """Note that the engine runs: from then on, an evaluation means the weights that it has."""
         _untouched.pop(engine, None)
 
     def warn_of_unloaded(self, engine: Any) -> None:
-        """Warn once of an evaluation before anything was loaded, where there is what to load."""
+        """Warn once of an evaluation that comes before a load, if there is a checkpoint to load."""
         noted = _untouched.pop(engine, None)
         if noted is None or noted != _versions(engine.objects) or ranks.rank() > 0:
             return
@@ -115,7 +115,7 @@ class EvaluatesSaved:
 
 
 def _kept(module: Module) -> dict[str, Any]:
-    """A copy of a module's weights; those that are still to be made have none."""
+    """A copy of a module's weights, without lazy ones, which have no values yet."""
     return {
         name: each.detach().clone() if isinstance(each, Tensor) else deepcopy(each)
         for name, each in weights(module).items()
@@ -124,7 +124,7 @@ def _kept(module: Module) -> dict[str, Any]:
 
 
 def _versions(objects: Mapping[str, Any]) -> Versions:
-    """How often each weight has been written; None where torch does not count that."""
+    """The version counter of each weight; None if torch keeps none."""
     held = (each for module in all_modules(objects.values()) for each in module.parameters(False))
     try:
         return tuple(each._version for each in held)

@@ -48,7 +48,7 @@ def schedules_to_replay(objects: Mapping[str, Any], changed: Iterable[str]) -> l
 def replay(scheduler: LRScheduler, saved: Mapping[str, Any] | None) -> list[dict[str, Any]]:
     """Step a new schedule to where the saved one was; return the values it set in each group.
 
-    A schedule that the checkpoint does not have, or a plateau's, begins at its start.
+    A schedule that the checkpoint lacks, and a `ReduceLROnPlateau`, stays at its start.
 
     Raises:
         ValueError: The schedule is shorter than the run so far.
@@ -62,7 +62,7 @@ def replay(scheduler: LRScheduler, saved: Mapping[str, Any] | None) -> list[dict
 def take_rates(
     optimizer: Optimizer, saved: Sequence[Mapping[str, Any]], kept: Iterable[object]
 ) -> None:
-    """Put the saved rates of schedules that go on into an optimizer that begins anew.
+    """Give an optimizer that begins anew the saved rates of the schedules that are loaded.
 
     Raises:
         ValueError: The optimizer has another number of groups.

@@ -36,7 +36,7 @@ def resume(
 ) -> None:
     """Load a checkpoint into a run, on all ranks; `handler` is the name of the one that loads.
 
-    What is `held` of it in memory is not read again.
+    Tensors that `held` has in memory are not read again.
 
     Raises:
         BrokenCheckpoint: The checkpoint cannot be read.
@@ -69,7 +69,7 @@ def _naming(path: Path) -> Generator[None, None, None]:
 
 
 def load(comparison: Comparison, state: State[Any, Any]) -> None:
-    """Load what was compared, without what is replayed or begins anew.
+    """Load the saved states, except those that are replayed or begin anew.
 
     Raises:
         ValueError: A changed schedule is shorter than the run so far.
@@ -98,7 +98,7 @@ def load(comparison: Comparison, state: State[Any, Any]) -> None:
 
 
 def _courses(comparison: Comparison) -> dict[str, list[dict[str, Any]]]:
-    """The values that schedules which are not loaded set in each group, by the schedules' names."""
+    """By schedule that is not loaded: the values that it set in each group."""
     objects, saved = comparison.engine.objects, comparison.saved.objects
     courses = {}
     for name in comparison.replayed:

@@ -32,7 +32,7 @@ class SavedRun:
     """By object: the weights that the checkpoint left out, with their checksums."""
 
     buffers: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
-    """By object: those of this rank, where they are not those of rank 0."""
+    """By object: the buffers of this rank that differ from those of rank 0."""
 
     @classmethod
     def at(
@@ -41,7 +41,7 @@ class SavedRun:
         objects: Mapping[str, Any],
         in_memory: Mapping[str, TensorSource] | None = None,
     ) -> SavedRun:
-        """What a verified checkpoint holds; what the script distributes is read in part.
+        """Read a verified checkpoint; of distributed tensors of the script, only this rank's part.
 
         Raises:
             BrokenCheckpoint: A file has a wrong format, or no run writes such values.
@@ -65,7 +65,7 @@ class SavedRun:
 
     @classmethod
     def of(cls, tree: Any, tensors: Mapping[str, Mapping[str, Tensor]]) -> SavedRun:
-        """Decode what `read_checkpoint` gave, where the parts of all ranks are in the tree.
+        """Decode what `read_checkpoint` has returned; the tree holds the parts of all ranks.
 
         Raises:
             BrokenCheckpoint: No run writes such values.
@@ -121,7 +121,7 @@ def _read(
 
 
 def odd_buffers(buffers: dict[Any, Any]) -> bool:
-    """True if what should be buffers is something else."""
+    """True if these are not buffers by object and name."""
     return not all(
         isinstance(own, dict) and all(isinstance(each, Tensor) for each in own.values())
         for own in buffers.values()
@@ -147,7 +147,7 @@ def _objects(
 
 
 def _own_part(count: int) -> int:
-    """Which of so many parts this rank loads."""
+    """The number of the part that this rank loads, of `count` parts."""
     if count == ranks.world_size():
         return ranks.rank()
     if ranks.rank() == 0:
@@ -172,7 +172,7 @@ class Decoded(Mapping[str, Any]):
         return decode(self.encoded[name], self.tensors, self.tables)
 
     def glance(self, name: str) -> Any:
-        """The same, to look at, or to copy from at once: a weight may be a view of the file."""
+        """A value for use at once, to look at or copy from; a weight may be a view of its file."""
         value, source = self.encoded[name], self.tensors
         inside = value.get("!tensor") if isinstance(value, dict) and len(value) == 1 else None
         if isinstance(source, TensorSource) and isinstance(inside, str) and inside in source:
@@ -180,7 +180,7 @@ class Decoded(Mapping[str, Any]):
         return self[name]
 
     def __contains__(self, name: object) -> bool:
-        """True if there is a value of this name, which is not decoded."""
+        """True if there is a value of this name; the value is not decoded."""
         return name in self.encoded
 
     def __iter__(self) -> Iterator[str]:

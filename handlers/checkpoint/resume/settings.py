@@ -46,7 +46,7 @@ def settings_of(objects: Mapping[str, Any]) -> dict[str, Any]:
             own = dict(_of_schedule(each.state_dict()))
             if any(
                 each.optimizer is other for other in objects.values()
-            ):  # the optimizer has the rates
+            ):  # the optimizer has its rates
                 own = {key: own[key] for key in own if key.rpartition(".")[2] not in BASES}
         else:
             continue

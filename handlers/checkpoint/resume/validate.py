@@ -46,7 +46,7 @@ def validate_objects(objects: Mapping[str, Any], saved: Mapping[str, Any]) -> li
 
 @contextmanager
 def refusing(what: str) -> Generator[None, None, None]:
-    """Turn any error inside, which a malformed state causes, into a ValueError."""
+    """Turn any error inside into a ValueError: a malformed state can cause errors of all kinds."""
     try:
         yield
     except ValueError:
@@ -113,7 +113,7 @@ def _of_generators(rng: Rng) -> Iterator[str]:
 
 
 def _of_numpy(state: Mapping[str, Any]) -> Iterator[str]:
-    """NumPy does not check a saved position in its buffer, and would read memory beyond it."""
+    """Check a saved position, since NumPy does not and would read memory beyond its buffer."""
     inner = state["state"]
     for place, limit in ((inner.get("pos", 0), 624), (state.get("buffer_pos", 0), 4)):
         if type(place) is not int or not 0 <= place <= limit:
@@ -162,7 +162,7 @@ def _of_schedule(name: str, own: Mapping[str, Any], saved: Any) -> Iterator[str]
 
 
 def _kinds(name: str, own: Any, saved: Any) -> Iterator[str]:
-    """A saved number, text, list or dict must be one here too; None fits every kind."""
+    """A line if a saved value is not of the kind that the script has; None fits every kind."""
     here, there = _kind(own), _kind(saved)
     if None not in (own, saved) and here != there:
         yield f"{name} is {there} in the checkpoint, and needs to be {here}"

@@ -1,4 +1,4 @@
-"""What of a sharded save stays the same from one save to the next, made once."""
+"""The part of a sharded save that is the same from one save to the next, made once."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Layout:
 
 
 def _sharded(tensor: Any) -> tuple[Any, ...]:
-    """What decides how a distributed tensor is cut; empty for another one."""
+    """The properties that decide how a distributed tensor is cut; empty for a plain tensor."""
     if not is_sharded(tensor):
         return ()
     return tensor.device_mesh, tensor.placements, *_plain(tensor)
@@ -78,10 +78,10 @@ def _plain(tensor: Tensor) -> tuple[Any, ...]:
 
 
 def _check_shards(tensors: Tensors) -> None:
-    """Check that this rank holds of each tensor what the table says of its place in the mesh.
+    """Check that each shard of this rank has the shape that its place in the mesh gives it.
 
     Raises:
-        ValueError: It does not.
+        ValueError: The shard has another shape.
     """
     for file, named in tensors.items():
         for name, each in named.items():

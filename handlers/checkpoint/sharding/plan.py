@@ -16,9 +16,9 @@ Tensors = Mapping[str, Mapping[str, Tensor]]
 
 
 class Plan:
-    """The table of pieces, the same on all ranks, which each of them makes for itself.
+    """The table of pieces; each rank computes it, with the same result.
 
-    What several ranks hold is written once, by the one that has the fewest bytes to write so far.
+    A piece that several ranks hold is written once, by the rank with the fewest bytes so far.
     """
 
     def __init__(self, is_the_same: Callable[[str, str], bool]) -> None:

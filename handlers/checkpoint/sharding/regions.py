@@ -1,4 +1,4 @@
-"""Where the shards of a distributed tensor lie in it."""
+"""The places of the shards of a distributed tensor."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def shard_of(source: TensorSource, name: str, like: Any) -> Tensor:
     """A distributed tensor like this one, with the values in a file; only the shard is read."""
     from torch.distributed.tensor import DTensor
 
-    # Of a shard without numbers, fully_shard gives rows no length either.
+    # For an empty shard, fully_shard makes the rows empty too.
     part = source.read(name, box_of(like)).reshape(local(like).shape)
     return DTensor.from_local(
         part, like.device_mesh, like.placements, run_check=False, shape=like.shape,
@@ -51,7 +51,7 @@ def shard_of(source: TensorSource, name: str, like: Any) -> Tensor:
 
 
 def replicas(tensor: Any) -> tuple[Grid, ...]:
-    """How the whole tensor is cut into shards, once for each copy of it that the ranks hold."""
+    """How the whole tensor is cut into shards, once for each replica."""
     mesh, placements = _on_all(tensor.device_mesh, tensor.placements)
     if any(each.is_partial() for each in placements):
         raise TypeError(f"a distributed tensor with partial sums: {placements}")
@@ -77,10 +77,10 @@ def _grids(
 
 
 def _on_all(mesh: Any, placements: Sequence[Any]) -> tuple[Any, list[Any]]:
-    """The mesh that a mesh is a part of, and the placements there.
+    """The mesh of which a mesh is a part, and the placements in it.
 
-    A layer that is sharded along one dimension of a mesh lies on as many parts of that mesh as its
-    other dimensions have places; each rank knows only its own part by the tensor.
+    A layer that is sharded along one dimension of the whole mesh has one sub-mesh for each place in
+    the other dimensions. A rank's tensor knows only the sub-mesh of this rank.
     """
     from torch.distributed.tensor.placement_types import Replicate
 
@@ -106,7 +106,7 @@ def _spans(
     placements: Any,
     sharding: Sequence[int],
 ) -> Iterator[tuple[int, int, dict[int, int]]]:
-    """The ranges of a dimension, with the coordinates in the mesh of whoever holds them."""
+    """The ranges of a dimension, with the coordinates in the mesh of the ranks that hold them."""
     for at in product(*(range(mesh[each]) for each in sharding)):
         known = dict(zip(sharding, at, strict=True))
         coordinate = [known.get(each, 0) for each in range(len(mesh))]

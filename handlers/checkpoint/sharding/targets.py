@@ -1,4 +1,4 @@
-"""What is loaded as a distributed tensor: whatever is one in the script, wherever it was saved."""
+"""Loads as a distributed tensor what is one in the script, in whatever form it was saved."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Like = Callable[[str], Sequence[Any]]
 
 
 class Resharded(Mapping[str, Tensor]):
-    """The tensors of a file; of those that are distributed in the script, this rank's shards."""
+    """The tensors of a file; of those that the script distributes, only this rank's shards."""
 
     def __init__(self, source: TensorSource, like: Like) -> None:
         self._source, self._like = source, like
@@ -44,11 +44,12 @@ class Resharded(Mapping[str, Tensor]):
 
 
 class Targets:
-    """The distributed tensors among a script's objects, to find those that saved ones are like.
+    """Finds, for a saved tensor, the distributed tensors of the script that have its layout.
 
-    A weight is found by its name, and what an optimizer keeps for it by its place. What handlers
-    remember is like the weight of the same name, such as `run.memory.Best.weights.layers.0.weight`;
-    if it was saved in pieces, like any weight of the same shape.
+    A weight is found by its name, and the state of an optimizer by the place of its parameter. What
+    handlers remember has the layout of the weight of the same name, such as
+    `run.memory.Best.weights.layers.0.weight`; if it was saved in pieces, that of any weight of the
+    same shape.
     """
 
     def __init__(self, objects: Mapping[str, Any]) -> None:

@@ -1,8 +1,8 @@
 """A checkpoint that several ranks write together.
 
-Each rank writes files of its own into one temporary directory: what the run is for this rank, and
-the pieces of sharded tensors that it owns. Rank 0 gives the directory its name when all have told
-that theirs are on the disk. No rank ever holds another's shard.
+Each rank writes files of its own into one temporary directory: its state of the run, and the pieces
+of sharded tensors that it owns. When all ranks have reported that their files are on the disk, rank
+0 gives the directory its name. No rank ever holds another rank's shard.
 """
 
 from .alike import check_weights

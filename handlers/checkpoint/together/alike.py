@@ -1,4 +1,4 @@
-"""Whether all ranks hold the same weights, since a checkpoint has one copy of what is no shard."""
+"""Checks that all ranks hold the same weights: a checkpoint has one copy of whole tensors."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _sums(objects: Mapping[str, Any]) -> Sums:
 
 
 def _is_dense(parameter: Tensor) -> bool:
-    """True for numbers in memory that are no shard; packed ones and the like are not compared."""
+    """True for plain tensors in memory; shards, packed tensors and the like are not compared."""
     if is_lazy(parameter) or type(parameter.detach()) is not Tensor:
         return False
     return not parameter.is_meta and str(parameter.layout) == "torch.strided"

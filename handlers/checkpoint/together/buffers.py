@@ -20,7 +20,7 @@ Buffers = dict[str, dict[str, Tensor]]
 
 
 def buffers_of(objects: Mapping[str, Any]) -> Buffers:
-    """The saved buffers of modules; those that are distributed are no rank's own."""
+    """The saved buffers of modules, without distributed ones, which belong to no single rank."""
     found: Buffers = {}
     for name, each in objects.items():
         if not isinstance(each, Module):

@@ -1,4 +1,4 @@
-"""Whether all ranks see the same directory: one that only rank 0 sees holds no others' pieces."""
+"""Checks that all ranks see the same directory: else it would lack the pieces of some."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ....engine import ranks
 from ...files import beside, created
 
 SECONDS = 5.0
-"""How long a rank looks for a file that another host has made: network file systems are slow."""
+"""Seconds that a rank looks for a file made on another host: network file systems are slow."""
 
 
 def meet(directory: Path) -> str:
-    """Check that the directory of rank 0 is that of all ranks; a new name that all of them know.
+    """Check that all ranks see the directory of rank 0; return a new name that all of them know.
 
     Raises:
         FileNotFoundError: A rank sees another directory: on all ranks.

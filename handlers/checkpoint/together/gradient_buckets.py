@@ -32,13 +32,13 @@ OF_REDUCER = (
     "prepare_for_backward",
     "prepare_for_forward",
 )
-"""What torch offers for this has no public name."""
+"""The private names of torch's reducer that this file needs."""
 
 
 def buckets_of(engine: Engine[Any, Any]) -> dict[str, Buckets]:
     """The arranged buckets of each model, by its name; all ranks have to call this.
 
-    Where an arrangement is due at the next forward pass, it is made here.
+    If the next forward pass would arrange the buckets, they are arranged here.
     """
     found = {name: _arranged(model) for name, model in _models(engine) if not _hindrance(model)}
     return {name: buckets for name, buckets in found.items() if buckets}
@@ -95,7 +95,7 @@ def _models(engine: Engine[Any, Any]) -> Iterator[tuple[str, DistributedDataPara
 
 
 def _hindrance(model: DistributedDataParallel) -> str:
-    """Why a pass of zeros would not arrange the buckets, or would change more; empty if none."""
+    """Why a pass of zeros would not arrange the buckets, or would change other things; or empty."""
     known = getattr(model, "reducer", None), getattr(model, "logger", None)
     hooks = getattr(model, "_comm_hooks", ())
     if not all(hasattr(known[0], name) for name in OF_REDUCER):
@@ -116,7 +116,7 @@ def _hindrance(model: DistributedDataParallel) -> str:
 
 
 def _parameters(model: DistributedDataParallel) -> list[Any]:
-    """Those that the reducer knows, by its numbers, unless some were frozen since."""
+    """The parameters by the reducer's numbers; there are fewer if some were frozen since."""
     ignored = model.parameters_to_ignore
     named = model.module.named_parameters()
     return [each for name, each in named if each.requires_grad and name not in ignored]
@@ -130,11 +130,11 @@ def _fits(model: Any, buckets: Buckets) -> bool:
 
 
 def _arranged(model: Any) -> Buckets:
-    """The buckets as they were arranged after a backward pass; empty before it."""
+    """The buckets as a backward pass has arranged them; empty before the first one."""
     if REBUILT not in model._get_ddp_logging_data():
         try:
             model._check_reducer_finalized()
-        except RuntimeError:  # a backward pass left out parameters; the next forward pass says so
+        except RuntimeError:  # a parameter had no gradient; the next forward pass raises
             return []
         model.reducer._rebuild_buckets()
         model.logger.set_runtime_stats_and_log()

@@ -23,28 +23,28 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Saving:
-    """Each rank writes its files and tells rank 0, which gives them a name when it has all.
+    """Each rank writes its files and reports to rank 0, which then names the checkpoint.
 
-    The ranks tell by letters, since a thread may take part in no message to all. What came of the
-    save, all ranks learn at the next commit point.
+    Ranks report by letters, since a thread must not take part in collectives. At the next commit
+    point all ranks learn whether the save has succeeded.
     """
 
     directory: Path
     temporary: Path
-    """Where all ranks write; nobody takes its name for a checkpoint."""
+    """The directory that all ranks write to; its name is not that of a checkpoint."""
     rank: int
     count: int
     """How many ranks there are."""
     several_times: Callable[[Callable[[], Any]], Any]
-    """Calls a task that may be tried again."""
+    """Runs a task, with retries."""
     is_over: Callable[[], bool]
-    """True when a rank that has not told anything is no longer waited for."""
+    """True once ranks that have not reported are no longer waited for."""
 
     def carry_out(self, write: Callable[[], dict[str, Checksums]]) -> None:
-        """Write this rank's files, and tell rank 0 that they are on the disk, or why not.
+        """Write this rank's files, and report to rank 0 that they are on the disk, or why not.
 
         Raises:
-            OSError: They could not be written.
+            OSError: The files could not be written.
         """
         try:
             files: dict[str, Checksums] = self.several_times(write)
@@ -54,14 +54,14 @@ class Saving:
         self._tell({"files": {name: asdict(each) for name, each in files.items()}})
 
     def tell_failure(self, error: BaseException) -> None:
-        """Tell rank 0 that it waits in vain for this rank."""
+        """Report to rank 0 that this rank will write nothing."""
         self._tell({"failed": f"rank {self.rank} on {socket.gethostname()}: {error}"})
 
     def finish(self, manifest: Manifest, before: Saved | None) -> Saved:
         """On rank 0: wait for the others, and commit what all have written.
 
         Raises:
-            OSError: A rank could not write, or did not tell; nothing of the save is left.
+            OSError: A rank could not write, or did not report; nothing of the save is left.
         """
         try:
             files = self._files()

@@ -1,4 +1,4 @@
-"""What one rank of several writes of a run."""
+"""Takes the part of a run that one rank of several writes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .buffers import Buffers
 
 @dataclass(frozen=True)
 class Taken:
-    """What this rank writes, which shares the run's memory, and how tensors lie on the ranks."""
+    """What this rank writes, in the run's own memory, and how tensors lie on the ranks."""
 
     snapshot: Snapshot
     layout: Layout
@@ -44,7 +44,7 @@ def take_together(
     buffers: Buffers,
     layouts: Layouts,
 ) -> Taken:
-    """What this rank writes of these objects, and of its part of the run unless that is None.
+    """What this rank writes: of these objects, and its part of the run unless that is None.
 
     What does not change from one save to the next is kept in `layouts`.
 

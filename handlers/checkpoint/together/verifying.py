@@ -1,4 +1,4 @@
-"""Which checkpoint several ranks resume from: rank 0 chooses, and all read a part of its bytes."""
+"""Chooses the checkpoint that several ranks resume from: rank 0 tries, and all verify a part."""
 
 from __future__ import annotations
 
@@ -16,22 +16,21 @@ Result = TypeVar("Result")
 Verify = Callable[[Saved], None]
 """Raises BrokenCheckpoint if a checkpoint is not whole."""
 Found = tuple[bool, int, str, type[BrokenCheckpoint], str]
-"""If it was found after all bytes, by which rank, on which host, what, and why."""
+"""Whether all bytes of the rank's part are right; the rank; its host; the error; the reason."""
 
 
 def chosen(choose: Callable[[Verify], Result], alone: Verify = verify_files) -> Result:
-    """What rank 0 chooses among checkpoints that all ranks verify, on all ranks.
+    """Let rank 0 choose among checkpoints that all ranks verify; return its choice on all ranks.
 
-    A checkpoint that is tried takes one broadcast and one gather, and each rank reads its part of
-    the files.
+    To try a checkpoint takes one broadcast and one gather. Each rank reads its part of the files.
 
     Args:
-        choose: Called on rank 0 alone; verifies one checkpoint after the other by what it is given.
+        choose: Called on rank 0 alone, with a function that verifies one checkpoint at a time.
         alone: How the only rank verifies.
 
     Raises:
         UnreadCheckpoint: A rank could not read a file: on all ranks, with its number and host.
-        Exception: What else `choose` raises, on all ranks.
+        Exception: Any other error of `choose`, on all ranks.
     """
     if ranks.world_size() == 1:
         return choose(alone)
@@ -59,7 +58,7 @@ def _verify_together(saved: Saved) -> None:
 
     Raises:
         UnreadCheckpoint: A rank could not read a file.
-        BrokenCheckpoint: A rank has found damage; of several, that which comes first in the files.
+        BrokenCheckpoint: A rank has found damage; of several, the first in the order of files.
     """
     ranks.from_first(saved.path)
     if found := _answer(saved.path):
@@ -75,7 +74,7 @@ def _answer(path: Path) -> Found | None:
         with reading(path):
             verify_part(saved_at(path), ranks.rank(), ranks.world_size())
     except BrokenCheckpoint as error:
-        # What a damaged file holds says less than that it is damaged.
+        # Damaged bytes explain wrong pieces, so they are reported first.
         later = isinstance(error, BrokenPieces)
         kind = UnreadCheckpoint if isinstance(error, UnreadCheckpoint) else BrokenCheckpoint
         found = (later, ranks.rank(), socket.gethostname(), kind, error.reason)

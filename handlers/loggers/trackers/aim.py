@@ -12,8 +12,8 @@ from typing import Any
 from ...common import Histogram, Image, Medium, Text
 from ...files import LARGEST_TEXT, refuse_odd_directory, regular, replacing, safe_name
 from ..images import as_bytes
-from ..rows import Row, Start
-from .tracker import LogsToTracker
+from ..rows import Row, Start, WriterOf
+from .tracker import LogsToTracker, numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +42,7 @@ class Aim(LogsToTracker):
     library = "aim"
     extra = "aim"
 
-    def writer(self, start: Start) -> AimRun:
+    def writer(self, start: Start) -> WriterOf:
         """Begin a run, or continue it."""
         aim: Any = import_module("aim")
         os.makedirs(self.directory, exist_ok=True)
@@ -52,47 +52,33 @@ class Aim(LogsToTracker):
         known_hash = None
         with suppress(FileNotFoundError), regular(known) as file:
             known_hash = file.read(LARGEST_TEXT).decode()
-        options = {
-            "run_hash": known_hash,
-            "repo": repository,
-            "experiment": self.project,
-            "force_resume": True,  # a process that was killed leaves its locks
-            "system_tracking_interval": None,
-            "capture_terminal_logs": False,  # it would replace the streams that the run writes to
-        }
-        run = aim.Run(**(options | dict(self.options)))
+        arguments = self.arguments(
+            run_hash=known_hash,
+            repo=repository,
+            experiment=self.project,
+            force_resume=True,  # a process that was killed leaves its locks
+            system_tracking_interval=None,
+            capture_terminal_logs=False,  # it would replace the streams that the run writes to
+        )
+        run = aim.Run(**arguments)
         with replacing(known) as file:
             file.write(run.hash.encode())
         run["hparams"] = self.config
-        return AimRun(aim, run)
+
+        def write(row: Row) -> None:
+            shown = {name: _form(aim, medium) for name, medium in row.media.items()}
+            for name, value in (numbers(row) | shown).items():
+                run.track(value, name=name, step=row.iteration, epoch=row.epoch)
+
+        return WriterOf(write, run.close)
 
 
-class AimRun:
-    """One run of Aim."""
-
-    def __init__(self, aim: Any, run: Any) -> None:
-        self._aim, self._run = aim, run
-
-    def write(self, row: Row) -> None:
-        """Track a row at its iteration."""
-        clocks = {name: count for name, count in row.clocks.items() if name != "iteration"}
-        media = {name: self._shown(each) for name, each in row.media.items()}
-        for name, value in (row.metrics | clocks | media).items():
-            self._run.track(value, name=name, step=row.iteration, epoch=row.epoch)
-
-    def sync(self) -> None:
-        """Do nothing: Aim has a row when `write` is over."""
-
-    def close(self) -> None:
-        """End the run; it may be continued later."""
-        self._run.close()
-
-    def _shown(self, medium: Medium) -> Any:
-        if isinstance(medium, Image):
-            return self._aim.Image(as_bytes(medium).numpy(), caption=medium.caption)
-        if isinstance(medium, Histogram):
-            edges = medium.edges.tolist()
-            ends = (edges[0], edges[-1])
-            return self._aim.Distribution(hist=medium.counts.tolist(), bin_range=ends)
-        assert isinstance(medium, Text)
-        return self._aim.Text(medium.text)
+def _form(aim: Any, medium: Medium) -> Any:
+    if isinstance(medium, Image):
+        return aim.Image(as_bytes(medium).numpy(), caption=medium.caption)
+    if isinstance(medium, Histogram):
+        edges = medium.edges.tolist()
+        ends = (edges[0], edges[-1])
+        return aim.Distribution(hist=medium.counts.tolist(), bin_range=ends)
+    assert isinstance(medium, Text)
+    return aim.Text(medium.text)

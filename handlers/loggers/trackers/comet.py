@@ -9,8 +9,8 @@ from typing import Any
 
 from ...common import Image, Text
 from ..images import as_bytes
-from ..rows import Row, Start
-from .tracker import LogsToTracker
+from ..rows import Row, Start, WriterOf
+from .tracker import LogsToTracker, numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +39,7 @@ class Comet(LogsToTracker):
     library = "comet_ml"
     extra = "comet"
 
-    def writer(self, start: Start) -> CometRun:
+    def writer(self, start: Start) -> WriterOf:
         """Begin an experiment, or continue it."""
         os.makedirs(self.directory, exist_ok=True)
         comet: Any = import_module("comet_ml")
@@ -50,37 +50,22 @@ class Comet(LogsToTracker):
             auto_output_logging=False,  # it would replace the streams while the run writes to them
             display_summary_level=0,
         )
-        options = {
-            "project_name": self.project,
-            "experiment_key": start.run,
-            "mode": "get_or_create" if start.is_resumed else "create",
-            "experiment_config": config,
-        }
-        experiment = comet.start(**(options | dict(self.options)))
+        arguments = self.arguments(
+            project_name=self.project,
+            experiment_key=start.run,
+            mode="get_or_create" if start.is_resumed else "create",
+            experiment_config=config,
+        )
+        experiment = comet.start(**arguments)
         experiment.log_parameters(self.config, nested_support=True)
-        return CometRun(experiment)
 
+        def write(row: Row) -> None:
+            step = row.iteration
+            experiment.log_metrics(numbers(row), step=step, epoch=row.epoch)
+            for name, medium in row.media.items():
+                if isinstance(medium, Image):
+                    experiment.log_image(as_bytes(medium).numpy(), name, step=step)
+                elif isinstance(medium, Text):
+                    experiment.log_text(medium.text, step=step, metadata={"name": name})
 
-class CometRun:
-    """One experiment of Comet."""
-
-    def __init__(self, experiment: Any) -> None:
-        self._experiment = experiment
-
-    def write(self, row: Row) -> None:
-        """Log a row at its iteration."""
-        clocks = {name: count for name, count in row.clocks.items() if name != "iteration"}
-        self._experiment.log_metrics(row.metrics | clocks, step=row.iteration, epoch=row.epoch)
-        for name, medium in row.media.items():
-            if isinstance(medium, Image):
-                pixels = as_bytes(medium).numpy()
-                self._experiment.log_image(pixels, name, step=row.iteration)
-            elif isinstance(medium, Text):
-                self._experiment.log_text(medium.text, step=row.iteration, metadata={"name": name})
-
-    def sync(self) -> None:
-        """Do nothing: Comet writes in threads of its own."""
-
-    def close(self) -> None:
-        """End the experiment once Comet has all rows; it may be continued later."""
-        self._experiment.end()
+        return WriterOf(write, experiment.end)

@@ -16,7 +16,8 @@ from ....engine import EventEnum, Trigger
 from ...common import AT_EACH_ROW, Image, Medium, Text
 from ..images import png
 from ..logger import LogsRows, flat_hparams, need
-from ..rows import Row, Start
+from ..rows import Row, Start, WriterOf
+from .tracker import numbers
 
 TAG = "camshaft.run"
 """The tag by which a run is found again."""
@@ -59,66 +60,54 @@ class MLflow(LogsRows):
         local = self.uri is not None and self.uri.startswith(("sqlite:", "file:"))
         object.__setattr__(self, "background", not local)
 
-    def writer(self, start: Start) -> MLflowRun:
+    def writer(self, start: Start) -> WriterOf:
         """Begin a run, or find it again."""
-        return MLflowRun(self, start)
-
-
-class MLflowRun:
-    """One run of MLflow."""
-
-    def __init__(self, settings: MLflow, start: Start) -> None:
-        self._entities: Any = import_module("mlflow.entities")
+        entities: Any = import_module("mlflow.entities")
         tracking: Any = import_module("mlflow.tracking")
-        self._client: Any = tracking.MlflowClient(settings.uri)
-        experiment = self._client.get_experiment_by_name(settings.experiment)
+        client = tracking.MlflowClient(self.uri)
+        experiment = client.get_experiment_by_name(self.experiment)
         number = experiment.experiment_id if experiment else None
-        number = number or self._client.create_experiment(settings.experiment)
-        found = self._client.search_runs([number], filter_string=f"tags.`{TAG}` = '{start.run}'")
-        self._has: Counter[tuple[str, int]] = Counter()
+        number = number or client.create_experiment(self.experiment)
+        found = client.search_runs([number], filter_string=f"tags.`{TAG}` = '{start.run}'")
+        has = Counter[tuple[str, int]]()
         if found:
-            self._run: str = found[0].info.run_id
-            self._client.update_run(self._run, status="RUNNING")
+            run: str = found[0].info.run_id
+            client.update_run(run, status="RUNNING")
             for key in found[0].data.metrics:
-                history = self._client.get_metric_history(self._run, key)
-                self._has.update((key, each.step) for each in history if each.step >= start.first)
+                history = client.get_metric_history(run, key)
+                has.update((key, each.step) for each in history if each.step >= start.first)
         else:
-            run = self._client.create_run(number, run_name=settings.name, tags={TAG: start.run})
-            self._run = run.info.run_id
-            plain = flat_hparams(settings.hparams).items()
-            params = [self._entities.Param(key, str(value)) for key, value in plain]
-            self._client.log_batch(self._run, params=params)
+            run = client.create_run(number, run_name=self.name, tags={TAG: start.run}).info.run_id
+            plain = flat_hparams(self.hparams).items()
+            params = [entities.Param(key, str(value)) for key, value in plain]
+            client.log_batch(run, params=params)
 
-    def write(self, row: Row) -> None:
-        """Log a row, but no value that MLflow has already."""
-        now, metrics = int(1000 * time.time()), list[Any]()
-        others = {name: count for name, count in row.clocks.items() if name != "iteration"}
-        for name, value in (row.metrics | others).items():
-            if self._has[_allowed(name), row.iteration]:
-                self._has[_allowed(name), row.iteration] -= 1
-            else:
-                metrics.append(self._entities.Metric(_allowed(name), value, now, row.iteration))
-        self._client.log_batch(self._run, metrics=metrics)
-        for name, medium in row.media.items():
-            self._keep(_allowed(name), row.iteration, medium)
+        def write(row: Row) -> None:
+            now, metrics = int(1000 * time.time()), list[Any]()
+            for name, value in numbers(row).items():
+                if has[_allowed(name), row.iteration]:
+                    has[_allowed(name), row.iteration] -= 1
+                else:
+                    metrics.append(entities.Metric(_allowed(name), value, now, row.iteration))
+            client.log_batch(run, metrics=metrics)
+            for name, medium in row.media.items():
+                with TemporaryDirectory() as folder:
+                    path = _file(Path(folder, str(row.iteration)), medium)
+                    client.log_artifact(run, str(path), _allowed(name))
 
-    def sync(self) -> None:
-        """Do nothing: MLflow has a row when `write` is over."""
+        return WriterOf(write, lambda: client.set_terminated(run))
 
-    def close(self) -> None:
-        """End the run; it may be continued later."""
-        self._client.set_terminated(self._run)
 
-    def _keep(self, name: str, iteration: int, medium: Medium) -> None:
-        with TemporaryDirectory() as folder:
-            if isinstance(medium, Image):
-                path = Path(folder, f"{iteration}.png")
-                path.write_bytes(png(medium))
-            else:
-                assert isinstance(medium, Text)
-                path = Path(folder, f"{iteration}.md")
-                path.write_text(medium.text, encoding="utf-8")
-            self._client.log_artifact(self._run, str(path), name)
+def _file(stem: Path, medium: Medium) -> Path:
+    """Write a medium to a file, and say where it is."""
+    if isinstance(medium, Image):
+        path = stem.with_suffix(".png")
+        path.write_bytes(png(medium))
+    else:
+        assert isinstance(medium, Text)
+        path = stem.with_suffix(".md")
+        path.write_text(medium.text, encoding="utf-8")
+    return path
 
 
 def _allowed(name: str) -> str:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from ...common import Image, Medium, Text
-from ..images import as_bytes
-from ..rows import Row, Start
-from .tracker import LogsToTracker
+from ...common import Image, Text
+from ..rows import Row, Start, WriterOf
+from .tracker import LogsToTracker, media, numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,42 +39,21 @@ class SwanLab(LogsToTracker):
     library = "swanlab"
     extra = "swanlab"
 
-    def writer(self, start: Start) -> SwanLabRun:
+    def writer(self, start: Start) -> WriterOf:
         """Begin a run, or continue it."""
+        swanlab: Any = import_module("swanlab")
         os.makedirs(self.directory, exist_ok=True)
-        options = {
-            "project": self.project,
-            "log_dir": os.fspath(self.directory),
-            "config": self.config,
-            "id": start.run,
-            "resume": "allow",
-        }
-        return SwanLabRun(options | dict(self.options))
+        arguments = self.arguments(
+            project=self.project,
+            log_dir=os.fspath(self.directory),
+            config=self.config,
+            id=start.run,
+            resume="allow",
+        )
+        run = swanlab.init(**arguments)
 
+        def write(row: Row) -> None:
+            shown = media(row, swanlab, swanlab.Text)
+            run.log(shown | numbers(row), step=row.iteration)
 
-class SwanLabRun:
-    """One run of SwanLab."""
-
-    def __init__(self, options: Mapping[str, Any]) -> None:
-        self._swanlab: Any = import_module("swanlab")
-        self._run: Any = self._swanlab.init(**options)
-
-    def write(self, row: Row) -> None:
-        """Log a row at its iteration."""
-        media = {name: self._shown(each) for name, each in row.media.items()}
-        others = {name: count for name, count in row.clocks.items() if name != "iteration"}
-        self._run.log(row.metrics | media | others, step=row.iteration)
-
-    def sync(self) -> None:
-        """Do nothing: SwanLab writes in threads of its own."""
-
-    def close(self) -> None:
-        """End the run once SwanLab has all rows."""
-        self._run.finish()
-
-    def _shown(self, medium: Medium) -> Any:
-        if isinstance(medium, Image):
-            pixels = as_bytes(medium).numpy()
-            return self._swanlab.Image(pixels, caption=medium.caption or None)
-        assert isinstance(medium, Text)
-        return self._swanlab.Text(medium.text)
+        return WriterOf(write, run.finish)

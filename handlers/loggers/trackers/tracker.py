@@ -10,6 +10,7 @@ from ....engine import EventEnum, Trigger
 from ...common import AT_EACH_ROW, Histogram, Image, Medium, Text, plain
 from ..images import as_bytes
 from ..logger import LogsRows, need
+from ..rows import Row
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,19 +40,32 @@ class LogsToTracker(LogsRows):
         values: dict[str, Any] = plain(self.hparams)
         return values
 
+    def arguments(self, **ours: Any) -> dict[str, Any]:
+        """The arguments of the client: ours, and the user's, which take precedence."""
+        return {**ours, **self.options}
 
-def shown(medium: Medium, client: Any, text: Callable[[str], Any]) -> Any:
-    """A medium in the form of W&B's client, or of one with the same names.
+
+def numbers(row: Row) -> dict[str, float]:
+    """The metrics and clocks of a row at its iteration, which is the step of most trackers."""
+    return row.metrics | {name: n for name, n in row.clocks.items() if name != "iteration"}
+
+
+def media(row: Row, client: Any, text: Callable[[str], Any]) -> dict[str, Any]:
+    """The media of a row in the forms of W&B's client, or of one with the same names.
 
     Args:
-        medium: A text, an image or a histogram.
+        row: Has texts, images and histograms.
         client: The client's module.
         text: Gives a text its form.
     """
-    if isinstance(medium, Image):
-        return client.Image(as_bytes(medium).numpy(), caption=medium.caption or None)
-    if isinstance(medium, Histogram):
-        counts, edges = medium.counts.tolist(), medium.edges.tolist()
-        return client.Histogram(np_histogram=(counts, edges))
-    assert isinstance(medium, Text)
-    return text(medium.text)
+
+    def form(medium: Medium) -> Any:
+        if isinstance(medium, Image):
+            return client.Image(as_bytes(medium).numpy(), caption=medium.caption or None)
+        if isinstance(medium, Histogram):
+            counts, edges = medium.counts.tolist(), medium.edges.tolist()
+            return client.Histogram(np_histogram=(counts, edges))
+        assert isinstance(medium, Text)
+        return text(medium.text)
+
+    return {name: form(medium) for name, medium in row.media.items()}

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
 from ...common import Histogram, Image, Text
-from ..rows import Row, Start
-from .tracker import LogsToTracker, shown
+from ..rows import Row, Start, WriterOf
+from .tracker import LogsToTracker, media
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,36 +36,20 @@ class Trackio(LogsToTracker):
     library = "trackio"
     extra = "trackio"
 
-    def writer(self, start: Start) -> TrackioRun:
+    def writer(self, start: Start) -> WriterOf:
         """Begin a run, or continue it."""
-        options = {
-            "project": self.project,
-            "name": start.run,
-            "config": self.config,
-            "resume": "allow" if start.is_resumed else "never",
-            "embed": False,  # no dashboard below the cell of a notebook
-        }
-        return TrackioRun(options | dict(self.options))
+        trackio: Any = import_module("trackio")
+        arguments = self.arguments(
+            project=self.project,
+            name=start.run,
+            config=self.config,
+            resume="allow" if start.is_resumed else "never",
+            embed=False,  # no dashboard below the cell of a notebook
+        )
+        run = trackio.init(**arguments)
 
+        def write(row: Row) -> None:
+            shown = media(row, trackio, trackio.Markdown)
+            run.log(row.metrics | shown | row.clocks, step=row.iteration)
 
-class TrackioRun:
-    """One run of Trackio."""
-
-    def __init__(self, options: Mapping[str, Any]) -> None:
-        self._trackio: Any = import_module("trackio")
-        self._run: Any = self._trackio.init(**options)
-
-    def write(self, row: Row) -> None:
-        """Log a row at its iteration."""
-        media = {
-            name: shown(each, self._trackio, self._trackio.Markdown)
-            for name, each in row.media.items()
-        }
-        self._run.log(row.metrics | media | row.clocks, step=row.iteration)
-
-    def sync(self) -> None:
-        """Do nothing: Trackio writes in threads of its own."""
-
-    def close(self) -> None:
-        """End the run once Trackio has all rows."""
-        self._run.finish()
+        return WriterOf(write, run.finish)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
 from ...common import Histogram, Image, Text
-from ..rows import Row, Start
-from .tracker import LogsToTracker, shown
+from ..rows import Row, Start, WriterOf
+from .tracker import LogsToTracker, media
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,38 +40,24 @@ class WandB(LogsToTracker):
     library = "wandb"
     extra = "wandb"
 
-    def writer(self, start: Start) -> WandBRun:
+    def writer(self, start: Start) -> WriterOf:
         """Begin a run, or continue it."""
+        wandb: Any = import_module("wandb")
         os.makedirs(self.directory, exist_ok=True)
-        options = {
-            "project": self.project,
-            "dir": os.fspath(self.directory),
-            "config": self.config,
-            "id": start.run,
-            "resume": "allow" if start.is_resumed else None,
-            "reinit": "create_new",  # beside other runs of this process
-        }
-        return WandBRun(options | dict(self.options))
+        arguments = self.arguments(
+            project=self.project,
+            dir=os.fspath(self.directory),
+            config=self.config,
+            id=start.run,
+            resume="allow" if start.is_resumed else None,
+            reinit="create_new",  # beside other runs of this process
+        )
+        run = wandb.init(**arguments)
+        run.define_metric("*", step_metric="iteration")
+        has: int = run.step  # online, the rows from before the resume count
 
+        def write(row: Row) -> None:
+            if row.number >= has:
+                run.log(row.metrics | media(row, wandb, str) | row.clocks, step=row.number)
 
-class WandBRun:
-    """One run of Weights & Biases."""
-
-    def __init__(self, options: Mapping[str, Any]) -> None:
-        self._wandb: Any = import_module("wandb")
-        self._run: Any = self._wandb.init(**options)
-        self._run.define_metric("*", step_metric="iteration")
-        self._has: int = self._run.step  # online, the rows from before the resume count
-
-    def write(self, row: Row) -> None:
-        """Log a row, unless W&B has it already."""
-        if row.number >= self._has:
-            media = {name: shown(each, self._wandb, str) for name, each in row.media.items()}
-            self._run.log(row.metrics | media | row.clocks, step=row.number)
-
-    def sync(self) -> None:
-        """Do nothing: W&B writes in a process of its own."""
-
-    def close(self) -> None:
-        """End the run once W&B has all rows."""
-        self._run.finish()
+        return WriterOf(write, run.finish)

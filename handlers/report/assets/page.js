@@ -57,7 +57,7 @@ function layout({xaxis, yaxis, ...rest}, data) {
 function draw(place) {
   const figure = figures[place.dataset.figure];
   if (!figure) return;
-  const seen = figure.data.filter(({meta}) => !isHidden("run", meta.run) && !isHidden("group", meta.group));
+  const seen = figure.data.filter(({meta}) => !isHidden("run", meta.run) && !isHidden("split", meta.split));
   const [data, same] = merged(seen);
   Plotly.react(place, traces(data), layout(figure.layout, figure.data), CONFIG);
   if (place._fullLayout.width !== place.clientWidth) Plotly.Plots.resize(place);

@@ -1,7 +1,7 @@
 """What a run's directory tells: curves, clocks, histograms, images, parts, checkpoints."""
 
-from .images import Picture, shown
-from .parts import Part, number_in
+from .images import Picture, pictures_to_show
+from .parts import Part
 from .run import PACE, NothingToReportError, Run, RunFacts, runs_in
 
 __all__ = [
@@ -11,7 +11,6 @@ __all__ = [
     "Picture",
     "Run",
     "RunFacts",
-    "number_in",
+    "pictures_to_show",
     "runs_in",
-    "shown",
 ]

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 from ...files import budget, regular
@@ -73,7 +74,8 @@ def images_in(directory: Path) -> Images:
 
 
 def _pictures(folder: str, files: Sequence[str]) -> Iterator[Picture]:
-    stems = sorted(int(each[:-4]) for each in files if _is_one(each))
+    """The images among the files of a folder, by iteration; of very many, the newest."""
+    stems = sorted(int(each[:-4]) for each in files if _is_numbered(each))
     for stem in stems[-budget.MOST_IMAGES - 1 :]:
         path = Path(folder, f"{stem}.png")
         with suppress(OSError):
@@ -82,10 +84,15 @@ def _pictures(folder: str, files: Sequence[str]) -> Iterator[Picture]:
                 yield Picture(path, stem, status.st_size)
 
 
-def shown(
-    images: Mapping[str, Sequence[Picture]], most: int = budget.LARGEST_IMAGES
+def pictures_to_show(
+    images: Mapping[Any, Sequence[Picture]], most: int = budget.LARGEST_IMAGES
 ) -> set[Picture]:
-    """The images for a page: of each name a few, the newest of all names before older ones."""
+    """The images for a page: of each name a few, the newest of all names before older ones.
+
+    Args:
+        images: The images by name, or by whatever tells the names of several runs apart.
+        most: The bytes that all of them may have.
+    """
     spread = [list(reversed(_spread(pictures))) for pictures in images.values()]
     chosen: set[Picture] = set()
     for place in range(SHOWN):
@@ -104,5 +111,6 @@ def _spread(pictures: Sequence[Picture]) -> Sequence[Picture]:
     return [pictures[round(place * last / (SHOWN - 1))] for place in range(SHOWN)]
 
 
-def _is_one(name: str) -> bool:
+def _is_numbered(name: str) -> bool:
+    """True for a name such as `150.png`."""
     return name.endswith(".png") and name[:-4].isascii() and name[:-4].isdecimal()

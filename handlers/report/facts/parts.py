@@ -1,9 +1,14 @@
-"""The parts of a run by its journal: each from a start or a resume to whatever ended it."""
+"""The parts of a run by its journal, and what they tell of its pace and its clocks.
+
+A part is what one process did: from a start or a resume to whatever ended it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from ...files import budget
@@ -12,6 +17,8 @@ ENDS = ("completed", "interrupted", "failed")
 PATIENCE, MISSED = 60, 3
 """A process is silent after a minute, or three missed signs of life, whatever is longer."""
 CLOCKS = ("time", "iteration", "step", "epoch")
+MOST_CLOCKS = 500
+"""Iterations of a run at which a page knows its clocks; it interpolates between them."""
 
 
 @dataclass
@@ -102,20 +109,20 @@ def parts_of(
     return found
 
 
-def newest_run(found: list[Part]) -> list[Part]:
+def newest_run(parts: list[Part]) -> list[Part]:
     """The parts of the run that is in the directory now: since the last part that began anew."""
-    starts = [place for place, part in enumerate(found) if part.first["event"] == "started"]
-    return found[starts[-1] :] if starts else found
+    starts = [place for place, part in enumerate(parts) if part.first["event"] == "started"]
+    return parts[starts[-1] :] if starts else parts
 
 
-def pace(found: list[Part]) -> tuple[list[int], list[float]]:
+def pace(parts: list[Part]) -> tuple[list[int], list[float]]:
     """Iterations, and the iterations per second up to each, over at least a second.
 
     Iterations that a later part of the run repeated are left out.
     """
     iterations: list[int] = []
     rates: list[float] = []
-    for part in found:
+    for part in parts:
         before = part.first
         while iterations and iterations[-1] > before["iteration"]:
             iterations.pop()
@@ -129,6 +136,72 @@ def pace(found: list[Part]) -> tuple[list[int], list[float]]:
                     rates.append(done / seconds)
                 before = line
     return iterations, rates
+
+
+def clocks_of(
+    rows: Mapping[int, tuple[int, int]], parts: Sequence[Part], epoch_length: float
+) -> dict[str, list[float]]:
+    """The clocks of a run at its iterations, so that a page can draw a curve over any of them.
+
+    Epochs are fractions: the iterations over `epoch_length`, or, if it is 0, each epoch ends at its
+    last iteration that is known. Time is left out if the journal does not tell it.
+
+    Args:
+        rows: Step and epoch by iteration, from the files of rows.
+        parts: The parts of the run.
+        epoch_length: The iterations of an epoch; 0 if nothing tells.
+    """
+    known = {0: (0, 0)} | {
+        int(line["iteration"]): (int(line["step"]), int(line["epoch"]))
+        for part in parts
+        for line in part.lines
+    }
+    known |= dict(rows)
+    every = sorted(known)
+    iterations = [*every[: -1 : -(-len(every) // MOST_CLOCKS)], every[-1]]
+    last_of_epoch = {known[each][1]: each for each in every}
+    ends = sorted((float(at), float(epoch)) for epoch, at in last_of_epoch.items())
+    clocks = {
+        "iteration": list(map(float, iterations)),
+        "step": [float(known[each][0]) for each in iterations],
+        "epoch": [
+            round(each / epoch_length if epoch_length else _interpolated(ends, each), 4)
+            for each in iterations
+        ],
+    }
+    if work := work_time(parts):
+        clocks["time"] = [round(_interpolated(work, each), 2) for each in iterations]
+    return clocks
+
+
+def work_time(parts: Sequence[Part]) -> list[tuple[float, float]]:
+    """Pairs of an iteration and the seconds that a process was at work until it.
+
+    Pauses do not count. Iterations that a later part repeated count twice, as time that was spent.
+    """
+    pairs: list[tuple[float, float]] = []
+    before = 0.0
+    for part in parts:
+        while pairs and pairs[-1][0] > part.first["iteration"]:
+            pairs.pop()
+        pairs += [
+            (line["iteration"], before + max(0.0, line["time"] - part.first["time"]))
+            for line in part.lines
+        ]
+        before += part.seconds
+    return pairs if any(one[0] < other[0] for one, other in pairwise(pairs)) else []
+
+
+def _interpolated(pairs: Sequence[tuple[float, float]], iteration: float) -> float:
+    """The value at an iteration, on the line between the two pairs that are nearest."""
+    place = bisect_left(pairs, iteration, key=lambda pair: pair[0])
+    if place == len(pairs):
+        return pairs[-1][1]
+    at, value = pairs[place]
+    if at == iteration or place == 0:
+        return value
+    before, first = pairs[place - 1]
+    return first + (value - first) * (iteration - before) / (at - before)
 
 
 def number_in(record: Mapping[str, Any], name: str) -> float:

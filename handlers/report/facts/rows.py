@@ -40,7 +40,7 @@ class Histogram:
     """One more than counts, in growing order."""
 
 
-class Names:
+class MetricNames:
     """The names of the metrics of a run, which are not more than a page can show."""
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class Names:
 class MetricFile:
     """A file of rows that grows: each look reads what is new; one that was cut is read anew."""
 
-    def __init__(self, path: Path, names: Names) -> None:
+    def __init__(self, path: Path, names: MetricNames) -> None:
         self.path = path
         self.problem = ""
         """Why it cannot be read, or not to its end."""
@@ -118,11 +118,11 @@ class MetricFile:
 
     def _take(self, line: bytes) -> None:
         row = record_of(line)
-        if row is None or (told := _clocks_of(row)) is None:
+        if row is None or (clocks := _clocks_of(row)) is None:
             return
-        iteration, _, epoch = told
+        iteration, _, epoch = clocks
         self._rows += 1
-        self._clocks.add(told)
+        self._clocks.add(clocks)
         for name, value in row.items():
             if name in CLOCKS or OWN_CLOCK.fullmatch(name):
                 continue
@@ -145,7 +145,7 @@ class MetricFiles:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self._files: dict[Path, MetricFile] = {}
-        self._names = Names()
+        self._names = MetricNames()
         self._left_out = 0
 
     def look(self) -> bool:
@@ -193,8 +193,8 @@ class MetricFiles:
 def _clocks_of(row: dict[str, Any]) -> tuple[int, int, int] | None:
     """Iteration, step and epoch of a row; None if it is no row."""
     try:
-        told = (row["iteration"], row.get("step", 0), row.get("epoch", 0))
-        iteration, step, epoch = (int(float(clock)) for clock in told)
+        clocks = (row["iteration"], row.get("step", 0), row.get("epoch", 0))
+        iteration, step, epoch = (int(float(clock)) for clock in clocks)
     except (ValueError, TypeError, KeyError, OverflowError):
         return None
     is_sound = all(0 <= clock < budget.BEYOND for clock in (iteration, step, epoch))
@@ -221,15 +221,16 @@ def _histogram(iteration: int, value: Any) -> Histogram | None:
 
 
 def _is_too_fine(value: Any) -> bool:
+    """True for a histogram of more ranges than are read."""
     counts = value.get("counts") if isinstance(value, dict) else None
     return isinstance(counts, list) and len(counts) > budget.MOST_RANGES
 
 
 def _numbers(values: Any) -> list[float]:
     """A list of finite numbers; empty if it is anything else."""
-    told = [_number(each) for each in values] if isinstance(values, list) else []
-    found = [each for each in told if each is not None and math.isfinite(each)]
-    return found if len(found) == len(told) else []
+    numbers = [_number(each) for each in values] if isinstance(values, list) else []
+    finite = [each for each in numbers if each is not None and math.isfinite(each)]
+    return finite if len(finite) == len(numbers) else []
 
 
 def _number(value: Any) -> float | None:

@@ -13,11 +13,9 @@ from typing import Any
 from ...checkpoint import Claims, Finding, Findings, NoCheckpointError, look
 from ...files import budget
 from ...journal import JOURNAL, is_written, read_journal
-from .clocks import clocks_of
-from .curve import curve_of
-from .histograms import heatmap_of
+from .curves import curve_of, heatmap_of
 from .images import Images, Picture, images_in
-from .parts import Part, newest_run, number_in, pace, parts_of
+from .parts import Part, clocks_of, newest_run, number_in, pace, parts_of
 from .rows import MetricFiles, Series
 
 PACE = "iterations per second"
@@ -54,6 +52,37 @@ class RunFacts:
     """What of the files is not shown, and why."""
 
     @property
+    def last_part(self) -> Part | None:
+        """The newest part in the journal; None without a journal."""
+        return self.parts[-1] if self.parts else None
+
+    @property
+    def seconds(self) -> float:
+        """How long a process was at work, all parts together."""
+        return sum(part.seconds for part in self.parts)
+
+    @property
+    def max_epochs(self) -> float:
+        """The epochs that the run is to have; 0 if nothing tells."""
+        return number_in(self.limits, "max_epochs")
+
+    @property
+    def max_iterations(self) -> float:
+        """The iterations that the run is to have; 0 if nothing tells."""
+        length = number_in(self.limits, "epoch_length")
+        return number_in(self.limits, "max_iterations") or self.max_epochs * length
+
+    @property
+    def seconds_left(self) -> float:
+        """How long the run may still take, at the pace of its newest part; 0 if nothing tells."""
+        if not self.parts:
+            return 0
+        part = self.parts[-1]
+        done = part.last["iteration"] - part.first["iteration"]
+        left = self.max_iterations - part.last["iteration"]
+        return left * part.seconds / done if done > 0 and left > 0 else 0
+
+    @property
     def is_begun(self) -> bool:
         """True if anything was found."""
         found = (self.curves, self.parts, self.checkpoints, self.histograms, self.images)
@@ -87,32 +116,28 @@ class Run:
         """What was read."""
         journal = self.directory / JOURNAL
         records = read_journal(journal)
-        every = parts_of(
-            records,
-            is_alive=is_written(journal),
-            now=time.time(),
-            machine=platform.node(),
-        )
-        found = newest_run(every)
+        now, machine = time.time(), platform.node()
+        every = parts_of(records, is_alive=is_written(journal), now=now, machine=machine)
+        parts = newest_run(every)
         notes = [*self._rows.problems, records.problem, self._images.problem]
-        if len(found) > budget.MOST_PARTS:
-            notes.append(f"shown: the last {budget.MOST_PARTS} of {len(found)} parts of the run")
-            found = found[-budget.MOST_PARTS :]
-        self._is_open = any(part.is_open for part in found)
-        newest = next((part.first for part in reversed(found) if "config" in part.first), {})
+        if len(parts) > budget.MOST_PARTS:
+            notes.append(f"shown: the last {budget.MOST_PARTS} of {len(parts)} parts of the run")
+            parts = parts[-budget.MOST_PARTS :]
+        self._is_open = any(part.is_open for part in parts)
+        newest = next((part.first for part in reversed(parts) if "config" in part.first), {})
         limits, calls = newest.get("limits"), newest.get("handlers")
         limits = limits if isinstance(limits, dict) else {}
         calls = calls if isinstance(calls, list) else []
         config = by_path(newest.get("config"))
         if max(len(config), len(calls)) >= budget.MOST_SETTINGS:
             notes.append(f"shown: the first {budget.MOST_SETTINGS} settings and calls of handlers")
-        saved = self._look()
+        saved = self._saved()
         claims = Claims.of(saved)
         notes += [f"checkpoints, {note}" for note in saved.notes]
         return RunFacts(
             name=self.name,
-            curves=_pace_curve(found) | self._drawn(),
-            parts=found,
+            curves=_pace_curve(parts) | self._metric_curves(),
+            parts=parts,
             limits=limits,
             checkpoints=[_checkpoint(each, claims) for each in saved],
             config=config,
@@ -122,7 +147,7 @@ class Run:
                 for row in calls[: budget.MOST_SETTINGS]
                 if isinstance(row, list) and len(row) == 5
             ],
-            clocks=clocks_of(self._rows.clocks, found, number_in(limits, "epoch_length")),
+            clocks=clocks_of(self._rows.clocks, parts, number_in(limits, "epoch_length")),
             histograms={
                 name: heatmap_of(each, each.seen) for name, each in self._rows.histograms.items()
             },
@@ -130,16 +155,17 @@ class Run:
             notes=[note for note in notes if note],
         )
 
-    def _drawn(self) -> dict[str, Any]:
-        """The curves; only those with new rows are made again."""
+    def _metric_curves(self) -> dict[str, Any]:
+        """The curves by metric; only those with new rows are made again."""
         before, self._curves = self._curves, {}
         for name, series in self._rows.series.items():
-            known, drawn = before.get(name, (None, {}))
-            same = known is series and drawn["count"] == len(series.values)
-            self._curves[name] = (series, drawn if same else curve_of(series))
-        return {name: drawn for name, (_, drawn) in self._curves.items()}
+            known, curve = before.get(name, (None, {}))
+            is_same = known is series and curve["count"] == len(series.values)
+            self._curves[name] = (series, curve if is_same else curve_of(series))
+        return {name: curve for name, (_, curve) in self._curves.items()}
 
-    def _look(self) -> Findings:
+    def _saved(self) -> Findings:
+        """The checkpoints; empty if there are none."""
         try:
             return look(self.directory, thoroughly=False)
         except NoCheckpointError:
@@ -159,6 +185,7 @@ def _signs(journal: Path, is_open: bool) -> tuple[int, bool, int]:
 
 
 def _checkpoint(each: Finding, claims: Claims) -> dict[str, Any]:
+    """What a page says of a checkpoint; only its name and problem if it cannot be read."""
     facts: dict[str, Any] = {"name": each.path.name, "problem": each.problem}
     if each.saved is None:
         return facts
@@ -174,9 +201,9 @@ def _checkpoint(each: Finding, claims: Claims) -> dict[str, Any]:
     }
 
 
-def _pace_curve(found: list[Part]) -> dict[str, Any]:
+def _pace_curve(parts: list[Part]) -> dict[str, Any]:
     """The pace as one more curve, if there are enough lines of the journal to draw one."""
-    iterations, rates = pace(found)
+    iterations, rates = pace(parts)
     if len(rates) < 2:
         return {}
     series = Series(iterations, [0] * len(rates), rates)

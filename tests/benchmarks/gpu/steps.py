@@ -46,13 +46,12 @@ class Case:
     optimizer: type[torch.optim.Optimizer] = torch.optim.SGD
     everything: Path | None = None
     """Where to log, with everything on."""
-    compile: dict[str, str] | str | None = None
-    fused: bool = False
+    compile: dict[str, str] | None = None
 
     def made(self) -> tuple[nn.Module, torch.optim.Optimizer]:
         torch.manual_seed(0)
         model = self.model().to(self.device)
-        fused: Any = True if self.fused or self.optimizer is torch.optim.AdamW else None
+        fused: Any = True if self.optimizer is torch.optim.AdamW else None
         make: Any = self.optimizer
         return model, make(model.parameters(), lr=1e-3, fused=fused)
 
@@ -128,12 +127,8 @@ def cases(sizes: Sizes, device: torch.device, directory: Path) -> Iterator[Case]
     yield Case("small step", **small)
     replayed = {"mode": "reduce-overhead"}  # as CUDA graphs
     yield Case("small step, compiled and replayed", most=0.5, compile=replayed, **small)
-    recorded: dict[str, Any] = {"compile": "cuda-graphs", "fused": True}
-    yield Case("small step, recorded", most=0.5, **recorded, **small)
     everything: dict[str, Any] = {"optimizer": torch.optim.AdamW, "everything": directory / "small"}
     yield Case("small step, everything on", **small, **everything)
-    everything["everything"] = directory / "recorded"
-    yield Case("small step, everything on, recorded", **recorded, **small, **everything)
 
     def text() -> Tensor:
         return torch.randint(sizes.vocabulary, (sizes.texts, sizes.length))

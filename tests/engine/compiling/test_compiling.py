@@ -421,7 +421,8 @@ def test_graphs_are_counted_and_batches_that_need_ever_more_are_warned_about(cap
     [
         ("max-autotune", r"compile=\{'mode': 'max-autotune'\}"),
         ({"mode": "reduce-overhead"}, "needs a GPU, and the model is on the CPU"),
-        (1, "needs True, 'cuda-graphs', or arguments of torch.compile by name"),
+        (1, "needs True, or arguments of torch.compile by name"),
+        ("cuda-graphs", r"is gone: write compile=\{'mode': 'reduce-overhead'\}, by which torch"),
         ({"modus": "x"}, "has no argument 'modus'; it has fullgraph, dynamic"),
         ({"backend": "gcc"}, "gcc"),
         ({"mode": "fast"}, "fast"),

@@ -161,6 +161,21 @@ def test_a_loss_that_is_written_after_the_update_is_an_error_with_the_line_to_mo
         Engine(process, update, SpikeGuard(monitor="loss")).run([1.0], max_epochs=1)
 
 
+def test_a_loss_of_an_earlier_step_is_not_judged_again():
+    weight = torch.nn.Parameter(torch.tensor(1.0))
+    update = Update(torch.optim.SGD([weight], lr=0.1))
+
+    def process(state, x):
+        loss = weight * x
+        if state.iteration == 1:
+            state.metrics["loss"] = loss.detach()
+        update(state, loss)
+
+    engine = Engine(process, update, SpikeGuard(monitor="loss"))
+    with pytest.raises(LookupError, match="this step has not written it"):
+        engine.run([1.0, 1.0], max_epochs=1)
+
+
 def test_a_metric_with_another_name_is_an_error_with_the_names_that_the_step_has_written():
     model = torch.nn.Linear(1, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -1,8 +1,12 @@
 """The examples resume exactly, whenever they are killed: so says `camshaft prove`."""
 
+import json
+import sys
 from pathlib import Path
 
 import pytest
+
+from camshaft.handlers.prove import prove
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 SHORT = {
@@ -20,3 +24,15 @@ SHORT = {
 def test_an_example_is_proven(proof, example):
     code, told = proof((EXAMPLES / f"{example}.py").read_text(), *SHORT[example], kills=2)
     assert (code, told["verdict"]) == (0, "proven"), told
+
+
+@pytest.mark.slow
+def test_an_example_on_two_ranks_started_by_torchrun_is_proven(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    (tmp_path / "train.py").write_text((EXAMPLES / "fsdp_gpt.py").read_text())
+    command = [sys.executable, "train.py", *SHORT["fsdp_gpt"]]
+    code = prove(command, kills=2, ranks=2, as_json=True)
+    told = json.loads(capsys.readouterr().out)
+    assert (code, told["verdict"]) == (0, "proven"), told
+    assert {kill["rank"] for kill in told["kills"]} <= {None, 0, 1}

@@ -106,6 +106,7 @@ def test_what_cannot_be_tried_is_told_with_what_to_do(proof, text, reason):
     assert reason in told["reason"]
 
 
+@pytest.mark.slow
 def test_kills_that_leave_no_checkpoint_prove_nothing(proof):
     text = script(after="state.stop('now')", saving='Checkpoint("runs/x", resume=True)')
     # The first random numbers of this seed kill before the first operation of the only save.

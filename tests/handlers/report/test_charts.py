@@ -11,18 +11,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from camshaft.handlers.report.charts import FEW, charts, sets
-from camshaft.handlers.report.facts.curve import MARKS, curve_of
+from camshaft.handlers.report.charts import FEW, charts_of, splits
+from camshaft.handlers.report.facts.curves import MOST_MARKS, curve_of
 from camshaft.handlers.report.facts.parts import pace, parts_of
 from camshaft.handlers.report.facts.rows import Series
 from camshaft.handlers.report.facts.run import RunFacts
-from camshaft.handlers.report.figures import COLOURS, chart_figure
+from camshaft.handlers.report.figures import (
+    COLOURS,
+    chart_figure,
+    outcome,
+    timeline_figure,
+)
 from camshaft.handlers.report.page import asset
-from camshaft.handlers.report.timeline import outcome, timeline_figure
 
 
 def titles(*names):
-    return {chart.title: chart.metrics for chart in charts(names)}
+    return {chart.title: chart.metrics for chart in charts_of(names)}
 
 
 def test_training_and_validation_of_one_metric_share_a_chart():
@@ -35,7 +39,7 @@ def test_training_and_validation_of_one_metric_share_a_chart():
     }
 
 
-def test_a_set_of_any_name_counts_if_its_metrics_are_there_without_it():
+def test_a_split_of_any_name_counts_if_its_metrics_are_there_without_it():
     assert titles("loss", "holdout/loss", "holdout/f1") == {
         "loss": ["loss", "holdout/loss"],
         "f1": ["holdout/f1"],
@@ -44,7 +48,7 @@ def test_a_set_of_any_name_counts_if_its_metrics_are_there_without_it():
 
 
 def test_validated_ones_are_told_from_trained_ones():
-    (chart,) = charts(["train/loss", "val/loss"])
+    (chart,) = charts_of(["train/loss", "val/loss"])
     assert chart.validated == ["val/loss"]
 
 
@@ -64,16 +68,17 @@ def test_validated_ones_are_told_from_trained_ones():
 )
 def test_a_chart_stands_under_its_heading(name, heading):
     others = [f"other {number}" for number in range(FEW)]
-    assert [each.heading for each in charts([name, *others]) if each.metrics == [name]] == [heading]
+    found = charts_of([name, *others])
+    assert [each.heading for each in found if each.metrics == [name]] == [heading]
 
 
 def test_few_charts_share_a_heading_and_a_family_of_charts_has_its_own():
-    few = charts(["loss", "lr", "norm/a", "norm/b", "norm/c"])
+    few = charts_of(["loss", "lr", "norm/a", "norm/b", "norm/c"])
     assert [(chart.title, chart.heading) for chart in few[:2]] == [
         ("loss", "Learning"),
         ("lr", "More metrics"),
     ]
-    many = charts(["norm/a", "norm/b", "norm/c", "size/a", "size/b", "lr", "loss"])
+    many = charts_of(["norm/a", "norm/b", "norm/c", "size/a", "size/b", "lr", "loss"])
     assert [(chart.title, chart.heading) for chart in many] == [
         ("loss", "Learning"),
         ("lr", "Rate and throughput"),
@@ -82,20 +87,20 @@ def test_few_charts_share_a_heading_and_a_family_of_charts_has_its_own():
     ]
 
 
-def test_the_sets_are_those_that_charts_compare_the_training_first():
-    assert sets(charts(["val/loss", "loss", "test/loss", "lr"])) == ["training", "val", "test"]
-    assert sets(charts(["loss", "lr"])) == []
+def test_the_splits_are_those_that_charts_compare_the_training_first():
+    assert splits(charts_of(["val/loss", "loss", "test/loss", "lr"])) == ["training", "val", "test"]
+    assert splits(charts_of(["loss", "lr"])) == []
 
 
 def test_the_loss_comes_first_and_the_rate_is_never_smoothed():
-    drawn = charts(["lr", "accuracy", "val/accuracy", "loss"])
+    drawn = charts_of(["lr", "accuracy", "val/accuracy", "loss"])
     assert [chart.title for chart in drawn] == ["loss", "accuracy", "lr"]
     assert [chart.is_smoothed for chart in drawn] == [True, True, False]
 
 
 def test_no_metric_gets_lost_whatever_it_is_called():
     names = ["/", "a/", "/a", "a//b", "", "val/", "val", "</script>", "val/val/loss", "loss"]
-    drawn = [name for chart in charts(names) for name in chart.metrics]
+    drawn = [name for chart in charts_of(names) for name in chart.metrics]
     assert sorted(drawn) == sorted(names)
 
 
@@ -157,7 +162,7 @@ def test_a_gap_inside_a_group_is_kept_and_means_of_large_numbers_are_numbers():
 def test_a_curve_of_nothing_but_nan_has_marks_within_bounds():
     drawn = curve_of(series_of([math.nan] * 10_000))
     assert drawn["odd"]["count"] == 10_000
-    assert len(drawn["odd"]["x"]) <= MARKS
+    assert len(drawn["odd"]["x"]) <= MOST_MARKS
     assert drawn["last"]["value"] == "nan"
 
 
@@ -265,8 +270,8 @@ JOURNAL = [
 
 
 def figure_of(*runs):
-    (chart,) = charts(name for run in runs for name in run.curves)
-    figure = chart_figure(chart, runs, sets([chart]))
+    (chart,) = charts_of(name for run in runs for name in run.curves)
+    figure = chart_figure(chart, runs, splits([chart]))
     plotly.graph_objects.Figure(figure)  # raises for a property that plotly does not have
     json.dumps(figure, allow_nan=False)
     return figure
@@ -305,13 +310,13 @@ def test_a_run_has_one_colour_in_all_charts_and_the_eleventh_is_dashed():
     ]
 
 
-def test_of_one_run_a_set_has_one_colour_in_all_charts():
+def test_of_one_run_a_split_has_one_colour_in_all_charts():
     run = run_of(**{"loss": [3.0], "val/loss": [4.0], "test/loss": [1.0], "test/f1": [1.0]})
-    drawn = charts(run.curves)
+    drawn = charts_of(run.curves)
     colours = {
         trace["name"]: trace["meta"]["colour"]
         for chart in drawn
-        for trace in chart_figure(chart, [run], sets(drawn))["data"]
+        for trace in chart_figure(chart, [run], splits(drawn))["data"]
     }
     assert colours == {"loss": "c0", "val/loss": "c1", "test/loss": "c2", "test/f1": "c2"}
 

@@ -12,10 +12,9 @@ from camshaft import Engine, Events
 from camshaft.handlers import Checkpoint, Journal, JSONLines
 from camshaft.handlers.loggers import Histogram, Image, ImageFiles
 from camshaft.handlers.report import report
-from camshaft.handlers.report.facts.clocks import MOST, clocks_of, work_time
-from camshaft.handlers.report.facts.histograms import COLUMNS, RANGES, heatmap_of
-from camshaft.handlers.report.facts.images import SHOWN, Picture, images_in, shown
-from camshaft.handlers.report.facts.parts import parts_of
+from camshaft.handlers.report.facts.curves import MOST_COLUMNS, RANGES, heatmap_of
+from camshaft.handlers.report.facts.images import SHOWN, Picture, images_in, pictures_to_show
+from camshaft.handlers.report.facts.parts import MOST_CLOCKS, clocks_of, parts_of, work_time
 from camshaft.handlers.report.facts.rows import Histogram as Counted
 from camshaft.handlers.report.facts.rows import MetricFiles
 from camshaft.handlers.report.facts.run import Run
@@ -51,7 +50,7 @@ def test_epochs_are_fractions_by_their_length_or_by_the_rows():
 
 def test_the_clocks_of_a_long_run_are_few():
     clocks = clocks_of({at: (at, at // 1000) for at in range(1, 100_001)}, [], 0)
-    assert len(clocks["iteration"]) <= MOST + 1
+    assert len(clocks["iteration"]) <= MOST_CLOCKS + 1
     assert (clocks["iteration"][-1], clocks["step"][-1]) == (100_000, 100_000)
 
 
@@ -74,7 +73,7 @@ def test_ranges_that_all_histograms_share_hold_all_values(told):
 def test_values_stay_where_they_are_and_many_histograms_become_some():
     many = [Counted(at, [0, 4, 0, 4], [0, 1, 2, 3, 4]) for at in range(1000)]
     drawn = heatmap_of(many)
-    assert (len(drawn["x"]), drawn["count"]) == (COLUMNS, 1000)
+    assert (len(drawn["x"]), drawn["count"]) == (MOST_COLUMNS, 1000)
     assert (drawn["x"][0], drawn["x"][-1]) == (0, 999)
     quarter = RANGES // 4
     sums = [sum(row[0] for row in drawn["z"][at * quarter :][:quarter]) for at in range(4)]
@@ -135,10 +134,10 @@ def test_a_page_shows_some_images_of_each_name_and_the_newest_first(tmp_path):
         return [Picture(tmp_path / name / f"{at}.png", at, size) for at in range(count)]
 
     images = {"a": pictures("a", 100, 10), "b": pictures("b", 2, 10)}
-    chosen = shown(images, most=10_000)
+    chosen = pictures_to_show(images, most=10_000)
     assert sorted(each.iteration for each in chosen if each in images["a"])[::11] == [0, 99]
     assert len(chosen) == SHOWN + 2
-    few = shown(images, most=30)
+    few = pictures_to_show(images, most=30)
     assert [max(few & {*each}, key=lambda one: one.iteration) for each in images.values()] == [
         images["a"][-1],
         images["b"][-1],

@@ -17,7 +17,7 @@ from camshaft import Engine, Events
 from camshaft.handlers import Checkpoint, Journal, JSONLines, best, latest
 from camshaft.handlers.report.facts.rows import MetricFiles
 from camshaft.handlers.report.facts.run import Run, distinct, runs_in
-from camshaft.handlers.report.page import asset, embedded, library, news, page
+from camshaft.handlers.report.page import Page, asset, library
 
 
 @pytest.fixture
@@ -121,9 +121,14 @@ class Scripts(HTMLParser):
 
 
 def page_of(write, *rows, name="run", **options):
-    runs = runs_in([write(*rows or [{"iteration": 1, "loss": 1}])])
-    runs[0].look()
-    return page([name], news(runs), **options)
+    run = Run(write(*rows or [{"iteration": 1, "loss": 1}]), name)
+    run.look()
+    return Page([run.facts()], **options).html()
+
+
+def news(runs):
+    """What a page shows of runs that have been looked at."""
+    return Page([run.facts() for run in runs]).news()
 
 
 def test_a_metric_named_like_a_tag_stays_text(write):
@@ -139,10 +144,11 @@ def test_a_metric_named_like_a_tag_stays_text(write):
 @pytest.mark.parametrize(
     "text", ["</script>", "<!--", "]]>", "\u2028", "&lt;", '"', "\\u003c", "$x"]
 )
-def test_embedded_text_cannot_end_its_script_and_comes_back_as_it_was(text):
-    made = embedded({text: text})
-    assert not set("<>&") & set(made)
-    assert json.loads(made) == {text: text}
+def test_text_in_the_data_cannot_end_its_script_and_comes_back_as_it_was(write, text):
+    script = Scripts(page_of(write, {"iteration": 1, text: 1})).scripts[0]
+    assert not set("<>&") & set(script)
+    (name,) = {key.removeprefix("curve ") for key in json.loads(script)["figures"]} - {"timeline"}
+    assert name.encode().decode("unicode_escape") == text
 
 
 def test_the_policy_lets_nothing_run_but_the_two_scripts_and_nothing_be_asked(write):
@@ -161,9 +167,16 @@ def test_the_policy_lets_nothing_run_but_the_two_scripts_and_nothing_be_asked(wr
 
 
 def test_nothing_is_loaded_from_anywhere():
-    for name in ("page.html", "page.css", "curves.js", "page.js"):
-        assert not re.search(r"https?://|src=\"|@import|url\(", asset(name))
+    for name in ("page.html", "pieces.html", "page.css", "curves.js", "page.js"):
+        assert not re.search(r"https?://|src=\"(?!{{ address\()|@import|url\(", asset(name))
     assert "</script" not in library() + asset("curves.js") + asset("page.js")
+
+
+def test_the_templates_put_in_nothing_unescaped_but_the_style_and_the_scripts():
+    text = asset("page.html") + asset("pieces.html")
+    assert re.findall(r"\S+ \| safe", text) == ["style | safe", "library | safe", "code | safe"]
+    assert "autoescape" not in text
+    assert not re.search(r"=\{\{|=\{%", re.sub(r"\{%.*?%\}", "", text))  # attributes have quotes
 
 
 def test_without_plotly_the_error_names_what_to_install(write, monkeypatch):
@@ -256,7 +269,8 @@ def head_of(tmp_path, *lines, rows=()):
     runs = runs_in([tmp_path / "run"])
     runs[0].look()
     shown = news(runs)
-    return html.unescape(re.sub("<[^>]*>", "", shown["sections"]["head"])), shown["status"]
+    text = re.sub("<[^>]*>", "", shown["sections"]["head"]).strip()
+    return html.unescape(text), shown["status"]
 
 
 LIMITS = {"limits": {"max_iterations": 400}, "config": {}}

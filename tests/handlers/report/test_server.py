@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import pytest
 
 from camshaft.handlers.report.facts import runs_in
-from camshaft.handlers.report.server import View, make_server
+from camshaft.handlers.report.server import LivePage, make_server
 
 
 def grow(tmp_path, iteration):
@@ -102,15 +102,15 @@ def test_a_silent_run_is_told_of_though_no_file_changes(tmp_path, monkeypatch):
     now = time.time()
     started = {"event": "started", "time": now, "iteration": 0, "environment": {"host": "far"}}
     journal.write_text(json.dumps(started) + "\n")
-    view = View(runs_in([tmp_path / "run"]))
+    live = LivePage(runs_in([tmp_path / "run"]))
     told = []
     for later in (0, 30, 400, 410):
         monkeypatch.setattr(
             "camshaft.handlers.report.facts.run.time.time", lambda at=later: now + at
         )
-        view._next = 0
-        shown, version = view.news()
-        told.append((shown["status"]["text"], version[-3:]))
+        live._next_look = 0
+        page, version = live.now()
+        told.append((page.news()["status"]["text"], version[-3:]))
     assert told == [
         *(("running", '-1"'), ("running", '-1"')),
         *(("no word for 6 minutes", '-2"'), ("no word for 6 minutes", '-2"')),
@@ -120,12 +120,12 @@ def test_a_silent_run_is_told_of_though_no_file_changes(tmp_path, monkeypatch):
 def test_looking_takes_a_tenth_of_the_time_at_most(tmp_path, monkeypatch):
     grow(tmp_path, 1)
     clock = iter([0.0, 10.0, 99.0, 100.0, 101.0])  # a look from 0 to 10; then two requests
-    monkeypatch.setattr("camshaft.handlers.report.server.view.time.monotonic", lambda: next(clock))
-    view = View(runs_in([tmp_path / "run"]))
-    _, first = view.news()
+    monkeypatch.setattr("camshaft.handlers.report.server.time.monotonic", lambda: next(clock))
+    live = LivePage(runs_in([tmp_path / "run"]))
+    _, first = live.now()
     grow(tmp_path, 2)
-    assert view.news()[1] == first
-    assert view.news()[1] != first
+    assert live.now()[1] == first
+    assert live.now()[1] != first
 
 
 def test_a_browser_that_goes_away_is_nothing_to_tell_of(ask, server, capfd):

@@ -30,14 +30,16 @@ from camshaft.handlers.schedules import (
 )
 
 MADE = {
-    "one cycle": lambda o, h: OneCycleLR(o, 0.1, total_steps=h.steps),
-    "cosine": lambda o, h: CosineAnnealingLR(o, h.steps),
-    "lambda": lambda o, h: LambdaLR(o, lambda step: 1 - step / (2 * h.steps)),
-    "sequence": lambda o, h: SequentialLR(
-        o, [LinearLR(o, 0.1, total_iters=3), CosineAnnealingLR(o, h.steps - 3)], [3]
+    "one cycle": lambda o, horizon: OneCycleLR(o, 0.1, total_steps=horizon.steps),
+    "cosine": lambda o, horizon: CosineAnnealingLR(o, horizon.steps),
+    "lambda": lambda o, horizon: LambdaLR(o, lambda step: 1 - step / (2 * horizon.steps)),
+    "sequence": lambda o, horizon: SequentialLR(
+        o, [LinearLR(o, 0.1, total_iters=3), CosineAnnealingLR(o, horizon.steps - 3)], [3]
     ),
-    "chain": lambda o, h: ChainedScheduler([LinearLR(o, 0.1, 1, h.steps), ExponentialLR(o, 0.9)]),
-    "pieces": lambda o, h: warmup(3).then(cosine(0.1)),
+    "chain": lambda o, horizon: ChainedScheduler(
+        [LinearLR(o, 0.1, 1, horizon.steps), ExponentialLR(o, 0.9)]
+    ),
+    "pieces": lambda o, horizon: warmup(3).then(cosine(0.1)),
 }
 
 
@@ -227,9 +229,9 @@ def test_mistakes_are_told():
     with pytest.raises(RuntimeError, match="pass optimizer= to LRSchedule"):
         Engine(lambda state, batch: None, LRSchedule(cosine())).run([1], max_epochs=1)
     with pytest.raises(TypeError, match="the function of LRSchedule made None; it needs"):
-        hand_written(LRSchedule(lambda o, h: None)).run([1.0], max_epochs=1)
+        hand_written(LRSchedule(lambda o, horizon: None)).run([1.0], max_epochs=1)
     with pytest.raises(ValueError, match="needs a metric to look at"):
-        hand_written(LRSchedule(lambda o, h: ReduceLROnPlateau(o))).run([1.0], max_epochs=1)
+        hand_written(LRSchedule(lambda o, horizon: ReduceLROnPlateau(o))).run([1.0], max_epochs=1)
     with pytest.raises(ValueError, match="cannot be stepped by .*every=2"):
         hand_written(LRSchedule(cosine(), when=Events.STEP_COMPLETED(every=2))).run(
             [1.0], max_epochs=1
@@ -278,9 +280,11 @@ def rates_of(make, **limits):
         lambda optimizer, gamma=0.5: ExponentialLR(optimizer, gamma),
         lambda optimizer, horizon: ExponentialLR(optimizer, horizon.epoch_length / 8),
         lambda optimizer, horizon=None: ExponentialLR(optimizer, horizon.epoch_length / 8),
-        lambda *both: ExponentialLR(both[0], both[1].epoch_length / 8),
+        lambda optimizer, *, horizon: ExponentialLR(optimizer, horizon.epoch_length / 8),
+        partial(lambda o, horizon, size: ExponentialLR(o, horizon.epoch_length / size), size=8),
+        partial(lambda o, horizon: ExponentialLR(o, horizon / 2), horizon=1.0),
     ],
-    ids=["partial", "nested", "other", "one", "setting", "two", "named", "any"],
+    ids=["partial", "nested", "other", "one", "setting", "two", "named", "key", "of two", "given"],
 )
 def test_a_function_gets_the_horizon_if_it_asks_for_it(make):
     assert rates_of(make) == [1.0, 0.5, 0.25, 0.125]
@@ -290,6 +294,19 @@ def test_the_defaults_of_a_scheduler_are_never_filled_with_the_horizon():
     assert rates_of(partial(ConstantLR)) == rates_of(
         lambda optimizer: ConstantLR(optimizer, 1 / 3, 5)
     )
+
+
+def test_a_horizon_under_another_name_is_refused_at_once_and_the_form_is_named():
+    with pytest.raises(TypeError, match="'total'; write lambda optimizer, horizon: OneCycleLR"):
+        LRSchedule(lambda optimizer, total: OneCycleLR(optimizer, 0.1, total.steps))
+
+
+def test_a_function_that_would_not_run_when_it_is_called_is_refused_at_once():
+    async def make(optimizer, horizon):
+        return cosine()
+
+    with pytest.raises(TypeError, match="is a coroutine function"):
+        LRSchedule(make)
 
 
 def test_a_partial_that_lacks_a_setting_is_refused_at_once():

@@ -53,17 +53,21 @@ def timm():
 
 
 KINDS = {
-    "protocol": lambda o, h: Told(o, h.steps),
-    "protocol by epochs": lambda o, h: Told(o, h.epochs, by_epochs=True),
-    "timm cosine": lambda o, h: timm().CosineLRScheduler(
-        o, h.steps, 0.01, warmup_t=3, warmup_lr_init=0.001, t_in_epochs=False
+    "protocol": lambda o, horizon: Told(o, horizon.steps),
+    "protocol by epochs": lambda o, horizon: Told(o, horizon.epochs, by_epochs=True),
+    "timm cosine": lambda o, horizon: timm().CosineLRScheduler(
+        o, horizon.steps, 0.01, warmup_t=3, warmup_lr_init=0.001, t_in_epochs=False
     ),
-    "timm cosine by epochs": lambda o, h: timm().CosineLRScheduler(o, h.epochs, warmup_t=1),
-    "timm steps with noise": lambda o, h: timm().StepLRScheduler(
+    "timm cosine by epochs": lambda o, horizon: timm().CosineLRScheduler(
+        o, horizon.epochs, warmup_t=1
+    ),
+    "timm steps with noise": lambda o, horizon: timm().StepLRScheduler(
         o, 4, 0.5, t_in_epochs=False, noise_range_t=(2, 9)
     ),
-    "timm tanh": lambda o, h: timm().TanhLRScheduler(o, h.steps, t_in_epochs=False),
-    "timm polynomial": lambda o, h: timm().PolyLRScheduler(o, h.steps, t_in_epochs=False),
+    "timm tanh": lambda o, horizon: timm().TanhLRScheduler(o, horizon.steps, t_in_epochs=False),
+    "timm polynomial": lambda o, horizon: timm().PolyLRScheduler(
+        o, horizon.steps, t_in_epochs=False
+    ),
 }
 
 

@@ -1,4 +1,4 @@
-"""The checksums of a file, chunk by chunk on several threads; what is read may be kept."""
+"""The checksums of a file, taken in chunks on several threads, which can also keep the bytes."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from ...format import Checksums
 from ..files import CHUNK
 
 PIECE = 2**20
-"""Bytes that are read before they are summed, so that the processor still has them at hand."""
+"""The bytes that are read before they are summed: few enough for the processor's cache."""
 MOST_VIEWS = 512
-"""Places that one read fills; systems allow a thousand."""
+"""The most buffers that one read fills; operating systems allow about a thousand."""
 MOST_THREADS = 4
-"""Threads that read: one reads while another sums, and disks like several readers."""
+"""The most threads that read: while one sums, others read, and disks serve several at once."""
 
 
 class Places:
-    """Memory for the bytes of a file: places that lie one behind the other in the file."""
+    """Memory for the bytes of a file: buffers that follow one another in the file."""
 
     def __init__(self, views: Sequence[memoryview]) -> None:
         self._views = [view for view in views if len(view)]
@@ -34,7 +34,7 @@ class Places:
         self.size = self._begins.pop()
 
     def between(self, begin: int, end: int) -> list[memoryview]:
-        """The places of these bytes, or of the first of them if they are many."""
+        """The buffers for these bytes; if there are too many, those for the first of the bytes."""
         first = bisect_right(self._begins, begin) - 1
         last = min(bisect_right(self._begins, end - 1), first + MOST_VIEWS)
         return [
@@ -46,9 +46,9 @@ class Places:
 def checksums_of(
     path: Path, first: int = 0, last: int | None = None, into: Places | None = None
 ) -> Checksums:
-    """The checksums of a file that is read in full, or from one chunk to before another.
+    """The checksums of a whole file, or of its chunks from `first` to before `last`.
 
-    With `into`, all bytes are read to these places. Otherwise holes in the file are not read.
+    With `into`, all bytes are read into these buffers. Without it, holes in the file are not read.
     """
     with regular(path) as file:
         descriptor = file.fileno()
@@ -70,7 +70,7 @@ def checksums_of(
 
 
 def _read(descriptor: int, size: int, into: Places | None, begin: int) -> tuple[int, int]:
-    """Read one chunk: its size, and its checksum."""
+    """Read one chunk; return its size and its checksum."""
     place, end, crc = begin, min(size, begin + CHUNK), 0
     scratch = memoryview(bytearray(0 if into else min(PIECE, end - begin)))
     while place < end:
@@ -91,14 +91,14 @@ def _processors() -> int:
 
 
 def _holes(descriptor: int, size: int, begins: Iterable[int]) -> Iterator[int]:
-    """The whole chunks of zeros that take no space: of a few bytes a file can have terabytes."""
+    """The chunks that are holes: a file of a few bytes on the disk can span terabytes."""
     for begin in begins:
         if begin + CHUNK <= size and _data_from(descriptor, begin) >= begin + CHUNK:
             yield begin
 
 
 def _data_from(descriptor: int, place: int) -> float:
-    """Where a file goes on after a hole; a file may have a few bytes on the disk and many holes."""
+    """The first place from here on that is not in a hole."""
     try:
         return os.lseek(descriptor, place, os.SEEK_DATA)
     except AttributeError:  # Windows

@@ -1,4 +1,4 @@
-"""Tensors that stay in memory when their file is verified, so that it is read once."""
+"""Tensors that stay in memory when their file is verified, so that the file is read once."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 class Held:
-    """Verifies checkpoints, and keeps what the last whole one holds besides weights of modules.
+    """Verifies checkpoints, and holds the tensors of the last good one, except modules' weights.
 
-    Each of these tensors is read into memory of its own, where an optimizer or a handler keeps it.
-    Weights are copied from the file into the module when all files are verified: the system still
-    has the file in its memory, and this process needs none for it.
+    Each tensor gets memory of its own, which an optimizer or a handler takes over. Weights are
+    copied from their file into the module after all files are verified: the operating system still
+    has the file in its cache, so this process needs no memory for them.
     """
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class Held:
         self._path = saved.path
 
     def of(self, saved: CheckpointFiles) -> Mapping[str, TensorSource]:
-        """The tensors that are in memory, by file and name; empty for another checkpoint."""
+        """The tensors that are in memory, by file and name; empty if another checkpoint is held."""
         if self._tensors is None or saved.path != self._path:
             return {}
         return {TRAIN: self._tensors}
@@ -64,11 +64,11 @@ class HeldTensors(TensorSource):
         self._infos, self._tensors = infos, tensors
 
     def __getitem__(self, name: str) -> Tensor:
-        """The tensor itself: it has one owner, whom it stays with."""
+        """The tensor itself and no copy, since only one owner ever takes it."""
         return self._tensors[name]
 
     def __contains__(self, name: object) -> bool:
-        """True if there is a tensor of this name, which is not read."""
+        """True if there is a tensor of this name; the tensor is not read."""
         return name in self._tensors
 
     def __iter__(self) -> Iterator[str]:
@@ -82,16 +82,16 @@ class HeldTensors(TensorSource):
         return self._infos[name]
 
     def fill(self, name: str, begin: tuple[int, ...], into: Tensor) -> None:
-        """Copy the part that begins at these places into a tensor of its shape."""
+        """Fill `into` with the part of a tensor that begins at these indices."""
         at = zip(begin, into.shape, strict=True)
         into.copy_(self._tensors[name][tuple(slice(place, place + size) for place, size in at)])
 
 
 def _memory_for(path: Path) -> tuple[HeldTensors, Places] | None:
-    """Memory for each tensor of a file, and for what lies before them.
+    """Memory for the header of a file and for each of its tensors.
 
-    None for a file that is not read at once: a reader of single tensors says what is wrong, or does
-    without what a file of holes pretends to have.
+    None for a file that cannot be read as a whole. The reader of single tensors then reports what
+    is wrong with it, and needs no memory for the holes of a sparse file.
     """
     import torch
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def read_objects(saved: CheckpointFiles, object: str | None = None) -> dict[str, Any]:
-    """The states of the run's objects, or of one, by name; the files they need are verified.
+    """The states of the run's objects, or of one, by name; verifies the files that hold them.
 
     Raises:
         BrokenCheckpoint: A file is missing or damaged.
@@ -38,7 +38,7 @@ def read_objects(saved: CheckpointFiles, object: str | None = None) -> dict[str,
 
 
 def write_tensors(saved: CheckpointFiles, file: Path, object: str) -> Path:
-    """Write the tensors of an object as one file, without holding more than one of them.
+    """Write the tensors of an object as one file, with one tensor in memory at a time.
 
     Raises:
         BrokenCheckpoint: A file is missing or damaged.
@@ -64,7 +64,7 @@ def write_tensors(saved: CheckpointFiles, file: Path, object: str) -> Path:
 
 
 def read_weights(saved: CheckpointFiles, object: str, *, is_verified: bool) -> Mapping[str, Any]:
-    """The state of an object; tensors by name stay in their files until they are looked up.
+    """The state of an object; its tensors stay in their files until they are looked up.
 
     The files are verified, unless that is done already.
 
@@ -82,7 +82,7 @@ def read_weights(saved: CheckpointFiles, object: str, *, is_verified: bool) -> M
 
 
 class Renamed(TensorSource):
-    """Tensors of a checkpoint by other names."""
+    """Tensors of a checkpoint under other names."""
 
     def __init__(self, source: TensorSource, names: Mapping[str, str], path: Path) -> None:
         self._source, self._names, self._path = source, names, path
@@ -90,12 +90,12 @@ class Renamed(TensorSource):
             raise ValueError(f"names tensors that are not there: {odd[:3]}")
 
     def __getitem__(self, name: str) -> Tensor:
-        """A new tensor: the whole one."""
+        """The whole tensor, as a new one."""
         with reading(self._path):
             return self._source[self._names[name]]
 
     def __contains__(self, name: object) -> bool:
-        """True if there is a tensor of this name, which is not read."""
+        """True if there is a tensor of this name; the tensor is not read."""
         return name in self._names
 
     def __iter__(self) -> Iterator[str]:
@@ -105,17 +105,17 @@ class Renamed(TensorSource):
         return len(self._names)
 
     def info(self, name: str) -> TensorInfo:
-        """The type and the shape of a tensor, which is not read."""
+        """The type and the shape of a tensor; its values are not read."""
         return self._source.info(self._names[name])
 
     def fill(self, name: str, begin: tuple[int, ...], into: Tensor) -> None:
-        """Read the part that begins at these places into a tensor of its shape."""
+        """Fill `into` with the part of a tensor that begins at these indices."""
         with reading(self._path):
             self._source.fill(self._names[name], begin, into)
 
 
 def _tensors(content: Any) -> dict[str, str]:
-    """By name, what the file calls the tensors among these values."""
+    """The tensors among these values: for each name, the name that the file has for it."""
     return {
         name: value["!tensor"]
         for name, value in content.items()
@@ -124,7 +124,7 @@ def _tensors(content: Any) -> dict[str, str]:
 
 
 def objects_in(saved: CheckpointFiles, object: str | None) -> dict[str, Any]:
-    """What the tree says of the run's objects, or of one."""
+    """The entries of the run's objects in the tree, or the entry of one object."""
     verify_files(saved, [TREE])
     with reading(saved.path, TREE):
         objects = dict(tree_in(saved)["objects"])

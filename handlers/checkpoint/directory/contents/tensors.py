@@ -1,4 +1,4 @@
-"""The tensors of a checkpoint: in one file each, in pieces in the files of ranks, of a rank."""
+"""Access to a checkpoint's tensors: whole ones, those in pieces by rank, those of one rank."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def read_checkpoint(
 
 
 def infos_in(saved: CheckpointFiles) -> dict[str, dict[str, TensorInfo]]:
-    """The types and shapes of all tensors, by the file in which a checkpoint of one rank has them.
+    """The types and shapes of all tensors, by the file in which one rank alone would have them.
 
     Raises:
         BrokenCheckpoint: A file has the right checksum and a wrong format.
@@ -59,13 +59,13 @@ def infos_in(saved: CheckpointFiles) -> dict[str, dict[str, TensorInfo]]:
 
 
 def piece_files(saved: CheckpointFiles) -> dict[str, TensorSource]:
-    """The tensors that are in pieces in the files of ranks, by the file that they would be in."""
+    """The tensors that ranks hold in pieces, by the file in which a single rank would have them."""
     files = RankFiles(saved.path)
     return {file: PieceFile(file, grids, files) for file, grids in table_in(saved).items()}
 
 
 def read_part(saved: CheckpointFiles, rank: int) -> tuple[Any, TensorSource | dict[str, Tensor]]:
-    """What a rank has saved of the run for itself, and its tensors; of a verified checkpoint.
+    """The state of the run that one rank has saved, and its tensors; of a verified checkpoint.
 
     Raises:
         BrokenCheckpoint: A file has the right checksum and a wrong format.
@@ -81,7 +81,7 @@ def read_part(saved: CheckpointFiles, rank: int) -> tuple[Any, TensorSource | di
 def sources(
     saved: CheckpointFiles, files: Collection[str], *, is_verified: bool = False
 ) -> dict[str, TensorSource]:
-    """The tensors of the files of some objects; what holds them is verified, unless it was already.
+    """The tensors in the files of some objects; verifies the files, unless that is done already.
 
     Raises:
         BrokenCheckpoint: A file is missing or damaged.

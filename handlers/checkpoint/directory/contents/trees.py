@@ -23,7 +23,7 @@ def tree_in(saved: CheckpointFiles) -> Any:
 
 
 def part_tree(saved: CheckpointFiles, tree: Any) -> Any:
-    """What the first rank has saved of the run for itself; None for an export."""
+    """The state of the run that the first rank has saved; None for an export."""
     if has_parts(saved):
         return tree_at(saved, f"{rank_file(0)}.json")["run"]
     return tree["run"][0] if tree["run"] else None
@@ -35,7 +35,7 @@ def has_parts(saved: CheckpointFiles) -> bool:
 
 
 def table_in(saved: CheckpointFiles) -> Table:
-    """How tensors are cut into pieces; empty if none is.
+    """The table of how tensors are cut into pieces; empty if no tensor is cut.
 
     Raises:
         BrokenCheckpoint: The table is beyond a limit, or no run writes such a table.
@@ -50,12 +50,12 @@ def table_in(saved: CheckpointFiles) -> Table:
 def tree_at(saved: CheckpointFiles, name: str) -> Any:
     """The values of one JSON file of a checkpoint."""
     with reading(saved.path, name), regular(saved.path / name) as file:
-        size = os.fstat(file.fileno()).st_size  # read() takes memory for all it is asked for
+        size = os.fstat(file.fileno()).st_size  # read() allocates as many bytes as it is given
         return tree_of(file.read(min(size, LARGEST_TEXT) + 1))
 
 
 def _refuse_repeated(tree: Any) -> None:
-    """Refuse a tensor of two owners, which no run writes, since each owner makes a copy of it."""
+    """Refuse a tensor with two owners: no run writes it, and each owner would copy it."""
     owners = dict[tuple[str, str], int]()
     parts = [(TRAIN, part) for part in tree.get("run", ())]
     parts += [(each["file"], each["content"]) for each in tree.get("objects", {}).values()]

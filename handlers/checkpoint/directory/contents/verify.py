@@ -29,15 +29,15 @@ from .trees import table_in
 logger = logging.getLogger("camshaft")
 
 SHOWN = 20
-"""Foreign files that a message names."""
+"""The most foreign files that a message names."""
 
 
 class BrokenPieces(BrokenCheckpoint):
-    """A file has other pieces than the table says, or its bytes are wrong in another part."""
+    """A file has other pieces than the table says, or a part that another rank reads is damaged."""
 
 
 def compare_sizes(saved: CheckpointFiles) -> None:
-    """Check that every file is there and has its size, which takes no time.
+    """Check that every file is there and has its size, which needs no reading.
 
     Raises:
         BrokenCheckpoint: A file is missing, or has another size.
@@ -80,7 +80,7 @@ def verify_files(
 
 
 def tell_foreign(saved: CheckpointFiles) -> None:
-    """Warn of files that no checkpoint has."""
+    """Warn of files that do not belong to a checkpoint."""
     if foreign := foreign_files(saved.path, {MANIFEST, *saved.manifest.files}):
         more = f" ... ({len(foreign)} in all)" if len(foreign) > SHOWN else ""
         told = f"{foreign[:SHOWN]}{more}"
@@ -88,9 +88,9 @@ def tell_foreign(saved: CheckpointFiles) -> None:
 
 
 def verify_part(saved: CheckpointFiles, part: int, parts: int) -> None:
-    """Do one of so many parts of what `verify_files` does: each reads as many bytes, about.
+    """Do one of several equal parts of what `verify_files` does.
 
-    The parts lie one behind the other in the order of files; a part ends where a chunk does.
+    The parts divide the bytes of all files, in the order of the files, at the ends of chunks.
 
     Raises:
         BrokenPieces: All bytes of this part are right, and a file does not hold its pieces.
@@ -129,7 +129,7 @@ def _compare_chunks(path: Path, expected: Checksums, first: int, last: int) -> N
 def check_pieces(saved: CheckpointFiles, part: int = 0, parts: int = 1) -> None:
     """Check that each rank's file holds the pieces that the table says; only headers are read.
 
-    With `part`, only every so many'th of these files is looked at.
+    With `part`, only the files of ranks `part`, `part + parts` and so on are checked.
 
     Raises:
         BrokenCheckpoint: A piece is missing, or has another type or shape.
@@ -144,6 +144,6 @@ def check_pieces(saved: CheckpointFiles, part: int = 0, parts: int = 1) -> None:
 
 
 def refuse_other_pieces(found: Mapping[str, TensorInfo], meant: Mapping[str, TensorInfo]) -> None:
-    """Refuse a rank's file without a piece that it has to hold, or with another one."""
+    """Refuse a rank's file in which one of its pieces is missing, or has another type or shape."""
     if odd := [each for each, info in meant.items() if found.get(each) != info]:
         raise ValueError(f"does not hold the pieces that {PIECES} names: {odd[:3]}")

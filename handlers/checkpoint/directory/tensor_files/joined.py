@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 
 
 class Joined(TensorSource):
-    """The tensors of two sources; of a name that both have, that of the first."""
+    """The tensors of two sources; for a name that both have, the tensor of the first."""
 
     def __init__(self, first: TensorSource, second: TensorSource) -> None:
         self._of = dict.fromkeys(second, second) | dict.fromkeys(first, first)
 
     def __getitem__(self, name: str) -> Tensor:
-        """A new tensor: the whole one."""
+        """The whole tensor, as a new one."""
         return self._of[name][name]
 
     def __contains__(self, name: object) -> bool:
-        """True if there is a tensor of this name, which is not read."""
+        """True if there is a tensor of this name; the tensor is not read."""
         return name in self._of
 
     def __iter__(self) -> Iterator[str]:
@@ -33,13 +33,13 @@ class Joined(TensorSource):
         return len(self._of)
 
     def info(self, name: str) -> TensorInfo:
-        """The type and the shape of a tensor, which is not read."""
+        """The type and the shape of a tensor; its values are not read."""
         return self._of[name].info(name)
 
     def glance(self, name: str) -> Tensor:
-        """A tensor to look at, or to copy from at once."""
+        """A tensor for use at once: to look at, or to copy from."""
         return self._of[name].glance(name)
 
     def fill(self, name: str, begin: tuple[int, ...], into: Tensor) -> None:
-        """Read the part that begins at these places into a tensor of its shape."""
+        """Fill `into` with the part of a tensor that begins at these indices."""
         self._of[name].fill(name, begin, into)

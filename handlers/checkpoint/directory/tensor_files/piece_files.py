@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 MOST_OPEN = 32
-"""Files of ranks that are open at a time."""
+"""The most files of ranks that are open at a time."""
 
 
 class RankFiles:
@@ -24,7 +24,7 @@ class RankFiles:
         self._open: dict[int, TensorFile] = {}
 
     def __getitem__(self, rank: int) -> TensorFile:
-        """The file of a rank; the one that was not used for the longest time is closed for it."""
+        """The file of a rank; if too many files are open, the least recently used one is closed."""
         file = self._open.pop(rank, None)
         if file is None:
             if len(self._open) >= MOST_OPEN:
@@ -35,17 +35,17 @@ class RankFiles:
 
 
 class PieceFile(TensorSource):
-    """Tensors by name, put together from the pieces that are asked for."""
+    """Tensors by name, put together from those pieces that a read needs."""
 
     def __init__(self, file: str, grids: Mapping[str, Grid], files: RankFiles) -> None:
         self._file, self._grids, self._files = file, grids, files
 
     def __getitem__(self, name: str) -> Tensor:
-        """A new tensor: the whole one."""
+        """The whole tensor, as a new one."""
         return self.read(name, [(0, size) for size in self._grids[name].shape])
 
     def __contains__(self, name: object) -> bool:
-        """True if there is a tensor of this name, which is not read."""
+        """True if there is a tensor of this name; the tensor is not read."""
         return name in self._grids
 
     def __iter__(self) -> Iterator[str]:
@@ -55,14 +55,14 @@ class PieceFile(TensorSource):
         return len(self._grids)
 
     def info(self, name: str) -> TensorInfo:
-        """The type and the shape of a tensor, which is not read."""
+        """The type and the shape of a tensor; its values are not read."""
         return self._grids[name].info
 
     def fill(self, name: str, begin: tuple[int, ...], into: Tensor) -> None:
-        """Read the part that begins at these places into a tensor of its shape."""
+        """Fill `into` with the part of a tensor that begins at these indices."""
         meant = [(a, a + size) for a, size in zip(begin, into.shape, strict=True)]
         for piece in self._grids[name].pieces(meant):
-            # Both in the places of the whole tensor: the part that is meant, and the piece.
+            # Both ranges are in indices of the whole tensor: the part to read, and the piece.
             common = [
                 (max(a, first), min(b, last))
                 for (a, b), first, last in zip(meant, piece.begin, piece.end, strict=True)

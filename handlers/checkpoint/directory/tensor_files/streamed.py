@@ -1,4 +1,4 @@
-"""A file of tensors that are read from others, written without holding more than one of them."""
+"""Writes a file of tensors that are read from others, one tensor in memory at a time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def payload_of(source: TensorSource, names: Mapping[str, str]) -> Payload:
-    """A `.safetensors` file of these tensors: by the name in it, the name in the source."""
+    """A `.safetensors` file of these tensors; `names` maps each name in it to the source's name."""
     import torch
 
     def form(name: str) -> Tensor:

@@ -24,22 +24,22 @@ class TensorSource(Mapping[str, "Tensor"]):
 
     @abstractmethod
     def __contains__(self, name: object) -> bool:
-        """True if there is a tensor of this name, which is not read."""
+        """True if there is a tensor of this name; the tensor is not read."""
 
     @abstractmethod
     def info(self, name: str) -> TensorInfo:
-        """The type and the shape of a tensor, which is not read."""
+        """The type and the shape of a tensor; its values are not read."""
 
     def glance(self, name: str) -> Tensor:
-        """A tensor to look at, or to copy from at once: it may be a view of the file."""
+        """A tensor for use at once, to look at or to copy from; it may be a view of the file."""
         return self[name]
 
     @abstractmethod
     def fill(self, name: str, begin: tuple[int, ...], into: Tensor) -> None:
-        """Read the part that begins at these places into a tensor of its shape."""
+        """Fill `into` with the part of a tensor that begins at these indices."""
 
     def read(self, name: str, box: Sequence[tuple[int, int]]) -> Tensor:
-        """A new tensor of the range of each dimension; nothing else is read."""
+        """A new tensor with this range of each dimension; nothing else is read."""
         import torch
 
         kind = self.info(name).dtype
@@ -53,7 +53,7 @@ class TensorSource(Mapping[str, "Tensor"]):
 
 
 class TensorInFile:
-    """A tensor that stays in its file until a part of it is looked up, by a slice a dimension.
+    """A tensor that stays in its file; to look up slices, one a dimension, reads that part.
 
     So each of several ranks reads its own part alone.
     """
@@ -63,11 +63,11 @@ class TensorInFile:
         self.shape = source.info(name).shape
 
     def __getitem__(self, at: Sequence[slice]) -> Tensor:
-        """A new tensor: this part."""
+        """This part, as a new tensor."""
         return self._source.read(self._name, [(each.start, each.stop) for each in at])
 
     def whole(self) -> Tensor:
-        """A new tensor: all of it."""
+        """The whole tensor, as a new one."""
         return self._source[self._name]
 
 
@@ -96,7 +96,7 @@ class TensorFile(TensorSource):
         return tensor
 
     def __contains__(self, name: object) -> bool:
-        """True if there is a tensor of this name, which is not read."""
+        """True if there is a tensor of this name; the tensor is not read."""
         return name in self._names
 
     def __iter__(self) -> Iterator[str]:
@@ -106,11 +106,11 @@ class TensorFile(TensorSource):
         return len(self._names)
 
     def info(self, name: str) -> TensorInfo:
-        """The type and the shape of a tensor, which is not read."""
+        """The type and the shape of a tensor; its values are not read."""
         return info_of(self._file.get_slice(name))
 
     def fill(self, name: str, begin: tuple[int, ...], into: Tensor) -> None:
-        """Read the part that begins at these places into a tensor of its shape."""
+        """Fill `into` with the part of a tensor that begins at these indices."""
         if self._mapped > MAPPED:
             self._open()
         part: Any = self._file.get_slice(name)

@@ -95,7 +95,7 @@ class Piece:
 
 @cache
 def bits_of(dtype: str) -> int:
-    """The bits of a number: the digits of the type's code in a file."""
+    """The bits of one number: the digits in the type's code in a file."""
     if dtype == "torch.bool":
         return 8
     return 8 if "F8" in DTYPES[dtype] else int("".join(filter(str.isdigit, DTYPES[dtype])))

@@ -40,8 +40,8 @@ class Held(NamedTuple):
 class Shares:
     """The pieces of a table by the rank whose file holds them.
 
-    Each list of owners is looked at once, however many tensors and ranks there are; what a rank
-    holds then takes as many steps as it has pieces.
+    Each list of owners is read once, however many tensors have it. To list the pieces of a rank
+    then takes time in proportion to their number.
 
     >>> grid = Grid("torch.float32", ((0, 2, 4), (0, 3)), (7, 5))
     >>> shares = Shares({"model": {"weight": grid}})
@@ -80,7 +80,7 @@ def _by_owners(
 ) -> dict[Owners, list[tuple[str, str, Grid]]]:
     """The tensors of each list of owners; most tensors share a few lists of many ranks."""
     found = dict[Owners, list[tuple[str, str, Grid]]]()
-    known = dict[int, list[tuple[str, str, Grid]]]()  # by identity: to compare lists takes long
+    known = dict[int, list[tuple[str, str, Grid]]]()  # by identity: comparing lists takes long
     for file, grids in table.items():
         for name, grid in grids.items():
             own = known.get(id(grid.owners))

@@ -15,6 +15,9 @@ def test_a_run_s_name_from_a_checkpoint_leads_to_no_other_folder(tmp_path, monke
         def __init__(self, **options):
             pass
 
+        def close(self):
+            pass
+
     aim = ModuleType("aim")
     aim.__spec__ = ModuleSpec("aim", None)
     aim.Run, aim.Repo = Run, SimpleNamespace(from_path=lambda path, init: None)

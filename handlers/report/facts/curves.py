@@ -1,4 +1,4 @@
-"""A curve with few enough points to draw, which keeps every peak."""
+"""What a chart draws of a metric: a curve of few points that keeps every peak, or a heat map."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from .rows import Series
+from .rows import Histogram, Series
 
-MOST = 2000
+MOST_POINTS = 2000
 """Points of a curve: about two for each pixel of a wide chart."""
-MARKS = 200
+MOST_MARKS = 200
 """Marks of a chart for values that are not finite."""
+RANGES = 40
+"""Rows of a heat map."""
+MOST_COLUMNS = 60
+"""Columns of a heat map: histograms of the metric, spread over the run."""
 
 
-def curve_of(series: Series, most: int = MOST) -> dict[str, Any]:
+def curve_of(series: Series, most: int = MOST_POINTS) -> dict[str, Any]:
     """The points to draw of a metric, and its extremes, ready for JSON.
 
     More than `most` points are divided into equal groups. Of each group the curve keeps the first,
@@ -27,27 +31,27 @@ def curve_of(series: Series, most: int = MOST) -> dict[str, Any]:
     groups = [range(first, min(first + size, count)) for first in range(0, count, size)]
     kept = [place for group in groups for place in _kept(group, values)]
     odd = [place for place, value in enumerate(values) if not math.isfinite(value)]
-    drawn: dict[str, Any] = {
+    curve: dict[str, Any] = {
         "count": count,
         "x": [iterations[place] for place in kept],
         "y": [values[place] if math.isfinite(values[place]) else None for place in kept],
         "odd": {
             "count": len(odd),
-            "x": [iterations[place] for place in odd[:: -(-len(odd) // MARKS) or 1]],
+            "x": [iterations[place] for place in odd[:: -(-len(odd) // MOST_MARKS) or 1]],
         },
         "last": _point(series, count - 1) if count else None,
     } | _extremes(series)
     if size > 1:
-        drawn["means"] = _means(series, groups)
-    return drawn
+        curve["means"] = _means(series, groups)
+    return curve
 
 
 def _kept(group: range, values: Sequence[float]) -> Sequence[int]:
+    """The places of a group that a curve keeps, and the first of the values that are not finite."""
     if len(group) == 1:
         return group
     finite = [place for place in group if math.isfinite(values[place])]
-    chosen = {place for place in group if not math.isfinite(values[place])}
-    chosen = {min(chosen)} if chosen else set()
+    chosen = set([place for place in group if not math.isfinite(values[place])][:1])
     if finite:
         chosen |= {finite[0], finite[-1]}
         chosen |= {min(finite, key=values.__getitem__), max(finite, key=values.__getitem__)}
@@ -79,9 +83,48 @@ def _extremes(series: Series) -> dict[str, Any]:
 
 
 def _point(series: Series, place: int) -> dict[str, Any]:
+    """A row of the metric: its value, as text if JSON has no number for it, and where it was."""
     value = series.values[place]
     return {
         "value": value if math.isfinite(value) else str(value),
         "iteration": series.iterations[place],
         "epoch": series.epochs[place],
     }
+
+
+def heatmap_of(histograms: Sequence[Histogram], count: int | None = None) -> dict[str, Any]:
+    """Iterations, the middles of the ranges, and the share of the values in each, for JSON.
+
+    A range that holds a part of a histogram's own range gets the same part of its values.
+
+    Args:
+        histograms: The histograms, or some of them.
+        count: How many there are; by default those given.
+    """
+    last = len(histograms) - 1
+    places = sorted({round(place * last / (MOST_COLUMNS - 1)) for place in range(MOST_COLUMNS)})
+    chosen = histograms if last < MOST_COLUMNS else [histograms[place] for place in places]
+    low = min(each.edges[0] for each in chosen)
+    high = max(each.edges[-1] for each in chosen)
+    width = (high - low) / RANGES or 1.0
+    shares = [_shares(each, low, width) for each in chosen]
+    return {
+        "x": [each.iteration for each in chosen],
+        "y": [low + (place + 0.5) * width for place in range(RANGES)],
+        "z": [[round(column[place], 5) for column in shares] for place in range(RANGES)],
+        "count": len(histograms) if count is None else count,
+    }
+
+
+def _shares(histogram: Histogram, low: float, width: float) -> list[float]:
+    """The share of the values in each of the ranges, which begin at `low`."""
+    shares = [0.0] * RANGES
+    total = sum(histogram.counts) or 1.0
+    edges = [(edge - low) / width for edge in histogram.edges]  # in ranges
+    for count, begin, end in zip(histogram.counts, edges, edges[1:], strict=False):
+        first = min(int(begin), RANGES - 1)
+        for place in range(first, min(int(end), RANGES - 1) + 1):
+            part = min(end, place + 1) - max(begin, place)
+            inside = part / (end - begin) if end > begin else float(place == first)
+            shares[place] += max(0.0, inside) * count / total
+    return shares
