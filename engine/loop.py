@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from . import ranks
 from .checks import (
@@ -28,12 +28,14 @@ from .signals import Process, label
 from .state import (
     Batch,
     Output,
-    RunningEngine,
     State,
     capture_generators,
     has_state,
     under_way,
 )
+
+if TYPE_CHECKING:
+    from .engine import Engine
 
 logger = logging.getLogger("camshaft")
 
@@ -42,7 +44,7 @@ logger = logging.getLogger("camshaft")
 class Loop(Generic[Batch, Output]):
     """Takes one state through its run: `Engine.run` shows the order of events."""
 
-    engine: RunningEngine
+    engine: Engine[Any, Any]
     process: Process[Batch, Output]
     moments: Moments
     state: State[Batch, Output]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from threading import get_ident
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..state import State
 from . import optimizer_hook
 from .reached import words_in
 from .warn import warn
+
+if TYPE_CHECKING:
+    from ..update import Update
 
 EARLY = 20
 """The iterations of a run in which gradients are looked at."""
@@ -45,7 +48,7 @@ class GradientCheck:
         """The updates that had a loss."""
         self._looks = False
 
-    def before(self, update: Any, loss: Any = None, *, is_mean: bool = False) -> None:
+    def before(self, update: Update, loss: Any = None, *, is_mean: bool = False) -> None:
         """Compare, and prepare for a backward pass of this update.
 
         Args:
@@ -69,7 +72,7 @@ class GradientCheck:
             self._refuse_shared(update)
             self._seen.pop(update, None)  # its gradients are cleared, and not kept here either
 
-    def after(self, update: Any) -> None:
+    def after(self, update: Update) -> None:
         """Look at gradients after a backward pass or a step of this update.
 
         Raises:
@@ -95,7 +98,7 @@ class GradientCheck:
         self._state.step_under_way.gradients = None
         optimizer_hook.remove(self._stepped)
 
-    def _meet(self, update: Any) -> None:
+    def _meet(self, update: Update) -> None:
         self._met.add(id(update))
         if len(self._met) == 1:
             _warn_of_clipping(self._words)
@@ -115,7 +118,7 @@ class GradientCheck:
                 )
         self.settle()
 
-    def _compare(self, update: Any, look: Look) -> None:
+    def _compare(self, update: Update, look: Look) -> None:
         now = _look(update)
         if self._is_open(update):
             if any(look[key][0] is not None and now[key][0] is None for key in now.keys() & look):
@@ -139,7 +142,7 @@ class GradientCheck:
                 "optimizer.zero_grad() before update(state, loss)"
             )
 
-    def _refuse_shared(self, update: Any) -> None:
+    def _refuse_shared(self, update: Update) -> None:
         """Refuse to clear gradients of another update's open window."""
         own: set[int] = set()
         for other in self._state.step_under_way.windows:
@@ -151,7 +154,7 @@ class GradientCheck:
                     "for these parameters, outside of the process function"
                 )
 
-    def _is_open(self, update: Any) -> bool:
+    def _is_open(self, update: Update) -> bool:
         return update in self._state.step_under_way.windows
 
     def _look_again(self, updates: Iterable[Any]) -> None:
@@ -159,11 +162,11 @@ class GradientCheck:
             self._seen[each] = _look(each)
 
 
-def _parameters(update: Any) -> Iterable[Any]:
+def _parameters(update: Update) -> Iterable[Any]:
     return (each for group in update.optimizer.param_groups for each in group["params"])
 
 
-def _look(update: Any) -> Look:
+def _look(update: Update) -> Look:
     gradients = {id(each): each.grad for each in _parameters(update)}
     return {key: (each, 0 if each is None else each._version) for key, each in gradients.items()}
 
@@ -194,7 +197,7 @@ def _warn_of_clipping(words: set[str]) -> None:
         )
 
 
-def check_loss(update: Any, loss: Any, *, is_mean: bool, may_be_scaled: bool) -> None:
+def check_loss(update: Update, loss: Any, *, is_mean: bool, may_be_scaled: bool) -> None:
     """Look at how a loss was made: a loop divides or scales it, as its update does once more.
 
     A sum that is divided by hand, such as `(loss_a + loss_b) / 2` or a sum over samples, is a mean
