@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from ..update import Update
 
 EARLY = 20
-"""The iterations of a run in which gradients are looked at."""
+"""The iterations at a run's start in which gradients are looked at."""
+EACH = 3
+"""The same of the second epoch, the fourth, the eighth and so on: a loss may begin late."""
 SCALED = 256
 """A power of two from this on is the scale of a `GradScaler`."""
 CLIPS = {"clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_"}
@@ -25,7 +27,7 @@ Look = dict[int, tuple[Any, int]]
 
 
 class GradientCheck:
-    """Ends a run that changes gradients beside its updates, in its first iterations.
+    """Ends a run that changes gradients beside its updates, in the first iterations of some epochs.
 
     It compares the gradients before each backward pass of an `Update` with those after the one
     before. Accepted are gradients from before the run, from the backward pass of another `Update`,
@@ -41,12 +43,26 @@ class GradientCheck:
         self._state, self._words = state, words_in([process])
         self._last = state.iteration + EARLY
         attached = [each for each in state.engine.handlers.values() if hasattr(each, "accumulate")]
-        self._seen: dict[Any, Look] = {each: {} for each in attached if hasattr(each, "optimizer")}
+        self._attached = [each for each in attached if hasattr(each, "optimizer")]
+        self._seen: dict[Any, Look] = {each: {} for each in self._attached}
         """By update: from the first iteration on if it is attached, else from its first step on."""
         self._thread = get_ident()
         self._met: set[int] = set()
         """The updates that had a loss."""
         self._looks = False
+        state.step_under_way.gradients = self
+
+    def begin_epoch(self) -> None:
+        """Look again in the first iterations of an epoch."""
+        step, epoch = self._state.step_under_way, self._state.epoch
+        if epoch & (epoch - 1):
+            return
+        self._last = max(self._last, self._state.iteration + EACH)
+        if step.gradients is None:
+            step.gradients = self
+            self._seen = {each: {} for each in self._attached}
+            if self._looks:
+                optimizer_hook.add(self._stepped)
 
     def before(self, update: Update, loss: Any = None, *, is_mean: bool = False) -> None:
         """Compare, and prepare for a backward pass of this update.

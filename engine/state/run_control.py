@@ -146,7 +146,7 @@ class StepUnderWay:
     windows: dict[Update, Any] = field(default_factory=dict)
     """The open accumulation windows, each by its `Update`, which alone reads it."""
     gradients: GradientCheck | None = None
-    """Checks, in the first iterations of a run, who changes gradients; None afterwards."""
+    """Checks, in the first iterations of some epochs, who changes gradients; else None."""
     clocks: list[Update] = field(default_factory=list)
     """The updates that began in this run and whose steps are those of the run."""
 
