@@ -8,11 +8,11 @@ from .engine import Trigger as Trigger
 from .engine import on_rank as on_rank
 from .engine import ranks as ranks
 from .engine import seed_everything as seed_everything
-from .engine.loaders import LengthBatches as LengthBatches
-from .engine.loaders import Padded as Padded
-from .engine.loaders import SeededSamples as SeededSamples
-from .engine.loaders import SharedOrder as SharedOrder
-from .engine.loaders import loader as loader
+from .engine.data.loaders import LengthBatches as LengthBatches
+from .engine.data.loaders import Padded as Padded
+from .engine.data.loaders import SeededSamples as SeededSamples
+from .engine.data.loaders import SharedOrder as SharedOrder
+from .engine.data.loaders import loader as loader
 from .engine.modules import checkpoint_activations as checkpoint_activations
 from .engine.modules import unwrap as unwrap
 from .engine.supervised import Output as Output

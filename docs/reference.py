@@ -17,7 +17,7 @@ PACKAGES = ("camshaft", "camshaft.handlers")
 SUBJECTS = {
     "engine": ("Engine, events and state", "engine"),
     "supervised": ("Supervised engines and updates", "engine.supervised engine.update"),
-    "data": ("Data and modules", "engine.loaders engine.modules"),
+    "data": ("Data and modules", "engine.data.loaders engine.modules"),
     "ranks": ("Ranks", "engine.ranks"),
     "steps": ("Steps", "clip_grad grad_norm"),
     "guards": ("When it goes wrong", "guards"),

@@ -1,8 +1,8 @@
 """The engine: runs, events, states, steps, and the data and modules that they work on.
 
 Its own files are the loop and what it needs. Its rooms are `ranks`, `state`, `data`, `modules`,
-`checks`, `inspection`, `update`, `supervised` and `loaders`. Handlers import from here or from a
-room, never from a file.
+`checks`, `inspection`, `update` and `supervised`. Handlers import from here or from a room, never
+from a file.
 """
 
 from .late import late

@@ -22,5 +22,4 @@ from .signals import Receiver as Receiver
 from .signals import Subscription as Subscription
 from .signals import check_arity as check_arity
 from .signals import label as label
-from .state import RunningEngine as RunningEngine
 from .state import State as State

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from . import ranks
 from .checks import (
@@ -28,12 +28,14 @@ from .signals import Process, label
 from .state import (
     Batch,
     Output,
-    RunningEngine,
     State,
     capture_generators,
     has_state,
     under_way,
 )
+
+if TYPE_CHECKING:
+    from .engine import Engine
 
 logger = logging.getLogger("camshaft")
 
@@ -42,7 +44,7 @@ logger = logging.getLogger("camshaft")
 class Loop(Generic[Batch, Output]):
     """Takes one state through its run: `Engine.run` shows the order of events."""
 
-    engine: RunningEngine
+    engine: Engine[Any, Any]
     process: Process[Batch, Output]
     moments: Moments
     state: State[Batch, Output]
@@ -56,6 +58,8 @@ class Loop(Generic[Batch, Output]):
     """Checks the steps of the first epoch; None in a rehearsal and in an evaluation."""
     modes: Modes | None = None
     """The modes of modules at an epoch's start; None where `steps` is None."""
+    gradients: GradientCheck | None = None
+    """Checks who changes gradients; None where `steps` is None."""
     stops: ranks.Stops | None = None
     """Where ranks meet that leave an epoch early; None if they need not leave it together."""
     writes: int = 0
@@ -148,8 +152,8 @@ class Loop(Generic[Batch, Output]):
             feed.close()
             if self.steps is not None:
                 self.steps.close()
-            if self.state.step_under_way.gradients is not None:
-                self.state.step_under_way.gradients.close()
+            if self.gradients is not None:
+                self.gradients.close()
         self.feed = None
 
     def _check_alike(self) -> None:
@@ -195,7 +199,7 @@ class Loop(Generic[Batch, Output]):
             check_training(self.engine.objects, self.engine.handlers)
             self.steps = StepCheck(self.state, self.moments.signals)
             self.modes = Modes(self.engine.objects, self.engine.handlers, self.process)
-            self.state.step_under_way.gradients = GradientCheck(self.state, self.process)
+            self.gradients = GradientCheck(self.state, self.process)
         else:
             check_evaluation(self.engine.objects, self.engine.handlers)
 
@@ -214,6 +218,8 @@ class Loop(Generic[Batch, Output]):
             if modes is not None:
                 modes.put_back(state.epoch)
             state.epoch += 1
+            if self.gradients is not None:
+                self.gradients.begin_epoch()
             state.metrics.clock = (state.step, state.epoch)
             control.epoch_began, control.in_epoch = state.iteration, True
             self.moments.announce(Events.EPOCH_STARTED, state)

@@ -53,8 +53,7 @@ def put_back(metric: Any, saved: Any) -> None:
         return
     modules = dict(metric.named_modules())
     for name, each in saved.items():
-        # Checkpoints of before have no attributes.
-        for key, value in (each["states"] | each.get("attributes", {})).items():
+        for key, value in (each["states"] | each["attributes"]).items():
             setattr(modules[name], key, value)
         modules[name]._update_count = each["updates"]
 

@@ -1,9 +1,12 @@
-"""The parts of what a process function returned, by the names that they may have."""
+"""What a process function returned: its parts, by the names that they may have, and its tokens."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 NAMES = {
     "loss": ("loss",),
@@ -11,6 +14,8 @@ NAMES = {
     "target": ("target", "labels"),
 }
 """By part: what it may be called, as here or as in Hugging Face's models."""
+IGNORED = -100
+"""The label of a target that counts for nothing, in torch's losses and in Hugging Face's models."""
 
 
 class Output(NamedTuple):
@@ -47,3 +52,25 @@ def part_of(output: Any, name: str, default: Any = None) -> Any:
         elif hasattr(output, each):
             return getattr(output, each)
     return default
+
+
+def count_tokens(output: Output) -> Tensor:
+    """The number of targets that are not -100, for `supervised(..., weight=count_tokens)`.
+
+    >>> import torch
+    >>> count_tokens(Output(None, None, torch.tensor([[5, 7, -100], [8, 9, 6]])))
+    tensor(5)
+    """
+    return (output.target != IGNORED).sum()  # type: ignore[no-any-return]
+
+
+def count_next_tokens(output: Output) -> Tensor:
+    """The same without the first target of each row, which a model of next tokens cannot predict.
+
+    The causal language models of Hugging Face shift their labels so.
+
+    >>> import torch
+    >>> count_next_tokens(Output(None, None, torch.tensor([[5, 7, -100], [8, 9, 6]])))
+    tensor(3)
+    """
+    return (output.target[..., 1:] != IGNORED).sum()  # type: ignore[no-any-return]

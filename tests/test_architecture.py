@@ -60,15 +60,18 @@ def name_of(path):
 
 
 @cache
-def imported(path, everywhere=True):
-    """What a module imports, type-only imports and those inside functions included.
+def imported(path, everywhere=True, for_types=True):
+    """What a module imports: inside functions if `everywhere`, and for type checkers alone.
 
     Pairs of a module and a name in it. Modules of the package are paths without a suffix, such as
     `engine/state`; others are dotted names.
     """
     found = []
     tree = ast.parse(path.read_text())
+    left_out = set() if for_types else {id(node) for node in only_for_types(tree)}
     for node in ast.walk(tree) if everywhere else iter(tree.body):
+        if id(node) in left_out:
+            continue
         if isinstance(node, ast.Import):
             found += [(alias.name, "") for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -80,6 +83,14 @@ def imported(path, everywhere=True):
     return found
 
 
+def only_for_types(tree):
+    """What stands under `if TYPE_CHECKING:`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            for each in node.body:
+                yield from ast.walk(each)
+
+
 def file_of(module):
     """The file of a module or package; None for a name inside one."""
     files = (module.with_name(f"{module.name}.py"), module / "__init__.py")
@@ -87,8 +98,9 @@ def file_of(module):
 
 
 def inside(path):
-    """The files of the package that a module knows."""
-    own = [(module, name) for module, name in imported(path) if isinstance(module, Path)]
+    """The files of the package that a module knows when it runs."""
+    known = imported(path, for_types=False)
+    own = [(module, name) for module, name in known if isinstance(module, Path)]
     return {file_of(module / name) or file_of(module) for module, name in own}
 
 
@@ -98,7 +110,7 @@ def third_parties(path, everywhere=True):
 
 
 def test_in_every_folder_files_and_rooms_know_each_other_one_way():
-    """Type-only and function-local imports count; so there is no circle of any length."""
+    """Imports inside functions count, those for types do not; there is no circle of any length."""
     knows = {}
     for path in [ROOT / "__main__.py", *MODULES]:
         importer = path.relative_to(ROOT).parts
@@ -117,6 +129,18 @@ def test_in_every_folder_files_and_rooms_know_each_other_one_way():
         except CycleError as error:
             circles[folder] = error.args[1]
     assert circles == {}
+
+
+def test_only_imports_for_types_are_left_out_of_the_arrows(tmp_path, monkeypatch):
+    monkeypatch.setitem(globals(), "ROOT", tmp_path)
+    (path := tmp_path / "one.py").write_text(
+        "import a\n"
+        "if TYPE_CHECKING:\n    import b\nelse:\n    import c\n"
+        "if not TYPE_CHECKING:\n    import d\n"
+        "def f():\n    import e\n"
+    )
+    assert {module for module, _ in imported(path)} == {*"abcde"}
+    assert {module for module, _ in imported(path, for_types=False)} == {*"acde"}
 
 
 def test_a_room_is_imported_by_its_name_and_not_by_its_files():

@@ -18,11 +18,13 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 from .. import modules, ranks
 from ..events import Clause, Trigger
 from ..signals import Signals, Subscription, label
-from ..state import RunningEngine, State
+from ..state import State
 from .sharded import listed, refuse_wrappers
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from ..engine import Engine
 
 PACKAGE = __name__.partition(".")[0]
 SHOWN = 4
@@ -37,7 +39,7 @@ Entries = dict[str, str]
 
 
 def check_alike(
-    engine: RunningEngine, signals: Signals, process: Any, state: State[Any, Any], **given: Any
+    engine: Engine[Any, Any], signals: Signals, process: Any, state: State[Any, Any], **given: Any
 ) -> None:
     """Compare what the ranks are about to run; what differs is an error on all of them.
 
@@ -90,8 +92,7 @@ def _functions(signals: Signals) -> dict[str, list[str]]:
 
 
 def _is_function(receiver: object) -> TypeGuard[Subscription]:
-    is_on = isinstance(receiver, Subscription)
-    return is_on and not receiver.handler and not receiver.local
+    return isinstance(receiver, Subscription) and not (receiver.handler or receiver.local)
 
 
 def _mark_lonely(signals: Signals, found: list[dict[str, list[str]]]) -> None:
@@ -137,7 +138,7 @@ def _of_process_wide() -> Entries:
     return found
 
 
-def _of_handlers(engine: RunningEngine, signals: Signals) -> Entries:
+def _of_handlers(engine: Engine[Any, Any], signals: Signals) -> Entries:
     """The package's handlers that all ranks are to have, and functions that ask rank 0's clock."""
     found: Entries = {}
     for name, each in engine.handlers.items():

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from threading import get_ident
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..state import State
 from . import optimizer_hook
 from .reached import words_in
 from .warn import warn
 
+if TYPE_CHECKING:
+    from ..update import Update
+
 EARLY = 20
-"""The iterations of a run in which gradients are looked at."""
+"""The iterations at a run's start in which gradients are looked at."""
+EACH = 3
+"""The same of the second epoch, the fourth, the eighth and so on: a loss may begin late."""
 SCALED = 256
 """A power of two from this on is the scale of a `GradScaler`."""
 CLIPS = {"clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_"}
@@ -22,7 +27,7 @@ Look = dict[int, tuple[Any, int]]
 
 
 class GradientCheck:
-    """Ends a run that changes gradients beside its updates, in its first iterations.
+    """Ends a run that changes gradients beside its updates, in the first iterations of some epochs.
 
     It compares the gradients before each backward pass of an `Update` with those after the one
     before. Accepted are gradients from before the run, from the backward pass of another `Update`,
@@ -38,14 +43,28 @@ class GradientCheck:
         self._state, self._words = state, words_in([process])
         self._last = state.iteration + EARLY
         attached = [each for each in state.engine.handlers.values() if hasattr(each, "accumulate")]
-        self._seen: dict[Any, Look] = {each: {} for each in attached if hasattr(each, "optimizer")}
+        self._attached = [each for each in attached if hasattr(each, "optimizer")]
+        self._seen: dict[Any, Look] = {each: {} for each in self._attached}
         """By update: from the first iteration on if it is attached, else from its first step on."""
         self._thread = get_ident()
         self._met: set[int] = set()
         """The updates that had a loss."""
         self._looks = False
+        state.step_under_way.gradients = self
 
-    def before(self, update: Any, loss: Any = None, *, is_mean: bool = False) -> None:
+    def begin_epoch(self) -> None:
+        """Look again in the first iterations of an epoch."""
+        step, epoch = self._state.step_under_way, self._state.epoch
+        if epoch & (epoch - 1):
+            return
+        self._last = max(self._last, self._state.iteration + EACH)
+        if step.gradients is None:
+            step.gradients = self
+            self._seen = {each: {} for each in self._attached}
+            if self._looks:
+                optimizer_hook.add(self._stepped)
+
+    def before(self, update: Update, loss: Any = None, *, is_mean: bool = False) -> None:
         """Compare, and prepare for a backward pass of this update.
 
         Args:
@@ -69,7 +88,7 @@ class GradientCheck:
             self._refuse_shared(update)
             self._seen.pop(update, None)  # its gradients are cleared, and not kept here either
 
-    def after(self, update: Any) -> None:
+    def after(self, update: Update) -> None:
         """Look at gradients after a backward pass or a step of this update.
 
         Raises:
@@ -95,7 +114,7 @@ class GradientCheck:
         self._state.step_under_way.gradients = None
         optimizer_hook.remove(self._stepped)
 
-    def _meet(self, update: Any) -> None:
+    def _meet(self, update: Update) -> None:
         self._met.add(id(update))
         if len(self._met) == 1:
             _warn_of_clipping(self._words)
@@ -115,7 +134,7 @@ class GradientCheck:
                 )
         self.settle()
 
-    def _compare(self, update: Any, look: Look) -> None:
+    def _compare(self, update: Update, look: Look) -> None:
         now = _look(update)
         if self._is_open(update):
             if any(look[key][0] is not None and now[key][0] is None for key in now.keys() & look):
@@ -139,7 +158,7 @@ class GradientCheck:
                 "optimizer.zero_grad() before update(state, loss)"
             )
 
-    def _refuse_shared(self, update: Any) -> None:
+    def _refuse_shared(self, update: Update) -> None:
         """Refuse to clear gradients of another update's open window."""
         own: set[int] = set()
         for other in self._state.step_under_way.windows:
@@ -151,7 +170,7 @@ class GradientCheck:
                     "for these parameters, outside of the process function"
                 )
 
-    def _is_open(self, update: Any) -> bool:
+    def _is_open(self, update: Update) -> bool:
         return update in self._state.step_under_way.windows
 
     def _look_again(self, updates: Iterable[Any]) -> None:
@@ -159,11 +178,11 @@ class GradientCheck:
             self._seen[each] = _look(each)
 
 
-def _parameters(update: Any) -> Iterable[Any]:
+def _parameters(update: Update) -> Iterable[Any]:
     return (each for group in update.optimizer.param_groups for each in group["params"])
 
 
-def _look(update: Any) -> Look:
+def _look(update: Update) -> Look:
     gradients = {id(each): each.grad for each in _parameters(update)}
     return {key: (each, 0 if each is None else each._version) for key, each in gradients.items()}
 
@@ -194,7 +213,7 @@ def _warn_of_clipping(words: set[str]) -> None:
         )
 
 
-def check_loss(update: Any, loss: Any, *, is_mean: bool, may_be_scaled: bool) -> None:
+def check_loss(update: Update, loss: Any, *, is_mean: bool, may_be_scaled: bool) -> None:
     """Look at how a loss was made: a loop divides or scales it, as its update does once more.
 
     A sum that is divided by hand, such as `(loss_a + loss_b) / 2` or a sum over samples, is a mean

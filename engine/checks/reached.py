@@ -87,8 +87,9 @@ def _is_whole(known: set[int], thing: Any) -> bool:
 
 def _functions(state: State[Any, Any]) -> Iterator[Callable[..., Any]]:
     """The process function, and the functions that a script attached; handlers have a memory."""
-    yield from filter(None, [getattr(state.engine, "process", None)])
-    for signal in getattr(state.control.moments, "signals", {}).values():
+    yield state.engine.process
+    moments = state.control.moments
+    for signal in () if moments is None else moments.signals.values():
         for each in signal.receivers.values():
             function = each.function if isinstance(each, Subscription) else each
             owner = type(getattr(function, "__self__", None)).__module__

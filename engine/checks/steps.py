@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
 
 from ..events import EventEnum, Events
 from ..signals import Signals, label
@@ -49,7 +49,8 @@ class StepCheck:
     def __init__(self, state: State[Any, Any], signals: Signals) -> None:
         self._state = state
         self._signals = signals
-        updates = {n: each for n, each in state.engine.handlers.items() if _is_update(each)}
+        handlers = cast("Mapping[str, Any]", state.engine.handlers)
+        updates = {n: each for n, each in handlers.items() if _is_update(each)}
         self._updates: dict[str, EventEnum] = {n: each.event for n, each in updates.items()}
         """The events that the attached updates announce, by the names of the updates."""
         self._optimizers = {id(each.optimizer) for each in updates.values()}

@@ -1,9 +1,8 @@
 """The data of a run: which batches come, in which order, and from where a resumed run reads on."""
 
-from .along import Along
 from .feed import Feed, is_read, length_of_pass, order_of, tell_epoch, told_epoch
-from .in_step import InStep
-from .lengths import length_of, length_of_epoch, shortest
+from .in_step import Along, InStep
+from .sources import length_of, length_of_epoch, shortest
 
 __all__ = [
     "Along",

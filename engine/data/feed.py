@@ -20,12 +20,19 @@ from ..state import (
     under_way,
 )
 from .in_step import InStep
-from .iterators import END, read_again, rest_of
-from .lengths import length_of, length_of_epoch, shortest
 from .other_ranks import check_same_ranks, go_on, is_of_other_ranks
 from .prepared import Prepared, inside
-from .repeats import tell_of_repeats
-from .sources import Source, Stateful
+from .sources import (
+    END,
+    Source,
+    Stateful,
+    length_of,
+    length_of_epoch,
+    read_again,
+    rest_of,
+    shortest,
+    tell_of_repeats,
+)
 
 logger = logging.getLogger("camshaft")
 
@@ -321,7 +328,7 @@ def source_of(data: Iterable[Any], each_once: bool = False) -> Source[Any]:
         tell_of_repeats(data)
         return Stateful(data)
     if "torch.utils.data" in sys.modules:
-        from .loader import Loader, is_plain
+        from .dataloader import Loader, is_plain
 
         if is_plain(data):
             return Loader(data, each_once)
@@ -346,7 +353,7 @@ def order_of(data: Any) -> str | None:
 def length_of_pass(data: object, each_once: bool = False) -> int | None:
     """The number of batches of a pass over data that is not open yet."""
     if "torch.utils.data" in sys.modules:
-        from .loader import is_plain
+        from .dataloader import is_plain
         from .shares import dealt
 
         if is_plain(data) and (share := dealt(data, each_once)) is not None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from .. import ranks
 from ..state import Dealing, Position
-from .lengths import check_sizes
 from .sources import Source
 
 logger = logging.getLogger("camshaft")
@@ -24,22 +24,19 @@ def go_on(position: Position, source: Source[Any], consumed: int, epoch: int) ->
         ValueError: Samples would come twice or never, or in another order.
     """
     was, now, sizes = position.dealing, source.dealing(), source.sizes()
-    if was is None:  # a checkpoint of before, by as many ranks
-        _check_earlier(now, epoch)
-        check_sizes(position.sizes, sizes, epoch)
-        was = now
+    assert was is not None  # in a pass that has begun
     _check_order(was, now, epoch)
     is_known = was.batch is not None and now.batch is not None
     if was.ranks == now.ranks and not (is_known and was.batch != now.batch):
-        check_sizes(position.sizes, sizes, epoch)
+        _check_sizes(position.sizes, sizes, epoch)
     elif was.ranks != now.ranks and consumed:
         _check_ranks(was, now, is_known, source)
         names = ("samples",) if is_known else ("samples", "batches")
-        check_sizes({n: position.sizes[n] for n in names if n in position.sizes}, sizes, epoch)
+        _check_sizes({n: position.sizes[n] for n in names if n in position.sizes}, sizes, epoch)
     now = replace(now, batches_before=was.batches_before, samples_before=was.samples_before)
     if is_known and was.batch != now.batch:
         samples = {n: size for n, size in position.sizes.items() if n == "samples"}
-        check_sizes(samples, sizes, epoch)
+        _check_sizes(samples, sizes, epoch)
         now = _with_other_batches(was, now, source, consumed, epoch)
     position.dealing, position.sizes = now, sizes
 
@@ -65,17 +62,6 @@ def _check_order(was: Dealing, now: Dealing, epoch: int) -> None:
             f"by {was.order}, and {now.order} draws another one, so samples would come twice or "
             "never. Pass a loader with the same sampler on any number of ranks, such as "
             "camshaft.loader(...) makes; between two epochs it may change"
-        )
-
-
-def _check_earlier(now: Dealing, epoch: int) -> None:
-    """Refuse to go on with the order of today's `loader` where that of before was another one."""
-    if now.ranks == 1 and now.order.startswith("DistributedSampler"):
-        raise ValueError(
-            f"cannot carry on in the middle of epoch {epoch}: its checkpoint is of a version whose "
-            "loader(...) drew another order on one process. Finish the epoch with "
-            "DataLoader(dataset, batch_size, shuffle=True), which is what it made; between two "
-            "epochs the loader may change"
         )
 
 
@@ -115,6 +101,19 @@ def _with_other_batches(
         *(epoch, now.batch, was.batch, there, whole),
     )
     return now
+
+
+def _check_sizes(was: Mapping[str, int], now: Mapping[str, int], epoch: int) -> None:
+    """Refuse data of other sizes than those that the epoch began with."""
+    changed = [
+        f"{name} {size} -> {now.get(name)}" for name, size in was.items() if now.get(name) != size
+    ]
+    if changed:
+        raise ValueError(
+            f"cannot carry on in the middle of epoch {epoch} with other data: "
+            f"{', '.join(changed)}. Pass the data that the run was left with; between two "
+            "epochs it may change"
+        )
 
 
 def _cannot(was: int, now: int, what: str) -> ValueError:

@@ -14,8 +14,8 @@ from torch.utils.data import (
 )
 
 from .. import ranks
-from ..loaders import LengthBatches, SharedOrder
 from ..state import Dealing
+from .loaders import LengthBatches, SharedOrder
 
 KNOWN = (DistributedSampler.__iter__, SharedOrder.__iter__)
 """The ways of dealing one order out in turn."""

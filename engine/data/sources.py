@@ -1,16 +1,25 @@
-"""Sources of batches, and how each continues in the middle of a pass."""
+"""Sources of batches: how many each has, and how it continues in the middle of a pass."""
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Iterable, Iterator
 from itertools import islice
+from types import FunctionType
 from typing import Any, Generic
+from weakref import WeakSet
 
 from .. import ranks
 from ..state import Batch, Dealing, Position
-from .iterators import rest_of
-from .lengths import check_length, length_of
+
+logger = logging.getLogger("camshaft")
+
+END: Any = object()
+"""Stands for a batch where there is none."""
+
+_told = WeakSet[Any]()
+"""Loaders whose repeated samples were told of: each evaluation makes a source of its own."""
 
 
 class Source(Generic[Batch]):
@@ -140,3 +149,92 @@ def has_persistent_workers(data: object) -> bool:
     """True if this is a loader whose workers outlive a pass."""
     is_persistent = getattr(data, "persistent_workers", False) is True  # a mock has all attributes
     return is_persistent and bool(getattr(data, "num_workers", 0))
+
+
+def tell_of_repeats(data: Any) -> None:
+    """Warn once of a loader whose `DistributedSampler` repeats samples to even out the ranks.
+
+    Of a plain `DataLoader`, these are left out.
+    """
+    utils: Any = sys.modules.get("torch.utils.data")
+    batches = getattr(data, "batch_sampler", None)
+    sampler: Any = getattr(data if batches is None else batches, "sampler", None)
+    if utils is None or not isinstance(sampler, utils.DistributedSampler) or data in _told:
+        return
+    _told.add(data)
+    samples: Any = sampler.dataset
+    if (repeated := sampler.total_size - len(samples)) > 0 and ranks.rank() == 0:
+        logger.warning(
+            "a %s hands out %d of %d samples twice, which its DistributedSampler repeats to even "
+            "out %d ranks: they count twice in metrics and gradients. A plain DataLoader, such as "
+            "loader(...) makes, counts each once; DistributedSampler(..., drop_last=True) repeats "
+            "none",
+            *(type(data).__name__, repeated, len(samples), sampler.num_replicas),
+        )
+
+
+def rest_of(batches: Iterator[Batch]) -> Iterator[Batch]:
+    """What an iterator has left; one that `iter` may rewind is kept from being rewound."""
+    return _left(batches) if may_begin_again(batches) else batches
+
+
+def _left(batches: Iterator[Batch]) -> Iterator[Batch]:
+    while (batch := next(batches, END)) is not END:
+        yield batch
+
+
+def may_begin_again(batches: object) -> bool:
+    """True for an iterator of a class with an `__iter__` in Python, which may rewind it."""
+    is_own = isinstance(getattr(type(batches), "__iter__", None), FunctionType)
+    return is_own and isinstance(batches, Iterator)
+
+
+def read_again(data: object, position: Position, earlier: Position | None) -> int:
+    """Note where an iterator was begun; return how many of its batches this pass reads again.
+
+    An iterator of a resumed script stands at its beginning, before the batches of all earlier
+    passes. In the process that has read from it, it stands where the next pass begins.
+    """
+    if not isinstance(data, Iterator):
+        return 0
+    position.source = data
+    if may_begin_again(data):
+        return 0
+    position.read_from = position.began
+    if earlier is None or earlier.read_from is None:
+        return 0
+    if earlier.source is None:  # read by another process: the script has made it anew
+        position.read_from = earlier.read_from
+        return position.began - earlier.read_from
+    if earlier.source is data:
+        position.read_from = earlier.read_from
+    return 0
+
+
+def length_of(data: object) -> int | None:
+    """The number of batches, or None if the data does not know it."""
+    try:
+        return len(data)  # type: ignore[arg-type]
+    except (TypeError, NotImplementedError):
+        return None
+
+
+def length_of_epoch(length: int | None, epoch_length: int | None, most: int | None) -> int | None:
+    """The number of batches of an epoch over data of this length, or None if it is unknown."""
+    if epoch_length is not None:
+        return epoch_length
+    return None if length is None else shortest(length, most)
+
+
+def shortest(*lengths: int | None) -> int | None:
+    """The smallest of these lengths; None means no limit."""
+    return min((each for each in lengths if each is not None), default=None)
+
+
+def check_length(found: int, consumed: int) -> None:
+    """Refuse data that ends before the position of the run."""
+    if found < consumed:
+        raise ValueError(
+            f"cannot carry on at batch {consumed + 1} of the epoch: the data ended before "
+            "that. Pass the data that the run was left with"
+        )

@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 
 from ..events import Stage
 from .diagram import draw
-from .handler_rows import HandlerRow
+from .handler_rows import HandlerRow, Part
 from .life import INSIDE, Place, life
-from .part import Part
 
 COLOURS = {Stage.MEASURE: "cyan", Stage.ACT: "yellow", Stage.REPORT: "magenta"}
 OWN = "▸"

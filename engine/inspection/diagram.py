@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from html import escape
 
 from ..events import EventEnum, Events
-from .handler_rows import HandlerRow
+from .handler_rows import HandlerRow, Part
 from .life import INSIDE, Place, life
-from .part import Part
 
 REMARKS: dict[EventEnum, str] = {
     Events.STEP_SKIPPED: "instead of a step that is no good",

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Generator, Iterable
 from contextlib import contextmanager
 from html import escape
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..events import EventEnum
 from ..loop import Loop
 from ..moments import Moments
 from ..signals import Process, Receiver, Signals, Watch, label
-from ..state import RunningEngine, State
+from ..state import State
+
+if TYPE_CHECKING:
+    from ..engine import Engine
 
 
 class Call(NamedTuple):
@@ -139,7 +142,7 @@ def record(
 
 
 def rehearse(
-    engine: RunningEngine,
+    engine: Engine[Any, Any],
     signals: Signals,
     process: Process[Any, Any] | None,
     max_epochs: int,

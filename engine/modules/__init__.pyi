@@ -1,5 +1,4 @@
 from .activations import checkpoint_activations as checkpoint_activations
-from .between_devices import moved as moved
 from .boxes import Box as Box
 from .boxes import box_at as box_at
 from .boxes import box_of as box_of
@@ -29,9 +28,10 @@ from .shards import locals_of as locals_of
 from .shards import norm as norm
 from .shards import norms as norms
 from .shards import trained_by as trained_by
-from .together import copy_each as copy_each
-from .together import multiply_each as multiply_each
-from .together import norm_of_each as norm_of_each
+from .tensors import copy_each as copy_each
+from .tensors import moved as moved
+from .tensors import multiply_each as multiply_each
+from .tensors import norm_of_each as norm_of_each
 from .weights import TWIN as TWIN
 from .weights import buffers_in_training as buffers_in_training
 from .weights import exchange as exchange
@@ -45,6 +45,8 @@ from .wrappers import HIDDEN as HIDDEN
 from .wrappers import inside as inside
 from .wrappers import is_compiled as is_compiled
 from .wrappers import is_parallel as is_parallel
+from .wrappers import parallel_of as parallel_of
 from .wrappers import plain_names as plain_names
 from .wrappers import uncompiled as uncompiled
 from .wrappers import unwrap as unwrap
+from .wrappers import without_sending_buffers as without_sending_buffers

@@ -5,12 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Generator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from .. import ranks
 from ..data import is_read
 from ..state import capture_generators, restore_generators, seed_all, seed_of_rank
 from .known import all_modules
+
+if TYPE_CHECKING:
+    from ..engine import Engine
 
 
 @contextmanager
@@ -91,18 +94,11 @@ class _Keeper(Protocol):
         """Let the modules among the objects hold saved weights for the length of a `with`."""
         ...
 
-    def warn_of_unloaded(self, engine: Any, /) -> None:
+    def warn_of_unloaded(self, engine: Engine[Any, Any], /) -> None:
         """Warn of weights that are still those of the script."""
 
 
-class _Engine(Protocol):
-    @property
-    def handlers(self) -> Mapping[str, Any]: ...
-    @property
-    def objects(self) -> Mapping[str, Any]: ...
-
-
-def holding_saved(engine: _Engine, checkpoint: Any) -> AbstractContextManager[None]:
+def holding_saved(engine: Engine[Any, Any], checkpoint: Any) -> AbstractContextManager[None]:
     """Let an engine's modules hold the weights of a checkpoint: see `Engine.evaluate`.
 
     Raises:
@@ -119,13 +115,14 @@ def holding_saved(engine: _Engine, checkpoint: Any) -> AbstractContextManager[No
     return keepers[0].holding(engine.objects, checkpoint)
 
 
-def warn_of_unloaded(engine: _Engine, checkpoint: Any) -> None:
+def warn_of_unloaded(engine: Engine[Any, Any], checkpoint: Any) -> None:
     """Let handlers warn of an evaluation of weights that a run of this process has not loaded."""
     for each in _keepers(engine) if checkpoint is None else ():
         each.warn_of_unloaded(engine)
 
 
-def _keepers(engine: _Engine) -> list[_Keeper]:
+def _keepers(engine: Engine[Any, Any]) -> list[_Keeper]:
     """The handlers that keep weights, first the one that resumes."""
-    found = [each for each in engine.handlers.values() if hasattr(each, "warn_of_unloaded")]
+    handlers = cast("Mapping[str, Any]", engine.handlers).values()
+    found = [each for each in handlers if hasattr(each, "warn_of_unloaded")]
     return sorted(found, key=lambda each: not each.resume)

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.linalg import vector_norm
 
 from .. import ranks
-from .together import norm_of_each
+from .tensors import norm_of_each
 
 
 def is_spread(tensor: object) -> TypeGuard[Any]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from typing import Any
 
 from torch.nn import DataParallel, Module
 from torch.nn.parallel import DistributedDataParallel
@@ -87,3 +89,23 @@ def _without(seams: set[str], name: str) -> str:
     parts = name.split(".")
     paths = (".".join(parts[: number + 1]) for number in range(len(parts)))
     return ".".join(part for part, path in zip(parts, paths, strict=True) if path not in seams)
+
+
+def parallel_of(model: Module) -> DistributedDataParallel | None:
+    """The `DistributedDataParallel` that a model is, also inside torch.compile; or None."""
+    model = uncompiled(model)
+    return model if isinstance(model, DistributedDataParallel) else None
+
+
+@contextmanager
+def without_sending_buffers(model: Module) -> Generator[None]:
+    """Let a compiled model on several ranks send no buffers, so that no rank waits for others."""
+    if (parallel := parallel_of(model)) is None:
+        yield
+        return
+    sends: Any = parallel.require_forward_param_sync
+    parallel.require_forward_param_sync = False
+    try:
+        yield
+    finally:
+        parallel.require_forward_param_sync = sends

@@ -13,7 +13,10 @@ from .communication import (
     largest,
     most,
     on_all_ranks,
+    receive,
+    send,
     share,
+    summed,
     total,
 )
 from .data_parallel import data_group, data_parallel, data_rank, data_world_size, members
@@ -31,8 +34,6 @@ from .letters import collected, leave
 from .process_group import process_group
 from .rank_zero import rank_zero_first, rank_zero_only
 from .stops import Stops
-from .sums import summed
-from .transfer import receive, send
 
 __all__ = [
     "Stops",

@@ -5,18 +5,20 @@ The one file that sends by torch.distributed, which is imported only where a pro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, TypeVar
+from zlib import crc32
 
 from .failure import AnotherRankError
-from .groups import all_meet, on_cpu, rank, world_size
+from .groups import all_meet, is_distributed, on_cpu, rank, world_size
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 Value = TypeVar("Value")
+Name = TypeVar("Name", bound=Hashable)
 
 
 def agreed(value: float) -> float:
@@ -205,3 +207,50 @@ def on_all_ranks(task: str) -> Generator[None, None, None]:
         raised = error
     if any_rank(raised is not None):
         raise raised or AnotherRankError(f"another rank could not {task}; its own error says why")
+
+
+def summed(numbers: Mapping[Name, float], *, group: Any = None) -> dict[Name, float]:
+    """The sum over ranks of each number; a rank may lack some of them.
+
+    Four messages of some bytes, whose size does not depend on the number of ranks, where all ranks
+    have the same names in the same order. Where they have not, each rank hears of all numbers.
+    """
+    if not is_distributed():
+        return dict(numbers)
+    own = list(numbers.values())
+    are_whole = all(isinstance(number, int) for number in own)
+    layout = crc32(repr([are_whole, *numbers]).encode())
+    if decided([layout], _common, group=group) == [layout]:
+        sums = decided(own, _sums, group=group) if own else []
+        return dict(zip(numbers, sums, strict=True))
+    found: dict[Name, float] = {}
+    for each in gathered(dict(numbers), group=group):
+        for name, number in each.items():
+            found[name] = found.get(name, 0) + number
+    return found
+
+
+def _common(rows: Tensor) -> Tensor:
+    """The number that all ranks have sent, or -1."""
+    return rows[0].where((rows == rows[0]).all(), -1)
+
+
+def send(tensor: Tensor, to: int) -> None:
+    """Send a tensor that lies on the CPU to another rank, which has to receive it."""
+    import torch.distributed as dist
+
+    dist.send(_bytes(tensor.contiguous()), to, group=on_cpu())
+
+
+def receive(into: Tensor, source: int) -> None:
+    """Wait for what a rank sends, in a contiguous tensor of the same type and shape on the CPU."""
+    import torch.distributed as dist
+
+    dist.recv(_bytes(into), source, group=on_cpu())
+
+
+def _bytes(tensor: Tensor) -> Tensor:
+    # Not every type can be sent.
+    import torch
+
+    return tensor.detach().reshape(-1).view(torch.uint8)

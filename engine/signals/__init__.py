@@ -1,9 +1,19 @@
 """Signals: blinker's, but ordered, strong, and known to the runs that listen."""
 
 from .attached import Attached
-from .functions import check_arity, identity, is_defined_again, is_of_a_cell, label, source
+from .functions import (
+    Process,
+    Receiver,
+    Subscription,
+    Watch,
+    check_arity,
+    identity,
+    is_defined_again,
+    is_of_a_cell,
+    label,
+    source,
+)
 from .signals import Signal, Signals
-from .subscription import Process, Receiver, Subscription, Watch
 
 __all__ = [
     "Attached",

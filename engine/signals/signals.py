@@ -9,8 +9,7 @@ import blinker
 from blinker import ANY
 
 from ..events import EventEnum, Stage
-from .functions import check_arity, identity
-from .subscription import Subscription, Watch
+from .functions import Subscription, Watch, check_arity, identity
 
 Connected = TypeVar("Connected", bound=Callable[..., Any])
 

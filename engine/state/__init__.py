@@ -13,9 +13,8 @@ from .generators import (
     seed_of,
     seed_of_rank,
 )
-from .latest_metrics import LatestMetrics
-from .numbers import as_float
-from .run_control import RunControl, RunningEngine
+from .latest_metrics import LatestMetrics, as_float
+from .run_control import RunControl
 from .state import Batch, Output, State, under_way
 
 __all__ = [
@@ -26,7 +25,6 @@ __all__ = [
     "Position",
     "Rng",
     "RunControl",
-    "RunningEngine",
     "State",
     "as_float",
     "capture_generators",

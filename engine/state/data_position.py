@@ -55,7 +55,7 @@ class Position:
     read_from: int | None = None
     """The run's iteration before the first batch of an iterator, which all passes read on."""
     dealing: Dealing | None = None
-    """How ranks share the samples; None in checkpoints of before."""
+    """How ranks share the samples; None before the first pass."""
     source: object = None
     """The data, if it is an iterator: it cannot begin again and is taken where it stands."""
 
@@ -79,6 +79,6 @@ class Position:
     def of(cls, saved: dict[str, Any]) -> Position:
         """The position that `state_dict` gave."""
         left = None if saved["left"] is None else Rng(**saved["left"])
-        dealing = None if saved.get("dealing") is None else Dealing(**saved["dealing"])
+        dealing = None if saved["dealing"] is None else Dealing(**saved["dealing"])
         made: dict[str, Any] = {"rng": Rng(**saved["rng"]), "left": left, "dealing": dealing}
         return cls(**saved | made)

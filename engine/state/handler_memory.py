@@ -80,10 +80,8 @@ class HandlerMemory:
         found = {name: devices_of(memories[name]) for name in memories if name not in self.loaded}
         return {name: places for name, places in (self.devices | found).items() if places}
 
-    def load_state_dict(
-        self, saved: dict[str, Any], devices: dict[str, dict[str, str]] | None = None
-    ) -> None:
+    def load_state_dict(self, saved: dict[str, Any], devices: dict[str, dict[str, str]]) -> None:
         """Keep saved memories, and where their tensors were, until they are recalled."""
         self.saved.clear()
         self.loaded = dict(saved)
-        self.devices = {name: dict(places) for name, places in (devices or {}).items()}
+        self.devices = {name: dict(places) for name, places in devices.items()}

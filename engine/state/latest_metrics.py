@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Self
 
 from ..names import advice
@@ -142,12 +143,10 @@ class LatestMetrics(dict[str, Any]):
         self.clear()
         super().update(saved["values"])
         self.writes = saved["writes"]
-        # Checkpoints of before lack them: then it is where the run was saved.
-        iterations, clocks = saved.get("iterations", {}), saved.get("clocks", {})
         self._written = {}
         for name, number in saved["written"].items():
-            steps, epoch = clocks.get(name, self.clock)
-            self._written[name] = number, iterations.get(name, self.iteration), (steps, epoch)
+            steps, epoch = saved["clocks"][name]
+            self._written[name] = number, saved["iterations"][name], (steps, epoch)
 
     def __reduce__(self) -> Any:
         """Copy and pickle the values; in the copy, they were written in this order."""
@@ -162,3 +161,22 @@ class LatestMetrics(dict[str, Any]):
         meant = advice(name, self, {}).removeprefix("; ")
         said = f" ({meant})" if meant else ""
         return f"no metric {name!r} has been produced so far; there is: {known}{said}"
+
+
+def as_float(number: Any) -> float:
+    """The number as a float; one that is larger than all floats is infinite, as the text 1e400 is.
+
+    A metric is compared, averaged, logged and saved as this float, so an integer of hundreds of
+    digits is treated like any other number that is not finite.
+
+    >>> as_float(10**400), as_float(-(10**5000)), as_float(3)
+    (inf, -inf, 3.0)
+
+    Raises:
+        TypeError: It is no number.
+        ValueError: It is text that is no number.
+    """
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf

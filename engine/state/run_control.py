@@ -1,96 +1,24 @@
-"""What only the loop, the data and the checkpoint need of a run."""
+"""What the loop, the data, the checkpoint and the updates need of a run."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ..events import EventEnum
 from .data_position import Position
 from .generators import Rng
 
+if TYPE_CHECKING:
+    from ..checks import GradientCheck
+    from ..compiling import CompiledStep
+    from ..engine import Engine
+    from ..moments import Moments
+    from ..update import Update
+    from .state import State
+
 SAVED = ("in_epoch", "epoch_began", "epoch_stopped", "resumable")
-
-
-class RunningEngine(Protocol):
-    """What a state and its handlers may ask of the engine that runs it; `Engine` has all of it."""
-
-    @property
-    def objects(self) -> dict[str, Any]:
-        """What the run changes, by name: models, optimizers, schedules."""
-        ...
-
-    @property
-    def handlers(self) -> Mapping[str, Any]:
-        """The attached handlers, by name."""
-        ...
-
-    @property
-    def local(self) -> set[str]:
-        """The names of the handlers that other ranks may lack."""
-        ...
-
-    @property
-    def attached(self) -> list[str]:
-        """The names of all handlers and of the functions attached by `on`."""
-        ...
-
-    @property
-    def lent(self) -> Mapping[Any, Mapping[str, Any]]:
-        """Where each module's own weights are while it holds another one's."""
-        ...
-
-    def using(self, weights: str | Mapping[str, str], /) -> AbstractContextManager[None]:
-        """Within a `with` block, let a module of `objects` hold the weights of another one."""
-        ...
-
-    def name_of(self, owner: object, /) -> str:
-        """The name of an attached handler, or that of a function's memory."""
-        ...
-
-    def has_name(self, name: str, /) -> bool:
-        """True if something attached has this name."""
-        ...
-
-    def signal(self, event: EventEnum, /) -> Any:
-        """The blinker signal of an event."""
-        ...
-
-    def has_handlers(self, event: EventEnum, /) -> bool:
-        """True if anything is attached to the event."""
-        ...
-
-    def watching(self, watch: Any, /) -> AbstractContextManager[None]:
-        """Within a `with` block, call what `watch` makes of each handler in its place."""
-        ...
-
-    def describe(self) -> Any:
-        """Every moment, its handlers and their triggers."""
-        ...
-
-    def evaluate(
-        self,
-        data: Iterable[Any],
-        *,
-        epoch_length: int | None = None,
-        weights: str | Mapping[str, str] | None = None,
-        seed: int | None = None,
-        name: str = "",
-        parent: Any = None,
-    ) -> Any:
-        """Run one epoch of evaluation; return its state."""
-        ...
-
-
-class DueMoment(Protocol):
-    """One event of a run, with the smallest count at which a handler is due."""
-
-    due: int
-
-    def fire(self, state: Any, count: int, /) -> None:
-        """Call the handlers that are due at this count."""
 
 
 class Counts(dict[EventEnum, int]):
@@ -165,11 +93,11 @@ class RunControl:
     """The largest number of batches of each pass of this run."""
     max_batches: int | None = None
     """The limit of a trial run, which evaluations and runs inside it inherit."""
-    outer: Any = None
+    outer: State[Any, Any] | None = None
     """The state of the run inside which this one is under way."""
-    engine: RunningEngine | None = None
+    engine: Engine[Any, Any] | None = None
     """The engine, while it runs."""
-    moments: Mapping[EventEnum, DueMoment] | None = None
+    moments: Moments | None = None
     """The moments of this run by event, while it runs."""
     has_told_non_finite: bool = False
     """True after the warning of a loss that is not finite."""
@@ -194,13 +122,46 @@ class RunControl:
         self.counts.load_state_dict(saved["counts"])
         self.position = None if saved["position"] is None else Position.of(saved["position"])
         self.settings = dict(saved["settings"])
-        if "completed" in saved:
-            self.completed = None if saved["completed"] is None else Rng(**saved["completed"])
-        elif self.position is not None:  # checkpoints of before do not say: as if it were
-            self.completed = self.position.left
+        self.completed = None if saved["completed"] is None else Rng(**saved["completed"])
 
 
 def _events(kind: type[EventEnum]) -> Iterator[EventEnum]:
     yield from kind
     for derived in kind.__subclasses__():
         yield from _events(derived)
+
+
+@dataclass(slots=True, eq=False)
+class StepUnderWay:
+    """What the updates of a run write, and what the handlers of their events read."""
+
+    optimizer: Any = None
+    """The optimizer whose gradients are ready, or whose step was completed."""
+    compiled: CompiledStep | None = None
+    """What takes this optimizer's step, if it is compiled."""
+    is_skipped: bool | None = None
+    """True if a handler has asked to discard the gradients; None where there are none to judge."""
+    skipped_at: int = -1
+    """The last iteration in which a step was skipped."""
+    windows: dict[Update, Any] = field(default_factory=dict)
+    """The open accumulation windows, each by its `Update`, which alone reads it."""
+    gradients: GradientCheck | None = None
+    """Checks, in the first iterations of some epochs, who changes gradients; else None."""
+    clocks: list[Update] = field(default_factory=list)
+    """The updates that began in this run and whose steps are those of the run."""
+
+    @property
+    def is_open(self) -> bool:
+        """True if an accumulation window is open: the gradients at hand are a part of a step."""
+        return bool(self.windows)
+
+    def close(self, state: State[Any, Any]) -> None:
+        """Step with what the open windows hold, because no batch follows."""
+        for update in list(self.windows):
+            update.close(state)
+
+    def overlaps(self, commit_points: int) -> bool:
+        """True if several windows are open, over more commit points than all of them need."""
+        return len(self.windows) > 1 and commit_points > sum(
+            each.accumulate for each in self.windows
+        )

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, Generic
 from ..events import EventEnum, Events
 from .handler_memory import HandlerMemory
 from .latest_metrics import LatestMetrics
-from .run_control import Counts, RunControl, RunningEngine
-from .step_under_way import StepUnderWay
+from .run_control import Counts, RunControl, StepUnderWay
 from .tensors import devices_of, on_devices
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
+
+    from ..engine import Engine
 
     # `State` without type arguments means `State[Any, Any]`; the same for `Engine`.
     Batch = TypeVar("Batch", default=Any)
@@ -82,7 +83,7 @@ class State(Generic[Batch, Output]):
     """What handlers and functions remember: see `recall`."""
 
     @property
-    def engine(self) -> RunningEngine:
+    def engine(self) -> Engine[Any, Any]:
         """The engine that runs: its objects, handlers and evaluations.
 
         Raises:
@@ -336,11 +337,10 @@ class State(Generic[Batch, Output]):
         if self.control.resumable:
             self.stop_reason = None
         self.metrics.iteration, self.metrics.clock = self.iteration, (self.step, self.epoch)
-        # Checkpoints of before do not say where the tensors of metrics and memories were.
         objects = self.engine.objects.values() if self.is_running else ()
-        values = on_devices(saved["metrics"]["values"], saved.get("metric_devices", {}), objects)
+        values = on_devices(saved["metrics"]["values"], saved["metric_devices"], objects)
         self.metrics.load_state_dict({**saved["metrics"], "values": values})
-        self.memory.load_state_dict(saved["memory"], saved.get("devices"))
+        self.memory.load_state_dict(saved["memory"], saved["devices"])
 
 
 under_way: ContextVar[State[Any, Any] | None] = ContextVar("camshaft_run", default=None)

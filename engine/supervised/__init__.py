@@ -1,12 +1,11 @@
 """The engine of the usual case: a model, an optimizer and a loss function."""
 
-from ..outputs import Output
+from ..outputs import Output, count_next_tokens, count_tokens
 from .check import PRECISIONS
 from .device import Transfer, to_device, way_to
 from .factory import supervised
 from .split import OUT_OF_MEMORY
 from .step import Supervised
-from .tokens import count_next_tokens, count_tokens
 
 __all__ = [
     "OUT_OF_MEMORY",

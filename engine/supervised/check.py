@@ -10,10 +10,9 @@ from torch.optim import Optimizer
 
 from ..checks import warn
 from ..compiling import Compile, options_of
-from ..modules import is_compiled
+from ..modules import is_compiled, parallel_of
 from ..names import advice
 from ..update import Update, parameters_of
-from .parallel import parallel_of
 
 OF_PRECISIONS = {
     **dict.fromkeys(("bfloat16", "bf16-mixed", "bf16-true", "torch.bfloat16"), "precision='bf16'"),

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from ..compiling import Compile, CompiledForward, explained
 from ..engine import Engine
 from ..means import Weight
-from ..modules import are_spread, unwrap
+from ..modules import are_spread, parallel_of, unwrap
 from ..outputs import Output
 from ..update import Update
 from .batch import own_loss, pair_of, with_labels
@@ -29,7 +29,6 @@ from .check import (
 from .check_sharded import check_sharded
 from .checked_means import SumCheck
 from .device import Transfer, way_to
-from .parallel import parallel_of
 from .split import Split
 from .step import Supervised
 

@@ -18,8 +18,8 @@ from ..checks import warn, warn_if_it_drifts
 from ..compiling import CompiledForward, Graphs
 from ..events import Events, Stage
 from ..means import Means, Weight, first_length, mean_over_ranks, samples_of, weight_of
-from ..modules import modules_of
-from ..outputs import Output, part_of
+from ..modules import modules_of, parallel_of, without_sending_buffers
+from ..outputs import IGNORED, Output, part_of
 from ..state import State
 from ..update import Update
 from .batch import (
@@ -35,9 +35,7 @@ from .batch import (
 )
 from .checked_means import Shapes, SumCheck
 from .nested import mapped
-from .parallel import parallel_of, without_sending_buffers
 from .split import Split
-from .tokens import IGNORED
 
 if TYPE_CHECKING:
     from ..engine import Engine

@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from .. import ranks
 from ..modules import is_parallel, sharded_in, uncompiled
 
-WAYS = ("last", "each", "close")
+WAYS = ("last", "close")
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,17 @@ class Sync:
 
     @classmethod
     def of(cls, model: Module | None, way: str) -> Sync | None:
-        """Postpone the averaging of `model`; None if each of its backward passes is to average."""
+        """Postpone the averaging of `model`; None for a model of one rank.
+
+        Raises:
+            ValueError: `way` is unknown, or the model has no whole gradients to average by hand.
+        """
         if way not in WAYS:
-            raise ValueError(f"sync={way!r}: needs one of {', '.join(map(repr, WAYS))}")
-        if model is None or way == "each":
+            raise ValueError(
+                f"sync={way!r}: needs one of {', '.join(map(repr, WAYS))}; to average in each "
+                "backward pass, write a step of your own without update.micro_batch(state)"
+            )
+        if model is None:
             return None
         model = uncompiled(model)
         if (off := _switch(model)) is None:
@@ -81,7 +88,8 @@ class Sync:
         if not self.can_average:
             raise RuntimeError(
                 "the data ended before its length said, and the gradients of the shards have not "
-                "been averaged; give the true length, or sync='each'"
+                "been averaged; give the true length, or write a step of your own without "
+                "update.micro_batch(state), in which each backward pass averages"
             )
         parameters = [each for each in self.model.parameters() if each.requires_grad]
         have = torch.tensor([each.grad is not None for each in parameters], dtype=torch.int32)

@@ -83,8 +83,9 @@ class Update:
             scaler: Scales losses for float16.
             min_scale: The run fails when overflows have brought the scale below this.
             sync: When `model` averages gradients over ranks: in the backward pass of a window's
-                `"last"` micro-batch, of `"each"`, or when it is about to step: `"close"`, which
-                allows each rank to skip micro-batches of its own (`loss=None`).
+                `"last"` micro-batch, or when it is about to step: `"close"`, which allows each
+                rank to skip micro-batches of its own (`loss=None`). A step of your own without
+                `micro_batch` averages in each backward pass.
             event: Announced after each step. Where several optimizers take turns, give each but
                 the main one an event of its own: it is the clock of that optimizer's steps.
             compile: True to compile the optimizer's step, and clipping before it, by
@@ -131,7 +132,7 @@ class Update:
         self._is_direct = not (self.averages_at_close or self.needs_closure)
         self._has_met_first = False
         self._are_alike: bool | None = None
-        self._lacks_model = model is None and accumulate > 1 and sync != "each"
+        self._lacks_model = model is None and accumulate > 1
         plain = getattr(optimizer.zero_grad, "__func__", None) is Optimizer.zero_grad
         self._clear = partial(clear, optimizer) if plain else optimizer.zero_grad
 
@@ -363,8 +364,7 @@ class Update:
                 "this Update was not told of the DistributedDataParallel or fully_shard around its "
                 f"parameters, which averages gradients {self.accumulate} times a step; once "
                 "is enough: Update(optimizer, model=model, ...), with the forward pass and the "
-                "update in `with update.micro_batch(state):`. Where each time is meant, write "
-                "sync='each'"
+                "update in `with update.micro_batch(state):`"
             )
 
     def _step(

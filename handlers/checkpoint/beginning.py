@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...engine import RunningEngine, ranks
+from ...engine import Engine, ranks
 from ...engine.update import Update
 from .directory import checkpoints, set_aside
 
@@ -28,7 +28,7 @@ def refuse_unsaveable(objects: Mapping[str, Any]) -> None:
             )
 
 
-def refuse_to_forget(engine: RunningEngine) -> None:
+def refuse_to_forget(engine: Engine[Any, Any]) -> None:
     """Refuse a run whose optimizer, and so its weights, would not be saved.
 
     Raises:

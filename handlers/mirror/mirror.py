@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...engine import Engine, Events, RunningEngine, Stage, State, ranks
+from ...engine import Engine, Events, Stage, State, ranks
 from ..checkpoint import Checkpoint, checkpoints
 from ..journal import Journal
 from .copying import FAILS
@@ -149,7 +149,7 @@ class Mirror:
     def _copier(self, state: State[Any, Any]) -> Copier:
         return state.recall(self, Copier, saved=False)
 
-    def _settings(self, engine: RunningEngine) -> dict[str, Any]:
+    def _settings(self, engine: Engine[Any, Any]) -> dict[str, Any]:
         found = [each for each in engine.handlers.values() if isinstance(each, Checkpoint)]
         if len(found) != 1:
             raise ValueError(

@@ -98,7 +98,6 @@ def supervised_sends_one_message_a_window():
     for data, sync, messages in [
         (own, "last", 3),
         (Unsized(), "last", 2),  # the short window is averaged by hand
-        (own, "each", 5),
         (own, "close", 0),
         (Unsized(), "close", 0),
     ]:
@@ -130,7 +129,6 @@ def a_step_of_ones_own_does_so_with_micro_batch_and_is_right_without():
 def an_update_that_was_not_told_of_its_model_says_so_once_where_that_is_slower():
     for options, told in [
         ({"accumulate": 2}, 1),
-        ({"accumulate": 2, "sync": "each"}, 0),  # asked for
         ({"accumulate": 1}, 0),
     ]:
         model, optimizer, sent = distributed()

@@ -1,4 +1,4 @@
-"""Checkpoints of each released format are loaded exactly, or refused with a clear text.
+"""Checkpoints of this format are loaded exactly, others are refused with a clear text.
 
 `python tests/faults/test_formats.py` writes the one of this format, if there is none yet.
 """
@@ -79,15 +79,16 @@ def test_there_is_one_of_this_format():
     assert size < 50_000
 
 
-def test_a_format_of_the_future_is_refused_with_what_is_needed(tmp_path):
+@pytest.mark.parametrize("number", [1, 999])
+def test_a_format_of_the_past_or_the_future_is_refused_with_what_is_needed(number, tmp_path):
     directory = shutil.copytree(GOLDEN / f"format-{FORMAT}", tmp_path / "run")
     (path,) = directory.glob("iteration-*")
     body = json.loads((path / "manifest.json").read_text())
     del body["sha256"]
-    body["format"] = 999
+    body["format"] = number
     digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
     (path / "manifest.json").write_text(json.dumps({**body, "sha256": digest}))
-    says = "it is of format 999, and this reads 1; read it with the version that wrote it"
+    says = f"it is of format {number}, and this reads 2; read it with the version that wrote it"
     with pytest.raises(BrokenCheckpoint, match=says):
         run(directory, 6, resume=path)
     with pytest.raises(ValueError, match=says):

@@ -17,7 +17,7 @@ from ...files import tree_of
 from .decoder import decode
 from .encoder import Encoder
 
-FORMAT = 1
+FORMAT = 2
 """Rises when older checkpoints can no longer be read."""
 
 MANIFEST, TREE, TENSORS = "manifest.json", "state.json", ".safetensors"

@@ -10,7 +10,7 @@ from typing import Any
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from ....engine import RunningEngine
+from ....engine import Engine
 from .compare import (
     Change,
     changes,
@@ -36,7 +36,7 @@ class Comparison:
     """
 
     saved: SavedRun
-    engine: RunningEngine
+    engine: Engine[Any, Any]
     settings: Mapping[str, Any]
     """The settings of the script, before anything was loaded."""
     override: Sequence[str] = ()

@@ -60,7 +60,6 @@ class SavedRun:
         memory = targets.of_memory(tensors[MEMORY]) if MEMORY in tensors else dict[str, Tensor]()
         with reading(file=name):
             run, buffers = cls.of_part(part, ChainMap(source, memory))  # type: ignore[arg-type]
-            _note_dealing(run, count)
         is_own = own == ranks.rank() and count == ranks.world_size()
         return cls(states, run, own == ranks.rank(), frozen, buffers if is_own else {})
 
@@ -81,7 +80,6 @@ class SavedRun:
         if not parts:
             raise ValueError("it holds exported weights alone, and no run can resume from them")
         own = _own_part(len(parts))
-        _note_dealing(runs[own], len(parts))
         return cls(objects, runs[own], own == ranks.rank(), frozen)
 
     @staticmethod
@@ -146,12 +144,6 @@ def _objects(
     if odd := [name for name, each in frozen.items() if not isinstance(each, Mapping)]:
         raise ValueError(f"has objects without checksums: {odd}")
     return objects, frozen
-
-
-def _note_dealing(run: Any, count: int) -> None:
-    """Note in a position how many ranks shared the data, unless it says so itself."""
-    if count != ranks.world_size() and (position := run["position"]) is not None:
-        position.setdefault("dealing", {"ranks": count})
 
 
 def _own_part(count: int) -> int:

@@ -18,8 +18,6 @@ from .compare import has_groups
 
 FREE_SHAPES = (LBFGS, getattr(torch.optim, "Adafactor", LBFGS))
 """Torch's optimizers with states of other shapes than the parameters."""
-LATER = {"used_up", "at_end", "read_from", "dealing"}
-"""The fields of a position that older checkpoints lack."""
 
 
 def validate_run(run: Any) -> None:
@@ -80,7 +78,7 @@ def _of_run(run: Any) -> Iterator[str]:
 
 
 def _of_position(position: Position, saved: Mapping[str, Any]) -> Iterator[str]:
-    if saved.keys() | LATER != position.state_dict().keys():
+    if saved.keys() != position.state_dict().keys():
         yield f"the position has {sorted(saved)}"
     for name in ("used_up", "at_end"):
         if type(getattr(position, name)) is not bool:
@@ -93,7 +91,9 @@ def _of_position(position: Position, saved: Mapping[str, Any]) -> Iterator[str]:
         yield "position.seed is no seed"
     for name, size in position.sizes.items():
         yield from _count(f"position.sizes.{name}", size)
-    for name, size in (saved.get("dealing") or {}).items():
+    if position.number and position.dealing is None:
+        yield "the position does not say how ranks share the samples"
+    for name, size in (saved["dealing"] or {}).items():
         if name == "order":
             yield from _kinds("position.dealing.order", "", size)
         elif size is not None or name != "batch":

@@ -16,7 +16,7 @@ import torch
 from torch.nn import Embedding, EmbeddingBag
 from torch.nn.parallel import DistributedDataParallel
 
-from ....engine import RunningEngine, ranks
+from ....engine import Engine, ranks
 from ....engine.modules import all_modules
 from ....engine.update import Update
 
@@ -35,7 +35,7 @@ OF_REDUCER = (
 """The private names of torch's reducer that this file needs."""
 
 
-def buckets_of(engine: RunningEngine) -> dict[str, Buckets]:
+def buckets_of(engine: Engine[Any, Any]) -> dict[str, Buckets]:
     """The arranged buckets of each model, by its name; all ranks have to call this.
 
     If the next forward pass would arrange the buckets, they are arranged here.
@@ -44,7 +44,7 @@ def buckets_of(engine: RunningEngine) -> dict[str, Buckets]:
     return {name: buckets for name, buckets in found.items() if buckets}
 
 
-def arrange_buckets(engine: RunningEngine, saved: Mapping[str, Buckets]) -> None:
+def arrange_buckets(engine: Engine[Any, Any], saved: Mapping[str, Buckets]) -> None:
     """Arrange the buckets of each model as they were saved; all ranks have to call this.
 
     A backward pass of zeros has gradients ready in the saved order. Gradients and weights stay.
@@ -67,7 +67,7 @@ def arrange_buckets(engine: RunningEngine, saved: Mapping[str, Buckets]) -> None
             _warn(f"the gradient buckets of {name!r} are not those of the saved run")
 
 
-def warn_of_buckets(engine: RunningEngine) -> None:
+def warn_of_buckets(engine: Engine[Any, Any]) -> None:
     """Tell of models whose buckets cannot be arranged as before a resume."""
     for name, model in _models(engine):
         if hindrance := _hindrance(model):
@@ -79,7 +79,7 @@ def _warn(doubt: str) -> None:
         logger.warning("a resumed run may not be the same to the last bit: %s", doubt)
 
 
-def _models(engine: RunningEngine) -> Iterator[tuple[str, DistributedDataParallel]]:
+def _models(engine: Engine[Any, Any]) -> Iterator[tuple[str, DistributedDataParallel]]:
     """The models that more than two ranks train and that arrange their buckets, by name."""
     if ranks.world_size() <= 2:
         return

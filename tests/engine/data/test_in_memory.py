@@ -28,7 +28,7 @@ from torch.utils.data import (
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 from camshaft import Engine, Events, SeededSamples
-from camshaft.engine.data.loader.in_memory import InMemory
+from camshaft.engine.data.dataloader.in_memory import InMemory
 from camshaft.handlers import Validate, predict
 
 pytestmark = [
@@ -375,28 +375,25 @@ def test_tensors_that_a_script_has_replaced_are_freed():
     [
         (torch._C, "_dispatch_keys"),
         (torch.autograd, "_profiler_enabled"),
-        (dataloader, "_SingleProcessDataLoaderIter"),
-        (dataloader._BaseDataLoaderIter, "_profile_name"),
+        (dataloader._BaseDataLoaderIter, "_next_data"),
     ],
 )
 def test_with_a_torch_that_lacks_what_is_looked_up_the_plain_way_is_taken(
     holder, name, monkeypatch
 ):
     batches = iter(DataLoader(TensorDataset(torch.arange(6.0)), 2))
-    with monkeypatch.context() as lacking:
-        if name in vars(batches):
-            del vars(batches)[name]
-        else:
-            lacking.delattr(holder, name)
-        other = {each: fresh(each) for each in ("in_memory", "reading")}
-    memory = other["in_memory"].InMemory(batches._dataset, default_collate)
-    assert memory.batch([0, 1]) is None or name != "_dispatch_keys"
-    assert (other["reading"].read_directly(batches) is batches) == (name != "_dispatch_keys")
+    if name == "_next_data":
+        monkeypatch.delattr(type(batches), name)
+    monkeypatch.delattr(holder, name)
+    other = {each: fresh(each) for each in ("in_memory", "reading")}
+    memory = other["in_memory"].InMemory(TensorDataset(torch.arange(6.0)), default_collate)
+    assert (memory.batch([0, 1]) is None) == (name == "_dispatch_keys")
+    assert (other["reading"].unrecorded(batches) is batches) == (name != "_dispatch_keys")
 
 
 def fresh(name):
     """A module of the loader as it is when imported now, which is nobody else's."""
-    spec = find_spec(f"camshaft.engine.data.loader.{name}")
+    spec = find_spec(f"camshaft.engine.data.dataloader.{name}")
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -412,9 +409,8 @@ def test_a_profiler_sees_each_batch_under_torchs_name_for_it():
         }
 
     ours = found(lambda loader: Engine(lambda state, batch: None).run(loader, max_epochs=1))
-    name = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
-    assert ours == {name: 3}
-    assert found(list).keys() == ours.keys()
+    assert list(ours) == ["enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"]
+    assert ours == found(list)
 
 
 class Counting(Dataset):
@@ -467,7 +463,7 @@ def calls_a_batch(loader):
 def test_the_calls_for_a_batch_in_memory_do_not_depend_on_its_size():
     pairs = TensorDataset(torch.ones(3000, 2), torch.ones(3000))
     few, many = (calls_a_batch(DataLoader(pairs, size)) for size in (5, 500))
-    assert few == many <= 12
+    assert few == many <= 16  # half of them torch's and the engine's
 
 
 @pytest.mark.parametrize("way", [BY_INDEX, pytest.param(PLAINLY, marks=pytest.mark.slow)])

@@ -9,8 +9,8 @@ from torch.utils.data import Dataset, DistributedSampler
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from camshaft import Engine, Events, State
+from camshaft.engine.data.dataloader import Loader
 from camshaft.engine.data.feed import source_of
-from camshaft.engine.data.loader import Loader
 from camshaft.engine.data.sources import Source, Stateful
 
 pytestmark = [

@@ -323,12 +323,6 @@ def test_what_make_draws_is_not_drawn_again_after_a_resume(tmp_path):
     assert ours.other == theirs.other
 
 
-def test_a_checkpoint_from_before_devices_were_saved_is_loaded():
-    saved = State().state_dict()
-    del saved["devices"], saved["metric_devices"]
-    State().load_state_dict(saved)
-
-
 def test_who_is_not_attached_is_told_who_can_remember():
     def step(state, batch):
         state.recall(Adder().step, Sum)

@@ -152,8 +152,8 @@ def test_a_model_on_one_rank_has_nothing_to_average():
 
 
 def test_unknown_ways_are_refused():
-    with pytest.raises(ValueError, match="sync='never': needs one of 'last', 'each', 'close'"):
-        updates(torch.nn.Linear(1, 1), sync="never")
+    with pytest.raises(ValueError, match="sync='each': needs one of 'last', 'close'; to average"):
+        updates(torch.nn.Linear(1, 1), sync="each")
 
 
 def test_on_two_ranks_gradients_are_averaged_once_a_window_and_right(processes):

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from torch.utils.data import Dataset
 
-from ..state import capture_generators, restore_generators, seed_all, seed_of
+from ...state import capture_generators, restore_generators, seed_all, seed_of
 
 
 class Placed(NamedTuple):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import torch
 from torch import Tensor
 
-from .. import ranks
+from ... import ranks
 
 
 class LengthBatches:

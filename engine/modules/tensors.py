@@ -1,7 +1,7 @@
-"""One call for many tensors.
+"""One call for many tensors, and tensors on their way to a device.
 
-Torch's optimizers and its clipping make these calls. Torch has no public names for them, so each
-has its like in public calls, one for each tensor, for a torch that lacks the name.
+Torch's optimizers and its clipping make the calls for many. Torch has no public names for them, so
+each has its like in public calls, one for each tensor, for a torch that lacks the name.
 """
 
 from __future__ import annotations
@@ -44,3 +44,15 @@ def copy_each(into: Sequence[Tensor], given: Sequence[Tensor]) -> None:
     else:
         for one, other in zip(into, given, strict=True):
             one.copy_(other)
+
+
+def moved(tensor: Tensor, device: torch.device | str) -> Tensor:
+    """The tensor on a device; the host waits only if that is the CPU.
+
+    A copy to the CPU without a wait goes into pinned memory, which holds nothing yet when the host
+    reads it.
+
+    >>> moved(torch.ones(2), "meta").device.type
+    'meta'
+    """
+    return tensor.to(device, non_blocking=torch.device(device).type != "cpu")

@@ -16,7 +16,7 @@ from torch.utils.data import (
     TensorDataset,
 )
 
-from .. import ranks
+from ... import ranks
 from .seeded_samples import SeededSamples
 from .shared_order import SharedOrder
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.utils.data import DistributedSampler, Sampler
 
-from .. import ranks
+from ... import ranks
 
 
 class SharedOrder(DistributedSampler[Any]):

@@ -15,10 +15,10 @@ from typing import Any
 from weakref import proxy
 
 import torch
-from torch.utils.data import DataLoader, default_collate, get_worker_info
+from torch.utils.data import DataLoader, get_worker_info
 
 from ...state import seed_all
-from .in_memory import InMemory
+from .reading import Samples, Whole
 
 _error_if_any_worker_fails: Any = getattr(
     getattr(torch, "_C", None), "_error_if_any_worker_fails", lambda: None
@@ -34,43 +34,19 @@ END: int = getattr(signal, "SIGRTMAX", 0)
 """The signal by which the main process ends its workers; 0 where the system has too few."""
 
 
-class Seeded:
+class Seeded(Samples):
     """A data set in a worker, which seeds the random generators before each batch."""
-
-    def __init__(self, dataset: Any) -> None:
-        self.dataset = dataset
-        self.is_collated = False
-        """True if batches may be given whole, since `collated` takes them."""
-        self._memory: InMemory | None = None
 
     def __getitems__(self, batch: tuple[int, list[Any]]) -> list[Any] | Whole:
         seed, indices = batch
         seed_all(seed)
-        if self._memory is None:  # in the worker, whose data set the user's function has prepared
-            self._memory = InMemory(self.dataset, default_collate if self.is_collated else None)
-        if (whole := self._memory.batch(indices)) is not None:
-            return Whole(whole)
-        if getattr(self.dataset, "__getitems__", None):
-            return self.dataset.__getitems__(indices)  # type: ignore[no-any-return]
-        return [self.dataset[index] for index in indices]
+        return super().__getitems__(indices)
 
     def __getitem__(self, one: tuple[int, Any]) -> Any:
         """One sample, of a loader that makes no batches."""
         seed, index = one
         seed_all(seed)
-        return self.dataset[index]
-
-
-@dataclass(frozen=True)
-class Whole:
-    """A batch that is collated already."""
-
-    batch: Any
-
-
-def collated(samples: Any) -> Any:
-    """A batch of these samples, by torch's `default_collate` unless it is there already."""
-    return samples.batch if type(samples) is Whole else default_collate(samples)
+        return super().__getitem__(index)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """From data sets to loaders: batches, shares of ranks, samples of like length, padding."""
 
 from .factory import loader
-from .lengths import LengthBatches
+from .length_batches import LengthBatches
 from .padding import Padded
 from .seeded_samples import Placed, SeededSamples
 from .shared_order import SharedOrder

@@ -8,10 +8,9 @@ from typing import Any
 
 from torch.utils.data import BatchSampler
 
-from ...loaders import Placed
 from ...state import seed_of
+from ..loaders import Placed
 from ..shares import Dealt
-from .skipping import skip
 
 
 class Indices:
@@ -54,25 +53,18 @@ class Indices:
             size, ones = self.sampler.batch_size, iter(self.sampler.sampler)
             each = 1 if self.is_batched else size  # without batches, a list counts as one sample
             wanted = missing * size if self.samples is None else self.samples * each
-            found = skip(ones, wanted)
+            found = sum(1 for _ in islice(ones, wanted))
             # The last skipped batch may be short.
             self.number += missing if found > wanted - size else found // size
             self.place = found
             self._indices = iter(BatchSampler(ones, size, self.sampler.drop_last))
         else:
             wanted = missing if self.is_batched or self.samples is None else self.samples
-            self.number += self._skip_each(wanted)
+            for indices in islice(self._indices, wanted):
+                self.number += 1
+                self.place += _count(indices)
             if self.number == wanted:
                 self.number = self.first
-
-    def _skip_each(self, wanted: int) -> int:
-        if self.pass_number is None:  # nobody asks for places
-            return skip(self._indices, wanted)
-        skipped = 0
-        for indices in islice(self._indices, wanted):
-            skipped += 1
-            self.place += _count(indices)
-        return skipped
 
     def __iter__(self) -> Iterator[Any]:
         """Begin to draw; a loader may call this twice for a pass, and uses the second iterator."""

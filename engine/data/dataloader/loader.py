@@ -11,20 +11,18 @@ from weakref import WeakKeyDictionary
 from torch.utils.data import DataLoader, IterableDataset
 
 from ... import ranks
-from ...loaders import LengthBatches, SeededSamples
 from ...state import Dealing, Position, own_generators
-from ..lengths import check_length, length_of
+from ..loaders import LengthBatches, SeededSamples
 from ..shares import Dealt, dealing_of, dealt, is_of_accelerate, ones_of, without_repeats
-from ..sources import Source, has_persistent_workers, iterate
+from ..sources import Source, check_length, has_persistent_workers, iterate, length_of
 from .in_memory import is_default
 from .indices import Indices
-from .reading import read_directly
+from .reading import Samples, collated, unrecorded
 from .workers import (
     Preparation,
     Seeded,
     blocked,
     caught_signals,
-    collated,
     end_by_own_signal,
     is_forked,
     named,
@@ -78,7 +76,7 @@ class Loader(Source[Any]):
         batches = self._begin(caught)
         indices.skip()  # workers, if any, have their first indices by now
         check_length(indices.number, consumed)
-        return named(batches) if self.data.num_workers else read_directly(batches)
+        return named(batches) if self.data.num_workers else unrecorded(batches)
 
     def length(self, dealing: Dealing | None = None) -> int | None:
         """The number of batches of a pass; of one that has had batches of another size, too."""
@@ -157,10 +155,10 @@ class Loader(Source[Any]):
         """
         kept = {name: vars(self.copy)[name] for name in OWN}
         vars(self.copy).update(vars(self.data), **kept)
-        if isinstance(seeded := self.copy.dataset, Seeded):
+        if isinstance(samples := self.copy.dataset, Samples):
             is_batched = self.data.batch_sampler is not None
-            seeded.is_collated = is_batched and is_default(self.data.collate_fn)
-            if seeded.is_collated:
+            samples.begin(is_batched and is_default(self.data.collate_fn))
+            if samples.is_collated:
                 self.copy.collate_fn = collated
         caught = caught_signals() if self.data.num_workers else frozenset[int]()
         self.copy.worker_init_fn = Preparation(self.data.worker_init_fn, caught)
@@ -182,8 +180,8 @@ def _copy_of(data: DataLoader[Any]) -> DataLoader[Any]:
     twin = copy.copy(data)
     parts: dict[str, Any] = {"_iterator": None}  # set in vars(), since a loader refuses to set them
     if not isinstance(data.dataset, IterableDataset):
-        if data.num_workers:
-            parts["dataset"] = Seeded(data.dataset)
+        kind = Seeded if data.num_workers else Samples
+        parts["dataset"] = kind(data.dataset)
         name = "sampler" if data.batch_sampler is None else "batch_sampler"
         parts[name] = Indices(getattr(data, name), name == "batch_sampler")
     vars(twin).update(parts)
