@@ -139,13 +139,10 @@ class IgniteFeed(Feed[Any]):
                         begins_anew, reached = True, Reached.NOTHING
                         continue
                     ignite.batch, ignite.output = batch, None
-                    if self.announces:
-                        if always or handlers.get(GOT_BATCH):
-                            fire(GOT_BATCH)
-                            if orders.are_given and self._ends(state, Reached.GOT_BATCH):
-                                return
-                        else:
-                            engine.last_event_name = GOT_BATCH
+                    if self.announces and (always or handlers.get(GOT_BATCH)):
+                        fire(GOT_BATCH)
+                        if orders.are_given and self._ends(state, Reached.GOT_BATCH):
+                            return
                 self.batches = batches = batches + 1
                 begins_anew = False
                 if reached <= Reached.GOT_BATCH:

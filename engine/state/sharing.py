@@ -24,12 +24,13 @@ def refuse_shared(memories: Mapping[str, Any], objects: Mapping[str, Any]) -> No
     """
     seen: dict[int, str] = {}
     tensors: dict[int, list[Found]] = {}
-    arrays: dict[int, list[Found]] = {}
+    arrays: list[Found] = []
     for place, value in _found(memories):
         if _is_tensor(value):
             _refuse_kind(place, value)
-            if address := _storage(value):
-                tensors.setdefault(address, []).append((place, value))
+            for part in _dense(value):
+                if address := _storage(part):
+                    tensors.setdefault(address, []).append((place, part))
             continue
         if (first := seen.setdefault(id(value), place)) is not place:
             raise TypeError(
@@ -38,11 +39,11 @@ def refuse_shared(memories: Mapping[str, Any], objects: Mapping[str, Any]) -> No
                 "a copy in one of both places"
             )
         if _is_array(value):
-            arrays.setdefault(_owner(value), []).append((place, value))
+            arrays.append((place, value))
     for found in tensors.values():
         _refuse_views(found, _overlap)
-    for found in arrays.values():
-        _refuse_views(found, sys.modules["numpy"].shares_memory)
+    if arrays:
+        _refuse_views(arrays, sys.modules["numpy"].shares_memory)
     _refuse_weights(tensors, objects)
 
 
@@ -86,7 +87,7 @@ def _refuse_kind(place: str, tensor: Any) -> None:
 
 
 def _refuse_views(found: list[Found], share: Callable[[Any, Any], bool]) -> None:
-    """Refuse two views of the same numbers among those of one storage."""
+    """Refuse two views of the same numbers."""
     before: list[Found] = []
     for place, one in sorted(found, key=lambda each: _extent(each[1])):
         begin, _ = _extent(one)
@@ -109,9 +110,9 @@ def _refuse_weights(tensors: Mapping[int, list[Found]], objects: Mapping[str, An
         if not isinstance(each, torch.nn.Module):
             continue
         for weight in (*each.parameters(), *each.buffers()):
-            if found := tensors.get(_storage(weight)):
+            if place := _place(tensors, weight):
                 raise TypeError(
-                    f"{found[0][0]} shares its numbers with a weight of the object {name!r}, and "
+                    f"{place} shares its numbers with a weight of the object {name!r}, and "
                     "after a resume it would no longer follow that weight; remember what "
                     ".detach().clone() gives"
                 )
@@ -119,9 +120,9 @@ def _refuse_weights(tensors: Mapping[int, list[Found]], objects: Mapping[str, An
 
 def _refuse_moments(tensors: Mapping[int, list[Found]], name: str, optimizer: Any) -> None:
     for _, each in _walk([*optimizer.state.values(), optimizer.param_groups], name):
-        if _is_tensor(each) and (found := tensors.get(_storage(each))):
+        if _is_tensor(each) and (place := _place(tensors, each)):
             raise TypeError(
-                f"{found[0][0]} shares its numbers with the state of the optimizer {name!r}, and "
+                f"{place} shares its numbers with the state of the optimizer {name!r}, and "
                 "after a resume it would no longer follow that state; remember what "
                 ".detach().clone() gives"
             )
@@ -159,17 +160,25 @@ def _extent(value: Any) -> tuple[int, int]:
     return begin, begin + sum(map(abs, widths)) + size
 
 
+def _place(tensors: Mapping[int, list[Found]], other: Any) -> str:
+    """The place of the first of these tensors that is in one storage with another; or nothing."""
+    found = (tensors[each] for each in map(_storage, _dense(other)) if each in tensors)
+    return next((place for (place, _), *_ in found), "")
+
+
+def _dense(tensor: Any) -> Iterator[Any]:
+    """The dense tensors that hold the numbers of this one; nothing shares those of a sparse one."""
+    if hasattr(tensor, "__tensor_flatten__"):  # it is made of others, as a DTensor is
+        parts = (getattr(tensor, name) for name in tensor.__tensor_flatten__()[0])
+        for part in filter(_is_tensor, parts):
+            yield from _dense(part)
+    elif str(tensor.layout) == "torch.strided" and not tensor.is_meta:
+        yield tensor
+
+
 def _storage(tensor: Any) -> int:
-    """The address of a dense tensor's numbers; 0 of any other tensor, which nothing shares."""
-    is_dense = str(tensor.layout) == "torch.strided" and not tensor.is_meta
-    return int(tensor.untyped_storage().data_ptr()) if is_dense else 0
-
-
-def _owner(array: Any) -> int:
-    """The identity of the array to which the numbers of a view belong."""
-    while _is_array(array.base):
-        array = array.base
-    return id(array)
+    """The address of a dense tensor's numbers; 0 if it has none."""
+    return int(tensor.untyped_storage().data_ptr())
 
 
 def _is_array(value: Any) -> bool:

@@ -153,7 +153,7 @@ class RayReport:
     def _send(self, state: State[Any, Any], report: Report, path: Path | None) -> None:
         metrics, report.metrics = report.metrics, None
         try:
-            session().report(metrics or {}, path if ranks.rank() == 0 else None)
+            session().report(metrics or {}, path)
         except SystemExit as error:  # this is how Tune ends a trial
             state.recall(self, Heard, saved=False).exit = error
             state.stop("Ray Tune ended the trial", resumable=True)

@@ -282,6 +282,11 @@ def test_select_takes_what_is_wanted_of_the_output():
     assert set(collected(outputs)) == {"prediction", "target"}
 
 
+@pytest.mark.parametrize("name", ["prediction", "target"])
+def test_an_output_with_one_of_the_two_is_collected_whole(name):
+    assert set(collected([{name: torch.ones(2), "loss": torch.ones(2)}])) == {name, "loss"}
+
+
 def test_batches_of_different_forms_are_refused():
     with pytest.raises(ValueError, match="of different batches; select the same of each"):
         collected([{"a": torch.ones(1)}, {"b": torch.ones(1)}])

@@ -9,6 +9,7 @@ import sys
 import torch
 from torch import nn
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
 from torch.nn.functional import mse_loss
 
 from camshaft import Engine, Events, ranks, supervised
@@ -205,6 +206,44 @@ def passed_over(directory):
     return from_where
 
 
+class Counts:
+    """A handler that counts in every entry of a tensor."""
+
+    def __init__(self, like):
+        self.like = like
+
+    def attach(self, engine):
+        engine.on(Events.ITERATION_COMPLETED)(self.note)
+
+    def memory(self, state):
+        return state.recall(self, lambda: {"each": torch.zeros_like(self.like)})
+
+    def note(self, state):
+        memory = self.memory(state)
+        memory["each"] = memory["each"] + 1
+
+
+def remembers(directory, sharded, with_model):
+    """What a handler has in a tensor after a resume, and the error if it keeps a weight itself."""
+    for stop in (2, 4):
+        model = made(Tied)
+        counts = Counts(model.last.bias if sharded else torch.zeros(3))
+        engine = Engine(lambda state, batch: None, counts, Checkpoint(directory, resume=True))
+        engine.objects["model"] = model if with_model else nn.Linear(1, 1)
+        state = engine.run(DATA, max_iterations=stop)
+    each = counts.memory(state)["each"]
+    engine.on(Events.ITERATION_COMPLETED)(
+        lambda state: counts.memory(state).update(each=model.last.bias.detach())
+    )
+    try:
+        engine.run(DATA, max_iterations=6)
+        said = ""
+    except TypeError as error:
+        said = str(error)
+    is_sharded = isinstance(each, DTensor)
+    return [is_sharded, (each.full_tensor() if is_sharded else each).tolist(), said]
+
+
 def main(base):
     adam = torch.optim.AdamW
     tensors = {
@@ -219,6 +258,10 @@ def main(base):
     }
     found = {name: goes_on(f"{base}/{name}", *each) for name, each in tensors.items()}
     found |= {name: goes_on(f"{base}/{name}", *each, shard=False) for name, each in plain.items()}
+    found["remembers"] = [
+        remembers(f"{base}/{sharded}-{with_model}", sharded, with_model)
+        for sharded, with_model in ((True, False), (False, True), (True, True))
+    ]
     found["start over"] = starts_over(f"{base}/over")
     found["replaced"] = replaced(f"{base}/replaced")
     found["kept"] = kept(f"{base}/kept")

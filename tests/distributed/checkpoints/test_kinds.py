@@ -14,6 +14,13 @@ def test_every_kind_of_tensor_and_option_goes_on_to_the_same_bits_on_ranks(proce
     first, second = (json.loads(each.stdout) for each in results)
     for name in ("tied", "kinds", "fused", "channels", "lbfgs"):
         assert (first[name], second[name]) == (True, True), name
+    for told in (first, second):
+        shards, beside, both = told["remembers"]
+        assert shards == [False, [4.0] * 4, ""]  # whole: no object says how it lay on the ranks
+        assert beside[:2] == [False, [4.0] * 3]
+        assert both[:2] == [True, [4.0] * 4]
+        for *_, said in (beside, both):
+            assert "Counts.each shares its numbers with a weight of the object 'model'" in said
     assert first["start over"] == [1, 1]
     assert first["replaced"] == [[3, 2, "by hand, Events.EPOCH_COMPLETED"]]
     assert first["kept"] == [[2, 3, 5], [2]]

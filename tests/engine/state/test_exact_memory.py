@@ -12,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.testing._internal.two_tensor import TwoTensor
 
 from camshaft import Engine, Events, State
 from camshaft.engine.state import RunControl
@@ -414,6 +415,7 @@ def test_one_tensor_in_several_places_is_one_again():
 
 
 ROWS, ARRAY = torch.arange(6.0).reshape(2, 3), np.ones((2, 3))
+BUFFER = bytearray(8)
 
 
 @pytest.mark.parametrize(
@@ -422,8 +424,9 @@ ROWS, ARRAY = torch.arange(6.0).reshape(2, 3), np.ones((2, 3))
         *((ROWS, ROWS[1]), (ROWS[:, :2], ROWS[:, 1:]), (ROWS, ROWS.view(torch.int32))),
         (ROWS, ROWS[:1].expand(2, 3)),
         (ARRAY, ARRAY[::-1, :1]),
+        (np.frombuffer(BUFFER), np.frombuffer(BUFFER)),
     ],
-    ids=["a row", "columns", "bits", "expanded", "turned round"],
+    ids=["a row", "columns", "bits", "expanded", "turned round", "one buffer"],
 )
 def test_parts_of_one_another_are_refused(views):
     said = refused(lambda memory: memory.update(a=views[0], b=views[1]))
@@ -469,6 +472,16 @@ def test_a_tensor_that_follows_a_weight_is_refused():
     state = new_state(model=model)
     state.recall(step, dict)["start"] = model.weight.detach().clone()
     written(state)
+
+
+def test_a_tensor_beside_weights_that_consist_of_tensors_is_taken_unless_it_follows_one():
+    model = torch.nn.Linear(2, 2)
+    model.weight = torch.nn.Parameter(TwoTensor(torch.ones(2, 2), torch.zeros(2, 2)))
+    state = new_state(model=model)
+    state.recall(step, dict)["start"] = model.weight.b.clone()
+    written(state)
+    said = refused(lambda memory: memory.update(start=model.weight.b), model=model)
+    assert "engine.process.start shares its numbers with a weight of the object 'model'" in said
 
 
 def test_a_tensor_that_follows_the_state_of_an_optimizer_is_refused():

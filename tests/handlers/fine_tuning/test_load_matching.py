@@ -59,6 +59,15 @@ def test_weights_come_from_every_kind_of_source_into_a_wrapped_model_too(sources
     assert caplog.text == ""
 
 
+def test_a_weight_of_a_type_that_no_checkpoint_holds_is_refused(tmp_path):
+    scales = torch.ones(3, 4).to(torch.float8_e8m0fnu)
+    save_file({"body.weight": scales}, tmp_path / "model.safetensors")
+    own = model()
+    with pytest.raises(ValueError, match=r"has a tensor of torch.float8_e8m0fnu: 'body.weight'"):
+        load_matching(own, tmp_path)
+    assert same(own, model())
+
+
 def test_what_does_not_fit_stays_as_it_was_and_is_reported(sources, caplog):
     pretrained, _ = sources
     own = model(outputs=5)

@@ -315,6 +315,19 @@ def test_a_writer_that_raises_misses_the_row_and_is_named_once(caplog):
     assert "That row is lost" in warning.getMessage()
 
 
+@pytest.mark.parametrize(
+    ("background", "says"), [(True, "could not end well"), (False, "It may lack its last rows")]
+)
+def test_a_writer_that_cannot_be_closed_is_named(background, says, caplog):
+    board = Board()
+    board.close = lambda: 1 / 0
+    build(Logger(board, name="Board", when=EACH, background=background)).run("ab", max_epochs=1)
+    [warning] = caplog.messages
+    assert "Logger(Board)" in warning
+    assert "division by zero" in warning
+    assert says in warning
+
+
 @pytest.mark.parametrize("kind", [JSONLines, CSV])
 @pytest.mark.parametrize("saves", [True, False])
 def test_a_file_that_was_removed_meanwhile_costs_a_warning_and_is_made_again(

@@ -4,6 +4,7 @@ import gc
 import logging
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 import pytest
@@ -212,6 +213,19 @@ def test_processor_and_memory_are_metrics():
     assert rows[0]["cpu/process"] > 0
     total = psutil.virtual_memory().total / 2**30
     assert 0 < rows[1]["memory/available"] < total
+
+
+def test_the_first_use_of_the_machine_is_that_since_the_run_has_started():
+    def work(state, batch):
+        until = time.process_time() + 0.05
+        while time.process_time() < until:
+            sum(range(10_000))
+
+    engine = Engine(work, SystemUse(when=Events.ITERATION_COMPLETED))
+    # psutil notes for each thread when it was asked last: nothing has asked in a new one.
+    with ThreadPoolExecutor(1) as thread:
+        metrics = thread.submit(engine.run, [0], max_epochs=1).result().metrics
+    assert metrics["cpu/system"] > 0
 
 
 @pytest.mark.gpu

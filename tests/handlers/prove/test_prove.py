@@ -154,6 +154,9 @@ def test_files_of_the_scripts_own_are_told_and_do_not_count(proof, tmp_path):
 
 
 COUNTS = script("len(seen)", "seen.append(1)").replace("update = ", "seen = []\nupdate = ")
+NUMBER = script("number", "globals().update(number=number + 1)").replace(
+    "update = ", "number = 0\nupdate = "
+)
 DEEP = script("noise.draw()").replace(
     "update = ",
     """
@@ -169,7 +172,12 @@ update = """,
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("text", "named"), [(COUNTS, "seen (list)"), (DEEP, "noise.inner['generator'] (Generator)")]
+    ("text", "named"),
+    [
+        (COUNTS, "seen (list)"),
+        (NUMBER, "number (int)"),
+        (DEEP, "noise.inner['generator'] (Generator)"),
+    ],
 )
 def test_what_a_kill_loses_is_named_wherever_it_is(proof, text, named):
     code, told = proof(text)

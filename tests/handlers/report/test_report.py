@@ -330,6 +330,13 @@ def test_several_runs_are_compared_in_one_table_with_what_differs(write, tmp_pat
     assert legend == ["a", "b", "c"]
 
 
+def test_of_a_run_without_evaluations_the_head_tells_the_lowest_loss(write):
+    runs = runs_in([write(row(1, loss=0.25), row(2, loss=0.5))])
+    runs[0].look()
+    head = re.sub(r"(<.*?>|\s)+", " ", news(runs)["sections"]["head"])
+    assert "loss, lowest 0.25 iteration 1" in head
+
+
 def test_the_pace_is_a_curve_by_itself(tmp_path):
     lines = [{"event": "started", "time": 10 * each, "iteration": each} for each in range(3)]
     (tmp_path / "journal.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in lines))

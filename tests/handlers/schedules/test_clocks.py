@@ -86,11 +86,13 @@ def test_what_ends_with_the_one_epoch_of_a_run_or_follows_a_metric_is_right(smal
     script.add(lambda o: ReduceLROnPlateau(o, patience=20), monitor="score").run(10, max_epochs=8)
 
 
-def test_lengths_in_batches_where_several_make_a_step_are_told(small):
-    script = small(accumulate=4).add(lambda o: CosineAnnealingLR(o, 80))
+@pytest.mark.parametrize("is_known", [True, False])
+def test_lengths_in_batches_where_several_make_a_step_are_told(small, is_known):
+    script = small(accumulate=4, is_known=is_known).add(lambda o: CosineAnnealingLR(o, 80))
     with pytest.warns(UserWarning, match="80 of its steps, which are the batches of this run"):
         script.run(10, max_epochs=8)
-    small(accumulate=4).add(lambda o: CosineAnnealingLR(o, 24)).run(10, max_epochs=8)
+    script = small(accumulate=4, is_known=is_known).add(lambda o: CosineAnnealingLR(o, 24))
+    script.run(10, max_epochs=8)
 
 
 @pytest.mark.parametrize(

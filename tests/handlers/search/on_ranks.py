@@ -3,6 +3,7 @@
 import json
 import sys
 from copy import deepcopy
+from datetime import timedelta
 from pathlib import Path
 
 import ignite.distributed as idist
@@ -15,7 +16,7 @@ from torch.utils.data import TensorDataset
 from camshaft import Events, ranks, supervised
 from camshaft.handlers import OptunaPruning, find_batch_size, find_lr
 
-idist.initialize("gloo")
+idist.initialize("gloo", timeout=timedelta(seconds=60))
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 rank = ranks.rank()
 
@@ -44,7 +45,9 @@ torch.manual_seed(rank)
 data = [(torch.randn(8, 3), torch.randn(8, 1)) for _ in range(4)]
 engine = build(Room(), accumulate=2)
 before = [each.tolist() for each in engine.objects["model"].state_dict().values()]
-size = find_batch_size(engine, TensorDataset(torch.randn(300, 3), torch.randn(300, 1)))
+samples = TensorDataset(torch.randn(300, 3), torch.randn(300, 1))
+# The first size that is tried fits on both ranks, or on rank 0 alone.
+sizes = [find_batch_size(engine, samples, start=start) for start in (2, 80)]
 model = deepcopy(engine.objects["model"])
 own = [nn.functional.mse_loss(model(inputs), targets).item() for inputs, targets in data[:2]]
 curve = find_lr(engine, data, steps=20)
@@ -76,7 +79,7 @@ try:
 except optuna.TrialPruned as error:
     pruned = str(error)
 result = {
-    "size": size,
+    "sizes": sizes,
     "rates": curve.rates,
     "losses": curve.losses,
     "own": sum(own) / 2,  # of the first window

@@ -16,7 +16,7 @@ def results(processes, tmp_path_factory):
 
 
 def test_the_size_is_the_smallest_of_all_ranks_and_no_rank_waits_for_one_that_failed(results):
-    assert [each["size"] for each in results] == [70, 70]
+    assert [each["sizes"] for each in results] == [[70, 70]] * 2
     assert "needs all ranks" in results[0]["with sync"]
 
 

@@ -9,12 +9,14 @@ from multiprocessing import get_context
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import nn
 
 from camshaft import supervised
 from camshaft.handlers import Checkpoint, LRSchedule, checkpoints
 from camshaft.handlers.checkpoint.directory import write_checkpoint
 from camshaft.handlers.checkpoint.directory.pt_export import portable
+from camshaft.handlers.checkpoint.directory.tensor_files import TensorFile, payload_of
 from camshaft.handlers.checkpoint.format import Manifest
 from camshaft.handlers.checkpoint.snapshot import Part, Snapshot, take
 from camshaft.handlers.checkpoint.staging import streamed
@@ -93,6 +95,15 @@ def test_one_object_alone_loads_straight_into_such_an_object(trained, tmp_path):
     other = a_model()
     other.load_state_dict(torch.load(tmp_path / "model.pt", weights_only=True))
     assert equal(dict(other.state_dict()), dict(model.state_dict()))
+    path = tmp_path / "model.safetensors"
+    assert saved.export(path, object="model") == path
+    assert equal(load_file(path), dict(model.state_dict()))
+
+
+def test_a_file_that_is_made_of_tensors_of_another_has_the_size_that_is_told_before(trained):
+    source = TensorFile(trained[0].path / "model.safetensors")
+    payload = payload_of(source, {name: name for name in source})
+    assert payload.size == sum(len(each) for each in payload.pieces())
 
 
 def test_the_state_of_one_object_is_one_call(trained):

@@ -451,6 +451,14 @@ def test_an_optimizer_of_another_class_or_with_other_groups_can_begin_anew(tmp_p
     assert resumed(tmp_path, optimizer=Adam, lr=0.01).run(7).state.step == 7
 
 
+def test_an_optimizer_that_the_script_has_no_more_may_be_named_in_reset(tmp_path):
+    script = Script(tmp_path)
+    script.engine.objects["second"] = SGD(script.model.parameters(), 0.1)
+    script.run(3)
+    assert "'second'" in refusal(resumed(tmp_path))
+    assert resumed(tmp_path, reset=["second"]).run(5).state.step == 5
+
+
 def test_an_optimizer_with_other_groups_needs_its_schedule_to_begin_anew_too(tmp_path):
     def script(**options):
         made = Script(None)
