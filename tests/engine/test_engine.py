@@ -416,6 +416,8 @@ def test_two_functions_of_one_name_in_a_cell_are_two_and_an_edit_may_move_them()
     assert run_cells(one.format(1) + one.format(2)) == [1, 2]
     assert run_cells(*2 * [one.format(1) + one.format(2)]) == [1, 2]
     assert run_cells(one.format(1), "# edited\n" + one.format(2)) == [2]
+    put_back = "engine.on(Events.COMPLETED)(first)"
+    assert run_cells(one.format(1) + "first = report", one.format(2), put_back) == [1]
 
 
 def test_a_replaced_function_keeps_its_place_and_its_name():

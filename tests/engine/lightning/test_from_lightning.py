@@ -206,9 +206,11 @@ def test_a_step_may_be_skipped_and_wrong_results_are_errors():
             return None if len(batch) == 2 else self.loss(batch)
 
     assert run(Picky()).step == 2
-    wrong = type("Wrong", (Small,), {"training_step": lambda self, batch: (1, 2)})
-    with pytest.raises(TypeError, match=r"returned a tuple; it needs the loss, a dictionary with"):
-        run(wrong())
+    for result, kind in ((1, 2), "tuple"), ({"prediction": 1}, "dict"):
+        step = {"training_step": lambda self, batch: self.made, "made": result}
+        wrong = type("Wrong", (Small,), step)
+        with pytest.raises(TypeError, match=rf"returned a {kind}; it needs the loss, a dictionary"):
+            run(wrong())
 
 
 @pytest.mark.parametrize("name", ["optimizer_idx", "dataloader_iter", "dataloader_idx"])
