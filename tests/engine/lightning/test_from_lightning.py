@@ -440,6 +440,12 @@ def test_values_of_an_evaluation_keep_their_names():
             r"reduce_fx='median'\): needs one of mean, sum, min, max",
         ),
         (lambda self, loss: self.log("a", loss, on_step=False, on_epoch=False), r"on_epoch=False"),
+        (
+            lambda self, loss: [
+                self.log("a", loss, on_epoch=True, reduce_fx=reduce) for reduce in ("sum", "min")
+            ],
+            r"log\('a'\) was called with reduce_fx='sum' before",
+        ),
     ],
 )
 def test_what_cannot_be_logged_is_an_error(log, message):
