@@ -243,6 +243,15 @@ def a_window_that_fails_leaves_nothing_to_the_next_run():
     check_equal(net, train("alone", accumulate=3)[0])
 
 
+def a_forward_pass_before_the_run_changes_nothing():
+    net, data = sharded(WAY), dealt(batches())
+    engine = supervised(net, adamw(net), mse_loss)
+    with torch.no_grad():
+        net(data[0][0])
+    engine.run(data, max_epochs=1)
+    check_equal(net, train("alone")[0])
+
+
 CHECKS = [
     steps_are_those_of_one_process,
     accumulation_reduces_gradients_once_a_window,
@@ -259,6 +268,7 @@ CHECKS = [
     gradients_of_float16_are_scaled_and_an_overflow_skips_the_step_on_all_ranks,
     targets_are_counted_over_the_data_and_not_over_ranks,
     a_window_that_fails_leaves_nothing_to_the_next_run,
+    a_forward_pass_before_the_run_changes_nothing,
 ]
 
 checks.make(CHECKS[: int(sys.argv[2])])
