@@ -21,6 +21,11 @@ def step(state, batch):
     return None
 
 
+class Half:
+    def state_dict(self):
+        return {}
+
+
 def trained(**given):
     return supervised(MODEL, OPTIMIZER, nn.functional.mse_loss, **given)
 
@@ -33,6 +38,7 @@ CASES = [
     (lambda e: Engine(step, objects=MODEL), "objects= got a Linear; it needs a name for each"),
     (lambda e: Engine(step, objects={"a": 3.0}), "objects['a'] is 3.0, which no checkpoint can ho"),
     (lambda e: Engine(step, objects={"a": nn.Linear}), "objects['a'] is the class Linear, which n"),
+    (lambda e: Engine(step, objects={"a": Half()}), "objects['a'] is a Half, which no checkpoint"),
     (lambda e: Engine(step, objects={1: MODEL}), "objects= has 1 for a name; it needs strings"),
     (lambda e: Engine(step, model=MODEL), f"Engine() has no argument 'model'; {OBJECTS}"),
     (lambda e: Engine(), f"Engine() lacks process; {OBJECTS}, with step(state, batch)"),

@@ -12,7 +12,7 @@ from torchmetrics import SumMetric
 
 from camshaft import Events
 from camshaft.engine.lightning import NOT_TAKEN, TAKEN, LightningEvents, from_lightning
-from camshaft.handlers import EMA, Checkpoint, ClipGradNorm, NonFiniteGuard, Validate
+from camshaft.handlers import EMA, Checkpoint, ClipGradNorm, ClipGradValue, NonFiniteGuard, Validate
 
 lightning = pytest.importorskip("lightning.pytorch")
 from lightning.pytorch.utilities.exceptions import MisconfigurationException  # noqa: E402
@@ -233,16 +233,24 @@ def test_a_short_window_is_exact():
     assert torch.equal(module.layer.weight, other.layer.weight)
 
 
-def test_the_module_clips_gradients_itself_where_it_says_how():
+@pytest.mark.parametrize(
+    ("algorithm", "most", "handlers"),
+    [
+        ("norm", 0.5, [ClipGradNorm(0.5)]),
+        ("value", 0.1, [ClipGradValue(0.1)]),
+        ("norm", 0, []),
+    ],
+)
+def test_the_module_clips_gradients_itself_where_it_says_how(algorithm, most, handlers):
     class Clipping(Small):
         def configure_gradient_clipping(
             self, optimizer, gradient_clip_val, gradient_clip_algorithm
         ):
-            self.clip_gradients(optimizer, 0.5, "norm")
+            self.clip_gradients(optimizer, most, algorithm)
 
     module, other = Clipping(), Small()
     run(module)
-    from_lightning(other).add(ClipGradNorm(0.5)).run(BATCHES, max_epochs=1)
+    from_lightning(other).add(*handlers).run(BATCHES, max_epochs=1)
     assert torch.equal(module.layer.weight, other.layer.weight)
 
 
