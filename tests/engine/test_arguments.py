@@ -30,6 +30,7 @@ def trained(**given):
     return supervised(MODEL, OPTIMIZER, nn.functional.mse_loss, **given)
 
 
+SCHEDULER = torch.optim.lr_scheduler.StepLR(OPTIMIZER, 1)
 OBJECTS = 'write Engine(step, objects={"model": model, "optimizer": optimizer})'
 EVERY = "write when=Events.EPOCH_COMPLETED(every=2)"
 KEEP = 'write keep=latest(3) | best(1, "val/loss", mode="min")'
@@ -79,6 +80,7 @@ CASES = [
     (lambda e: e.simulate(LOADER), "write engine.simulate(max_epochs=2, epoch_length=5)"),
     (lambda e: e.add(step), "the function step is no handler: it needs an attach(engine) method"),
     (lambda e: e.add(Checkpoint), "rather than a class; make one: engine.add(Checkpoint(...))"),
+    (lambda e: e.add(SCHEDULER), "for a scheduler, write engine.add(LRSchedule(scheduler))"),
     (lambda e: e.add(OPTIMIZER), "for an optimizer, write Update(optimizer), or supervised(model"),
     (lambda e: e.add(MODEL), f"for a module, {OBJECTS}"),
     (lambda e: e.add(handlers=[]), "engine.add() has no argument 'handlers'; write engine.add(h"),
