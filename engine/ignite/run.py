@@ -75,7 +75,6 @@ class Run:
         self.orders.is_interrupted = False
         if self.feed is not None:
             self.feed.close()
-        self.feed = None
 
     def restart_data(self) -> None:
         """Begin the data of ignite's state, which were exchanged."""

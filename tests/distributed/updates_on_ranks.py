@@ -127,15 +127,16 @@ def a_step_of_ones_own_does_so_with_micro_batch_and_is_right_without():
 
 
 def an_update_that_was_not_told_of_its_model_says_so_once_where_that_is_slower():
-    for options, told in [
-        ({"accumulate": 2}, 1),
-        ({"accumulate": 1}, 0),
+    for options, weight, told in [
+        ({"accumulate": 2}, None, 1),
+        ({"accumulate": 1}, None, 0),
+        ({"accumulate": 1}, 4, 0),
     ]:
         model, optimizer, sent = distributed()
         update = Update(optimizer, **options)
 
-        def step(state, batch, update=update, model=model):
-            update(state, mse_loss(model(batch[0]), batch[1]))
+        def step(state, batch, update=update, model=model, weight=weight):
+            update(state, mse_loss(model(batch[0]), batch[1]), weight=weight)
 
         with warnings.catch_warnings(record=True) as caught:
             Engine(step).run(batches(ranks.rank()), max_epochs=2)

@@ -21,10 +21,16 @@ def step(state, batch):
     return None
 
 
+class Half:
+    def state_dict(self):
+        return {}
+
+
 def trained(**given):
     return supervised(MODEL, OPTIMIZER, nn.functional.mse_loss, **given)
 
 
+SCHEDULER = torch.optim.lr_scheduler.StepLR(OPTIMIZER, 1)
 OBJECTS = 'write Engine(step, objects={"model": model, "optimizer": optimizer})'
 EVERY = "write when=Events.EPOCH_COMPLETED(every=2)"
 KEEP = 'write keep=latest(3) | best(1, "val/loss", mode="min")'
@@ -33,6 +39,7 @@ CASES = [
     (lambda e: Engine(step, objects=MODEL), "objects= got a Linear; it needs a name for each"),
     (lambda e: Engine(step, objects={"a": 3.0}), "objects['a'] is 3.0, which no checkpoint can ho"),
     (lambda e: Engine(step, objects={"a": nn.Linear}), "objects['a'] is the class Linear, which n"),
+    (lambda e: Engine(step, objects={"a": Half()}), "objects['a'] is a Half, which no checkpoint"),
     (lambda e: Engine(step, objects={1: MODEL}), "objects= has 1 for a name; it needs strings"),
     (lambda e: Engine(step, model=MODEL), f"Engine() has no argument 'model'; {OBJECTS}"),
     (lambda e: Engine(), f"Engine() lacks process; {OBJECTS}, with step(state, batch)"),
@@ -73,6 +80,7 @@ CASES = [
     (lambda e: e.simulate(LOADER), "write engine.simulate(max_epochs=2, epoch_length=5)"),
     (lambda e: e.add(step), "the function step is no handler: it needs an attach(engine) method"),
     (lambda e: e.add(Checkpoint), "rather than a class; make one: engine.add(Checkpoint(...))"),
+    (lambda e: e.add(SCHEDULER), "for a scheduler, write engine.add(LRSchedule(scheduler))"),
     (lambda e: e.add(OPTIMIZER), "for an optimizer, write Update(optimizer), or supervised(model"),
     (lambda e: e.add(MODEL), f"for a module, {OBJECTS}"),
     (lambda e: e.add(handlers=[]), "engine.add() has no argument 'handlers'; write engine.add(h"),

@@ -411,6 +411,15 @@ def test_a_cell_that_is_run_again_replaces_what_it_attached_and_says_so(caplog):
     assert run_cells(first, second) == ["second", 0, 1, "_", "_"]
 
 
+def test_two_functions_of_one_name_in_a_cell_are_two_and_an_edit_may_move_them():
+    one = "@engine.on(Events.COMPLETED)\ndef report(state): seen.append({})\n"
+    assert run_cells(one.format(1) + one.format(2)) == [1, 2]
+    assert run_cells(*2 * [one.format(1) + one.format(2)]) == [1, 2]
+    assert run_cells(one.format(1), "# edited\n" + one.format(2)) == [2]
+    put_back = "engine.on(Events.COMPLETED)(first)"
+    assert run_cells(one.format(1) + "first = report", one.format(2), put_back) == [1]
+
+
 def test_a_replaced_function_keeps_its_place_and_its_name():
     engine = Engine(idle)
     namespace = {"__name__": "__main__", "engine": engine, "Events": Events}

@@ -193,6 +193,10 @@ def precision_and_policy_have_to_agree():
         net = sharded("fsdp", mp_policy=MixedPrecisionPolicy(param_dtype=kind))
         with pytest.raises(ValueError, match=message):
             supervised(net, adamw(net), mse_loss, precision=precision)
+    for kind, precision in [(torch.float16, "fp16"), (torch.bfloat16, "bf16")]:
+        net = sharded("fsdp", mp_policy=MixedPrecisionPolicy(param_dtype=kind))
+        supervised(net, adamw(net), mse_loss, precision=precision)
+        supervised(net, loss_fn=mse_loss)
 
 
 def an_update_that_does_not_know_the_model_says_so():

@@ -31,7 +31,7 @@ from models import (
     weights,
 )
 
-from camshaft import Events, Update, checkpoint_activations, ranks, supervised
+from camshaft import Engine, Events, Update, checkpoint_activations, ranks, supervised
 from camshaft.handlers import (
     ClipGradNorm,
     ClipGradValue,
@@ -243,6 +243,24 @@ def a_window_that_fails_leaves_nothing_to_the_next_run():
     check_equal(net, train("alone", accumulate=3)[0])
 
 
+def weights_that_change_after_a_forward_pass_alone_are_those_that_train():
+    net, whole, data = sharded(WAY), Net(), dealt(batches())
+    optimizer = adamw(net)
+    update = Update(optimizer)
+
+    def step(state, batch):
+        update(state, mse_loss(net(batch[0]), batch[1]))
+
+    with torch.no_grad():
+        net(data[0][0])
+        for each in (*optimizer.param_groups[0]["params"], *whole.parameters()):
+            each.mul_(2)
+    Engine(step, objects={"model": net, "optimizer": optimizer}).run(data, max_epochs=1)
+    with ranks.alone():
+        supervised(whole, adamw(whole), mse_loss).run(batches(), max_epochs=1)
+    check_equal(net, whole)
+
+
 CHECKS = [
     steps_are_those_of_one_process,
     accumulation_reduces_gradients_once_a_window,
@@ -259,6 +277,7 @@ CHECKS = [
     gradients_of_float16_are_scaled_and_an_overflow_skips_the_step_on_all_ranks,
     targets_are_counted_over_the_data_and_not_over_ranks,
     a_window_that_fails_leaves_nothing_to_the_next_run,
+    weights_that_change_after_a_forward_pass_alone_are_those_that_train,
 ]
 
 checks.make(CHECKS[: int(sys.argv[2])])

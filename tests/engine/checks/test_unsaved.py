@@ -292,5 +292,15 @@ def test_what_is_right_is_not_told_of(tmp_path):
     assert TOLD not in told(supervised(model, optimizer, loss.loss_of, **pair), tmp_path)
 
 
+def test_a_step_may_name_what_the_script_makes_after_the_run(tmp_path):
+    def step(state, batch):
+        return batch if state.iteration < 99 else later(batch)
+
+    assert not told(Engine(step), tmp_path)
+
+    def later(batch):
+        return step(None, batch)
+
+
 def test_without_a_checkpoint_nothing_is_looked_at():
     dqn(named=False)[0].run(BATCHES, max_epochs=2)

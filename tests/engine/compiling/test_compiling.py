@@ -11,6 +11,7 @@ from torch.optim.lr_scheduler import LambdaLR, OneCycleLR
 from torch.utils.data import DataLoader, TensorDataset
 
 from camshaft import Engine, Events, State, Update, supervised
+from camshaft.engine.compiling.options import replays
 from camshaft.handlers import (
     EMA,
     Average,
@@ -496,3 +497,16 @@ def test_errors_of_the_step_itself_have_no_note_about_compiling():
     with pytest.raises(ZeroDivisionError) as caught:
         run(engine)
     assert "compile" not in "\n".join(caught.value.__notes__)
+
+
+@pytest.mark.parametrize(
+    ("options", "replayed"),
+    [
+        ({}, False),
+        ({"mode": "reduce-overhead"}, True),
+        ({"mode": "max-autotune-no-cudagraphs"}, False),
+        ({"options": {"triton.cudagraphs": True}}, True),
+    ],
+)
+def test_it_is_known_which_options_replay_cuda_graphs(options, replayed):
+    assert replays(options) is replayed

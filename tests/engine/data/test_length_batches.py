@@ -126,3 +126,5 @@ def test_tensors_are_padded_wherever_they_are_in_a_sample_and_the_rest_is_torchs
     assert frames.tolist() == [[[1, 1], [-1, -1]], [[1, 1], [1, 1]]]
     even = [{"x": numpy.ones(2), "y": [1, 2]}, {"x": numpy.zeros(2), "y": [3, 4]}]
     assert str(Padded()(even)) == str(default_collate(even))
+    with pytest.raises(ValueError, match="shorter"):
+        Padded()([(short, 1), (long,)])

@@ -199,6 +199,12 @@ def test_another_order_is_refused():
         part(DataLoader(range(24), 1, sampler=other), saved, None)
 
 
+def test_what_was_left_in_a_list_of_batches_goes_on_in_a_loader():
+    saved = left_at([*torch.arange(8).reshape(4, 2)])
+    seen, _ = part(DataLoader(range(8), 2), saved, 4)
+    assert [batch for batch, _ in seen] == [[4, 5], [6, 7]]
+
+
 def test_one_process_in_order_goes_on_on_ranks_in_order():
     saved = left_at(DataLoader(range(24), 4, sampler=SequentialSampler(range(24))))
     seen, _ = part(LOADERS["in order"](24, 4, 2, 1), saved, 4)

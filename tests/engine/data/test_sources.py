@@ -77,6 +77,7 @@ def seen_in(make, stops=(), **arguments):
 def test_each_kind_of_data_has_its_way():
     assert type(source_of([1, 2])) is Source
     assert type(source_of(Cursor())) is Stateful
+    assert type(source_of(type("Told", (list,), {"state_dict": dict})())) is Source
     assert type(source_of(StatefulDataLoader(Counting()))) is Stateful
     assert type(source_of(torch.utils.data.DataLoader(Counting()))) is Loader
 

@@ -4,7 +4,7 @@ import re
 import runpy
 from dataclasses import dataclass
 from io import StringIO
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -232,6 +232,8 @@ def test_rich_and_the_picture_show_the_same_as_the_text():
 
 DOCS = Path(__file__).parents[3] / "docs"
 SVG = "{http://www.w3.org/2000/svg}"
+CHARACTER = 7.2
+"""Pixels: the width of a character of 12 pixels in these fonts."""
 
 
 def texts(svg):
@@ -289,6 +291,22 @@ def test_boxes_lie_in_boxes():
     assert len(edges) == 3  # epoch, batch, process
     for (top, bottom), (inner_top, inner_bottom) in pairwise(edges):
         assert top < inner_top < inner_bottom < bottom
+
+
+def test_no_text_lies_on_another_one_and_all_lie_in_the_picture():
+    root = ElementTree.fromstring(wired().describe().svg())
+    right, bottom = map(float, root.get("viewBox").split()[2:])
+    rooms = []
+    for each in root.iter(f"{SVG}text"):
+        x, y, width = float(each.get("x")), float(each.get("y")), len(each.text) * CHARACTER
+        left = x - width / 2 if each.get("text-anchor") == "middle" else x
+        assert left > 0 < y - 9, each.text
+        assert left + width < right, each.text
+        assert y + 3 < bottom, each.text
+        rooms.append((left, left + width, y - 9, y + 3, each.text))
+    for (left, right, top, bottom, one), other in combinations(rooms, 2):
+        is_apart = right <= other[0] or other[1] <= left or bottom <= other[2] or other[3] <= top
+        assert is_apart, (one, other[-1])
 
 
 def test_names_that_are_no_xml_are_drawn():

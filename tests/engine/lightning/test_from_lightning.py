@@ -12,7 +12,7 @@ from torchmetrics import SumMetric
 
 from camshaft import Events
 from camshaft.engine.lightning import NOT_TAKEN, TAKEN, LightningEvents, from_lightning
-from camshaft.handlers import EMA, Checkpoint, ClipGradNorm, NonFiniteGuard, Validate
+from camshaft.handlers import EMA, Checkpoint, ClipGradNorm, ClipGradValue, NonFiniteGuard, Validate
 
 lightning = pytest.importorskip("lightning.pytorch")
 from lightning.pytorch.utilities.exceptions import MisconfigurationException  # noqa: E402
@@ -206,9 +206,11 @@ def test_a_step_may_be_skipped_and_wrong_results_are_errors():
             return None if len(batch) == 2 else self.loss(batch)
 
     assert run(Picky()).step == 2
-    wrong = type("Wrong", (Small,), {"training_step": lambda self, batch: (1, 2)})
-    with pytest.raises(TypeError, match=r"returned a tuple; it needs the loss, a dictionary with"):
-        run(wrong())
+    for result, kind in ((1, 2), "tuple"), ({"prediction": 1}, "dict"):
+        step = {"training_step": lambda self, batch: self.made, "made": result}
+        wrong = type("Wrong", (Small,), step)
+        with pytest.raises(TypeError, match=rf"returned a {kind}; it needs the loss, a dictionary"):
+            run(wrong())
 
 
 @pytest.mark.parametrize("name", ["optimizer_idx", "dataloader_iter", "dataloader_idx"])
@@ -231,16 +233,24 @@ def test_a_short_window_is_exact():
     assert torch.equal(module.layer.weight, other.layer.weight)
 
 
-def test_the_module_clips_gradients_itself_where_it_says_how():
+@pytest.mark.parametrize(
+    ("algorithm", "most", "handlers"),
+    [
+        ("norm", 0.5, [ClipGradNorm(0.5)]),
+        ("value", 0.1, [ClipGradValue(0.1)]),
+        ("norm", 0, []),
+    ],
+)
+def test_the_module_clips_gradients_itself_where_it_says_how(algorithm, most, handlers):
     class Clipping(Small):
         def configure_gradient_clipping(
             self, optimizer, gradient_clip_val, gradient_clip_algorithm
         ):
-            self.clip_gradients(optimizer, 0.5, "norm")
+            self.clip_gradients(optimizer, most, algorithm)
 
     module, other = Clipping(), Small()
     run(module)
-    from_lightning(other).add(ClipGradNorm(0.5)).run(BATCHES, max_epochs=1)
+    from_lightning(other).add(*handlers).run(BATCHES, max_epochs=1)
     assert torch.equal(module.layer.weight, other.layer.weight)
 
 
@@ -438,6 +448,12 @@ def test_values_of_an_evaluation_keep_their_names():
             r"reduce_fx='median'\): needs one of mean, sum, min, max",
         ),
         (lambda self, loss: self.log("a", loss, on_step=False, on_epoch=False), r"on_epoch=False"),
+        (
+            lambda self, loss: [
+                self.log("a", loss, on_epoch=True, reduce_fx=reduce) for reduce in ("sum", "min")
+            ],
+            r"log\('a'\) was called with reduce_fx='sum' before",
+        ),
     ],
 )
 def test_what_cannot_be_logged_is_an_error(log, message):

@@ -422,11 +422,12 @@ BUFFER = bytearray(8)
     "views",
     [
         *((ROWS, ROWS[1]), (ROWS[:, :2], ROWS[:, 1:]), (ROWS, ROWS.view(torch.int32))),
+        (ROWS, ROWS.view(torch.uint8)[1]),
         (ROWS, ROWS[:1].expand(2, 3)),
         (ARRAY, ARRAY[::-1, :1]),
         (np.frombuffer(BUFFER), np.frombuffer(BUFFER)),
     ],
-    ids=["a row", "columns", "bits", "expanded", "turned round", "one buffer"],
+    ids=["a row", "columns", "bits", "bytes of a row", "expanded", "turned round", "one buffer"],
 )
 def test_parts_of_one_another_are_refused(views):
     said = refused(lambda memory: memory.update(a=views[0], b=views[1]))

@@ -38,6 +38,10 @@ def images(*sizes):
     return [(x, x) for x in (torch.rand(size, 6, generator=generator) for size in sizes)]
 
 
+def scaled(scale, loss_fn):
+    return lambda output, target: scale * loss_fn(output, target)
+
+
 class Divided(torch.nn.Module):
     """Adds up squares by a module inside."""
 
@@ -53,6 +57,7 @@ SUMS = {
     "vae": vae_loss,
     "partial": partial(lambda scale, output, target: scale * vae_loss(output, target), 2.0),
     "function inside": lambda output, target: vae_loss(output, 1 * target),
+    "function in a closure": scaled(2, vae_loss),
     "module inside": Divided(by=False),
     "squares": lambda output, target: ((output[0] - target) ** 2).sum(),
 }
