@@ -38,7 +38,7 @@ def stateless() -> None: ...
     "a string for an event": 'engine.on("epoch_completed")\n',
 }
 CHECKERS = {
-    "mypy": ["-m", "mypy", "--strict", "--no-incremental"],
+    "mypy": ["-m", "mypy", "--strict"],
     "pyright": ["-m", "pyright", "--pythonpath", sys.executable],
 }
 

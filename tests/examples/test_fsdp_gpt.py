@@ -83,7 +83,7 @@ def weights(directory):
     return {file.name: file.read_bytes() for file in newest.path.glob("*.safetensors")}
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_stopped_by_a_signal_and_killed_it_ends_with_the_weights_of_a_whole_run(
     processes, tmp_path
 ):

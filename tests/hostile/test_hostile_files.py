@@ -152,7 +152,7 @@ def test_whatever_is_in_a_run_directory_every_reader_ends_soon_and_in_order(
     assert run_draws(hostile, honest, tmp_path, 50) == {}
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_whatever_is_in_a_run_directory_in_hundreds_of_draws(hostile, honest, tmp_path):
     assert run_draws(hostile, honest, tmp_path, 400, first=1) == {}
 

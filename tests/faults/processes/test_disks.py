@@ -108,7 +108,7 @@ def fill(path):
                 continue
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_killed_on_a_slow_disk_no_save_that_was_waited_for_is_lost(run, machine, tmp_path):
     """An fsync takes 50 ms more, so the run is mostly within a save, or waits for one.
 

@@ -129,7 +129,7 @@ def test_changed_values_are_broken_checkpoints_and_no_other_error(tmp_path):
     fuzz(tmp_path, min(last.parent.glob("iteration-*")), 40)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_thousand_changed_values(tmp_path):
     last = written(tmp_path)
     for place in (min(last.parent.glob("iteration-*")), last):

@@ -62,11 +62,11 @@ if __name__ == "__main__":
     ("number", "place", "context"),
     [
         ("SIGTERM", "step", "fork"),
-        pytest.param("SIGTERM", "step", "forkserver", marks=pytest.mark.slow),
+        pytest.param("SIGTERM", "step", "forkserver", marks=pytest.mark.soak),
         pytest.param("SIGTERM", "evaluation", "fork", marks=pytest.mark.slow),
         pytest.param("SIGTERM", "save", "fork", marks=pytest.mark.slow),
-        pytest.param("SIGINT", "step", "fork", marks=pytest.mark.slow),
-        pytest.param("SIGUSR1", "step", "fork", marks=pytest.mark.slow),
+        pytest.param("SIGINT", "step", "fork", marks=pytest.mark.soak),
+        pytest.param("SIGUSR1", "step", "fork", marks=pytest.mark.soak),
     ],
 )
 def test_a_signal_to_the_own_group_costs_no_batch(processes, tmp_path, number, place, context):
