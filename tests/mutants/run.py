@@ -183,8 +183,10 @@ class Copy:
         self._server.stdin.write(f"{json.dumps(request)}\n")
         self._server.stdin.flush()
         code = json.loads(self._server.stdout.readline())
-        if code in (None, 0, 5):  # 5: there was no test
-            return "a time-out" if code is None else ""
+        if code in (0, 5):  # 5: there was no test
+            return ""
+        if code is None or code < 0 or code == 3:  # 3: pytest itself has failed
+            return "a time-out" if code is None else "the end of pytest"
         text = (self.path.parent / "output.txt").read_text(errors="replace")
         lines = [each for each in text.splitlines() if each.startswith(("FAILED ", "ERROR "))]
         if not lines:
@@ -259,7 +261,8 @@ def those_of_broken_tests(
     copies: SimpleQueue[Copy], rows: Sequence[dict[str, Any]]
 ) -> list[tuple[str, Mutation]]:
     """The faults that were found by tests that fail without them, too; these are left out then."""
-    test_of = [row["found"].partition(" ")[2].partition(" - ")[0] for row in rows]
+    names = [row["found"].partition(" ")[2].partition(" - ")[0] for row in rows]
+    test_of = [name if "::" in name else "" for name in names]
     left = {*filter(None, test_of)} - sound
     copy = copies.get()
     while left and (first := copy.failing(sorted(left), 3600)):
