@@ -147,6 +147,19 @@ def doubts_of_another_name():
     return found
 
 
+def gradients_at_the_start_of_a_resumed_run():
+    """Of weights that had gradients of 1 before: whether these stay where buckets are arranged."""
+    run(of_ones_own, PLACE / "held", 2)
+    engine = of_ones_own().add(Checkpoint(PLACE / "held", resume=True))
+    parameters = [each for each in engine.objects["both"].parameters() if each.requires_grad]
+    for each in parameters:
+        each.grad = torch.ones_like(each)
+    found = []
+    engine.on(Events.STARTED)(lambda state: found.extend(each.grad for each in parameters))
+    engine.run(data(), max_iterations=3)
+    return [each is not None and bool(each.eq(1).all()) for each in found]
+
+
 told = Told()
 logging.getLogger("camshaft").addHandler(told)
 with ranks.process_group("gloo"):
@@ -157,6 +170,7 @@ with ranks.process_group("gloo"):
     check(of_ones_own, (1, 3), gradient_as_bucket_view=True)
     check(of_the_library, (2, 6), find_unused_parameters=True)
     check(compressed, (2, 6))
+    assert gradients_at_the_start_of_a_resumed_run() == [True] * 22
     first = ranks.rank() == 0
     assert not doubts_of(nothing)
     for change, options, why in (

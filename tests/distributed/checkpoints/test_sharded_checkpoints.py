@@ -15,7 +15,7 @@ FORMS = ["1 plain", "2 fsdp", "3 fsdp", "4 fsdp", "4 hsdp", "4 tensor", "2 ddp"]
 
 def trained(processes, directory, form, *words):
     count, kind = form.split()
-    if count == "1":
+    if kind == "plain":
         return json.loads(processes.run(SCRIPT, directory, kind, *words).stdout)
     return json.loads(processes.run_ranks(int(count), SCRIPT, directory, kind, *words)[0].stdout)
 
@@ -38,6 +38,12 @@ def test_a_sharded_run_resumes_to_the_same_bits(processes, tmp_path):
         *("rank-00000.json", "rank-00000.safetensors"),
         *("rank-00001.json", "rank-00001.safetensors"),
     ]
+
+
+@pytest.mark.slow
+def test_shards_on_one_rank_alone_are_those_that_were_saved(processes, tmp_path):
+    part = trained(processes, tmp_path, "1 fsdp", 6)
+    assert trained(processes, tmp_path, "1 fsdp", 8)["loaded"] == part["end"]
 
 
 @pytest.mark.slow

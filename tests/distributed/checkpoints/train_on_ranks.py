@@ -78,7 +78,7 @@ class Model(nn.Module):
 
 def on_mesh(model, kind):
     count = ranks.world_size()
-    if kind == "plain" or count == 1:
+    if kind == "plain":
         return model
     if kind == "ddp":
         return nn.parallel.DistributedDataParallel(model)

@@ -61,6 +61,11 @@ def test_a_run_without_its_frozen_weights_resumes_exactly(tmp_path, left_at):
     assert run(build(tmp_path / "parts", *handlers()), seed=9) == whole
 
 
+def test_an_average_that_has_not_begun_is_saved_where_its_model_is(tmp_path):
+    run(build(tmp_path, EMA(0.5, when=Events.STEP_COMPLETED(after=5))), 3)
+    assert names(tmp_path, "ema") == names(tmp_path) == {*Model().state_dict()} - BODY
+
+
 def test_other_frozen_weights_than_those_of_the_run_are_an_error_that_names_them(tmp_path):
     run(build(tmp_path), 3)
     with pytest.raises(

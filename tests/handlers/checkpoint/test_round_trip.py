@@ -57,6 +57,14 @@ class Own(SGD):
         return super().step(closure)
 
 
+class KnowsOthers(Own):
+    """Refers to itself and to a class, neither of which is a part of it."""
+
+    def __init__(self, params):
+        super().__init__(params, 0.1, momentum=0.9)
+        self.base, self.outer = SGD, self
+
+
 class Casts(Optimizer):
     """Keeps sums in float64, which torch's `load_state_dict` makes those of its parameters."""
 
@@ -86,7 +94,7 @@ def weights(model):
     return torch.cat([each.detach().flatten() for each in model.parameters()])
 
 
-@pytest.mark.parametrize("kind", [Several, Own])
+@pytest.mark.parametrize("kind", [Several, Own, KnowsOthers])
 def test_an_optimizer_that_holds_others_is_saved_and_resumed_to_the_last_bit(kind, tmp_path):
     engine, model = build(kind)
     engine.run(data(), max_epochs=2)

@@ -42,6 +42,18 @@ def test_an_epoch_ended_by_a_handler_ends_at_the_same_iteration():
     assert one == other == [(1, 2), (2, 2 + BATCHES), (3, 2 + 2 * BATCHES)]
 
 
+def test_an_epoch_may_end_without_its_last_event_and_later_ones_have_theirs():
+    def attach(side):
+        seen = []
+        end = Events.ITERATION_COMPLETED(once=2)
+        side.trainer.on(end)(lambda engine: engine.terminate_epoch(skip_epoch_completed=True))
+        side.trainer.on(Events.EPOCH_COMPLETED)(lambda engine: seen.append(engine.state.epoch))
+        return seen
+
+    (one, other), _ = both(attach)
+    assert one == other == [2, 3]
+
+
 def test_an_evaluation_that_a_handler_runs_gives_the_same():
     def attach(side):
         Accuracy().attach(side.evaluator, "accuracy")

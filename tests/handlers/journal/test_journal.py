@@ -326,6 +326,15 @@ def test_what_is_no_line_of_a_journal_is_left_out(tmp_path):
     assert read_journal(path) == [{"event": "saving"}]
 
 
+def test_the_first_line_of_each_process_counts_whatever_it_tells(tmp_path, monkeypatch):
+    from camshaft.handlers.files import budget
+
+    monkeypatch.setattr(budget, "MOST_RECORDS", 5)
+    path = tmp_path / "journal.jsonl"
+    path.write_text("".join(f'{{"event": "running", "part": {n}}}\n' for n in range(9)))
+    assert "has more than 5 lines of events" in read_journal(path).problem
+
+
 def test_a_line_that_could_be_written_only_in_part_is_torn(tmp_path, caplog, monkeypatch):
     path, lines = tmp_path / "journal.jsonl", JournalFile()
     whole = os.write

@@ -135,6 +135,7 @@ def test_thinned_it_keeps_extremes_ends_order_and_gaps(numbers, most):
     if finite:
         shown = [y for y in drawn["y"] if y is not None]
         assert (min(shown), max(shown)) == (min(finite), max(finite))
+        assert (shown[0], shown[-1]) == (finite[0], finite[-1])
         assert drawn["lowest"]["value"] == min(finite)
         assert drawn["highest"]["iteration"] == numbers.index(max(finite)) + 1
     else:
