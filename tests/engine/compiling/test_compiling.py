@@ -269,6 +269,20 @@ def test_a_demand_for_foreach_is_kept_and_does_not_stop_compiling(kind):
     assert found[0] == found[1]
 
 
+def test_during_a_step_a_demand_not_to_use_foreach_stays():
+    class Looking(torch.optim.Adam):
+        def step(self, closure=None):
+            seen.append([group["foreach"] for group in self.param_groups])
+
+    seen = []
+    model = torch.nn.Linear(4, 3)
+    groups = [{"params": [model.weight], "foreach": False}, {"params": [model.bias]}]
+    optimizer = Looking(groups, foreach=True)
+    run(supervised(model, optimizer, cross_entropy, compile=EAGER), max_iterations=1)
+    assert seen == [[False, None]]  # Adam with foreach=True refuses a tensor as a rate
+    assert [group["foreach"] for group in optimizer.param_groups] == [False, True]
+
+
 def test_groups_may_have_numbers_and_tensors_as_rates():
     seen = []
 
