@@ -486,6 +486,16 @@ def test_a_schedule_that_moves_more_than_the_rate_at_each_step_is_refused():
     assert graphs() < 8
 
 
+def test_other_settings_than_the_rate_may_be_moved_now_and_then():
+    weight = torch.nn.Parameter(torch.tensor([1.0]))
+    optimizer = torch.optim.SGD([weight], lr=0.5, momentum=0.5)
+    update = Update(optimizer, compile={"backend": "eager", "disable": True})
+    for momentum in (0.5, 0.25, 0.75, 0.75, 0.25):  # never at three steps in a row
+        optimizer.param_groups[0]["momentum"] = momentum
+        update(State(), weight.sum())
+    assert weight.item() != 1.0
+
+
 def test_an_error_of_the_compiler_says_what_asked_for_it_and_what_to_do():
     def backend(graph, inputs):
         raise OSError("no compiler here")
