@@ -61,6 +61,7 @@ def test_workers_load_samples_that_are_not_in_memory_yet():
     for data in (in_memory, Subset(torch.ones(2), [0, 1]), [1.0, 2.0], SeededSamples([1.0, 2.0])):
         assert loader(data, 2, training=True).num_workers == 0
     assert 1 <= loader(Squares(), 2, training=True).num_workers <= 8
+    assert loader(Squares(), 2, training=True).pin_memory == torch.cuda.is_available()
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="only Linux shares cores out so")
@@ -71,7 +72,6 @@ def test_there_are_no_more_workers_than_this_process_has_cores():
         assert loader(Squares(), 2, training=True).num_workers == 1
     finally:
         os.sched_setaffinity(0, cores)
-    assert loader(Squares(), 2, training=True).pin_memory == torch.cuda.is_available()
 
 
 def test_options_of_torchs_replace_what_is_set_here():
