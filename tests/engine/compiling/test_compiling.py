@@ -269,6 +269,20 @@ def test_a_demand_for_foreach_is_kept_and_does_not_stop_compiling(kind):
     assert found[0] == found[1]
 
 
+def test_during_a_step_a_demand_not_to_use_foreach_stays():
+    class Looking(torch.optim.Adam):
+        def step(self, closure=None):
+            seen.append([group["foreach"] for group in self.param_groups])
+
+    seen = []
+    model = torch.nn.Linear(4, 3)
+    groups = [{"params": [model.weight], "foreach": False}, {"params": [model.bias]}]
+    optimizer = Looking(groups, foreach=True)
+    run(supervised(model, optimizer, cross_entropy, compile=EAGER), max_iterations=1)
+    assert seen == [[False, None]]  # Adam with foreach=True refuses a tensor as a rate
+    assert [group["foreach"] for group in optimizer.param_groups] == [False, True]
+
+
 def test_groups_may_have_numbers_and_tensors_as_rates():
     seen = []
 
@@ -470,6 +484,16 @@ def test_a_schedule_that_moves_more_than_the_rate_at_each_step_is_refused():
     with pytest.raises(ValueError, match=r"moves 'betas' of the optimizer.*cycle_momentum=False"):
         run(engine.add(LRSchedule(schedule)))
     assert graphs() < 8
+
+
+def test_other_settings_than_the_rate_may_be_moved_now_and_then():
+    weight = torch.nn.Parameter(torch.tensor([1.0]))
+    optimizer = torch.optim.SGD([weight], lr=0.5, momentum=0.5)
+    update = Update(optimizer, compile={"backend": "eager", "disable": True})
+    for momentum in (0.5, 0.25, 0.75, 0.75, 0.25):  # never at three steps in a row
+        optimizer.param_groups[0]["momentum"] = momentum
+        update(State(), weight.sum())
+    assert weight.item() != 1.0
 
 
 def test_an_error_of_the_compiler_says_what_asked_for_it_and_what_to_do():

@@ -1,6 +1,7 @@
 """Loaders made of data sets, on one rank and on two."""
 
 import json
+import os
 
 import pytest
 import torch
@@ -61,6 +62,16 @@ def test_workers_load_samples_that_are_not_in_memory_yet():
         assert loader(data, 2, training=True).num_workers == 0
     assert 1 <= loader(Squares(), 2, training=True).num_workers <= 8
     assert loader(Squares(), 2, training=True).pin_memory == torch.cuda.is_available()
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="only Linux shares cores out so")
+def test_there_are_no_more_workers_than_this_process_has_cores():
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(cores)})
+    try:
+        assert loader(Squares(), 2, training=True).num_workers == 1
+    finally:
+        os.sched_setaffinity(0, cores)
 
 
 def test_options_of_torchs_replace_what_is_set_here():

@@ -14,6 +14,7 @@ from ignite.metrics import Loss, RunningAverage
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+import camshaft
 from camshaft import seed_everything
 from camshaft.engine.ignite import Engine, create_supervised_trainer
 from camshaft.engine.ignite.states import stateful
@@ -132,6 +133,21 @@ def test_an_exact_engine_goes_on_where_the_last_run_ended(ways):
     assert trainer.run(loader, max_epochs=3) is trainer.state
     assert (weights_of(model), trainer.state.iteration) == straight()
     assert trainer.state.epoch == 3
+
+
+def test_a_run_that_is_interrupted_by_camshafts_api_and_goes_on_ends_at_the_same_place():
+    def place(at):
+        _, trainer, loader = trainer_of(exact=True)
+        if at:
+            trainer.native.on(camshaft.Events.ITERATION_COMPLETED(at=at))(
+                lambda state: state.interrupt("for now")
+            )
+        for _ in range(1 + bool(at)):
+            trainer.run(loader, max_epochs=3)
+        position = trainer.state_dict()["camshaft"]["control"]["position"]
+        return [position[name] for name in ("number", "began", "used_up", "at_end")]
+
+    assert place(8) == place(0) == [3, 12, False, False]
 
 
 def test_an_exact_engine_goes_on_exactly_by_ignites_own_state_dict(tmp_path):

@@ -32,6 +32,9 @@ class Small(LightningModule):
         self.log("most", inputs.max(), on_step=False, on_epoch=True, reduce_fx="max")
         return nn.functional.mse_loss(self(inputs), targets)
 
+    def validation_step(self, batch, batch_idx):
+        self.log("validated", batch[0].mean())
+
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), lr=0.1)
 
@@ -55,6 +58,13 @@ with ranks.process_group():
     inputs = torch.cat([each for each, _ in BATCHES])
     assert abs(state.metrics["mean_epoch"] - inputs.mean()) < 1e-6
     assert state.metrics["most"] == inputs.max()
+
+    passes = []
+    engine = from_lightning(wrapped := DistributedDataParallel(Small()))
+    wrapped.register_forward_pre_hook(lambda *_: passes.append(ranks.rank()))
+    engine.run(own[:2], max_epochs=1)
+    engine.evaluate(own[ranks.rank() :])  # ranks with unlike many batches do not meet in each
+    assert len(passes) == 2
 
     with pytest.raises(ValueError, match=r"from_lightning\(DistributedDataParallel\(module\)\)"):
         from_lightning(Small()).run(own, max_epochs=1)
