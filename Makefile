@@ -87,7 +87,7 @@ browser:  ## install Chromium for the tests that look at pages: on Debian, as ro
 	@command -v chromium || { apt-get update -q && \
 		DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends chromium; }
 
-mutants: .venv/dev-$(KEY)  ## put faults into the package, and list those that no test finds; half an hour
+mutants: .venv/dev-$(KEY)  ## put faults into the package, and list those that no test finds; hours
 	$(INSTALL) coverage pytest-cov
 	$(BIN)/python tests/mutants/run.py
 	$(BIN)/python tests/mutants/run.py --again
