@@ -70,7 +70,7 @@ LEAKY = SHORT | {"evaluations": 3000, "iterations": 6000}
 LONG = {"one_engine": 1000, "new_engines": 1000, "evaluations": 10_000, "iterations": 200_000}
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_nothing_grows(growth):
     grown = growth(SHORT)
     assert all(each.is_flat() for each in grown.values()), grown

@@ -17,7 +17,7 @@ def test_a_sweep_finds_settings_and_run_again_says_which(processes, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"0", "1", "2", "study.db"}
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_ray_tune_sweeps_too(processes, tmp_path):
     command = (EXAMPLES / "sweep_ray.py", "--directory", tmp_path)
     result = processes.run(*command, "--trials", 2, "--max-epochs", 2, fresh=True)

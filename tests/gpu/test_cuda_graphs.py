@@ -98,7 +98,7 @@ def trained(device, compile, **options):
     [
         {"accumulate": 2},
         pytest.param({}, marks=pytest.mark.slow),
-        pytest.param({"accumulate": 2, "split": 5}, marks=pytest.mark.slow),
+        pytest.param({"accumulate": 2, "split": 5}, marks=pytest.mark.soak),
     ],
     ids=["accumulate", "plain", "split"],
 )

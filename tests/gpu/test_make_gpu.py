@@ -68,7 +68,7 @@ def test_the_files_that_it_runs_import_only_what_it_brings():
     assert foreign == {}
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_the_benchmark_runs_on_the_cpu_in_sizes_that_mean_nothing(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("before\n<!-- gpu: begin -->\nold\n<!-- gpu: end -->\nafter\n")

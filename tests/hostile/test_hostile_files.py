@@ -163,7 +163,7 @@ def test_whatever_is_in_a_run_directory_in_20000_draws(hostile, honest, tmp_path
     assert run_draws(hostile, honest, tmp_path, 20_000, first=100) == {}
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_sample_of_commands_in_processes_of_their_own(hostile, honest, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 

@@ -9,10 +9,17 @@ pytestmark = pytest.mark.slow  # a tutorial trains, is killed, starts ranks
 HERE = Path(__file__).parent
 DOCS = HERE.parents[1] / "docs"
 PAGES = [DOCS / "start.md", *sorted((DOCS / "tutorials").glob("*.md"))]
+LONG = ("gan", "ranks", "sweeps")
 NOTEBOOK = DOCS / "tutorials" / "first-run.ipynb"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, id=page.stem, marks=pytest.mark.soak if page.stem in LONG else ())
+        for page in PAGES
+    ],
+)
 def test_what_a_tutorial_shows_is_what_its_reader_sees(processes, page, tmp_path):
     processes.run(HERE / "follow.py", page, cwd=tmp_path)
 

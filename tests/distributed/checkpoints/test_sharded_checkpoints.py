@@ -58,8 +58,13 @@ def test_frozen_weights_are_left_out_and_known_again_on_another_mesh(processes, 
     assert_close(rest["end"], whole["end"])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("form", ["6 odd", "8 odd"])
+@pytest.mark.parametrize(
+    "form",
+    [
+        pytest.param("6 odd", marks=pytest.mark.slow),
+        pytest.param("8 odd", marks=pytest.mark.soak),
+    ],
+)
 def test_sizes_that_divide_by_no_mesh_go_on_to_the_same_bits_and_on_any_ranks(
     processes, tmp_path, form
 ):

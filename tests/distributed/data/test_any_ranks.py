@@ -102,7 +102,7 @@ MORE = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_so_are_four_then_two_then_three_then_one(processes, run_of_one_process, tmp_path):
     check(processes, run_of_one_process(MORE), tmp_path, MORE, [(4, 2), (2, 5), (3, 9), (1, 0)])
 

@@ -27,7 +27,7 @@ def difference(one, other):
     return max(abs(a - b) for a, b in zip(one, other, strict=True))
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_it_is_the_same_run_on_one_two_and_four_ranks_and_on_one_after_the_other(
     processes, tmp_path
 ):

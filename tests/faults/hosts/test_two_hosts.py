@@ -31,7 +31,7 @@ def ended(hosts, *processes, seconds=120):
     return texts
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_preempted_host_stops_both_at_one_step_and_the_run_goes_on_when_one_fails_too(
     hosts, processes, tmp_path
 ):

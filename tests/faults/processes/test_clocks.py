@@ -10,7 +10,7 @@ OPTIONS = ("--logs", "--save-every", 1, "--validate-every", 2)
 HOUR = 3600
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_clock_that_goes_back_changes_nothing(processes, run, machine, tmp_path):
     """It goes back as time passes, and each part of the run begins hours before the last one."""
     expected = run(tmp_path / "whole", *OPTIONS, **machine()).result()

@@ -68,7 +68,7 @@ def test_kills_at_any_moment_lose_next_to_nothing_and_change_nothing(tally, tmp_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", ["plain", "workers"])
+@pytest.mark.parametrize("case", ["workers", pytest.param("plain", marks=pytest.mark.soak)])
 def test_a_group_that_is_asked_to_stop_saves_the_very_step(tally, tmp_path, case):
     tally(case, tmp_path, seed=2).kill_until(2, ask_to_stop)
 

@@ -22,7 +22,7 @@ def scalars(cache):
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.skipif(find_spec("clearml") is None, reason='needs pip install "camshaft[clearml]"')
 def test_an_offline_session_of_clear_ml_has_the_same_values(processes, tmp_path, monkeypatch):
     monkeypatch.setenv("CLEARML_CONFIG_FILE", str(tmp_path / "clearml.conf"))

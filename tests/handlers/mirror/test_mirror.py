@@ -265,7 +265,7 @@ def test_each_way_of_failing_is_told_once_in_the_log_and_the_journal_and_the_run
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", ["slow down", "hang"])
+@pytest.mark.parametrize("fault", ["slow down", pytest.param("hang", marks=pytest.mark.soak)])
 def test_a_store_that_is_gone_costs_the_end_of_the_run_no_more_than_its_bound(
     processes, s3, tmp_path, expected, fault
 ):

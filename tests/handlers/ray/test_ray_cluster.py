@@ -45,7 +45,7 @@ def killed(processes, tmp_path_factory):
     return directory, run(processes, directory, EPOCHS, "node", "trials")
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(900)
 def test_a_run_whose_node_was_killed_is_that_of_plain_ranks(killed, processes, tmp_path):
     directory, told = killed
@@ -102,7 +102,7 @@ def test_a_run_that_lost_a_node_for_good_goes_on_with_fewer_workers(processes, t
     assert told["metrics"]["val/accuracy"] > 0.9
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(900)  # for whoever runs the fixture
 def test_metrics_and_checkpoints_are_where_users_of_ray_look_for_them(killed):
     directory, told = killed
@@ -124,7 +124,7 @@ def test_metrics_and_checkpoints_are_where_users_of_ray_look_for_them(killed):
         assert file.samefile(Path(told["checkpoint"]) / file.name)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(900)
 def test_no_process_is_left(killed):
     assert killed[1]["left"] == []
