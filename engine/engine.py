@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 from . import inspection, modules, ranks
 from .checks import no_handler, objects_of, refuse_other_process, refuse_samples, warn
-from .data import Along, InStep, shortest
+from .data import Along, Feed, InStep, shortest
 from .events import EventEnum, Stage, Trigger
 from .loop import Loop
 from .moments import Moments
@@ -373,11 +373,10 @@ class Engine(Generic[Batch, Output]):
                 "with parent=state"
             )
         state.carry_on(max_epochs, max_iterations, max_steps)
-        state.control.pass_limit = _limit_batches(state, max_batches)
-        if epoch_length is not None:
-            epoch_length = shortest(epoch_length, state.control.pass_limit)
-        moments, in_step = Moments(self.signals), InStep(uneven)
-        return Loop(self, self.process, moments, state, data, epoch_length, in_step).run()
+        limit = shortest(epoch_length, _limit_batches(state, max_batches))
+        repeats, in_step = epoch_length is not None, InStep(uneven)
+        feed = Feed(data, state, limit, repeats=repeats, in_step=in_step)
+        return Loop(self, self.process, Moments(self.signals), state, feed).run()
 
     @taught
     def evaluate(
@@ -412,17 +411,17 @@ class Engine(Generic[Batch, Output]):
         """
         state: State[Batch, Output] = State(training=False, max_epochs=1, name=name, parent=parent)
         refuse_samples(data)
-        state.control.pass_limit = shortest(_limit_batches(state, None), epoch_length)
+        limit = shortest(epoch_length, _limit_batches(state, None))
         engine = self.evaluation
         if under_way.get() is None:
             modules.warn_of_unloaded(self, checkpoint)
         saved = modules.holding_saved(self, checkpoint)
         with modules.untouched(self.objects, data, seed), saved, self.using(weights or {}):
-            moments = Moments(engine.signals)
             sharded = modules.fully_sharded(self.objects.values()) if ranks.is_distributed() else []
             in_step = Along(partial(_repeat, engine, state)) if sharded else InStep()
+            feed = Feed(data, state, limit, in_step=in_step)
             try:
-                return Loop(engine, engine.process, moments, state, data, in_step=in_step).run()
+                return Loop(engine, engine.process, Moments(engine.signals), state, feed).run()
             finally:
                 for each in sharded:
                     each.reshard()  # its parameters are the optimizer's again

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -20,7 +20,7 @@ from .checks import (
     check_evaluation,
     check_training,
 )
-from .data import Feed, InStep, length_of_epoch, length_of_pass, order_of
+from .data import Feed, PassEnd, order_of
 from .events import Events
 from .explain import advise_on_workers, explain
 from .moments import Moments
@@ -48,12 +48,8 @@ class Loop(Generic[Batch, Output]):
     process: Process[Batch, Output]
     moments: Moments
     state: State[Batch, Output]
-    data: Iterable[Batch]
-    epoch_length: int | None = None
-    in_step: InStep = field(default_factory=InStep)
-    make_feed: Callable[..., Feed[Batch]] = Feed
-    """Makes what reads the data: a feed, or one that announces more on the way."""
-    feed: Feed[Batch] | None = None
+    feed: Feed[Batch]
+    """Reads the data, and says how long an epoch is and how it ends."""
     steps: StepCheck | None = None
     """Checks the steps of the first epoch; None in a rehearsal and in an evaluation."""
     modes: Modes | None = None
@@ -87,21 +83,18 @@ class Loop(Generic[Batch, Output]):
             under_way.reset(token)
 
     def _run(self) -> State[Batch, Output]:
-        state, moments = self.state, self.moments
+        state, moments, feed = self.state, self.moments, self.feed
         late: list[BaseException] = []
         try:
-            # Before LOADING: schedules are made by this length, and then a state is put into them.
-            most = state.control.pass_limit
-            length = length_of_pass(self.data, each_once=not state.training)
-            length = length_of_epoch(length, self.epoch_length, most)
-            if self.in_step.is_on:
+            if feed.in_step.is_on:
                 self._check_alike()
-                self.stops = ranks.Stops(lambda: state.iteration + self.in_step.waits)
-            state.epoch_length = self.in_step.agree(self.data, length)
+                self.stops = ranks.Stops(lambda: state.iteration + feed.in_step.waits)
+            # Before LOADING: schedules are made by this length, and then a state is put into them.
+            state.epoch_length = feed.length()
             moments.announce(Events.LOADING, state)
             if self._is_done():
-                feed = self.make_feed(self.data, state, self.epoch_length, self.in_step)
-                feed.put_back(state, state.control.completed)
+                feed.put_back(state.control.completed)
+                feed.close()
             else:
                 self._run_epochs()
                 if not state.is_interrupted:
@@ -126,40 +119,42 @@ class Loop(Generic[Batch, Output]):
         return state
 
     def _run_epochs(self) -> None:
-        make = self.make_feed
-        feed = self.feed = make(self.data, self.state, self.epoch_length, self.in_step)
-        self.state.control.data = self.data
+        feed = self.feed
+        self.state.control.data = feed.data
         try:
             self.moments.announce(Events.STARTED, self.state)
             if self.state.training:
                 self._recall_handlers()
             self._begin_checks()
-            feed.take_up(self.state)  # after STARTED, whose handlers may draw random numbers
+            feed.take_up()  # after STARTED, whose handlers may draw random numbers
             if self.state.control.in_epoch:
-                self._go_on_inside(feed)
+                self._go_on_inside()
             while not self._is_over():
-                self._run_epoch(feed)
-            feed.put_back(self.state)
+                self._run_epoch()
+            feed.put_back()
             if not self.state.is_interrupted:
                 self._check_steps()
         except BaseException:
             with suppress(Exception):  # a device that has failed cannot tell its generators' state
-                feed.leave(self.state)
+                feed.leave()
             raise
         else:
-            feed.leave(self.state)
+            feed.leave()
         finally:
             feed.close()
             if self.steps is not None:
                 self.steps.close()
             if self.gradients is not None:
                 self.gradients.close()
-        self.feed = None
 
     def _check_alike(self) -> None:
         """Compare the ranks before any other message, since those of unlike ranks are unlike."""
-        given = {"epoch_length": self.epoch_length, "uneven": self.in_step.uneven}
-        given |= {"the data": order_of(self.data)}
+        feed = self.feed
+        given = {
+            "epoch_length": feed.limit if feed.repeats else None,
+            "uneven": feed.in_step.uneven,
+            "the data": order_of(feed.data),
+        }
         try:
             check_alike(self.engine, self.moments.signals, self.process, self.state, **given)
         except ValueError as error:
@@ -175,14 +170,14 @@ class Loop(Generic[Batch, Output]):
             if has_state(each):
                 self.state.recall(each, partial(_itself, each))
 
-    def _go_on_inside(self, feed: Feed[Batch]) -> None:
+    def _go_on_inside(self) -> None:
         """Go on with the epoch in which the run was left; it may only have to be completed."""
         state = self.state
         if state.step == state.max_steps:
             state.stop("max_steps", resumable=True)
         if state.stop_reason is not None:
             state.control.has_requests = True  # so that no batch is read
-        self._run_epoch(feed)
+        self._run_epoch()
 
     def _complete(self) -> None:
         """Announce the end, and note the generators for a script that is started once more."""
@@ -190,7 +185,7 @@ class Loop(Generic[Batch, Output]):
             self.steps.warn_if_beyond()
         self.moments.announce(Events.COMPLETED, self.state)
         if self.state.training:
-            self.state.control.completed = capture_generators(self.data)
+            self.state.control.completed = capture_generators(self.feed.data)
 
     def _begin_checks(self) -> None:
         if self.moments.rehearsal is not None:
@@ -211,9 +206,9 @@ class Loop(Generic[Batch, Output]):
                 explain(error, f"in the process function {label(self.process)}", self.state)
                 raise
 
-    def _run_epoch(self, feed: Feed[Batch]) -> None:
-        state, control, modes = self.state, self.state.control, self.modes
-        state.epoch_length = feed.length(state)
+    def _run_epoch(self) -> None:
+        state, control, feed, modes = self.state, self.state.control, self.feed, self.modes
+        state.epoch_length = feed.length()
         if not control.in_epoch:
             if modes is not None:
                 modes.put_back(state.epoch)
@@ -225,28 +220,27 @@ class Loop(Generic[Batch, Output]):
             self.moments.announce(Events.EPOCH_STARTED, state)
         if modes is not None:
             modes.note()
-        all_read = self._iterate(feed.epoch(state)) and not feed.was_left
+        all_read = self._iterate(feed.epoch())
         if modes is not None:
             modes.tell(state.epoch, "at the last batch")
-        if all_read:
-            feed.note_end(state)
-            feed.check(state)
-            if feed.found_nothing(state):  # there was no batch left for this epoch
-                state.epoch -= 1
-                control.in_epoch = control.epoch_stopped = False
-                self._end_with_data()
-                return
-        state.step_under_way.close(state)
-        if self._epoch_is_over(feed, all_read):
-            self._check_steps()
+        end = feed.end(all_read)
+        if end is PassEnd.EMPTY:  # the epoch has not begun
+            state.epoch -= 1
             control.in_epoch = control.epoch_stopped = False
-            # Where the run was left after the last batch, this process has not read to the end.
-            if (all_read or feed.was_used_up(state)) and feed.has_ended(state):
-                self._end_with_data()
-            self.writes = state.metrics.writes
-            self.moments.announce(Events.EPOCH_COMPLETED, state)
-            self.in_step.agree_on_stop(state)
-            self._commit()
+            self._end_with_data()
+            return
+        state.step_under_way.close(state)
+        is_left = end is PassEnd.LEFT and not control.epoch_stopped
+        if is_left or state.is_interrupted:  # the resumed run completes this epoch
+            return
+        self._check_steps()
+        control.in_epoch = control.epoch_stopped = False
+        if end is PassEnd.FINAL:
+            self._end_with_data()
+        self.writes = state.metrics.writes
+        self.moments.announce(Events.EPOCH_COMPLETED, state)
+        feed.in_step.agree_on_stop(state)
+        self._commit()
 
     def _end_with_data(self) -> None:
         """Stop for good, unless the run is over anyway: its data is an iterator, used up."""
@@ -263,14 +257,6 @@ class Loop(Generic[Batch, Output]):
             " and ".join(f"{name}={most}" for name, most in limits.items() if most is not None),
         )
         state.stop("data_ended")
-
-    def _epoch_is_over(self, feed: Feed[Batch], all_read: bool) -> bool:
-        state = self.state
-        if state.is_interrupted:  # the resumed run completes this epoch
-            return False
-        if state.control.epoch_stopped or (all_read and state.iteration != state.max_iterations):
-            return True
-        return state.iteration_in_epoch == state.epoch_length and feed.is_used_up()
 
     def _iterate(self, batches: Iterator[Batch]) -> bool:
         """Process the batches; False if a handler ended the run or the epoch early."""
@@ -312,8 +298,8 @@ class Loop(Generic[Batch, Output]):
         if self.stops is not None and control.in_epoch:
             self._meet(self.stops)
         if control.saves:
-            if self.feed is not None:
-                self.feed.leave(state)
+            if self.feed.is_open:
+                self.feed.leave()
                 self.feed.warn_of_doubts()
             if not self.moments[Events.SAVING].signal.receivers:
                 logger.warning("a save was asked for (%s), and nothing saves", control.saves[0][0])

@@ -162,7 +162,7 @@ class StepCheck:
 
     def _warn_if_never_full(self) -> None:
         """Warn of windows that are longer than an epoch, whose end closes each of them."""
-        batches, is_trial = self._state.epoch_length, self._state.control.pass_limit is not None
+        batches, is_trial = self._state.epoch_length, self._state.control.max_batches is not None
         for name, each in self._state.engine.handlers.items():
             most = getattr(each, "accumulate", None)
             if isinstance(most, int) and batches and most > batches and not is_trial:

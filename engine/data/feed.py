@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Iterable, Iterator
+from enum import Enum
+from functools import cached_property
 from itertools import islice
 from typing import Any, Generic
 
@@ -22,68 +24,101 @@ from ..state import (
 from .in_step import InStep
 from .other_ranks import check_same_ranks, go_on, is_of_other_ranks
 from .prepared import Prepared, inside
-from .sources import (
-    END,
-    Source,
-    Stateful,
-    length_of,
-    length_of_epoch,
-    read_again,
-    rest_of,
-    shortest,
-    tell_of_repeats,
-)
+from .sources import END, Source, Stateful, read_again, rest_of, shortest, tell_of_repeats
 
 logger = logging.getLogger("camshaft")
+
+
+class PassEnd(Enum):
+    """How the batches of an epoch came to their end."""
+
+    COMPLETE = "complete"
+    """The epoch has all its batches: those of a pass, or as many as an epoch may have."""
+    LEFT = "left"
+    """The run or the epoch was ended before, and more batches may follow."""
+    EMPTY = "empty"
+    """There was no batch: the data is an iterator that earlier epochs have used up."""
+    FINAL = "final"
+    """The epoch has all its batches, and the data is an iterator: no epoch can follow."""
 
 
 class Feed(Generic[Batch]):
     """Gives the batches of each epoch, starting at the position in the state.
 
-    An epoch is one pass over the data, or `epoch_length` batches of endlessly repeated passes.
+    An epoch is one pass over the data. With `repeats` it is `limit` batches of passes that follow
+    each other without an end.
+
+    The loop asks three things in each epoch: `length` at its beginning, the batches by `epoch`,
+    and after them how they came to their end, by `end`. Who reads in another way overrides these.
     """
 
     def __init__(
         self,
         data: Iterable[Batch],
         state: State[Batch, Any],
-        epoch_length: int | None,
+        limit: int | None = None,
+        *,
+        repeats: bool = False,
         in_step: InStep | None = None,
     ) -> None:
-        """Choose how to read the data; `take_up` goes to the position in the state.
+        """Note what to read; the loop opens it.
 
-        The run's `pass_limit` ends each pass early, and the next one begins the data again;
-        `epoch_length` cuts endlessly repeated passes into epochs.
+        Args:
+            data: The batches.
+            state: Of the run, with the position in the data.
+            limit: The most batches of an epoch.
+            repeats: True if the next epoch goes on behind them, False if it begins the data again.
+            in_step: Ends epochs on all ranks together.
         """
-        self.data = data
-        self.most = state.control.pass_limit
-        self.source = source_of(data, each_once=not state.training)
-        self.epoch_length = epoch_length
+        self.data, self.state = data, state
+        self.limit, self.repeats = limit, repeats
         self.in_step = in_step or InStep()
-        self.was_left = False
-        """True if the feed itself ended the epoch early, because the run is to be left."""
-        self._shared: int | None = None
-        """The batches of an epoch, where another rank has fewer than this one."""
-        self._repeated = None if epoch_length is None else self._passes(state)
-        self._pass: Iterator[Any] = iter(())
-        self._doubted = False
-        self._is_taken_up = False
+        self.is_open = False
+        """True while the loop reads epochs."""
+        self._cut = limit
+        """The most batches of this epoch, those of other ranks considered."""
+        self._passes: Iterator[Batch] = iter(())
+        """All batches to come, if passes are repeated."""
+        self._pass: Iterator[Batch] = iter(())
+        """The batches of this epoch that are still to come."""
         self._has_opened = False
+        """True once this process has begun a pass, or gone on inside of one."""
+        self._has_warned = False
 
-    def read_other(self, data: Iterable[Batch], state: State[Batch, Any]) -> None:
-        """Read other data from the next pass on."""
-        self.source.close()
-        self.data, self.source = data, source_of(data, each_once=not state.training)
-        state.control.data = data
+    @cached_property
+    def source(self) -> Source[Batch]:
+        """How the data is read, and resumes."""
+        return source_of(self.data, each_once=not self.state.training)
 
-    def take_up(self, state: State[Batch, Any]) -> None:
-        """Restore the random generators, if this state continues a run."""
-        position = state.control.position
-        if position is not None and self._is_inside(position, state):
-            position.used_up = position.at_end and is_of_other_ranks(position, self.source)
-        if position is not None and self._is_inside(position, state):
-            go_on(position, self.source, self._consumed(position, state), state.epoch)
-        self._is_taken_up, state.share = True, 1.0
+    @property
+    def position(self) -> Position | None:
+        """The pass under way, or the last one; None before the first."""
+        return self.state.control.position
+
+    def length(self) -> int | None:
+        """The number of batches of an epoch, or None if it is unknown; the same on all ranks."""
+        state, position = self.state, self.position
+        is_inside = self.is_open and state.control.in_epoch and self._has_begun()
+        length = self.source.length(position.dealing if position and is_inside else None)
+        if self.repeats:
+            length = self.limit
+        elif length is not None:
+            length = shortest(length, self.limit)
+        agreed = self.in_step.agree(self.data, length)
+        self._cut = self.limit if agreed in (None, length) else agreed
+        return agreed
+
+    def take_up(self) -> None:
+        """Restore the random generators, if the state continues a run."""
+        state, position = self.state, self.position
+        if position is not None and self._is_inside(position):
+            if position.at_end and is_of_other_ranks(position, self.source):
+                position.used_up = True
+            else:
+                go_on(position, self.source, self._consumed(position), state.epoch)
+        self.is_open, state.share = True, 1.0
+        if self.repeats:
+            self._passes = self._repeat()
         if position is not None and position.left is not None:
             # Inside a pass, `_reopen` puts the data where it was; here no pass is opened again.
             if not state.control.in_epoch or position.used_up:
@@ -91,13 +126,57 @@ class Feed(Generic[Batch]):
             restore_generators(position.left, self.data)
             position.left = None
 
-    def put_back(self, state: State[Batch, Any], rng: Rng | None = None) -> None:
-        """Leave data that this process has not read, and generators, where the run left them.
+    def epoch(self) -> Iterator[Batch]:
+        """The remaining batches of this epoch, at most up to `max_iterations`."""
+        state, batches = self.state, self._passes
+        if not self.repeats:
+            batches = self._reopen() if self._has_begun() else self._begin()
+        if self._cut is not None:
+            batches = islice(batches, self._cut - state.iteration_in_epoch)
+        self._pass = batches
+        batches = self.in_step.batches(batches, state)
+        if state.max_iterations is not None:
+            batches = islice(batches, max(0, state.max_iterations - state.iteration))
+        return batches
+
+    def end(self, all_read: bool) -> PassEnd:
+        """How the batches of this epoch have ended.
+
+        Where a handler ends the run for good with the last batch, this asks the data for one more.
+        It has to: a sampler with its own generator draws from it once more at its end.
+
+        Args:
+            all_read: False if a handler ended the run or the epoch before the end of `epoch()`.
+
+        Raises:
+            ValueError: A pass gave no batch, and this is not the end of an iterator.
+        """
+        state, position = self.state, self.position
+        if all_read:
+            self._refuse_empty()
+            if not state.iteration_in_epoch:
+                return PassEnd.EMPTY
+        if all_read and state.iteration != state.max_iterations:
+            if state.iteration_in_epoch == self._cut:
+                return PassEnd.COMPLETE
+            if position is not None and not self.repeats:
+                position.used_up = True
+            return self._at_end_of_data()
+        if self._is_used_up():  # an earlier process has read this pass to its end
+            return self._at_end_of_data()
+        may_follow = state.iteration_in_epoch != state.epoch_length
+        if may_follow or state.is_interrupted or state.control.epoch_stopped:
+            return PassEnd.LEFT
+        is_last = self.repeats or next(self._pass, END) is END
+        return PassEnd.COMPLETE if is_last else PassEnd.LEFT
+
+    def put_back(self, rng: Rng | None = None) -> None:
+        """Put data that this process has not read, and generators, where the run left them.
 
         The generators stay as they are, or become those of `rng`. So a script that finds its run
         finished leaves the same as one that has just trained.
         """
-        position = state.control.position
+        position = self.position
         rng = rng or capture_generators(self.data)
         if position is not None and position.number and not self._has_opened:
             tell_epoch(self.data, position.number)
@@ -105,72 +184,58 @@ class Feed(Generic[Batch]):
                 self.source.settle(position.told)
         restore_generators(rng, self.data)
 
-    def length(self, state: State[Batch, Any]) -> int | None:
-        """The number of batches of an epoch, or None if it is unknown; the same on all ranks."""
-        position = state.control.position
-        is_open = position is not None and state.control.in_epoch and self._is_open(state)
-        length = self.source.length(position.dealing if position and is_open else None)
-        own = length_of_epoch(length, self.epoch_length, self.most)
-        agreed = self.in_step.agree(self.data, own)
-        self._shared = None if agreed == own else agreed
-        return agreed
+    def leave(self) -> None:
+        """Note the state of the random generators, so that the run can continue exactly."""
+        if not self.is_open:  # STARTED has failed, and nothing was read
+            return
+        state, position = self.state, self.position
+        now = capture_generators(self.data)
+        if position is None:
+            position = Position(0, state.iteration, now, seed_from(now))
+            state.control.position = position
+        elif position.number and self._has_opened:
+            # Before, as after the last batch of a virtual epoch, the data is not at the position.
+            position.told = self.source.state()
+            is_last = state.iteration_in_epoch == state.epoch_length
+            position.at_end = is_last and not self.repeats
+        position.left = now
 
-    def epoch(self, state: State[Batch, Any]) -> Iterator[Batch]:
-        """The remaining batches of this epoch, at most up to `max_iterations`."""
-        batches: Iterator[Batch]
-        most = shortest(self.epoch_length, self.most, self._shared)
-        if self._repeated is not None:
-            batches = self._repeated
-        elif not self._is_open(state):
-            batches = self._begin(state)
-        else:
-            batches = iter(()) if self.was_used_up(state) else self._reopen(state)
-        if most is not None:
-            batches = islice(batches, most - state.iteration_in_epoch)
-        self._pass = batches
-        batches = self.in_step.batches(batches, state)
-        if state.max_iterations is not None:
-            batches = islice(batches, max(0, state.max_iterations - state.iteration))
-        return batches
+    def warn_of_doubts(self) -> None:
+        """Warn once a run of what a resumed run may not repeat exactly."""
+        if not self._has_warned:
+            self._has_warned = True
+            for doubt in self.source.doubts():
+                logger.warning("a resumed run may not be the same to the last bit: %s", doubt)
 
-    def note_end(self, state: State[Batch, Any]) -> None:
-        """Note that all was read, since data of its own state is then at its next pass."""
-        most = shortest(self.epoch_length, self.most, self._shared)
-        is_cut = state.iteration_in_epoch == most or state.iteration == state.max_iterations
-        if state.control.position is not None and self._repeated is None and not is_cut:
-            state.control.position.used_up = True
+    def close(self) -> None:
+        """Drop the iterators, so that the workers end with the run."""
+        self.is_open = False
+        self._passes = self._pass = iter(())  # breaks the reference cycle with the generator
+        if "source" in vars(self):
+            self.source.close()
 
-    def was_used_up(self, state: State[Batch, Any]) -> bool:
-        """True if the pass under way was read to its end, perhaps by an earlier process."""
-        position = state.control.position
-        return position is not None and position.used_up
+    def _has_begun(self) -> bool:
+        """True if this epoch's pass has begun, even if the run stopped before its first batch."""
+        state, position = self.state, self.position
+        is_begun = position is not None and position.number > 0
+        return (is_begun and position.began == state.iteration) or state.iteration_in_epoch > 0
 
-    def is_used_up(self) -> bool:
-        """True if no batch follows in this epoch.
+    def _is_used_up(self) -> bool:
+        """True if the pass of this epoch was read to its end, perhaps by an earlier process."""
+        return self.position is not None and self.position.used_up and not self.repeats
 
-        Where a pass is an epoch, this asks the iterator for one more batch. It has to: a sampler
-        with its own generator draws from it once more at its end.
-        """
-        return self._repeated is not None or next(self._pass, END) is END
-
-    def has_ended(self, state: State[Batch, Any]) -> bool:
-        """True if no epoch can follow one that has read all: the data is an iterator, used up.
-
-        After an epoch of a given length it is not known yet, nor of an iterator with an `__iter__`
-        of its own, which may begin again, as loaders of old do; the next epoch finds no batch.
-        """
-        most = shortest(self.epoch_length, self.most)
-        if not self.in_step.reads_once or self.in_step.may_begin_again:
+    def _is_inside(self, position: Position) -> bool:
+        """True if this process is to go on inside the pass that was left."""
+        if not position.number or position.used_up or position.source is self.data:
             return False
-        return most is None or state.iteration_in_epoch < most
+        return self.repeats or (self.state.control.in_epoch and self._has_begun())
 
-    def found_nothing(self, state: State[Batch, Any]) -> bool:
-        """True if the epoch had no batch, so that it has not begun."""
-        return not state.iteration_in_epoch
+    def _at_end_of_data(self) -> PassEnd:
+        return PassEnd.FINAL if self.in_step.is_stuck else PassEnd.COMPLETE
 
-    def check(self, state: State[Batch, Any]) -> None:
-        """Refuse a pass that gave no batch, unless it is the end of an iterator."""
-        position = state.control.position
+    def _refuse_empty(self) -> None:
+        """Refuse a pass that gave no batch, unless its data is an iterator that gave some."""
+        state, position = self.state, self.position
         if position is None or state.iteration > position.began:
             return
         if position.number > 1 and self.in_step.reads_once:
@@ -194,61 +259,22 @@ class Feed(Generic[Batch]):
             "sampler" + ("; it may be that of another rank" if self.in_step.is_on else "")
         )
 
-    def leave(self, state: State[Batch, Any]) -> None:
-        """Note the state of the random generators, so that the run can continue exactly."""
-        if not self._is_taken_up:  # STARTED has failed, and nothing was read
-            return
-        now = capture_generators(self.data)
-        if state.control.position is None:
-            state.control.position = Position(0, state.iteration, now, seed_from(now))
-        elif state.control.position.number and self._has_opened:
-            # Before, as after the last batch of a virtual epoch, the data is not at the position.
-            state.control.position.told = self.source.state()
-            is_at_end = state.iteration_in_epoch == state.epoch_length and self._repeated is None
-            state.control.position.at_end = is_at_end
-        state.control.position.left = now
-
-    def warn_of_doubts(self) -> None:
-        """Warn once a run of what a resumed run may not repeat exactly."""
-        if not self._doubted:
-            self._doubted = True
-            for doubt in self.source.doubts():
-                logger.warning("a resumed run may not be the same to the last bit: %s", doubt)
-
-    def close(self) -> None:
-        """Drop the iterators, so that the workers end with the run."""
-        self._repeated, self._pass = None, iter(())  # breaks the reference cycle with the generator
-        self.source.close()
-
-    def next_number(self, earlier: Position | None) -> int:
-        """The number of the pass that follows another one."""
-        return 1 if earlier is None else earlier.number + 1
-
-    def _is_open(self, state: State[Batch, Any]) -> bool:
-        """True if this epoch's pass has begun, even if the run stopped before its first batch."""
-        position = state.control.position
-        begun = position is not None and position.number > 0 and position.began == state.iteration
-        return begun or state.iteration_in_epoch > 0
-
-    def _passes(self, state: State[Batch, Any]) -> Iterator[Batch]:
-        if state.control.position is not None and state.control.position.number > 0:
-            yield from self._reopen(state)
-            if self._has_found_nothing(state):
-                return
+    def _repeat(self) -> Iterator[Batch]:
+        """Pass after pass, from the position on, until a pass has no batch."""
+        is_begun = self.position is not None and self.position.number > 0
+        batches = self._reopen() if is_begun else self._begin()
         while True:
-            yield from self._begin(state)
-            self.check(state)
-            if self._has_found_nothing(state):
+            yield from batches
+            self._refuse_empty()
+            if self.position is None or self.position.began == self.state.iteration:
                 return
+            batches = self._begin()
 
-    def _has_found_nothing(self, state: State[Batch, Any]) -> bool:
-        """True after a pass without a batch: the data is an iterator that is used up."""
-        position = state.control.position
-        return position is not None and position.began == state.iteration
-
-    def _begin(self, state: State[Batch, Any]) -> Iterator[Batch]:
-        earlier = state.control.position
-        number = self.next_number(earlier)
+    def _begin(self, number: int | None = None) -> Iterator[Batch]:
+        """Begin a pass: the next one, if it is given no number of its own."""
+        state, earlier = self.state, self.position
+        if number is None:
+            number = 1 if earlier is None else earlier.number + 1
         if state.training:  # an evaluation may read the data set of the training around it
             tell_epoch(self.data, number)
         rng = capture_generators(self.data)
@@ -261,42 +287,37 @@ class Feed(Generic[Batch]):
         batches = self.source.open(position, consumed)
         if consumed:  # what an iterator draws as it is read again, it has drawn before this pass
             restore_generators(rng, self.data)
-        return self._with_shares(batches, 1, state)
+        return self._with_shares(batches, 1)
 
-    def _reopen(self, state: State[Batch, Any]) -> Iterator[Batch]:
-        position = state.control.position
+    def _reopen(self) -> Iterator[Batch]:
+        """Go on inside the pass under way."""
+        position = self.position
         assert position is not None
+        if self._is_used_up():
+            return iter(())
         if isinstance(self.data, Iterator) and position.source is self.data:
             return rest_of(self.data)
         now = capture_generators(self.data)
         restore_generators(position.rng, self.data)
         tell_epoch(self.data, position.number)
-        consumed = self._consumed(position, state)
+        consumed = self._consumed(position)
         if position.source is not None:  # another iterator, in this process
             position.read_from = None
         batches = self.source.open(position, consumed)
         position.source = self.data if isinstance(self.data, Iterator) else None
         self._has_opened = True
         restore_generators(now, self.data)
-        return self._with_shares(batches, consumed + 1, state)
+        return self._with_shares(batches, consumed + 1)
 
-    def _is_inside(self, position: Position, state: State[Batch, Any]) -> bool:
-        """True if this process is to go on inside the pass that was left."""
-        if not position.number or position.used_up or position.source is self.data:
-            return False
-        return self._repeated is not None or (state.control.in_epoch and self._is_open(state))
-
-    def _consumed(self, position: Position, state: State[Batch, Any]) -> int:
+    def _consumed(self, position: Position) -> int:
         """How many batches of the pass have come, or of all passes of an iterator."""
         is_anew = position.source is not None or position.read_from is None
-        return state.iteration - (position.began if is_anew else position.read_from or 0)
+        return self.state.iteration - (position.began if is_anew else position.read_from or 0)
 
-    def _with_shares(
-        self, batches: Iterator[Batch], first: int, state: State[Batch, Any]
-    ) -> Iterator[Batch]:
+    def _with_shares(self, batches: Iterator[Batch], first: int) -> Iterator[Batch]:
         """These batches, each with its weight in a mean over ranks, where weights may be unlike."""
-        shares = self.source.shares() if state.training else None
-        return batches if shares is None else _weighted(batches, shares, first, state)
+        shares = self.source.shares() if self.state.training else None
+        return batches if shares is None else _weighted(batches, shares, first, self.state)
 
     def _settle(self, position: Position, left: Rng) -> None:
         """Between two epochs, when the data may change: keep the generators of new data."""
@@ -348,17 +369,6 @@ def order_of(data: Any) -> str | None:
     if dealing.batch is None or dealing.ranks == 1:
         return None
     return f"{dealing.order} on {dealing.ranks} ranks, {dealing.batch} samples a batch"
-
-
-def length_of_pass(data: object, each_once: bool = False) -> int | None:
-    """The number of batches of a pass over data that is not open yet."""
-    if "torch.utils.data" in sys.modules:
-        from .dataloader import is_plain
-        from .shares import dealt
-
-        if is_plain(data) and (share := dealt(data, each_once)) is not None:
-            return len(share)
-    return length_of(data)
 
 
 def is_read(data: object) -> bool:

@@ -28,9 +28,9 @@ class InStep:
             raise ValueError(f"uneven={uneven!r}: needs one of {', '.join(map(repr, WAYS))}")
         self.uneven = uneven
         self.reads_once = False
-        """True if the data of one rank is an iterator, which cannot begin again."""
-        self.may_begin_again = False
-        """True if it may all the same, as its class has an `__iter__` of its own."""
+        """True if the data of a rank is an iterator, which may have no batch left."""
+        self.is_stuck = False
+        """True if one of these iterators has no `__iter__` in Python, which could rewind it."""
         self.waits = False
         """True while this rank waits for the others between two iterations."""
         self._asks = False
@@ -52,15 +52,14 @@ class InStep:
             ValueError: The numbers differ, and `uneven` is `"error"`.
         """
         self.reads_once = isinstance(data, Iterator)
-        self.may_begin_again = may_begin_again(data)
+        self.is_stuck = self.reads_once and not may_begin_again(data)
         if not self.is_on:
             return length
         is_known = length is not None and not self.reads_once
         own = length or 0
-        is_stuck = self.reads_once and not self.may_begin_again
-        numbers = [own, -own, not is_known, self.reads_once, is_stuck]
+        numbers = [own, -own, not is_known, self.reads_once, self.is_stuck]
         most, minus_least, asks, once, stuck = ranks.most(numbers)
-        self.reads_once, self.may_begin_again = bool(once), not stuck
+        self.reads_once, self.is_stuck = bool(once), bool(stuck)
         self._asks = bool(asks)
         if self._asks:
             return None

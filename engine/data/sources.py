@@ -219,13 +219,6 @@ def length_of(data: object) -> int | None:
         return None
 
 
-def length_of_epoch(length: int | None, epoch_length: int | None, most: int | None) -> int | None:
-    """The number of batches of an epoch over data of this length, or None if it is unknown."""
-    if epoch_length is not None:
-        return epoch_length
-    return None if length is None else shortest(length, most)
-
-
 def shortest(*lengths: int | None) -> int | None:
     """The smallest of these lengths; None means no limit."""
     return min((each for each in lengths if each is not None), default=None)

@@ -10,8 +10,8 @@ from typing import Any
 
 from ignite.engine import Events
 
-from ..data import Feed, InStep, tell_epoch, told_epoch
-from ..state import Position, State
+from ..data import Feed, PassEnd, tell_epoch, told_epoch
+from ..state import State
 from .orders import Orders
 
 END: Any = object()
@@ -37,16 +37,8 @@ class IgniteFeed(Feed[Any]):
     that ends the run there ends it before the loop begins the iteration.
     """
 
-    def __init__(
-        self,
-        orders: Orders,
-        data: Iterable[Any],
-        state: State[Any, Any],
-        epoch_length: int | None,
-        in_step: InStep | None = None,
-    ) -> None:
-        """Read `data`, or on from the iterator that an interrupted run has left."""
-        super().__init__(data, state, epoch_length, in_step)
+    def __init__(self, orders: Orders, data: Iterable[Any], state: State[Any, Any]) -> None:
+        super().__init__(data, state, repeats=True)  # a pass follows each one, whatever the epochs
         self.orders = orders
         self.reached = Reached.NOTHING
         self.batches = 0
@@ -55,53 +47,47 @@ class IgniteFeed(Feed[Any]):
         """Fires an event in each iteration."""
         self.announces = orders.engine.state.dataloader is not None
         """False where `run` got no data: ignite does not announce its batches then."""
-        self._repeated = iter(())  # each pass is followed by another one, whatever the epochs
+        self.was_left = False
+        """True if a handler ended the run before the process function was called."""
 
-    def length(self, state: State[Any, Any]) -> int | None:
+    def length(self) -> int | None:
         """The number of batches of an epoch, as ignite's state has it."""
         length: int | None = self.orders.engine.state.epoch_length
         return length
 
-    def found_nothing(self, state: State[Any, Any]) -> bool:
-        """Never: an epoch without a batch is an epoch."""
-        return False
+    def end(self, all_read: bool) -> PassEnd:
+        """How the epoch ended: ignite's epochs go on without batches."""
+        state = self.state
+        has_ended = all_read and not self.was_left and state.iteration != state.max_iterations
+        is_whole = has_ended or state.iteration_in_epoch == state.epoch_length
+        return PassEnd.COMPLETE if is_whole else PassEnd.LEFT
 
-    def check(self, state: State[Any, Any]) -> None:
-        """Accept a pass that gave no batch."""
-
-    def has_ended(self, state: State[Any, Any]) -> bool:
-        """Never: ignite's epochs go on without batches."""
-        return False
-
-    def take_up(self, state: State[Any, Any]) -> None:
+    def take_up(self) -> None:
         """Restore the random generators, and what the samplers were told."""
-        super().take_up(state)
-        if (position := state.control.position) is not None and position.number:
-            tell_epoch(self.data, position.number)  # what is told after this, the script tells
+        super().take_up()
+        if self.position is not None and self.position.number:
+            tell_epoch(self.data, self.position.number)  # what is told after this, the script tells
 
-    def next_number(self, earlier: Position | None) -> int:
-        """The number of the next pass: samplers keep the epoch that the script has told them."""
-        told = told_epoch(self.data)
-        if told is None or told == (0 if earlier is None else earlier.number - 1):
-            return super().next_number(earlier)
-        return told + 1
-
-    def take_over(self) -> None:
-        """Go on with the iterator at hand, in the process that has read from it."""
-        self._repeated, self._has_opened = iter(()), True
-
-    def restart(self, state: State[Any, Any]) -> None:
+    def restart(self) -> None:
         """Begin the data anew: those of ignite's state, which a handler may have changed."""
         self.orders.has_ended_epoch = False
         engine = self.orders.engine
         if self.announces and engine.state.dataloader is not self.data:
-            self.read_other(engine.state.dataloader, state)
-        engine._dataloader_iter = self._begin(state)
+            self.source.close()
+            del self.source
+            self.data = self.state.control.data = engine.state.dataloader
+        engine._dataloader_iter = self._begin(self._number())
 
-    def epoch(self, state: State[Any, Any]) -> Iterator[Any]:
+    def _number(self) -> int | None:
+        """The number of the next pass: samplers keep the epoch that the script has told them."""
+        told = told_epoch(self.data)
+        known = 0 if self.position is None else self.position.number - 1
+        return None if told is None or told == known else told + 1
+
+    def epoch(self) -> Iterator[Any]:
         """The remaining batches of this epoch, each after what ignite announces before it."""
         engine: Any = self.orders.engine
-        orders = self.orders
+        orders, state = self.orders, self.state
         ignite = engine.state
         always = engine.fires_always
         handlers = engine._event_handlers
@@ -110,19 +96,19 @@ class IgniteFeed(Feed[Any]):
         self.batches = batches = state.iteration_in_epoch
         reached, self.reached = self.reached, Reached.NOTHING
         begins_anew = reached == Reached.END_OF_DATA
-        if batches and reached == Reached.NOTHING and self._is_complete(state, ignite):
+        if batches and reached == Reached.NOTHING and self._is_complete(ignite):
             return  # the run was left after the epoch's last batch
         try:
-            self._open(state)
+            self._open()
             while True:
                 if reached <= Reached.END_OF_DATA:
                     ignite.batch = None
                     if begins_anew:
-                        self.restart(state)
+                        self.restart()
                     if self.announces and (not begins_anew or reached == Reached.END_OF_DATA):
                         if always or handlers.get(ASKED_FOR_BATCH):
                             fire(ASKED_FOR_BATCH)
-                            if orders.are_given and self._ends(state, Reached.ASKED_FOR_BATCH):
+                            if orders.are_given and self._ends(Reached.ASKED_FOR_BATCH):
                                 return
                         else:
                             engine.last_event_name = ASKED_FOR_BATCH
@@ -134,14 +120,14 @@ class IgniteFeed(Feed[Any]):
                             return
                         if self.announces:
                             fire(ENDED)
-                            if orders.are_given and self._ends(state, Reached.END_OF_DATA):
+                            if orders.are_given and self._ends(Reached.END_OF_DATA):
                                 return
                         begins_anew, reached = True, Reached.NOTHING
                         continue
                     ignite.batch, ignite.output = batch, None
                     if self.announces and (always or handlers.get(GOT_BATCH)):
                         fire(GOT_BATCH)
-                        if orders.are_given and self._ends(state, Reached.GOT_BATCH):
+                        if orders.are_given and self._ends(Reached.GOT_BATCH):
                             return
                 self.batches = batches = batches + 1
                 begins_anew = False
@@ -149,14 +135,14 @@ class IgniteFeed(Feed[Any]):
                     ignite.iteration += 1
                     if always or handlers.get(BEGUN):
                         fire(BEGUN)
-                        if orders.are_given and self._ends(state, Reached.ITERATION_STARTED):
+                        if orders.are_given and self._ends(Reached.ITERATION_STARTED):
                             return
                     else:
                         engine.last_event_name = BEGUN
                 reached = Reached.NOTHING
                 state.iteration = ignite.iteration - 1  # the loop counts on from here
                 yield ignite.batch
-                if self._is_complete(state, ignite):
+                if self._is_complete(ignite):
                     return
         except Exception as error:
             orders.end_epoch_after(error, state)
@@ -166,30 +152,29 @@ class IgniteFeed(Feed[Any]):
         if not self.orders.is_interrupted:
             super().close()
 
-    def _open(self, state: State[Any, Any]) -> None:
+    def _open(self) -> None:
         if self.orders.engine._dataloader_iter is not None:
             return
-        position = state.control.position
-        is_resumed = position is not None and position.number > 0
+        is_resumed = self.position is not None and self.position.number > 0
         self.orders.engine._dataloader_iter = (
-            self._reopen(state) if is_resumed else self._begin(state)
+            self._reopen() if is_resumed else self._begin(self._number())
         )
 
-    def _ends(self, state: State[Any, Any], reached: Reached) -> bool:
+    def _ends(self, reached: Reached) -> bool:
         """Carry out orders; True if the epoch ends here."""
-        if self.orders.carry_out(state, self.batches):
+        if self.orders.carry_out(self.state, self.batches):
             self.was_left, self.reached = True, reached
             return True
         if self.orders.has_ended_epoch:
-            self.restart(state)
+            self.restart()
         return True
 
-    def _is_complete(self, state: State[Any, Any], ignite: Any) -> bool:
+    def _is_complete(self, ignite: Any) -> bool:
         """True if no batch follows in this epoch; a limit inside of an epoch ends the run."""
         is_whole = self.batches == ignite.epoch_length
         if not is_whole and ignite.iteration != ignite.max_iters:
             return False
-        self.orders.follow_limits(state)
+        self.orders.follow_limits(self.state)
         if not is_whole:
             self.orders.engine.should_terminate = True
         return True

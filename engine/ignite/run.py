@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from ignite.engine import Events as IgniteEvents
 
-from ..data import InStep
 from ..events import Events, Stage, Trigger
 from ..loop import Loop
 from ..moments import Moments
@@ -59,13 +58,13 @@ class Run:
         self.left_at = state.iteration
         self.orders.follow_limits(state)
         state.carry_on(None, None, None)
+        if self.feed is None:
+            self.feed = IgniteFeed(orders, data, state)
+        elif state.control.position is not None and not engine.exact:
+            state.control.position.left = None  # in this process, random numbers go on
+        native = engine.native
         with self._listening():
-            Loop(
-                *(engine.native, self.process, Moments(engine.native.signals), state, data),
-                epoch_length=engine.state.epoch_length,
-                in_step=InStep("ignore"),
-                make_feed=self.make_feed,
-            ).run()
+            Loop(native, self.process, Moments(native.signals), state, self.feed).run()
         orders.is_interrupted |= state.is_interrupted  # by a signal, say
         return orders.is_interrupted
 
@@ -79,28 +78,12 @@ class Run:
     def restart_data(self) -> None:
         """Begin the data of ignite's state, which were exchanged."""
         if self.feed is not None:
-            self.feed.restart(self.state)
+            self.feed.restart()
 
     def note_place(self) -> None:
         """Note where the run is in its data, and the random generators."""
         if self.feed is not None:
-            self.feed.leave(self.state)
-
-    def make_feed(
-        self,
-        data: Iterable[Any],
-        state: State[Any, Any],
-        epoch_length: int | None,
-        in_step: InStep,
-    ) -> IgniteFeed:
-        """The feed of this leg: that of the leg before, if there was one."""
-        if self.feed is None:
-            self.feed = IgniteFeed(self.orders, data, state, epoch_length, in_step)
-        else:
-            self.feed.take_over()
-            if state.control.position is not None and not self.engine.exact:
-                state.control.position.left = None  # in this process, random numbers go on
-        return self.feed
+            self.feed.leave()
 
     def process(self, state: State[Any, Any], batch: Any) -> Any:
         """Call the process function, and ignite's handlers after it."""
@@ -119,7 +102,7 @@ class Run:
         ):
             self.orders.carry_out(state, feed.batches)
             if self.orders.has_ended_epoch:
-                feed.restart(state)
+                feed.restart()
         return ignite.output
 
     @contextmanager

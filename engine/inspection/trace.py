@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..data import Feed
 from ..events import EventEnum
 from ..loop import Loop
 from ..moments import Moments
@@ -157,7 +158,8 @@ def rehearse(
 
     state: State[int, Any] = State(max_epochs=max_epochs)
     process = process or (lambda state, batch: None)
-    Loop(engine, process, Moments(signals, note), state, range(epoch_length)).run()
+    feed = Feed(range(epoch_length), state)
+    Loop(engine, process, Moments(signals, note), state, feed).run()
     return trace
 
 

@@ -89,8 +89,6 @@ class RunControl:
     """The position in the data."""
     data: object = None
     """The data that the run reads, while it reads."""
-    pass_limit: int | None = None
-    """The largest number of batches of each pass of this run."""
     max_batches: int | None = None
     """The limit of a trial run, which evaluations and runs inside it inherit."""
     outer: State[Any, Any] | None = None

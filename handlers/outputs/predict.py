@@ -11,8 +11,8 @@ from zlib import crc32
 from torch import Tensor
 from torch.nn import Module
 
-from ...engine import Engine, State, ranks
-from ...engine.data import Feed
+from ...engine import Engine, ranks
+from ...engine.data import source_of
 from ...engine.modules import fully_sharded
 from ..checkpoint import checksum, sweep
 from ..files import locked, make_directory, make_directory_inside
@@ -102,8 +102,8 @@ def _checksum(objects: Mapping[str, Any]) -> str:
 
 
 def _sizes(data: Iterable[Any]) -> dict[str, int]:
-    feed: Feed[Any] = Feed(data, State(training=False), None)
+    source = source_of(data, each_once=True)
     try:
-        return feed.source.sizes()
+        return source.sizes()
     finally:
-        feed.close()
+        source.close()
