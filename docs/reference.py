@@ -29,7 +29,7 @@ SUBJECTS = {
     "saving": ("Saving and resuming", "checkpoint preemption"),
     "clusters": ("Clusters", "mirror ray"),
     "search": ("Finding settings", "search"),
-    "come-over": ("From ignite and Lightning", "ignite lightning"),
+    "come-over": ("From ignite and Lightning", "bridges.ignite bridges.lightning"),
     "measurements": ("Measurements", "measurements profile time_handlers"),
     "logs": ("Logs", "loggers console_lines progress_bar journal"),
 }
@@ -44,9 +44,9 @@ WHOLE = {
 
 NAMED = {
     "come-over": [
-        *("camshaft.engine.ignite.Engine", "camshaft.engine.ignite.create_supervised_trainer"),
-        "camshaft.engine.ignite.create_supervised_evaluator",
-        *("camshaft.engine.lightning.from_lightning", "camshaft.engine.lightning.LightningEvents"),
+        *("camshaft.handlers.bridges.ignite.Engine", "camshaft.handlers.bridges.ignite.create_supervised_trainer"),
+        "camshaft.handlers.bridges.ignite.create_supervised_evaluator",
+        *("camshaft.handlers.bridges.lightning.from_lightning", "camshaft.handlers.bridges.lightning.LightningEvents"),
     ]
 }
 """Names of rooms in which most are not ours, or are used by handlers only."""

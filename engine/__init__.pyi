@@ -2,10 +2,12 @@ from . import metric_states as metric_states
 from . import ranks as ranks
 from .engine import Engine as Engine
 from .engine import Handler as Handler
+from .events import Clause as Clause
 from .events import EventEnum as EventEnum
 from .events import Events as Events
 from .events import Stage as Stage
 from .events import Trigger as Trigger
+from .loop import Loop as Loop
 from .means import LastValues as LastValues
 from .means import Means as Means
 from .means import Number as Number
@@ -15,6 +17,7 @@ from .means import flat as flat
 from .means import mean_over_ranks as mean_over_ranks
 from .means import weight_of as weight_of
 from .moments import Firing as Firing
+from .moments import Moments as Moments
 from .on_rank import on_rank as on_rank
 from .outputs import part_of as part_of
 from .seeds import seed_everything as seed_everything

@@ -1,5 +1,9 @@
 from .averages import EMA as EMA
 from .averages import SWA as SWA
+from .bridges.ignite import FromIgnite as FromIgnite
+from .bridges.ignite import StepEvents as StepEvents
+from .bridges.ignite import as_ignite as as_ignite
+from .bridges.lightning import FromLightning as FromLightning
 from .checkpoint import Checkpoint as Checkpoint
 from .checkpoint import Export as Export
 from .checkpoint import best as best
@@ -21,11 +25,7 @@ from .guards import HangWatchdog as HangWatchdog
 from .guards import MemorySnapshot as MemorySnapshot
 from .guards import NonFiniteGuard as NonFiniteGuard
 from .guards import SpikeGuard as SpikeGuard
-from .ignite import FromIgnite as FromIgnite
-from .ignite import StepEvents as StepEvents
-from .ignite import as_ignite as as_ignite
 from .journal import Journal as Journal
-from .lightning import FromLightning as FromLightning
 from .loggers import CSV as CSV
 from .loggers import Aim as Aim
 from .loggers import ClearML as ClearML

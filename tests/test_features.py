@@ -14,7 +14,7 @@ from pathlib import Path
 import camshaft
 from camshaft import __main__ as command_line
 from camshaft import handlers
-from camshaft.engine.lightning import from_lightning
+from camshaft.handlers.bridges.lightning import from_lightning
 from camshaft.handlers import loggers, schedules
 
 ROOT = Path(__file__).parents[1]

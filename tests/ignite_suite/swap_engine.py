@@ -29,7 +29,7 @@ for room in ("engine", "handlers", "metrics", "base", "distributed"):
         except Exception:  # it needs a library that is not installed
             continue
 
-from camshaft.engine.ignite import Engine  # noqa: E402
+from camshaft.handlers.bridges.ignite import Engine  # noqa: E402
 
 ignite.engine.Engine = ignite.engine.engine.Engine = Engine  # a later import of tbptt finds it
 

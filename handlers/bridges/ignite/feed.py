@@ -1,0 +1,195 @@
+"""The batches of a run of the bridge, with what ignite announces between two of them."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable, Iterator
+from enum import IntEnum
+from typing import Any
+
+from ignite.engine import Events
+
+from ....engine import State
+from ....engine.data import Feed, PassEnd, tell_epoch, told_epoch
+from .orders import Orders
+
+END: Any = object()
+# A member of an Enum that is looked up in its class costs a call; a global does not.
+ASKED_FOR_BATCH, GOT_BATCH = Events.GET_BATCH_STARTED, Events.GET_BATCH_COMPLETED
+ENDED, BEGUN = Events.DATALOADER_STOP_ITERATION, Events.ITERATION_STARTED
+
+
+class Reached(IntEnum):
+    """How far the next batch has come: an interrupted run goes on from there."""
+
+    NOTHING = 0
+    END_OF_DATA = 1
+    ASKED_FOR_BATCH = 2
+    GOT_BATCH = 3
+    ITERATION_STARTED = 4
+
+
+class IgniteFeed(Feed[Any]):
+    """Reads as ignite does: an epoch counts its batches, and the data begin anew where they end.
+
+    What ignite's handlers see before the process function is announced here, so that a handler
+    that ends the run there ends it before the loop begins the iteration.
+    """
+
+    def __init__(self, orders: Orders, data: Iterable[Any], state: State[Any, Any]) -> None:
+        super().__init__(data, state, repeats=True)  # a pass follows each one, whatever the epochs
+        self.orders = orders
+        self.reached = Reached.NOTHING
+        self.batches = 0
+        """The batches that the epoch has had."""
+        self.fire = orders.engine._fire_event
+        """Fires an event in each iteration."""
+        self.announces = orders.engine.state.dataloader is not None
+        """False where `run` got no data: ignite does not announce its batches then."""
+        self.was_left = False
+        """True if a handler ended the run before the process function was called."""
+
+    def length(self) -> int | None:
+        """The number of batches of an epoch, as ignite's state has it."""
+        length: int | None = self.orders.engine.state.epoch_length
+        return length
+
+    def end(self, all_read: bool) -> PassEnd:
+        """How the epoch ended: ignite's epochs go on without batches."""
+        state = self.state
+        has_ended = all_read and not self.was_left and state.iteration != state.max_iterations
+        is_whole = has_ended or state.iteration_in_epoch == state.epoch_length
+        return PassEnd.COMPLETE if is_whole else PassEnd.LEFT
+
+    def take_up(self) -> None:
+        """Restore the random generators, and what the samplers were told."""
+        super().take_up()
+        if self.position is not None and self.position.number:
+            tell_epoch(self.data, self.position.number)  # what is told after this, the script tells
+
+    def restart(self) -> None:
+        """Begin the data anew: those of ignite's state, which a handler may have changed."""
+        self.orders.has_ended_epoch = False
+        engine = self.orders.engine
+        if self.announces and engine.state.dataloader is not self.data:
+            self.source.close()
+            del self.source
+            self.data = self.state.control.data = engine.state.dataloader
+        engine._dataloader_iter = self._begin(self._number())
+
+    def _number(self) -> int | None:
+        """The number of the next pass: samplers keep the epoch that the script has told them."""
+        told = told_epoch(self.data)
+        known = 0 if self.position is None else self.position.number - 1
+        return None if told is None or told == known else told + 1
+
+    def epoch(self) -> Iterator[Any]:
+        """The remaining batches of this epoch, each after what ignite announces before it."""
+        engine: Any = self.orders.engine
+        orders, state = self.orders, self.state
+        ignite = engine.state
+        always = engine.fires_always
+        handlers = engine._event_handlers
+        fire = self.fire = engine._fire_event if always else engine._announce
+        self.was_left = False
+        self.batches = batches = state.iteration_in_epoch
+        reached, self.reached = self.reached, Reached.NOTHING
+        begins_anew = reached == Reached.END_OF_DATA
+        if batches and reached == Reached.NOTHING and self._is_complete(ignite):
+            return  # the run was left after the epoch's last batch
+        try:
+            self._open()
+            while True:
+                if reached <= Reached.END_OF_DATA:
+                    ignite.batch = None
+                    if begins_anew:
+                        self.restart()
+                    if self.announces and (not begins_anew or reached == Reached.END_OF_DATA):
+                        if always or handlers.get(ASKED_FOR_BATCH):
+                            fire(ASKED_FOR_BATCH)
+                            if orders.are_given and self._ends(Reached.ASKED_FOR_BATCH):
+                                return
+                        else:
+                            engine.last_event_name = ASKED_FOR_BATCH
+                if reached <= Reached.ASKED_FOR_BATCH:
+                    batch: Any = next(engine._dataloader_iter, END)
+                    if batch is END:
+                        if self._is_last(ignite, begins_anew):
+                            orders.follow_limits(state)
+                            return
+                        if self.announces:
+                            fire(ENDED)
+                            if orders.are_given and self._ends(Reached.END_OF_DATA):
+                                return
+                        begins_anew, reached = True, Reached.NOTHING
+                        continue
+                    ignite.batch, ignite.output = batch, None
+                    if self.announces and (always or handlers.get(GOT_BATCH)):
+                        fire(GOT_BATCH)
+                        if orders.are_given and self._ends(Reached.GOT_BATCH):
+                            return
+                self.batches = batches = batches + 1
+                begins_anew = False
+                if reached <= Reached.GOT_BATCH:
+                    ignite.iteration += 1
+                    if always or handlers.get(BEGUN):
+                        fire(BEGUN)
+                        if orders.are_given and self._ends(Reached.ITERATION_STARTED):
+                            return
+                    else:
+                        engine.last_event_name = BEGUN
+                reached = Reached.NOTHING
+                state.iteration = ignite.iteration - 1  # the loop counts on from here
+                yield ignite.batch
+                if self._is_complete(ignite):
+                    return
+        except Exception as error:
+            orders.end_epoch_after(error, state)
+
+    def close(self) -> None:
+        """Release the data, unless an interrupted run is to go on with them."""
+        if not self.orders.is_interrupted:
+            super().close()
+
+    def _open(self) -> None:
+        if self.orders.engine._dataloader_iter is not None:
+            return
+        is_resumed = self.position is not None and self.position.number > 0
+        self.orders.engine._dataloader_iter = (
+            self._reopen() if is_resumed else self._begin(self._number())
+        )
+
+    def _ends(self, reached: Reached) -> bool:
+        """Carry out orders; True if the epoch ends here."""
+        if self.orders.carry_out(self.state, self.batches):
+            self.was_left, self.reached = True, reached
+            return True
+        if self.orders.has_ended_epoch:
+            self.restart()
+        return True
+
+    def _is_complete(self, ignite: Any) -> bool:
+        """True if no batch follows in this epoch; a limit inside of an epoch ends the run."""
+        is_whole = self.batches == ignite.epoch_length
+        if not is_whole and ignite.iteration != ignite.max_iters:
+            return False
+        self.orders.follow_limits(self.state)
+        if not is_whole:
+            self.orders.engine.should_terminate = True
+        return True
+
+    def _is_last(self, ignite: Any, has_begun_anew: bool) -> bool:
+        """True if the end of the data ends the epoch."""
+        if ignite.epoch_length is None:
+            ignite.epoch_length = self.batches
+            if ignite.max_iters is not None:
+                ignite.max_epochs = math.ceil(ignite.max_iters / self.batches)
+            return True
+        if has_begun_anew and not self.orders.engine._is_done(ignite):
+            warnings.warn(
+                "Data iterator can not provide data anymore: it began anew without a batch, "
+                f"after {ignite.iteration} iterations; epochs that follow are empty",
+                stacklevel=2,
+            )
+        return has_begun_anew

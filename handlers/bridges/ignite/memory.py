@@ -1,0 +1,160 @@
+"""What ignite's handlers of an engine remember of a run, saved with Camshaft's checkpoints."""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import ignite.engine
+import torch
+from ignite.metrics import Metric, MetricsLambda
+
+from ....engine import Engine as NativeEngine
+from ....engine import State
+from .description import unwrapped
+
+logger = logging.getLogger("camshaft")
+
+PARTS = {"EMAHandler": ("ema_model",), "EpochOutputStore": ("data",)}
+"""The attributes to save of handlers that change and have no `state_dict`."""
+IS_REDUCED = "_is_reduced"
+"""What a metric notes once it has summed its accumulators over the ranks."""
+
+
+class HandlerStates:
+    """A handler of Camshaft whose memory holds the states of all of ignite's handlers."""
+
+    def __init__(self, engine: ignite.engine.Engine) -> None:
+        self._engine = weakref.ref(engine)
+
+    def attach(self, engine: NativeEngine[Any, Any]) -> None:
+        """Take part in checkpoints, and in nothing else."""
+
+    def recall(self, state: State[Any, Any]) -> IgniteMemory:
+        """The memory of this run; a resumed run puts the saved states back."""
+        return state.recall(self, lambda: IgniteMemory(self._engine))
+
+
+class IgniteMemory:
+    """The states of an ignite engine's handlers, and the user's own entries of its state."""
+
+    def __init__(self, engine: weakref.ref[Any]) -> None:
+        """Remember for this engine, which has `objects` that Camshaft saves by themselves."""
+        self._reference = engine
+        self._loaded: dict[str, Any] = {}
+        """The states of a checkpoint, until handlers of STARTED have attached and begun."""
+
+    @property
+    def _engine(self) -> Any:
+        engine = self._reference()
+        assert engine is not None
+        return engine
+
+    def state_dict(self) -> dict[str, Any]:
+        """The states by name, the entries of `state_dict_user_keys`, and a `param_history`.
+
+        Raises:
+            TypeError: The state of a handler cannot be saved.
+        """
+        engine = self._engine
+        keys = [*engine.state_dict_user_keys, "param_history"]
+        user = {key: getattr(engine.state, key) for key in keys if hasattr(engine.state, key)}
+        found = {name: dump(name, each) for name, each in stateful(engine)}
+        return {"objects": self._loaded | found, "user": user}
+
+    def saved_objects(self) -> list[Any]:
+        """The handlers whose states these are."""
+        return [each for _, each in stateful(self._engine)]
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Put back what is attached already; the rest waits for `begin`."""
+        for name, value in saved["user"].items():
+            setattr(self._engine.state, name, value)
+        self._loaded = dict(saved["objects"])
+        self._put_back()
+
+    def begin(self) -> None:
+        """Put states back after the handlers of STARTED: some attach there, metrics begin anew."""
+        attached = self._put_back()
+        if missing := self._loaded.keys() - attached:
+            logger.warning(
+                "the checkpoint has states of handlers of ignite that this script does not attach: "
+                "%s",
+                ", ".join(sorted(missing)),
+            )
+        self._loaded.clear()
+
+    def _put_back(self) -> set[str]:
+        found = dict(stateful(self._engine))
+        for name in found.keys() & self._loaded.keys():
+            put_back(found[name], self._loaded[name])
+        return set(found)
+
+
+def stateful(engine: Any) -> Iterator[tuple[str, Any]]:
+    """The handlers of an engine that remember something, each once, by their classes and order.
+
+    Of a method its object counts. Left out are engines, what is among the engine's objects and
+    saved there, and sums and products of metrics, whose parts are found themselves.
+    """
+    seen = set(map(id, engine.objects.values()))
+    numbers: dict[str, int] = {}
+    for handlers in list(engine._event_handlers.values()):
+        for function, _, _ in list(handlers):
+            plain = unwrapped(function)
+            each = getattr(plain, "__self__", plain)
+            if id(each) in seen or not _remembers(each):
+                continue
+            seen.add(id(each))
+            kind = type(each).__name__
+            numbers[kind] = number = numbers.get(kind, 0) + 1
+            yield (kind if number == 1 else f"{kind}.{number}"), each
+
+
+def _remembers(value: Any) -> bool:
+    if isinstance(value, ignite.engine.Engine | MetricsLambda | torch.nn.Module | type):
+        return False
+    kind = type(value)
+    return kind.__name__ in PARTS or (
+        hasattr(kind, "state_dict") and hasattr(kind, "load_state_dict")
+    )
+
+
+def _is_metric(value: Any) -> bool:
+    return isinstance(value, Metric)
+
+
+def dump(name: str, value: Any) -> Any:
+    """The state of one of them, on this rank.
+
+    Raises:
+        TypeError: It cannot be saved.
+    """
+    if (parts := PARTS.get(type(value).__name__)) is not None:
+        held = {part: getattr(value, part) for part in parts}
+        return {p: e.state_dict() if hasattr(e, "state_dict") else e for p, e in held.items()}
+    try:
+        if _is_metric(value):  # its state_dict() would gather those of all ranks
+            reduced = getattr(value, IS_REDUCED, False) is True
+            return {"metric": dict(value._state_dict_per_rank()), "is_reduced": reduced}
+        return {key: each for key, each in value.state_dict().items() if not callable(each)}
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"ignite's {name} has no state that can be saved: {error}") from error
+
+
+def put_back(value: Any, saved: Mapping[str, Any]) -> None:
+    """Put the state back that `dump` gave."""
+    if (parts := PARTS.get(type(value).__name__)) is not None:
+        for part in parts:
+            held = getattr(value, part)
+            if hasattr(held, "load_state_dict"):
+                held.load_state_dict(saved[part])
+            else:
+                setattr(value, part, saved[part])
+    elif _is_metric(value):
+        value._load_state_dict_per_rank(dict(saved["metric"]))
+        setattr(value, IS_REDUCED, saved["is_reduced"])
+    else:
+        value.load_state_dict({**value.state_dict(), **saved})  # functions are those of the script

@@ -1,0 +1,18 @@
+"""An engine from a LightningModule, of either package: `lightning` or `pytorch_lightning`.
+
+Neither is imported here: a LightningModule is known by its class, and what it reads of its trainer
+is answered by a `TrainerView` of the run under way.
+"""
+
+from .callbacks import FromLightning
+from .factory import from_lightning
+from .hooks import NOT_TAKEN, TAKEN
+from .trainer import LightningEvents
+
+__all__ = [
+    "NOT_TAKEN",
+    "TAKEN",
+    "FromLightning",
+    "LightningEvents",
+    "from_lightning",
+]
