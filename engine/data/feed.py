@@ -23,7 +23,7 @@ from ..state import (
 )
 from .in_step import InStep
 from .other_ranks import check_same_ranks, go_on, is_of_other_ranks
-from .prepared import Prepared, inside
+from .prepared import inside
 from .sources import END, Source, Stateful, read_again, rest_of, shortest, tell_of_repeats
 
 logger = logging.getLogger("camshaft")
@@ -217,8 +217,9 @@ class Feed(Generic[Batch]):
     def _has_begun(self) -> bool:
         """True if this epoch's pass has begun, even if the run stopped before its first batch."""
         state, position = self.state, self.position
-        is_begun = position is not None and position.number > 0
-        return (is_begun and position.began == state.iteration) or state.iteration_in_epoch > 0
+        if position is not None and position.number > 0 and position.began == state.iteration:
+            return True
+        return state.iteration_in_epoch > 0
 
     def _is_used_up(self) -> bool:
         """True if the pass of this epoch was read to its end, perhaps by an earlier process."""
@@ -284,7 +285,7 @@ class Feed(Generic[Batch]):
         consumed = read_again(self.data, position, earlier)
         check_same_ranks(earlier, consumed)
         self._has_opened = True
-        batches = self.source.open(position, consumed)
+        batches = self._open(position, consumed)
         if consumed:  # what an iterator draws as it is read again, it has drawn before this pass
             restore_generators(rng, self.data)
         return self._with_shares(batches, 1)
@@ -303,11 +304,18 @@ class Feed(Generic[Batch]):
         consumed = self._consumed(position)
         if position.source is not None:  # another iterator, in this process
             position.read_from = None
-        batches = self.source.open(position, consumed)
+        batches = self._open(position, consumed)
         position.source = self.data if isinstance(self.data, Iterator) else None
         self._has_opened = True
         restore_generators(now, self.data)
         return self._with_shares(batches, consumed + 1)
+
+    def _open(self, position: Position, consumed: int) -> Iterator[Batch]:
+        source = self.source
+        if source.prepared is None:
+            return source.open(position, consumed)
+        source.prepared.begin()
+        return map(source.prepared.move, source.open(position, consumed))
 
     def _consumed(self, position: Position) -> int:
         """How many batches of the pass have come, or of all passes of an iterator."""
@@ -342,7 +350,9 @@ def source_of(data: Iterable[Any], each_once: bool = False) -> Source[Any]:
     With `each_once`, a rank without a sample of a short batch has one batch less.
     """
     if (found := inside(data)) is not None:
-        return Prepared(data, found, source_of(found.loader, each_once))
+        source = source_of(found.loader, each_once)
+        source.prepared = found
+        return source
     if callable(getattr(data, "state_dict", None)) and callable(
         getattr(data, "load_state_dict", None)
     ):

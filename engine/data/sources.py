@@ -12,6 +12,7 @@ from weakref import WeakSet
 
 from .. import ranks
 from ..state import Batch, Dealing, Position
+from .prepared import Inside
 
 logger = logging.getLogger("camshaft")
 
@@ -30,6 +31,8 @@ class Source(Generic[Batch]):
 
     def __init__(self, data: Iterable[Batch]) -> None:
         self.data = data
+        self.prepared: Inside | None = None
+        """What a prepared loader does beside reading `data`, which is the loader inside."""
 
     def open(self, position: Position, consumed: int) -> Iterator[Batch]:
         """Begin the pass of `position` after its first `consumed` batches.

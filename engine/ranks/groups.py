@@ -96,10 +96,7 @@ def local_rank() -> int:
     Launchers tell it in the environment. Under others the ranks compare the names of their
     machines, so all of them have to ask the first time.
     """
-    if not is_distributed():
-        return 0
-    told = os.environ.get("LOCAL_RANK")
-    return int(told) if told is not None else _known().neighbours.index(rank())
+    return _known().local_rank if is_distributed() else 0
 
 
 def local_world_size() -> int:
@@ -140,6 +137,18 @@ class Known:
         self.sides: dict[Any, Any] = {}
         """By group: the group of the same ranks that sends over the CPU."""
         self._neighbours: list[int] | None = None
+        self._local_rank: int | None = None
+
+    @property
+    def local_rank(self) -> int:
+        """This process's number on its machine, as the launcher told it before the first question.
+
+        ignite writes Slurm's number there when its handlers first ask for a rank.
+        """
+        if self._local_rank is None:
+            told = os.environ.get("LOCAL_RANK")
+            self._local_rank = self.neighbours.index(rank()) if told is None else int(told)
+        return self._local_rank
 
     @property
     def neighbours(self) -> list[int]:

@@ -13,7 +13,7 @@ from typing import Any
 from .attempt import store_of_attempt
 from .communication import count
 from .failure import note_failure, write_error_file
-from .groups import is_distributed
+from .groups import is_distributed, local_rank
 
 LAST = 0.1
 """Seconds for torch's threads to let go of what they have sent, before a process ends."""
@@ -59,10 +59,8 @@ def process_group(backend: str | None = None, *, timeout: float | None = None) -
         import torch
 
         backend = "nccl" if torch.cuda.is_available() else "gloo"
-    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
-        end = _join_attempt(backend, timeout)
-    else:
-        end = _initialize(backend, timeout, is_slurm=by == "Slurm")
+    end = (_join_by_ignite if by == "Slurm" else _join)(backend, timeout)
+    local_rank()  # ignite takes Slurm's number for it, of whoever has started the ranks
     try:
         yield
     except BaseException as error:
@@ -77,8 +75,8 @@ def process_group(backend: str | None = None, *, timeout: float | None = None) -
     time.sleep(LAST)
 
 
-def _join_attempt(backend: str, timeout: float | None) -> Callable[[], None]:
-    """Make the group of the ranks that torchrun has started together; how to leave it."""
+def _join(backend: str, timeout: float | None) -> Callable[[], None]:
+    """Make the group of the ranks that torchrun or mpirun has started; how to leave it."""
     import torch
 
     dist: Any = import_module("torch.distributed")  # which does not declare its stores
@@ -88,30 +86,25 @@ def _join_attempt(backend: str, timeout: float | None) -> Callable[[], None]:
     if torch.cuda.is_available():
         # Where each rank was given a device of its own, it sees that one alone.
         torch.cuda.set_device(int(environ["LOCAL_RANK"]) % torch.cuda.device_count())
-    store = dist.TCPStore(
-        environ["MASTER_ADDR"], int(environ["MASTER_PORT"]), is_master=False, timeout=limit
-    )
-    own = store_of_attempt(store, number, size, limit)
-    dist.init_process_group(backend, store=own, rank=number, world_size=size, timeout=limit)
+    address = environ.setdefault("MASTER_ADDR", "127.0.0.1")
+    port = int(environ.setdefault("MASTER_PORT", "15000"))
+    store = None
+    if environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        of_agent = dist.TCPStore(address, port, is_master=False, timeout=limit)
+        store = store_of_attempt(of_agent, number, size, limit)
+    dist.init_process_group(backend, store=store, rank=number, world_size=size, timeout=limit)
     leave: Callable[[], None] = dist.destroy_process_group
     return leave
 
 
-def _initialize(backend: str, timeout: float | None, *, is_slurm: bool) -> Callable[[], None]:
-    """Make the group that the environment describes; how to leave it."""
+def _join_by_ignite(backend: str, timeout: float | None) -> Callable[[], None]:
+    """Make the group of the ranks that srun has started, as ignite reads Slurm; how to leave it."""
     import ignite.distributed as idist
 
-    # In a job of Slurm, ignite takes Slurm's ranks for those of torchrun and mpirun.
-    hidden = () if is_slurm else ("SLURM_JOB_ID",)
     given = {} if timeout is None else {"timeout": timedelta(seconds=timeout)}
-    with _without(hidden):
-        idist.initialize(backend, **given)
-
-    def end() -> None:
-        with _without(hidden):
-            idist.finalize()
-
-    return end
+    idist.initialize(backend, **given)
+    leave: Callable[[], None] = idist.finalize
+    return leave
 
 
 def _limit(backend: str) -> timedelta:
@@ -134,16 +127,6 @@ def launcher() -> str | None:
     if all(name in environ for name in SLURM) and int(environ["SLURM_NTASKS"]) > 1:
         return "Slurm"
     return None
-
-
-@contextmanager
-def _without(names: tuple[str, ...]) -> Generator[None]:
-    """Hide variables of the environment meanwhile."""
-    hidden = {name: os.environ.pop(name) for name in names if name in os.environ}
-    try:
-        yield
-    finally:
-        os.environ.update(hidden)
 
 
 def _translate(names: tuple[str, str, str]) -> None:

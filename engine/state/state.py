@@ -309,13 +309,6 @@ class State(Generic[Batch, Output]):
         self.stop_reason, self.control.resumable = None, True
         self.control.has_requests = self.control.epoch_stopped
 
-    def leave_behind(self, iteration: int, epoch: int) -> None:
-        """Go on counting from here, between two epochs, and read the data from the beginning."""
-        self.iteration = self.metrics.iteration = iteration
-        self.epoch, self.control.epoch_began = epoch, iteration
-        self.control.in_epoch = self.control.epoch_stopped = False
-        self.control.position = self.control.completed = None
-
     def state_dict(self) -> dict[str, Any]:
         """What of this run has to be saved besides the engine's objects, as plain values."""
         memory = self.memory.state_dict(self.engine.objects if self.is_running else None)

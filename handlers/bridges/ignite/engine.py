@@ -250,7 +250,7 @@ class Engine(ignite.engine.Engine):
                     f"run() goes on after iteration {now.iteration}, and reads its data from the "
                     "beginning: so does ignite",
                 )
-            state.leave_behind(now.iteration, now.epoch)
+            _begin_data_at(state, now.iteration, now.epoch)
         self._run = Run(self, state, self._handler_states)
         return self._run
 
@@ -268,3 +268,11 @@ class Engine(ignite.engine.Engine):
         if what not in self._told:
             self._told.add(what)
             logger.warning("%s. Engine(..., exact=True) does not", text)
+
+
+def _begin_data_at(state: NativeState[Any, Any], iteration: int, epoch: int) -> None:
+    """Go on counting from here, between two epochs, and read the data from the beginning."""
+    state.iteration = state.metrics.iteration = iteration
+    state.epoch, state.control.epoch_began = epoch, iteration
+    state.control.in_epoch = state.control.epoch_stopped = False
+    state.control.position = state.control.completed = None
