@@ -9,20 +9,22 @@ import pytest
 from camshaft import ranks
 
 ANSWER = """
-import os, sys, torch.distributed as dist
+import os
+import ignite.distributed as idist
+import torch.distributed as dist
 from camshaft import ranks
 
 job = os.environ.get("SLURM_JOB_ID")
 is_srun = job is not None and not {"RANK", "OMPI_COMM_WORLD_RANK"} & os.environ.keys()
 os.environ.pop = None  # nothing is hidden from anybody
+asked, initialize = [], idist.initialize
+idist.initialize = lambda *given, **named: asked.append(given) or initialize(*given, **named)
 with ranks.process_group():
-    assert ("ignite" in sys.modules) == is_srun
     assert ranks.is_distributed() and dist.get_backend() == "gloo"
     assert ranks.count(ranks.rank() < 2) == 2
     with ranks.process_group():  # there is one already
         numbers = ranks.gathered((ranks.rank(), ranks.local_rank(), ranks.world_size()))
-    import ignite.distributed as idist
-
+    assert bool(asked) == is_srun
     assert idist.get_rank() == ranks.rank()
     assert ranks.local_rank() == numbers[ranks.rank()][1]  # whatever ignite has written down
     print(ranks.rank(), numbers, flush=True)
