@@ -1,7 +1,7 @@
 """Letters between the ranks of a process group: for threads, which may take part in nothing else.
 
-A message that all ranks exchange at once belongs to the thread that trains. A letter is left by one
-rank, and is read when another one comes by; nobody waits inside of it.
+A message that all ranks exchange at once belongs to the thread that trains. One rank leaves a
+letter and goes on at once; another rank reads it later.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def leave(box: str, rank: int, text: str) -> None:
 def collected(box: str, count: int, is_over: Callable[[], bool]) -> list[str | None]:
     """Wait for a letter of each rank, and empty the box; None for those that are missing.
 
-    Nobody is waited for who leaves no letter within the timeout of the process group.
+    A rank that leaves no letter within the timeout of the process group is waited for no longer.
 
     Args:
         box: The name of the box, which is used once.
