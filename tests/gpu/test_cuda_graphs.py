@@ -96,7 +96,7 @@ def trained(device, compile, **options):
 @pytest.mark.parametrize(
     "options",
     [
-        {"accumulate": 2},
+        pytest.param({"accumulate": 2}, marks=pytest.mark.slow),
         pytest.param({}, marks=pytest.mark.slow),
         pytest.param({"accumulate": 2, "split": 5}, marks=pytest.mark.soak),
     ],

@@ -54,6 +54,7 @@ def the_run(uri, name):
     return client, run, rows
 
 
+@pytest.mark.slow
 def test_rows_parameters_and_media_are_there(uri):
     hparams = {"lr": 0.1, "model": {"width": 8}}
     build(uri, "first", hparams=hparams, name="mine").run(range(3), max_epochs=1)
