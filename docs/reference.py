@@ -42,11 +42,12 @@ WHOLE = {
 }
 """Packages that scripts import names from too, by the page that shows all of them."""
 
+IGNITE, LIGHTNING = "camshaft.handlers.bridges.ignite", "camshaft.handlers.bridges.lightning"
 NAMED = {
     "come-over": [
-        *("camshaft.handlers.bridges.ignite.Engine", "camshaft.handlers.bridges.ignite.create_supervised_trainer"),
-        "camshaft.handlers.bridges.ignite.create_supervised_evaluator",
-        *("camshaft.handlers.bridges.lightning.from_lightning", "camshaft.handlers.bridges.lightning.LightningEvents"),
+        *(f"{IGNITE}.Engine", f"{IGNITE}.create_supervised_trainer"),
+        f"{IGNITE}.create_supervised_evaluator",
+        *(f"{LIGHTNING}.from_lightning", f"{LIGHTNING}.LightningEvents"),
     ]
 }
 """Names of rooms in which most are not ours, or are used by handlers only."""

@@ -14,8 +14,8 @@ from pathlib import Path
 import camshaft
 from camshaft import __main__ as command_line
 from camshaft import handlers
-from camshaft.handlers.bridges.lightning import from_lightning
 from camshaft.handlers import loggers, schedules
+from camshaft.handlers.bridges.lightning import from_lightning
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "tests" / "features.md"

@@ -49,7 +49,8 @@ class Feed(Generic[Batch]):
     each other without an end.
 
     The loop asks three things in each epoch: `length` at its beginning, the batches by `epoch`,
-    and after them how they came to their end, by `end`. Who reads in another way overrides these.
+    and after them how they came to their end, by `end`. A feed with other epochs answers these
+    otherwise, and reads by `begin_pass` and `reopen_pass`, which keep the position.
     """
 
     def __init__(
@@ -120,7 +121,7 @@ class Feed(Generic[Batch]):
         if self.repeats:
             self._passes = self._repeat()
         if position is not None and position.left is not None:
-            # Inside a pass, `_reopen` puts the data where it was; here no pass is opened again.
+            # Inside a pass, `reopen_pass` puts the data where it was; here no pass is opened again.
             if not state.control.in_epoch or position.used_up:
                 self._settle(position, position.left)
             restore_generators(position.left, self.data)
@@ -130,7 +131,7 @@ class Feed(Generic[Batch]):
         """The remaining batches of this epoch, at most up to `max_iterations`."""
         state, batches = self.state, self._passes
         if not self.repeats:
-            batches = self._reopen() if self._has_begun() else self._begin()
+            batches = self.reopen_pass() if self._has_begun() else self.begin_pass()
         if self._cut is not None:
             batches = islice(batches, self._cut - state.iteration_in_epoch)
         self._pass = batches
@@ -169,6 +170,45 @@ class Feed(Generic[Batch]):
             return PassEnd.LEFT
         is_last = self.repeats or next(self._pass, END) is END
         return PassEnd.COMPLETE if is_last else PassEnd.LEFT
+
+    def begin_pass(self, number: int | None = None) -> Iterator[Batch]:
+        """Begin a pass: the next one, if it is given no number of its own."""
+        state, earlier = self.state, self.position
+        if number is None:
+            number = 1 if earlier is None else earlier.number + 1
+        if state.training:  # an evaluation may read the data set of the training around it
+            tell_epoch(self.data, number)
+        rng = capture_generators(self.data)
+        seed = seed_from(rng) if earlier is None else earlier.seed
+        position = state.control.position = Position(number, state.iteration, rng, seed)
+        position.sizes, position.dealing = self.source.sizes(), self.source.dealing()
+        consumed = read_again(self.data, position, earlier)
+        check_same_ranks(earlier, consumed)
+        self._has_opened = True
+        batches = self._open(position, consumed)
+        if consumed:  # what an iterator draws as it is read again, it has drawn before this pass
+            restore_generators(rng, self.data)
+        return batches
+
+    def reopen_pass(self) -> Iterator[Batch]:
+        """Go on inside the pass under way."""
+        position = self.position
+        assert position is not None
+        if self._is_used_up():
+            return iter(())
+        if isinstance(self.data, Iterator) and position.source is self.data:
+            return rest_of(self.data)
+        now = capture_generators(self.data)
+        restore_generators(position.rng, self.data)
+        tell_epoch(self.data, position.number)
+        consumed = self._consumed(position)
+        if position.source is not None:  # another iterator, in this process
+            position.read_from = None
+        batches = self._open(position, consumed)
+        position.source = self.data if isinstance(self.data, Iterator) else None
+        self._has_opened = True
+        restore_generators(now, self.data)
+        return batches
 
     def put_back(self, rng: Rng | None = None) -> None:
         """Put data that this process has not read, and generators, where the run left them.
@@ -263,69 +303,29 @@ class Feed(Generic[Batch]):
     def _repeat(self) -> Iterator[Batch]:
         """Pass after pass, from the position on, until a pass has no batch."""
         is_begun = self.position is not None and self.position.number > 0
-        batches = self._reopen() if is_begun else self._begin()
+        batches = self.reopen_pass() if is_begun else self.begin_pass()
         while True:
             yield from batches
             self._refuse_empty()
             if self.position is None or self.position.began == self.state.iteration:
                 return
-            batches = self._begin()
-
-    def _begin(self, number: int | None = None) -> Iterator[Batch]:
-        """Begin a pass: the next one, if it is given no number of its own."""
-        state, earlier = self.state, self.position
-        if number is None:
-            number = 1 if earlier is None else earlier.number + 1
-        if state.training:  # an evaluation may read the data set of the training around it
-            tell_epoch(self.data, number)
-        rng = capture_generators(self.data)
-        seed = seed_from(rng) if earlier is None else earlier.seed
-        position = state.control.position = Position(number, state.iteration, rng, seed)
-        position.sizes, position.dealing = self.source.sizes(), self.source.dealing()
-        consumed = read_again(self.data, position, earlier)
-        check_same_ranks(earlier, consumed)
-        self._has_opened = True
-        batches = self._open(position, consumed)
-        if consumed:  # what an iterator draws as it is read again, it has drawn before this pass
-            restore_generators(rng, self.data)
-        return self._with_shares(batches, 1)
-
-    def _reopen(self) -> Iterator[Batch]:
-        """Go on inside the pass under way."""
-        position = self.position
-        assert position is not None
-        if self._is_used_up():
-            return iter(())
-        if isinstance(self.data, Iterator) and position.source is self.data:
-            return rest_of(self.data)
-        now = capture_generators(self.data)
-        restore_generators(position.rng, self.data)
-        tell_epoch(self.data, position.number)
-        consumed = self._consumed(position)
-        if position.source is not None:  # another iterator, in this process
-            position.read_from = None
-        batches = self._open(position, consumed)
-        position.source = self.data if isinstance(self.data, Iterator) else None
-        self._has_opened = True
-        restore_generators(now, self.data)
-        return self._with_shares(batches, consumed + 1)
+            batches = self.begin_pass()
 
     def _open(self, position: Position, consumed: int) -> Iterator[Batch]:
+        """The batches of a pass behind those that have come, each with its weight over ranks."""
         source = self.source
-        if source.prepared is None:
-            return source.open(position, consumed)
-        source.prepared.begin()
-        return map(source.prepared.move, source.open(position, consumed))
+        if source.prepared is not None:
+            source.prepared.begin()
+        batches = source.open(position, consumed)
+        if source.prepared is not None:
+            batches = map(source.prepared.move, batches)
+        shares = source.shares() if self.state.training else None
+        return batches if shares is None else _weighted(batches, shares, consumed + 1, self.state)
 
     def _consumed(self, position: Position) -> int:
         """How many batches of the pass have come, or of all passes of an iterator."""
         is_anew = position.source is not None or position.read_from is None
         return self.state.iteration - (position.began if is_anew else position.read_from or 0)
-
-    def _with_shares(self, batches: Iterator[Batch], first: int) -> Iterator[Batch]:
-        """These batches, each with its weight in a mean over ranks, where weights may be unlike."""
-        shares = self.source.shares() if self.state.training else None
-        return batches if shares is None else _weighted(batches, shares, first, self.state)
 
     def _settle(self, position: Position, left: Rng) -> None:
         """Between two epochs, when the data may change: keep the generators of new data."""

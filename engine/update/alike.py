@@ -19,8 +19,8 @@ from .gradients import parameters_of
 def are_alike(state: State[Any, Any], optimizer: Any) -> bool:
     """True if all ranks have the same complete gradients of an optimizer's parameters.
 
-    They have where there is one process, and where a `DistributedDataParallel` over all ranks, among
-    the engine's objects or handlers, averages each gradient. Elsewhere it is not known.
+    They have in one process, and where a `DistributedDataParallel` over all ranks, among the
+    engine's objects or handlers, averages each gradient. Elsewhere it is not known.
     """
     if not ranks.is_distributed():
         return True

@@ -9,7 +9,7 @@ from time import perf_counter
 import ignite.engine
 from ignite.engine import Events
 
-import camshaft.handlers.bridges.ignite
+from camshaft.handlers.bridges import ignite as bridge
 
 ITERATIONS, TURNS = 20_000, 15
 HANDLERS = {
@@ -35,7 +35,7 @@ def microseconds(engines, events):
 if __name__ == "__main__":
     for name, events in HANDLERS.items():
         turns = [
-            [microseconds(engines, events) for engines in (ignite.engine, camshaft.handlers.bridges.ignite)]
+            [microseconds(engines, events) for engines in (ignite.engine, bridge)]
             for _ in range(TURNS)
         ]
         theirs, ours = map(median, zip(*turns, strict=True))

@@ -76,7 +76,7 @@ class IgniteFeed(Feed[Any]):
             self.source.close()
             del self.source
             self.data = self.state.control.data = engine.state.dataloader
-        engine._dataloader_iter = self._begin(self._number())
+        engine._dataloader_iter = self.begin_pass(self._number())
 
     def _number(self) -> int | None:
         """The number of the next pass: samplers keep the epoch that the script has told them."""
@@ -99,7 +99,7 @@ class IgniteFeed(Feed[Any]):
         if batches and reached == Reached.NOTHING and self._is_complete(ignite):
             return  # the run was left after the epoch's last batch
         try:
-            self._open()
+            self._open_data()
             while True:
                 if reached <= Reached.END_OF_DATA:
                     ignite.batch = None
@@ -152,12 +152,12 @@ class IgniteFeed(Feed[Any]):
         if not self.orders.is_interrupted:
             super().close()
 
-    def _open(self) -> None:
+    def _open_data(self) -> None:
         if self.orders.engine._dataloader_iter is not None:
             return
         is_resumed = self.position is not None and self.position.number > 0
         self.orders.engine._dataloader_iter = (
-            self._reopen() if is_resumed else self._begin(self._number())
+            self.reopen_pass() if is_resumed else self.begin_pass(self._number())
         )
 
     def _ends(self, reached: Reached) -> bool:

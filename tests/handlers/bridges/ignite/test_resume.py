@@ -16,9 +16,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import camshaft
 from camshaft import seed_everything
+from camshaft.handlers import Checkpoint, StopOnSignal
 from camshaft.handlers.bridges.ignite import Engine, create_supervised_trainer
 from camshaft.handlers.bridges.ignite.memory import stateful
-from camshaft.handlers import Checkpoint, StopOnSignal
 
 SCRIPT = """
     import os, signal, sys

@@ -306,8 +306,8 @@ def data(name):
 
 def by_camshaft(name, *handlers):
     """The module and the metrics after a run by Camshaft."""
-    from camshaft.handlers.bridges.lightning import from_lightning
     from camshaft.handlers import ClipGradNorm, Validate
+    from camshaft.handlers.bridges.lightning import from_lightning
 
     make, options = MODULES[name]
     torch.manual_seed(0)

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from camshaft import Engine
-from camshaft.handlers.bridges.lightning import from_lightning
 from camshaft.handlers import Checkpoint, ClipGradNorm, FromLightning, Validate, checkpoints
+from camshaft.handlers.bridges.lightning import from_lightning
 
 callbacks = pytest.importorskip("lightning.pytorch.callbacks")
 from lightning.pytorch import LightningModule  # noqa: E402  # after the skip

@@ -11,8 +11,8 @@ from torch.utils.data import DataLoader
 from torchmetrics import SumMetric
 
 from camshaft import Events
-from camshaft.handlers.bridges.lightning import NOT_TAKEN, TAKEN, LightningEvents, from_lightning
 from camshaft.handlers import EMA, Checkpoint, ClipGradNorm, ClipGradValue, NonFiniteGuard, Validate
+from camshaft.handlers.bridges.lightning import NOT_TAKEN, TAKEN, LightningEvents, from_lightning
 
 lightning = pytest.importorskip("lightning.pytorch")
 from lightning.pytorch.utilities.exceptions import MisconfigurationException  # noqa: E402
