@@ -12,6 +12,7 @@ from ignite.handlers.time_profilers import BasicTimeProfiler
 from ....engine import Engine, EventEnum, Events, Stage, State
 from .front import IgniteEngine, StepEvents
 from .memory import IgniteMemory
+from .orders import complete_epoch, complete_run
 
 HEARD: dict[EventEnum, tuple[str, tuple[Any, ...]]] = {
     Events.EPOCH_STARTED: (
@@ -199,26 +200,11 @@ class IgniteHandlers:
 
     def complete_epoch(self, state: State[Any, Any]) -> None:
         """Call the handlers of EPOCH_COMPLETED; the time that the epoch took includes them."""
-        engine, times, name = (
-            self.engine,
-            self.engine.state.times,
-            IgniteEvents.EPOCH_COMPLETED.name,
-        )
-        times[name] = time.time() - self._epoch_began
-        if engine.should_terminate_single_epoch != "skip_epoch_completed":
-            engine.fire(IgniteEvents.EPOCH_COMPLETED)
-            times[name] = time.time() - self._epoch_began
-        engine.should_terminate_single_epoch = False
+        complete_epoch(self.engine, self._epoch_began)
 
     def complete(self, state: State[Any, Any]) -> None:
         """Call the handlers of TERMINATE and COMPLETED; the time of the run includes them."""
-        engine, times, name = self.engine, self.engine.state.times, IgniteEvents.COMPLETED.name
-        times[name] = time.time() - self._began
-        if engine.should_terminate:
-            engine.fire(IgniteEvents.TERMINATE)
-        if engine.should_terminate != "skip_completed":
-            engine.fire(IgniteEvents.COMPLETED)
-            times[name] = time.time() - self._began
+        complete_run(self.engine, self._began)
 
     def fail(self, state: State[Any, Any]) -> None:
         """Call the handlers of EXCEPTION_RAISED; the error is raised whatever they do."""

@@ -1,8 +1,9 @@
-"""What handlers of ignite ask of the run under way, and what becomes of their exceptions."""
+"""What handlers of ignite ask of the run under way, and how their epochs and runs end."""
 
 from __future__ import annotations
 
 import logging
+import time
 from typing import Any
 
 from ignite.engine import Events
@@ -83,3 +84,27 @@ class Orders:
         self.engine.logger.error("Current run is terminating due to exception: %s", error)
         self.engine._handle_exception(error)
         state.stop_epoch()
+
+
+def complete_epoch(engine: Any, began: float) -> float:
+    """Call the handlers of EPOCH_COMPLETED; return the seconds that the epoch took without them."""
+    taken = _complete(engine, Events.EPOCH_COMPLETED, began, engine.should_terminate_single_epoch)
+    engine.should_terminate_single_epoch = False
+    return taken
+
+
+def complete_run(engine: Any, began: float) -> None:
+    """Call the handlers of TERMINATE and COMPLETED."""
+    if engine.should_terminate:
+        engine._fire_event(Events.TERMINATE)
+    _complete(engine, Events.COMPLETED, began, engine.should_terminate)
+
+
+def _complete(engine: Any, event: Any, began: float, asked: Any) -> float:
+    """Fire an event that nobody wants to skip, and note the time without and with its handlers."""
+    times = engine.state.times
+    times[event.name] = taken = time.time() - began
+    if asked != f"skip_{event.name.lower()}":
+        engine._fire_event(event)
+        times[event.name] = time.time() - began
+    return taken

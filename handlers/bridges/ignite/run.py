@@ -12,7 +12,7 @@ from ignite.engine import Events as IgniteEvents
 from ....engine import Events, Loop, Moments, Stage, State, Subscription, Trigger
 from .feed import IgniteFeed
 from .memory import HandlerStates
-from .orders import Orders
+from .orders import Orders, complete_epoch, complete_run
 
 ITERATION_COMPLETED = IgniteEvents.ITERATION_COMPLETED
 
@@ -35,7 +35,6 @@ class Run:
         self.is_over = False
         """True if the run was interrupted after its last epoch: only the end is left."""
         self.began = time.time()
-        self.epoch_seconds = 0.0
         self.epoch_began = 0.0
         engine._init_timers(engine.state)
 
@@ -46,14 +45,13 @@ class Run:
         if self.is_over:
             self._complete()
             return False
-        data = engine.state.dataloader
-        if data is None:
-            data = Nothing(engine.state.epoch_length)
         self.left_at = state.iteration
         self.orders.follow_limits(state)
         state.carry_on(None, None, None)
         if self.feed is None:
-            self.feed = IgniteFeed(orders, data, state)
+            data = engine.state.dataloader
+            given = Nothing(engine.state.epoch_length) if data is None else data
+            self.feed = IgniteFeed(orders, given, state)
         elif state.control.position is not None and not engine.exact:
             state.control.position.left = None  # in this process, random numbers go on
         native = engine.native
@@ -155,12 +153,7 @@ class Run:
         engine, ignite = self.engine, self.engine.state
         if engine.should_terminate and state.stop_reason is not None:
             return  # ignite does not complete an epoch in which the run was terminated
-        taken = time.time() - self.epoch_began
-        ignite.times[IgniteEvents.EPOCH_COMPLETED.name] = taken
-        if engine.should_terminate_single_epoch != "skip_epoch_completed":
-            engine._fire_event(IgniteEvents.EPOCH_COMPLETED)
-            ignite.times[IgniteEvents.EPOCH_COMPLETED.name] = time.time() - self.epoch_began
-        engine.should_terminate_single_epoch = False
+        taken = complete_epoch(engine, self.epoch_began)
         self.orders.carry_out(state)
         self.orders.follow_limits(state)
         engine.logger.info("Epoch[%d] Complete. Time taken: %s", ignite.epoch, _clock(taken))
@@ -176,14 +169,9 @@ class Run:
 
     def _complete(self) -> None:
         engine = self.engine
-        if engine.should_terminate:
-            engine._fire_event(IgniteEvents.TERMINATE)
-        times, name = engine.state.times, IgniteEvents.COMPLETED.name
-        times[name] = time.time() - self.began
-        if engine.should_terminate != "skip_completed":
-            engine._fire_event(IgniteEvents.COMPLETED)
-            times[name] = time.time() - self.began
-        engine.logger.info("Engine run finished. Time taken: %s", _clock(times[name]))
+        complete_run(engine, self.began)
+        taken = engine.state.times[IgniteEvents.COMPLETED.name]
+        engine.logger.info("Engine run finished. Time taken: %s", _clock(taken))
 
 
 class Nothing:
