@@ -86,7 +86,7 @@ def test_from_the_second_epoch_on_nothing_is_compiled(compiled, build, tmp_path)
     engine.add(
         ClipGradNorm(1.0),
         Validate(DataLoader(data, 7)),  # its last batch is short too
-        Validate(DataLoader(data, 5), "mid", Events.ITERATION_COMPLETED(every=3)),
+        Validate(DataLoader(data, 5), name="mid", when=Events.ITERATION_COMPLETED(every=3)),
         Checkpoint(tmp_path),
     )
     graphs = []
