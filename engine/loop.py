@@ -11,15 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from . import ranks
-from .checks import (
-    GradientCheck,
-    Modes,
-    StepCheck,
-    check_alike,
-    check_evaluated,
-    check_evaluation,
-    check_training,
-)
+from .checks import attach_checks, check_same_on_ranks
 from .data import Feed, InStep, length_of_epoch, length_of_pass, order_of
 from .events import Events
 from .explain import advise_on_workers, explain
@@ -54,16 +46,8 @@ class Loop(Generic[Batch, Output]):
     make_feed: Callable[..., Feed[Batch]] = Feed
     """Makes what reads the data: a feed, or one that announces more on the way."""
     feed: Feed[Batch] | None = None
-    steps: StepCheck | None = None
-    """Checks the steps of the first epoch; None in a rehearsal and in an evaluation."""
-    modes: Modes | None = None
-    """The modes of modules at an epoch's start; None where `steps` is None."""
-    gradients: GradientCheck | None = None
-    """Checks who changes gradients; None where `steps` is None."""
     stops: ranks.Stops | None = None
     """Where ranks meet that leave an epoch early; None if they need not leave it together."""
-    writes: int = 0
-    """The writes of metrics up to the last batch of the epoch."""
     postponed: int = 0
     """Commit points in a row at which a window was open."""
     has_warned: bool = False
@@ -106,8 +90,6 @@ class Loop(Generic[Batch, Output]):
                 self._run_epochs()
                 if not state.is_interrupted:
                     self._complete()
-                if not state.training:
-                    check_evaluated(state, self.writes)
                 self._commit()
         except BaseException as error:
             explain(error, "in the data", state)
@@ -133,15 +115,13 @@ class Loop(Generic[Batch, Output]):
             self.moments.announce(Events.STARTED, self.state)
             if self.state.training:
                 self._recall_handlers()
-            self._begin_checks()
+            attach_checks(self.state, self.moments, self.process)
             feed.take_up(self.state)  # after STARTED, whose handlers may draw random numbers
             if self.state.control.in_epoch:
                 self._go_on_inside(feed)
             while not self._is_over():
                 self._run_epoch(feed)
             feed.put_back(self.state)
-            if not self.state.is_interrupted:
-                self._check_steps()
         except BaseException:
             with suppress(Exception):  # a device that has failed cannot tell its generators' state
                 feed.leave(self.state)
@@ -150,10 +130,6 @@ class Loop(Generic[Batch, Output]):
             feed.leave(self.state)
         finally:
             feed.close()
-            if self.steps is not None:
-                self.steps.close()
-            if self.gradients is not None:
-                self.gradients.close()
         self.feed = None
 
     def _check_alike(self) -> None:
@@ -161,7 +137,9 @@ class Loop(Generic[Batch, Output]):
         given = {"epoch_length": self.epoch_length, "uneven": self.in_step.uneven}
         given |= {"the data": order_of(self.data)}
         try:
-            check_alike(self.engine, self.moments.signals, self.process, self.state, **given)
+            check_same_on_ranks(
+                self.engine, self.moments.signals, self.process, self.state, **given
+            )
         except ValueError as error:
             explain(error, "before the first batch", self.state)
             raise
@@ -186,48 +164,19 @@ class Loop(Generic[Batch, Output]):
 
     def _complete(self) -> None:
         """Announce the end, and note the generators for a script that is started once more."""
-        if self.steps is not None:
-            self.steps.warn_if_beyond()
         self.moments.announce(Events.COMPLETED, self.state)
         if self.state.training:
             self.state.control.completed = capture_generators(self.data)
 
-    def _begin_checks(self) -> None:
-        if self.moments.rehearsal is not None:
-            return
-        if self.state.training:
-            check_training(self.engine.objects, self.engine.handlers)
-            self.steps = StepCheck(self.state, self.moments.signals)
-            self.modes = Modes(self.engine.objects, self.engine.handlers, self.process)
-            self.gradients = GradientCheck(self.state, self.process)
-        else:
-            check_evaluation(self.engine.objects, self.engine.handlers)
-
-    def _check_steps(self) -> None:
-        if self.steps is not None:
-            try:
-                self.steps.check()
-            except RuntimeError as error:
-                explain(error, f"in the process function {label(self.process)}", self.state)
-                raise
-
     def _run_epoch(self, feed: Feed[Batch]) -> None:
-        state, control, modes = self.state, self.state.control, self.modes
+        state, control = self.state, self.state.control
         state.epoch_length = feed.length(state)
         if not control.in_epoch:
-            if modes is not None:
-                modes.put_back(state.epoch)
             state.epoch += 1
-            if self.gradients is not None:
-                self.gradients.begin_epoch()
             state.metrics.clock = (state.step, state.epoch)
             control.epoch_began, control.in_epoch = state.iteration, True
             self.moments.announce(Events.EPOCH_STARTED, state)
-        if modes is not None:
-            modes.note()
         all_read = self._iterate(feed.epoch(state)) and not feed.was_left
-        if modes is not None:
-            modes.tell(state.epoch, "at the last batch")
         if all_read:
             feed.note_end(state)
             feed.check(state)
@@ -238,12 +187,10 @@ class Loop(Generic[Batch, Output]):
                 return
         state.step_under_way.close(state)
         if self._epoch_is_over(feed, all_read):
-            self._check_steps()
             control.in_epoch = control.epoch_stopped = False
             # Where the run was left after the last batch, this process has not read to the end.
             if (all_read or feed.was_used_up(state)) and feed.has_ended(state):
                 self._end_with_data()
-            self.writes = state.metrics.writes
             self.moments.announce(Events.EPOCH_COMPLETED, state)
             self.in_step.agree_on_stop(state)
             self._commit()
@@ -280,8 +227,6 @@ class Loop(Generic[Batch, Output]):
         completed = self.moments[Events.ITERATION_COMPLETED]
         if control.has_requests and self._commit():
             return False
-        if state.step_under_way.gradients is not None:
-            state.step_under_way.gradients.settle()
         for batch in batches:
             state.iteration = metrics.iteration = iteration = state.iteration + 1
             state.batch, state.output = batch, None
@@ -301,8 +246,6 @@ class Loop(Generic[Batch, Output]):
     def _commit(self) -> bool:
         """Save if asked and if no window is open; True if the run or the epoch is to end."""
         state, control = self.state, self.state.control
-        if state.step_under_way.gradients is not None:
-            state.step_under_way.gradients.settle()
         if state.step_under_way.is_open:
             if state.limit_reached is None:
                 self._postpone()
@@ -395,10 +338,11 @@ class Loop(Generic[Batch, Output]):
         control.saves.clear()
         self.moments.close()
         control.engine = control.moments = control.error = control.outer = control.data = None
-        state.step_under_way.optimizer = state.step_under_way.compiled = None
+        state.step_under_way.gradients = None
         state.memory.unsaved.clear()
         state.step_under_way.windows.clear()
         state.step_under_way.clocks.clear()
+        state.step_under_way.are_alike.clear()
         try:
             return errors
         finally:

@@ -104,7 +104,8 @@ class State(Generic[Batch, Output]):
     @property
     def optimizer(self) -> Any:
         """The optimizer whose gradients are ready, or whose step was completed."""
-        return self.step_under_way.optimizer
+        gradients = self.step_under_way.gradients
+        return None if gradients is None else gradients.optimizer
 
     @property
     def error(self) -> BaseException | None:

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from .. import ranks
 from .direct import backward
-from .gradients import multiply
+from .gradients import Gradients
 
 if TYPE_CHECKING:
     from torch.amp import GradScaler
@@ -167,7 +167,7 @@ class Evaluation:
             loss.backward()
             self.loss = self.loss + loss.detach()
         if self.factor is not None:
-            multiply(self.optimizer, self.factor)
+            Gradients(self.optimizer).look().scale(self.factor)
 
 
 def by_share(

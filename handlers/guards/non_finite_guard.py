@@ -12,7 +12,7 @@ from torch import Tensor
 from ...engine import Engine, Events, Stage, State, ranks
 from ...engine.modules import buffers_in_training, moved
 from ...engine.state import as_float
-from ...engine.update import Alike, gradients_of, non_finite
+from ...engine.update import are_alike, gradients_of, non_finite
 
 POLICIES = ("raise", "stop", "skip", "retry")
 
@@ -146,7 +146,7 @@ class NonFiniteGuard:
         bad = non_finite(gradients_of(state.optimizer))
         new = state.metrics.since(judged.writes)
         judged.writes = state.metrics.writes
-        is_told = not verdict.alike.of(state)
+        is_told = not are_alike(state)
         verdict.own_loss = None
         if self.monitor in new:
             value = new[self.monitor]
@@ -189,7 +189,6 @@ class Verdict:
     """The same for the first bad step; noted on several ranks only."""
     told: list[Any] = field(default_factory=list)
     buffers: list[tuple[Tensor, Tensor]] | None = None
-    alike: Alike = field(default_factory=Alike)
 
     def note(self, bad: Tensor, step: int) -> None:
         """Note the number of the first bad step, on the device."""

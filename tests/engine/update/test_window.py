@@ -57,7 +57,7 @@ def test_a_copy_puts_back_counts_and_gradients_as_often_as_asked():
     weight, update = make(accumulate=3)
     state = State(iteration=1)
     update(state, 2 * weight)
-    put_back = update.copy(state)
+    put_back = update.micro_batch(state).copy()
     for _ in range(2):
         update(state, 100 * weight)
         assert weight.grad.item() == 102.0
@@ -74,7 +74,7 @@ def test_a_copy_puts_back_counts_and_gradients_as_often_as_asked():
 def test_a_copy_without_an_open_window_puts_back_that_there_is_none():
     weight, update = make(accumulate=2)
     state = State(iteration=1)
-    put_back = update.copy(state)
+    put_back = update.micro_batch(state).copy()
     update(state, 2 * weight)
     assert state.step_under_way.is_open
     put_back()
