@@ -340,6 +340,7 @@ class Loop(Generic[Batch, Output]):
         control.engine = control.moments = control.error = control.outer = control.data = None
         state.step_under_way.gradients = None
         state.memory.unsaved.clear()
+        state.memory.names.clear()
         state.step_under_way.windows.clear()
         state.step_under_way.clocks.clear()
         state.step_under_way.are_alike.clear()

@@ -1,6 +1,6 @@
 """What a run is checked for: arguments, modes, idle weights, unannounced steps, unsaved objects."""
 
-from ..warn import warn
+from ..explain import warn
 from .arguments import no_handler, objects_of, refuse_other_process, refuse_samples
 from .attach import attach_checks
 from .gradients import GradientCheck

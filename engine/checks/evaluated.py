@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..events import Events
+from ..explain import warn
 from ..state import State
-from ..warn import warn
 
 if TYPE_CHECKING:
     from ..moments import Moments

@@ -7,8 +7,8 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from ..events import Events
+from ..explain import warn
 from ..state import State
-from ..warn import warn
 from . import optimizer_hook
 from .parameters import updates_of
 from .reached import words_in

@@ -14,7 +14,7 @@ from .reached import reached, words_in
 
 if TYPE_CHECKING:
     from ..moments import Moments
-from ..warn import warn
+from ..explain import warn
 
 logger = logging.getLogger("camshaft")
 

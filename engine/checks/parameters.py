@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from .. import modules, ranks
-from ..warn import warn
+from ..explain import warn
 from .sharded import check_sharded
 from .unchanged import are_equal, sample
 

@@ -15,9 +15,9 @@ from types import CodeType, FunctionType, MethodType, ModuleType, SimpleNamespac
 from typing import Any
 
 from .. import modules
+from ..explain import ROOMS, warn
 from ..signals import Subscription
 from ..state import State
-from ..warn import ROOMS, warn
 from .parameters import is_update
 from .unchanged import are_equal, sample
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ..events import EventEnum, Events
-from ..explain import explain
+from ..explain import explain, warn
 from ..signals import Process, label
 from ..state import State, under_way
 from . import optimizer_hook
@@ -16,7 +16,6 @@ from .unchanged import Weights
 
 if TYPE_CHECKING:
     from ..moments import Moments
-from ..warn import warn
 
 logger = logging.getLogger("camshaft")
 

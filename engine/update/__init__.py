@@ -1,7 +1,7 @@
 """From losses to optimizer steps: accumulation windows, averaging over ranks, loss scaling."""
 
 from .averaged import are_alike
-from .gradients import Gradients, gradients_of, non_finite, norm_of, parameters_of
+from .gradients import Gradients, non_finite, norm_of, parameters_of
 from .micro_batch import MicroBatch
 from .update import Update
 
@@ -10,7 +10,6 @@ __all__ = [
     "MicroBatch",
     "Update",
     "are_alike",
-    "gradients_of",
     "non_finite",
     "norm_of",
     "parameters_of",

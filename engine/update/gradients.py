@@ -27,16 +27,6 @@ def parameters_of(optimizer: Optimizer) -> list[Tensor]:
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
-def gradients_of(optimizer: Optimizer) -> list[Tensor]:
-    """All gradients that are not None."""
-    return [
-        gradient
-        for group in optimizer.param_groups
-        for parameter in group["params"]
-        if (gradient := parameter.grad) is not None
-    ]
-
-
 def clear(optimizer: Optimizer) -> None:
     """Set all gradients to None; `optimizer.zero_grad()` takes several times as long."""
     for group in optimizer.param_groups:
@@ -70,7 +60,13 @@ class Gradients:
 
     def look(self) -> Self:
         """Look them up: a handler may have put others in their place since the last look."""
-        found, known = gradients_of(self.optimizer), self.tensors
+        found = [
+            gradient
+            for group in self.optimizer.param_groups
+            for parameter in group["params"]
+            if (gradient := parameter.grad) is not None
+        ]
+        known = self.tensors
         if len(found) != len(known) or not all(map(is_, found, known)):
             self.tensors, self.is_plain = found, are_plain(found)
         return self
@@ -138,7 +134,7 @@ def non_finite(gradients: Sequence[Tensor]) -> Tensor:
     return (~norm_of(held, float("inf")).isfinite()).float()
 
 
-def has_overflowed(scaler: GradScaler, optimizer: Optimizer, *, alike: bool) -> bool:
+def has_overflowed(scaler: GradScaler, gradients: Gradients, *, alike: bool) -> bool:
     """True if unscaling found gradients that are not finite, on this rank or on another.
 
     This is the only time that a step with a scaler waits for the device. Where gradients are alike
@@ -148,9 +144,9 @@ def has_overflowed(scaler: GradScaler, optimizer: Optimizer, *, alike: bool) -> 
     # public way to ask. Afterwards optimizer.step() is called directly, so there is no second look.
     ask: Any = getattr(scaler, "_found_inf_per_device", None)
     if ask is not None:
-        overflow = bool(sum(infinite.item() for infinite in ask(optimizer).values()))
+        overflow = bool(sum(infinite.item() for infinite in ask(gradients.optimizer).values()))
     else:
-        overflow = bool(non_finite(gradients_of(optimizer)))
+        overflow = bool(non_finite(gradients.look().tensors))
     return overflow if alike else ranks.any_rank(overflow)
 
 

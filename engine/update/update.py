@@ -12,9 +12,9 @@ from torch.optim import Optimizer
 from .. import ranks
 from ..compiling import Compile, CompiledStep, options_of
 from ..events import EventEnum, Events, Stage
+from ..explain import warn
 from ..modules import are_spread, plain_optimizer, refuse_scaling
 from ..state import State
-from ..warn import warn
 from .averaged import are_alike
 from .direct import backward
 from .direct import step as step_by
@@ -207,8 +207,8 @@ class Update:
         window = window or self.open(state)
         window.add(loss, weight, closure if self.needs_closure else None)
         is_whole = window.calls >= self.accumulate or state.is_last_batch
-        if is_whole and not self.averages_at_close:
-            window.count_targets()  # while the backward pass goes on
+        if is_whole and window.weight is not None and not self.averages_at_close:
+            window.count_targets(window.weight)  # while the backward pass goes on
         if loss is not None:
             self.backward(state, loss)
         if is_whole:
@@ -319,7 +319,7 @@ class Update:
             gradients.look().scale(factor)
         overflow = False
         if scaler is not None:
-            overflow = has_overflowed(scaler, optimizer, alike=are_alike(state))
+            overflow = has_overflowed(scaler, gradients, alike=are_alike(state))
         if not overflow:
             state.fire(BACKWARD_COMPLETED)
         if overflow or step.is_skipped:

@@ -12,7 +12,8 @@ from torch import Tensor
 from ...engine import Engine, Events, Stage, State, ranks
 from ...engine.modules import buffers_in_training, moved
 from ...engine.state import as_float
-from ...engine.update import are_alike, gradients_of, non_finite
+from ...engine.update import are_alike, non_finite
+from ..common import stepping
 
 POLICIES = ("raise", "stop", "skip", "retry")
 
@@ -143,7 +144,9 @@ class NonFiniteGuard:
 
     def _is_bad(self, state: State[Any, Any], judged: Judged, verdict: Verdict) -> Tensor:
         """At least 1.0 if a value is not finite, on any rank unless `late`; without a wait."""
-        bad = non_finite(gradients_of(state.optimizer))
+        gradients = stepping(state, None, "NonFiniteGuard")
+        assert gradients is not None
+        bad = non_finite(gradients.tensors)
         new = state.metrics.since(judged.writes)
         judged.writes = state.metrics.writes
         is_told = not are_alike(state)
