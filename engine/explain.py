@@ -1,13 +1,19 @@
-"""What an exception says beside its own message: where in the run it was raised, what to do."""
+"""What an exception says beside its own message, and warnings at the line of the script."""
 
 from __future__ import annotations
 
 import re
+import sys
+import warnings
+from pathlib import Path
 from typing import Any
 
 from .names import OF_STATES, advice
 from .state import State
 
+ROOT = Path(__file__).parents[1]
+ROOMS = (str(ROOT / "engine"), str(ROOT / "handlers"), "<string>")  # a dataclass's __init__
+"""Where the files of the package begin."""
 LESS_MEMORY = (
     "The same step takes less memory with parts of a batch at a time, supervised(..., "
     'split="auto") or smaller batches and accumulate=; with checkpoint_activations(model, ...); '
@@ -95,3 +101,11 @@ def place(state: State[Any, Any]) -> str:
     """The kind of the run, its epoch and its iteration."""
     kind = "" if state.training else "evaluation, "
     return f"{kind}epoch {state.epoch}, iteration {state.iteration}"
+
+
+def warn(message: str) -> None:
+    """Warn of what the author of a script did, at the line of the script that called Camshaft."""
+    frame, level = sys._getframe(1), 2  # pyright: ignore[reportPrivateUsage]
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(ROOMS):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, stacklevel=level)

@@ -11,15 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from . import ranks
-from .checks import (
-    GradientCheck,
-    Modes,
-    StepCheck,
-    check_alike,
-    check_evaluated,
-    check_evaluation,
-    check_training,
-)
+from .checks import attach_checks, check_same_on_ranks
 from .data import Feed, PassEnd, order_of
 from .events import Events
 from .explain import advise_on_workers, explain
@@ -50,16 +42,8 @@ class Loop(Generic[Batch, Output]):
     state: State[Batch, Output]
     feed: Feed[Batch]
     """Reads the data, and says how long an epoch is and how it ends."""
-    steps: StepCheck | None = None
-    """Checks the steps of the first epoch; None in a rehearsal and in an evaluation."""
-    modes: Modes | None = None
-    """The modes of modules at an epoch's start; None where `steps` is None."""
-    gradients: GradientCheck | None = None
-    """Checks who changes gradients; None where `steps` is None."""
     stops: ranks.Stops | None = None
     """Where ranks meet that leave an epoch early; None if they need not leave it together."""
-    writes: int = 0
-    """The writes of metrics up to the last batch of the epoch."""
     postponed: int = 0
     """Commit points in a row at which a window was open."""
     has_warned: bool = False
@@ -99,8 +83,6 @@ class Loop(Generic[Batch, Output]):
                 self._run_epochs()
                 if not state.is_interrupted:
                     self._complete()
-                if not state.training:
-                    check_evaluated(state, self.writes)
                 self._commit()
         except BaseException as error:
             explain(error, "in the data", state)
@@ -125,15 +107,13 @@ class Loop(Generic[Batch, Output]):
             self.moments.announce(Events.STARTED, self.state)
             if self.state.training:
                 self._recall_handlers()
-            self._begin_checks()
+            attach_checks(self.state, self.moments, self.process)
             feed.take_up()  # after STARTED, whose handlers may draw random numbers
             if self.state.control.in_epoch:
                 self._go_on_inside()
             while not self._is_over():
                 self._run_epoch()
             feed.put_back()
-            if not self.state.is_interrupted:
-                self._check_steps()
         except BaseException:
             with suppress(Exception):  # a device that has failed cannot tell its generators' state
                 feed.leave()
@@ -142,10 +122,6 @@ class Loop(Generic[Batch, Output]):
             feed.leave()
         finally:
             feed.close()
-            if self.steps is not None:
-                self.steps.close()
-            if self.gradients is not None:
-                self.gradients.close()
 
     def _check_alike(self) -> None:
         """Compare the ranks before any other message, since those of unlike ranks are unlike."""
@@ -156,7 +132,9 @@ class Loop(Generic[Batch, Output]):
             "the data": order_of(feed.data),
         }
         try:
-            check_alike(self.engine, self.moments.signals, self.process, self.state, **given)
+            check_same_on_ranks(
+                self.engine, self.moments.signals, self.process, self.state, **given
+            )
         except ValueError as error:
             explain(error, "before the first batch", self.state)
             raise
@@ -181,49 +159,19 @@ class Loop(Generic[Batch, Output]):
 
     def _complete(self) -> None:
         """Announce the end, and note the generators for a script that is started once more."""
-        if self.steps is not None:
-            self.steps.warn_if_beyond()
         self.moments.announce(Events.COMPLETED, self.state)
         if self.state.training:
             self.state.control.completed = capture_generators(self.feed.data)
 
-    def _begin_checks(self) -> None:
-        if self.moments.rehearsal is not None:
-            return
-        if self.state.training:
-            check_training(self.engine.objects, self.engine.handlers)
-            self.steps = StepCheck(self.state, self.moments.signals)
-            self.modes = Modes(self.engine.objects, self.engine.handlers, self.process)
-            self.gradients = GradientCheck(self.state, self.process)
-        else:
-            check_evaluation(self.engine.objects, self.engine.handlers)
-
-    def _check_steps(self) -> None:
-        if self.steps is not None:
-            try:
-                self.steps.check()
-            except RuntimeError as error:
-                explain(error, f"in the process function {label(self.process)}", self.state)
-                raise
-
     def _run_epoch(self) -> None:
-        state, control, feed, modes = self.state, self.state.control, self.feed, self.modes
+        state, control, feed = self.state, self.state.control, self.feed
         state.epoch_length = feed.length()
         if not control.in_epoch:
-            if modes is not None:
-                modes.put_back(state.epoch)
             state.epoch += 1
-            if self.gradients is not None:
-                self.gradients.begin_epoch()
             state.metrics.clock = (state.step, state.epoch)
             control.epoch_began, control.in_epoch = state.iteration, True
             self.moments.announce(Events.EPOCH_STARTED, state)
-        if modes is not None:
-            modes.note()
-        all_read = self._iterate(feed.epoch())
-        if modes is not None:
-            modes.tell(state.epoch, "at the last batch")
-        end = feed.end(all_read)
+        end = feed.end(self._iterate(feed.epoch()))
         if end is PassEnd.EMPTY:  # the epoch has not begun
             state.epoch -= 1
             control.in_epoch = control.epoch_stopped = False
@@ -233,11 +181,9 @@ class Loop(Generic[Batch, Output]):
         is_left = end is PassEnd.LEFT and not control.epoch_stopped
         if is_left or state.is_interrupted:  # the resumed run completes this epoch
             return
-        self._check_steps()
         control.in_epoch = control.epoch_stopped = False
         if end is PassEnd.FINAL:
             self._end_with_data()
-        self.writes = state.metrics.writes
         self.moments.announce(Events.EPOCH_COMPLETED, state)
         feed.in_step.agree_on_stop(state)
         self._commit()
@@ -266,8 +212,6 @@ class Loop(Generic[Batch, Output]):
         completed = self.moments[Events.ITERATION_COMPLETED]
         if control.has_requests and self._commit():
             return False
-        if state.step_under_way.gradients is not None:
-            state.step_under_way.gradients.settle()
         for batch in batches:
             state.iteration = metrics.iteration = iteration = state.iteration + 1
             state.batch, state.output = batch, None
@@ -287,8 +231,6 @@ class Loop(Generic[Batch, Output]):
     def _commit(self) -> bool:
         """Save if asked and if no window is open; True if the run or the epoch is to end."""
         state, control = self.state, self.state.control
-        if state.step_under_way.gradients is not None:
-            state.step_under_way.gradients.settle()
         if state.step_under_way.is_open:
             if state.limit_reached is None:
                 self._postpone()
@@ -381,10 +323,12 @@ class Loop(Generic[Batch, Output]):
         control.saves.clear()
         self.moments.close()
         control.engine = control.moments = control.error = control.outer = control.data = None
-        state.step_under_way.optimizer = state.step_under_way.compiled = None
+        state.step_under_way.gradients = None
         state.memory.unsaved.clear()
+        state.memory.names.clear()
         state.step_under_way.windows.clear()
         state.step_under_way.clocks.clear()
+        state.step_under_way.are_alike.clear()
         try:
             return errors
         finally:

@@ -34,6 +34,23 @@ class Moments(dict[EventEnum, "Moment"]):
         moment = self[event] = Moment(self.signals[event], entry)
         return moment
 
+    def add_check(self, event: EventEnum, function: Receiver, *, last: bool = False) -> None:
+        """Call a check of this run at each occurrence: before all handlers, or after all.
+
+        It is no handler of the engine: no description names it, and no watch sees it.
+        """
+        moment = self[event]
+        (moment.last if last else moment.first).append(function)
+        moment.outdate()
+
+    def drop_check(self, event: EventEnum, function: Receiver) -> None:
+        """Call a check no longer, from the next occurrence on."""
+        moment = self[event]
+        for checks in (moment.first, moment.last):
+            if function in checks:
+                checks.remove(function)
+        moment.outdate()
+
     def announce(self, event: EventEnum, state: State[Any, Any]) -> None:
         """Fire an event of the engine's own, other than those of an iteration."""
         moment, count = self[event], _count(event, state)
@@ -57,13 +74,20 @@ class Moment:
     `due` is the smallest count at which a receiver is called; below it, `fire` can be left out.
     """
 
-    __slots__ = ("_always", "_entry", "_next", "_outdated", "_timed", "due", "signal")
+    __slots__ = (
+        *("_always", "_entry", "_next", "_outdated", "_timed"),
+        *("due", "first", "last", "signal"),
+    )
 
     def __init__(self, signal: Signal, entry: Callable[[Receiver], Entry]) -> None:
         self.signal = signal
         self._entry = entry
         self._always: list[tuple[int, Receiver, Receiver]] = []
         self._timed: list[tuple[int, int, Entry]] = []
+        self.first: list[Receiver] = []
+        """Checks of this run that are called before all handlers."""
+        self.last: list[Receiver] = []
+        """Those that are called after all handlers."""
         self._next = NEVER
         self.outdate()
         signal.listeners.append(self.outdate)
@@ -121,7 +145,8 @@ class Moment:
     def _compile(self, state: State[Any, Any], count: int) -> None:
         signal = self.signal
         self._outdated = False
-        self._always, self._timed = [], []
+        self._always, self._timed = [(-1, check, check) for check in self.first], []
+        order = 0
         receivers = () if signal.is_muted else signal.receivers_for(state)
         for order, receiver in enumerate(receivers):
             entry = self._entry(receiver)
@@ -129,6 +154,7 @@ class Moment:
                 self._always.append((order, entry.function, receiver))
             else:
                 self._timed.append((entry.next(count - 1), order, entry))
+        self._always += [(order + 1, check, check) for check in self.last]
         heapify(self._timed)
         self._set_due()
 

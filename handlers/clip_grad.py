@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from ..engine import Engine, Events, State
 from ..engine.modules import are_spread, locals_of
-from ..engine.update import are_plain, gradients_of, norm_of, parameters_of, scale
+from ..engine.update import Gradients, parameters_of
 from .common import stepping
 
 
@@ -47,13 +47,8 @@ class ClipGradNorm:
 
     def clip(self, state: State[Any, Any]) -> None:
         """Clip, and write the norm before clipping."""
-        if optimizer := stepping(state, self.optimizer, "ClipGradNorm"):
-            compiled = state.step_under_way.compiled
-            if compiled is None or are_spread(parameters_of(optimizer)):
-                norm = _clip(optimizer, self.max_norm, self.norm_type)
-            else:
-                clip = compiled.of(clip_grad_norm_)
-                norm = clip(parameters_of(optimizer), self.max_norm, self.norm_type)
+        if gradients := stepping(state, self.optimizer, "ClipGradNorm"):
+            norm = _clip(gradients, self.max_norm, self.norm_type)
             state.metrics["grad_norm" if self.name is None else f"grad_norm/{self.name}"] = norm
 
 
@@ -76,24 +71,24 @@ class ClipGradValue:
 
     def clip(self, state: State[Any, Any]) -> None:
         """Clip."""
-        if optimizer := stepping(state, self.optimizer, "ClipGradValue"):
-            if are_spread(gradients := gradients_of(optimizer)):
-                for each in locals_of(gradients):
+        if gradients := stepping(state, self.optimizer, "ClipGradValue"):
+            if are_spread(gradients.tensors):
+                for each in locals_of(gradients.tensors):
                     each.clamp_(-self.max_value, self.max_value)
             else:
-                compiled = state.step_under_way.compiled
-                clip = clip_grad_value_ if compiled is None else compiled.of(clip_grad_value_)
-                clip(parameters_of(optimizer), self.max_value)
+                clip = gradients.change_by(clip_grad_value_)
+                clip(parameters_of(gradients.optimizer), self.max_value)
 
 
-def _clip(optimizer: Optimizer, most: float, kind: float) -> Tensor:
+def _clip(gradients: Gradients, most: float, kind: float) -> Tensor:
     """Clip as torch does, by the same operations.
 
     Torch wants all gradients on one mesh of ranks, or on none, and runs Python for each of them.
     """
-    gradients = gradients_of(optimizer)
-    if not (are_plain(gradients) or are_spread(gradients)):  # of several devices or types, or none
-        return clip_grad_norm_(parameters_of(optimizer), most, kind)
-    norm = norm_of(gradients, kind)
-    scale(gradients, (most / (norm + 1e-6)).clamp(max=1.0))
-    return norm
+    is_compiled = gradients.compiled is not None
+    if (gradients.is_plain and not is_compiled) or are_spread(gradients.tensors):
+        norm = gradients.norm(kind)
+        gradients.scale((most / (norm + 1e-6)).clamp(max=1.0))
+        return norm
+    clip = gradients.change_by(clip_grad_norm_)  # also of several devices or types, or of none
+    return clip(parameters_of(gradients.optimizer), most, kind)

@@ -9,7 +9,6 @@ from typing import Any
 from torch.optim import Optimizer
 
 from ..engine import Engine, EventEnum, Events, Stage, State, Trigger, ranks
-from ..engine.update import gradients_of, norm_of
 from .common import stepping
 
 
@@ -51,10 +50,8 @@ class GradNorm:
 
     def measure(self, state: State[Any, Any]) -> None:
         """Write the norm."""
-        if optimizer := stepping(state, self.optimizer, "GradNorm"):
-            value = state.metrics[self.written_metric] = norm_of(
-                gradients_of(optimizer), self.norm_type
-            )
+        if gradients := stepping(state, self.optimizer, "GradNorm"):
+            value = state.metrics[self.written_metric] = gradients.norm(self.norm_type)
             if self.check:
                 _compare(ranks.gathered(float(value)), state.step + 1)
 

@@ -1,25 +1,19 @@
 """What a run is checked for: arguments, modes, idle weights, unannounced steps, unsaved objects."""
 
-from .alike import check_alike
+from ..explain import warn
 from .arguments import no_handler, objects_of, refuse_other_process, refuse_samples
-from .evaluated import check_evaluated
+from .attach import attach_checks
 from .gradients import GradientCheck
-from .modes import Modes
-from .parameters import check_evaluation, check_training, warn_if_it_drifts
+from .parameters import warn_if_it_drifts
 from .reached import Unsaved, words_in
+from .same_on_ranks import check_same_on_ranks
 from .sharded import refuse_wrappers
-from .steps import StepCheck
-from .warn import warn
 
 __all__ = [
     "GradientCheck",
-    "Modes",
-    "StepCheck",
     "Unsaved",
-    "check_alike",
-    "check_evaluated",
-    "check_evaluation",
-    "check_training",
+    "attach_checks",
+    "check_same_on_ranks",
     "no_handler",
     "objects_of",
     "refuse_other_process",

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .. import modules
-from .warn import warn
+from ..explain import warn
 
 OBJECTS = 'Engine(step, objects={"model": model, "optimizer": optimizer})'
 

@@ -2,21 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ..events import Events
+from ..explain import warn
 from ..state import State
-from .warn import warn
+
+if TYPE_CHECKING:
+    from ..moments import Moments
 
 
-def check_evaluated(state: State[Any, Any], writes: int) -> None:
-    """Warn of a metric that each batch of an evaluation has written, and that nothing averaged.
+class Evaluated:
+    """Warns of a metric that each batch of an evaluation has written, and that nothing averaged.
 
     A function with a memory may keep a running mean there, which is right as it is.
 
     Args:
-        state: An evaluation that is over.
-        writes: `state.metrics.writes` after the last batch, before what follows the batches.
+        moments: Those of an evaluation.
     """
+
+    def __init__(self, moments: Moments) -> None:
+        self._writes = 0
+        """The writes of metrics up to the last batch, before what follows the batches."""
+        moments.add_check(Events.EPOCH_COMPLETED, self._note)
+        moments.add_check(Events.COMPLETED, self._check, last=True)
+
+    def _note(self, state: State[Any, Any]) -> None:
+        self._writes = state.metrics.writes
+
+    def _check(self, state: State[Any, Any]) -> None:
+        _check(state, self._writes)
+
+
+def _check(state: State[Any, Any], writes: int) -> None:
     memories = (*state.memory.saved, *state.memory.unsaved)
     if state.iteration < 2 or any(each.endswith(("()", "engine.process")) for each in memories):
         return

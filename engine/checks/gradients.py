@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
+from ..events import Events
+from ..explain import warn
 from ..state import State
 from . import optimizer_hook
+from .parameters import updates_of
 from .reached import words_in
-from .warn import warn
 
 if TYPE_CHECKING:
+    from ..moments import Moments
     from ..update import Update
 
 EARLY = 20
@@ -36,59 +39,57 @@ class GradientCheck:
 
     Args:
         state: A run that trains.
+        moments: Its moments.
         process: Its process function.
     """
 
-    def __init__(self, state: State[Any, Any], process: Any) -> None:
-        self._state, self._words = state, words_in([process])
+    def __init__(self, state: State[Any, Any], moments: Moments, process: Any) -> None:
+        self.inside: Update | None = None
+        """The update that is at work."""
+        self._state, self._moments, self._words = state, moments, words_in([process])
         self._last = state.iteration + EARLY
-        attached = [each for each in state.engine.handlers.values() if hasattr(each, "accumulate")]
-        self._attached = [each for each in attached if hasattr(each, "optimizer")]
-        self._seen: dict[Any, Look] = {each: {} for each in self._attached}
+        self._attached = [*updates_of(state.engine.handlers).values()]
+        self._seen: dict[Update, Look] = {}
         """By update: from the first iteration on if it is attached, else from its first step on."""
         self._thread = get_ident()
         self._met: set[int] = set()
         """The updates that had a loss."""
         self._looks = False
-        state.step_under_way.gradients = self
+        moments.add_check(Events.EPOCH_STARTED, self._begin_epoch)
+        moments.add_check(Events.EPOCH_STARTED, self._settle, last=True)
+        moments.add_check(Events.EPOCH_COMPLETED, self._settle, last=True)
+        for event in (Events.COMPLETED, Events.FAILED, Events.CLOSED):
+            moments.add_check(event, self._end)
+        self._begin()
 
-    def begin_epoch(self) -> None:
-        """Look again in the first iterations of an epoch."""
-        step, epoch = self._state.step_under_way, self._state.epoch
-        if epoch & (epoch - 1):
-            return
-        self._last = max(self._last, self._state.iteration + EACH)
-        if step.gradients is None:
-            step.gradients = self
-            self._seen = {each: {} for each in self._attached}
-            if self._looks:
-                optimizer_hook.add(self._stepped)
-
-    def before(self, update: Update, loss: Any = None, *, is_mean: bool = False) -> None:
-        """Compare, and prepare for a backward pass of this update.
+    def watch(
+        self,
+        update: Update,
+        act: Callable[[], object],
+        loss: Any = None,
+        *,
+        is_mean: bool = False,
+    ) -> None:
+        """Let an update act on gradients; compare them before, and look at them afterwards.
 
         Args:
-            update: Its optimizer's gradients are cleared next, unless its window is open.
+            update: Who acts. What it does is watched once, as a whole.
+            act: Makes a backward pass, steps, or clears gradients.
             loss: Of a micro-batch, if there is one.
             is_mean: True if the loss counts as a mean, which is divided by the micro-batches.
 
         Raises:
             RuntimeError: Something else has changed gradients.
         """
-        if self._state.iteration > self._last:
-            self.close()
-            return
-        self._state.control.has_requests = True  # so that `settle` is called after this iteration
-        if loss is not None and id(update) not in self._met:
-            self._meet(update)
-            check_loss(update, loss, is_mean=is_mean, may_be_scaled="scale" in self._words)
-        for each, look in self._seen.items():
-            self._compare(each, look)
-        if not self._is_open(update):
-            self._refuse_shared(update)
-            self._seen.pop(update, None)  # its gradients are cleared, and not kept here either
+        outer, self.inside = self.inside, update
+        try:
+            self._before(update, loss, is_mean=is_mean)
+            act()
+            self.accept(update)
+        finally:
+            self.inside = outer
 
-    def after(self, update: Update) -> None:
+    def accept(self, update: Update) -> None:
         """Look at gradients after a backward pass or a step of this update.
 
         Raises:
@@ -104,15 +105,47 @@ class GradientCheck:
         self._seen[update] = {}
         self._look_again(self._seen)
 
-    def settle(self) -> None:
-        """Accept what was written between two iterations, unless a window is open."""
+    def _begin(self) -> None:
+        self._state.step_under_way.check = self
+        self._seen = {each: _look(each) for each in self._attached}
+        self._moments.add_check(Events.ITERATION_COMPLETED, self._end_iteration, last=True)
+
+    def _begin_epoch(self, state: State[Any, Any]) -> None:
+        """Look again in the first iterations of an epoch."""
+        if state.epoch & (state.epoch - 1):
+            return
+        self._last = max(self._last, state.iteration + EACH)
+        if state.step_under_way.check is None:
+            self._begin()
+            if self._looks:
+                optimizer_hook.add(self._stepped)
+
+    def _end_iteration(self, state: State[Any, Any]) -> None:
+        if state.iteration >= self._last:
+            self._end(state)
+        else:
+            self._settle(state)
+
+    def _settle(self, state: State[Any, Any]) -> None:
+        """Accept what handlers have written between two iterations, unless a window is open."""
         self._look_again(each for each in self._seen if not self._is_open(each))
 
-    def close(self) -> None:
+    def _end(self, state: State[Any, Any]) -> None:
         """Look no longer."""
         self._seen.clear()
-        self._state.step_under_way.gradients = None
+        state.step_under_way.check = None
         optimizer_hook.remove(self._stepped)
+        self._moments.drop_check(Events.ITERATION_COMPLETED, self._end_iteration)
+
+    def _before(self, update: Update, loss: Any, *, is_mean: bool) -> None:
+        if loss is not None and id(update) not in self._met:
+            self._meet(update)
+            check_loss(update, loss, is_mean=is_mean, may_be_scaled="scale" in self._words)
+        for each, look in self._seen.items():
+            self._compare(each, look)
+        if not self._is_open(update):
+            self._refuse_shared(update)
+            self._seen.pop(update, None)  # its gradients are cleared, and not kept here either
 
     def _meet(self, update: Update) -> None:
         self._met.add(id(update))
@@ -132,7 +165,7 @@ class GradientCheck:
                     "optimizer.step() was called by hand in an accumulation window of its Update, "
                     "which steps by itself after the last micro-batch: leave optimizer.step() out"
                 )
-        self.settle()
+        self._settle(self._state)
 
     def _compare(self, update: Update, look: Look) -> None:
         now = _look(update)

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
 
 from .. import modules
+from ..events import Events
+from ..state import State
 from .parameters import is_optimizer, optimizers_of, updated
 from .reached import reached, words_in
-from .warn import warn
+
+if TYPE_CHECKING:
+    from ..moments import Moments
+from ..explain import warn
 
 logger = logging.getLogger("camshaft")
 
@@ -23,14 +28,15 @@ class Modes:
     a BatchNorm that is frozen in the middle of the run.
 
     Args:
-        objects: The engine's objects.
-        handlers: Its handlers, some of which have an optimizer.
-        process: The process function, whose own models are looked after, too.
+        state: A run that trains.
+        moments: Its moments.
+        process: Its process function, whose own models are looked after, too.
     """
 
     def __init__(
-        self, objects: Mapping[str, Any], handlers: Mapping[str, Any], process: Callable[..., Any]
+        self, state: State[Any, Any], moments: Moments, process: Callable[..., Any]
     ) -> None:
+        objects, handlers = state.engine.objects, state.engine.handlers
         self._known: dict[int, str] = {}
         """The names of the models, by identity."""
         self._models: list[Any] = []
@@ -56,13 +62,40 @@ class Modes:
                 f"{_are(left)} in evaluation mode as training starts; call .train() before the "
                 "run, unless that is what you want"
             )
+        moments.add_check(Events.EPOCH_STARTED, self._put_back)
+        moments.add_check(Events.EPOCH_STARTED, self._note, last=True)
+        moments.add_check(Events.EPOCH_COMPLETED, self._end_batches)
+        moments.add_check(Events.COMPLETED, self._end_inside)
+        moments.add_check(Events.CLOSED, self._end_interrupted)
+        if state.control.in_epoch:  # its start is not announced once more
+            self._note(state)
 
-    def note(self) -> None:
+    def _note(self, state: State[Any, Any]) -> None:
         """Note the modes with which an epoch begins."""
         training = [model for model in self._models if model.training]
         self._before = [(each, [(m, m.training) for m in each.modules()]) for each in training]
 
-    def tell(self, epoch: int, when: str) -> None:
+    def _put_back(self, state: State[Any, Any]) -> None:
+        """Begin a further epoch in training mode, where the one before began so."""
+        self._tell(state.epoch - 1, "after the batches")
+        for model, flags in self._before:
+            if not model.training:
+                for module, training in flags:
+                    module.training = training
+
+    def _end_batches(self, state: State[Any, Any]) -> None:
+        self._tell(state.epoch, "at the last batch")
+
+    def _end_inside(self, state: State[Any, Any]) -> None:
+        """The same where the run ends inside an epoch."""
+        if state.control.in_epoch:
+            self._end_batches(state)
+
+    def _end_interrupted(self, state: State[Any, Any]) -> None:
+        if state.is_interrupted and state.error is None:  # it has no COMPLETED
+            self._end_inside(state)
+
+    def _tell(self, epoch: int, when: str) -> None:
         """Warn, once, of models that an epoch's batches have left in evaluation mode."""
         left = self._names(model for model, _ in self._before if not model.training)
         if left and not self._has_told:
@@ -84,14 +117,6 @@ class Modes:
                 names.append(self._known[id(model)])
             seen |= own
         return names
-
-    def put_back(self, epoch: int) -> None:
-        """Begin a further epoch in training mode, where the one before began so."""
-        self.tell(epoch, "after the batches")
-        for model, flags in self._before:
-            if not model.training:
-                for module, training in flags:
-                    module.training = training
 
 
 def _are(names: list[str]) -> str:

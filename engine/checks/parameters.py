@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import modules, ranks
+from ..explain import warn
 from .sharded import check_sharded
 from .unchanged import are_equal, sample
-from .warn import warn
 
+if TYPE_CHECKING:
+    from ..update import Update
+
+UPDATES = f"{__name__.partition('.engine.')[0]}.engine.update"
 SHOWN = 3
 
 
@@ -29,8 +33,7 @@ def check_training(objects: Mapping[str, Any], handlers: Mapping[str, Any]) -> N
     optimizers = optimizers_of(objects, handlers)
     if ranks.is_distributed():
         modules.reshard(modules.fully_sharded(objects.values()))  # after a forward pass alone
-        updates = [each for each in handlers.values() if hasattr(each, "accumulate")]
-        check_sharded(objects, [*updates, *optimizers.values()])
+        check_sharded(objects, [*updates_of(handlers).values(), *optimizers.values()])
     if optimizers:
         _check_known(optimizers, [each for found in known.values() for each in found])
     _check_stepped(objects, handlers)
@@ -157,8 +160,7 @@ def _check_known(optimizers: Mapping[str, Any], found: list[Any]) -> None:
 
 def _check_stepped(objects: Mapping[str, Any], handlers: Mapping[str, Any]) -> None:
     """Warn of a handler for the gradients of an optimizer that the engine does not know."""
-    updates = {name: each for name, each in handlers.items() if hasattr(each, "accumulate")}
-    stepped = set(map(id, optimizers_of(objects, updates).values()))
+    stepped = set(map(id, optimizers_of(objects, updates_of(handlers)).values()))
     for name, each in handlers.items():
         optimizer = getattr(each, "optimizer", None)
         if stepped and hasattr(optimizer, "param_groups") and id(optimizer) not in stepped:
@@ -168,6 +170,17 @@ def _check_stepped(objects: Mapping[str, Any], handlers: Mapping[str, Any]) -> N
                 "optimizer that the Update has, or name this one: "
                 'Engine(..., objects={"optimizer": optimizer})'
             )
+
+
+def is_update(thing: object) -> bool:
+    """True for an `Update`: where its room was not imported, which needs torch, there is none."""
+    room: Any = sys.modules.get(UPDATES)
+    return room is not None and isinstance(thing, room.Update)
+
+
+def updates_of(handlers: Mapping[str, Any]) -> dict[str, Update]:
+    """The updates among handlers, by name."""
+    return {name: each for name, each in handlers.items() if is_update(each)}
 
 
 def is_optimizer(thing: object) -> bool:

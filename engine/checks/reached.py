@@ -15,10 +15,11 @@ from types import CodeType, FunctionType, MethodType, ModuleType, SimpleNamespac
 from typing import Any
 
 from .. import modules
+from ..explain import ROOMS, warn
 from ..signals import Subscription
 from ..state import State
+from .parameters import is_update
 from .unchanged import are_equal, sample
-from .warn import ROOMS, warn
 
 DEEPEST = 6
 """Steps from a function to what it reaches, such as `self.agent.nets["target"]`."""
@@ -302,5 +303,4 @@ def _is_of_the_script(thing: Any) -> bool:
     if not hasattr(thing, "__dict__") or isinstance(thing, FunctionType):
         return False
     home = kind.__module__.partition(".")[0]
-    is_update = home == "camshaft" and hasattr(kind, "micro_batch")
-    return is_update or kind is SimpleNamespace or home not in FOREIGN
+    return is_update(thing) or kind is SimpleNamespace or home not in FOREIGN

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
-from typing import Any, cast
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 from ..events import EventEnum, Events
-from ..signals import Signals, label
+from ..explain import explain, warn
+from ..signals import Process, label
 from ..state import State, under_way
 from . import optimizer_hook
-from .parameters import Idle
+from .parameters import Idle, updates_of
 from .unchanged import Weights
-from .warn import warn
+
+if TYPE_CHECKING:
+    from ..moments import Moments
 
 logger = logging.getLogger("camshaft")
 
@@ -43,14 +46,15 @@ class StepCheck:
 
     Args:
         state: A run that trains.
-        signals: The handlers of its engine.
+        moments: Its moments.
+        process: Its process function.
     """
 
-    def __init__(self, state: State[Any, Any], signals: Signals) -> None:
-        self._state = state
-        self._signals = signals
-        handlers = cast("Mapping[str, Any]", state.engine.handlers)
-        updates = {n: each for n, each in handlers.items() if _is_update(each)}
+    def __init__(
+        self, state: State[Any, Any], moments: Moments, process: Process[Any, Any]
+    ) -> None:
+        self._state, self._moments, self._process = state, moments, process
+        updates = updates_of(state.engine.handlers)
         self._updates: dict[str, EventEnum] = {n: each.event for n, each in updates.items()}
         """The events that the attached updates announce, by the names of the updates."""
         self._optimizers = {id(each.optimizer) for each in updates.values()}
@@ -64,28 +68,39 @@ class StepCheck:
         self._first = 0
         """The iteration of the first optimizer step that no update made; 0 before it."""
         self._is_pending = self._is_looking = True
+        for event in (Events.EPOCH_COMPLETED, Events.COMPLETED):
+            moments.add_check(event, self._check)
+        moments.add_check(Events.COMPLETED, self._warn_if_beyond)
+        for event in (Events.FAILED, Events.CLOSED):
+            moments.add_check(event, self._look_no_longer)
+        moments.add_check(Events.CLOSED, self._end)
         optimizer_hook.begin()
         if self._waiting((*GRADIENTS, STEP)):
             optimizer_hook.add(self._look)
 
-    def check(self) -> None:
+    def _check(self, state: State[Any, Any]) -> None:
         """Check an epoch that began in this run, unless one was checked.
 
         Raises:
             RuntimeError: Steps were made and not announced, or the run would have no end.
         """
-        if self._is_pending and self._state.epoch > self._epoch:
-            self._is_pending = False
-            optimizer_hook.remove(self._look)
+        if not self._is_pending or state.epoch <= self._epoch:
+            return
+        self._is_pending = False
+        self._look_no_longer(state)
+        try:
             self._raise_if_unannounced()
             self._warn_if_idle()
-            self._warn_if_never_full()
-            self._warn_if_summed()
-            self._idle.check()
+        except RuntimeError as error:
+            explain(error, f"in the process function {label(self._process)}", state)
+            raise
+        self._warn_if_never_full()
+        self._warn_if_summed()
+        self._idle.check()
 
-    def warn_if_beyond(self) -> None:
+    def _warn_if_beyond(self, state: State[Any, Any]) -> None:
         """Warn of a run that has ended a few steps after its limit."""
-        state, before = self._state, self._before[STEP]
+        before = self._before[STEP]
         if state.max_steps is not None and before < state.max_steps < state.step:
             logger.warning(
                 "max_steps=%d, and the run made %d steps: the limit is looked at after each "
@@ -94,9 +109,12 @@ class StepCheck:
                 *(state.max_steps, state.step, state.step),
             )
 
-    def close(self) -> None:
-        """Look at optimizers no longer: the run is over."""
+    def _look_no_longer(self, state: State[Any, Any]) -> None:
+        """Look at optimizers no longer."""
         optimizer_hook.remove(self._look)
+        self._moments.drop_check(Events.ITERATION_COMPLETED, self._look_no_longer)
+
+    def _end(self, state: State[Any, Any]) -> None:
         optimizer_hook.end()
 
     def _look(self, optimizer: object) -> None:
@@ -106,6 +124,8 @@ class StepCheck:
             return
         if self._has_come(Events.GRADIENTS_READY):  # an update makes the steps
             self._is_looking = False
+            # After the iteration, as torch is calling its hooks now.
+            self._moments.add_check(Events.ITERATION_COMPLETED, self._look_no_longer, last=True)
             return
         if self._optimizers and id(optimizer) not in self._optimizers:
             return
@@ -163,14 +183,13 @@ class StepCheck:
     def _warn_if_never_full(self) -> None:
         """Warn of windows that are longer than an epoch, whose end closes each of them."""
         batches, is_trial = self._state.epoch_length, self._state.control.max_batches is not None
-        for name, each in self._state.engine.handlers.items():
-            most = getattr(each, "accumulate", None)
-            if isinstance(most, int) and batches and most > batches and not is_trial:
+        for name, each in updates_of(self._state.engine.handlers).items():
+            if batches and each.accumulate > batches and not is_trial:
                 logger.warning(
                     "%s(accumulate=%d) is more than the %d batches of an epoch, whose end closes "
                     "each window: an epoch makes one step. For windows over several passes, give "
                     "run(..., epoch_length=)",
-                    *(name, most, batches),
+                    *(name, each.accumulate, batches),
                 )
 
     def _warn_if_summed(self) -> None:
@@ -187,8 +206,8 @@ class StepCheck:
         """The names of what waits for one of these events."""
         found: dict[str, None] = {}
         for event in events:
-            if event in self._signals:
-                receivers = self._signals[event].receivers_for(self._state)
+            if event in self._moments.signals:
+                receivers = self._moments.signals[event].receivers_for(self._state)
                 found |= dict.fromkeys(map(_name, receivers))
             if event is STEP and self._state.max_steps is not None:
                 found[f"max_steps={self._state.max_steps}"] = None
@@ -231,10 +250,6 @@ def _announced_otherwise(for_steps: list[str], events: Iterable[EventEnum]) -> s
         f"steps as {others}: choose one of these events by when=, or leave event= out of the "
         "Update of the main optimizer"
     )
-
-
-def _is_update(handler: Any) -> bool:
-    return isinstance(getattr(handler, "event", None), EventEnum) and hasattr(handler, "optimizer")
 
 
 def _name(receiver: Any) -> str:

@@ -2,7 +2,7 @@
 
 from .forward import CompiledForward
 from .graphs import Graphs
-from .options import Compile, options_of
+from .options import Compile, options_of, replays
 from .problems import explained
 from .step import CompiledStep
 
@@ -13,4 +13,5 @@ __all__ = [
     "Graphs",
     "explained",
     "options_of",
+    "replays",
 ]

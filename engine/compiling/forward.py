@@ -6,12 +6,11 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.nn import Module
 
 from ..modules import fully_sharded, is_parallel
-from .options import compiled_to_keep, replays
+from .options import compiled_to_keep
 
 logger = logging.getLogger("camshaft")
 
@@ -26,16 +25,6 @@ class CompiledForward:
         """Prepare the function; torch compiles it when it is called."""
         self._call = compiled_to_keep(_forward, options)
         self._is_told = False
-        self._is_replayed = replays(options)
-
-    def begin_step(self) -> None:
-        """Let CUDA graphs overwrite what they made in the step before.
-
-        Without this, torch takes each call of a compiled function for a new step: clipping would
-        overwrite the gradients that it is to clip, and a micro-batch those of the one before.
-        """
-        if self._is_replayed:
-            torch.compiler.cudagraph_mark_step_begin()
 
     def __call__(
         self,

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from .options import Function, compiled, compiled_to_keep
+from .options import Function, compiled, compiled_to_keep, replays
 
 CHANGED = ("lr", "foreach")
 """What a group has as it was, before and after a step."""
@@ -31,12 +31,23 @@ class CompiledStep:
         self.optimizer = optimizer
         # Torch itself breaks the graph where it enters an optimizer's step.
         self.options = {**options, "fullgraph": False}
+        self.is_replayed = replays(options)
+        """True if torch replays CUDA graphs in a step, its forward pass included."""
         self._plain: Callable[..., Any] | None = None
         self._compiled: Callable[..., Any] | None = None
         self._others: dict[Callable[..., Any], Callable[..., Any]] = {}
         self._rates: dict[int, Tensor] = {}
         self._settings: list[dict[str, Any]] = []
         self._changes = 0
+
+    def begin(self) -> None:
+        """Let CUDA graphs overwrite what they made in the step before.
+
+        Without this, torch takes each call of a compiled function for a new step: clipping would
+        overwrite the gradients that it is to clip, and a micro-batch those of the one before.
+        """
+        if self.is_replayed:
+            torch.compiler.cudagraph_mark_step_begin()
 
     def step(self) -> None:
         """Take the step."""

@@ -1,49 +1,42 @@
 """One call for many tensors, and tensors on their way to a device.
 
 Torch's optimizers and its clipping make the calls for many. Torch has no public names for them, so
-each has its like in public calls, one for each tensor, for a torch that lacks the name.
+each has its like in public calls, one for each tensor, for a torch that lacks the name. They stand
+here without a function around them, which would be one call more in each step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
-NORM: Any = getattr(torch, "_foreach_norm", None)
-MULTIPLY: Any = getattr(torch, "_foreach_mul_", None)
-COPY: Any = getattr(torch, "_foreach_copy_", None)
+Norms = Callable[[Sequence[Tensor], float], Sequence[Tensor]]
+Multiply = Callable[[Sequence[Tensor], Tensor | float], None]
+Copy = Callable[[Sequence[Tensor], Sequence[Tensor]], None]
 
 
-def norm_of_each(tensors: Sequence[Tensor], kind: float) -> Sequence[Tensor]:
-    """The norm of each tensor.
-
-    >>> norm_of_each([torch.tensor([3.0, 4.0])], 2.0)
-    (tensor(5.),)
-    """
-    if NORM is not None:
-        return tuple(NORM(tensors, kind))
-    return tuple(torch.linalg.vector_norm(each, kind) for each in tensors)
+def _norm_of_each(tensors: Sequence[Tensor], kind: float) -> Sequence[Tensor]:
+    return [torch.linalg.vector_norm(each, kind) for each in tensors]
 
 
-def multiply_each(tensors: Sequence[Tensor], factor: Tensor | float) -> None:
-    """Multiply each tensor in place."""
-    if MULTIPLY is not None:
-        MULTIPLY(tensors, factor)
-    else:
-        for each in tensors:
-            each.mul_(factor)
+def _multiply_each(tensors: Sequence[Tensor], factor: Tensor | float) -> None:
+    for each in tensors:
+        each.mul_(factor)
 
 
-def copy_each(into: Sequence[Tensor], given: Sequence[Tensor]) -> None:
-    """Copy each of the given tensors into its place."""
-    if COPY is not None:
-        COPY(into, given)
-    else:
-        for one, other in zip(into, given, strict=True):
-            one.copy_(other)
+def _copy_each(into: Sequence[Tensor], given: Sequence[Tensor]) -> None:
+    for one, other in zip(into, given, strict=True):
+        one.copy_(other)
+
+
+norm_of_each: Norms = getattr(torch, "_foreach_norm", _norm_of_each)
+"""The norm of each tensor, of a kind such as 2.0."""
+multiply_each: Multiply = getattr(torch, "_foreach_mul_", _multiply_each)
+"""Multiply each tensor in place."""
+copy_each: Copy = getattr(torch, "_foreach_copy_", _copy_each)
+"""Copy each of the given tensors into its place, which comes first."""
 
 
 def moved(tensor: Tensor, device: torch.device | str) -> Tensor:

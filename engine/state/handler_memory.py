@@ -26,6 +26,8 @@ class HandlerMemory:
     """The devices of the tensors in loaded memories, by name and by place."""
     made: dict[str, dict[Any, type]] = field(default_factory=dict)
     """The types of the objects with which each saved memory was made, by name and by place."""
+    names: dict[int, str] = field(default_factory=dict)
+    """The names of handlers that were asked for in the run under way, by identity."""
     collected: dict[str, Any] = field(default_factory=dict)
     """What handlers gathered of a whole epoch, such as predictions, by name; not saved."""
 

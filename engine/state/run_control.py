@@ -12,10 +12,9 @@ from .generators import Rng
 
 if TYPE_CHECKING:
     from ..checks import GradientCheck
-    from ..compiling import CompiledStep
     from ..engine import Engine
     from ..moments import Moments
-    from ..update import Update
+    from ..update import Gradients, Update
     from .state import State
 
 SAVED = ("in_epoch", "epoch_began", "epoch_stopped", "resumable")
@@ -133,17 +132,17 @@ def _events(kind: type[EventEnum]) -> Iterator[EventEnum]:
 class StepUnderWay:
     """What the updates of a run write, and what the handlers of their events read."""
 
-    optimizer: Any = None
-    """The optimizer whose gradients are ready, or whose step was completed."""
-    compiled: CompiledStep | None = None
-    """What takes this optimizer's step, if it is compiled."""
+    gradients: Gradients | None = None
+    """The gradients that are ready, with their optimizer; after the step, with none."""
     is_skipped: bool | None = None
     """True if a handler has asked to discard the gradients; None where there are none to judge."""
     skipped_at: int = -1
     """The last iteration in which a step was skipped."""
     windows: dict[Update, Any] = field(default_factory=dict)
     """The open accumulation windows, each by its `Update`, which alone reads it."""
-    gradients: GradientCheck | None = None
+    are_alike: dict[Any, bool] = field(default_factory=dict)
+    """By optimizer: whether all ranks have the same gradients, where that was asked."""
+    check: GradientCheck | None = None
     """Checks, in the first iterations of some epochs, who changes gradients; else None."""
     clocks: list[Update] = field(default_factory=list)
     """The updates that began in this run and whose steps are those of the run."""

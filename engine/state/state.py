@@ -104,7 +104,8 @@ class State(Generic[Batch, Output]):
     @property
     def optimizer(self) -> Any:
         """The optimizer whose gradients are ready, or whose step was completed."""
-        return self.step_under_way.optimizer
+        gradients = self.step_under_way.gradients
+        return None if gradients is None else gradients.optimizer
 
     @property
     def error(self) -> BaseException | None:
@@ -265,10 +266,14 @@ class State(Generic[Batch, Output]):
                 not fit into what `make` makes.
         """
         engine = self.control.engine
-        if engine is None:
+        if (known := self.memory.names.get(id(owner))) is not None:
+            name = known
+        elif engine is None:
             name = getattr(owner, "__qualname__", type(owner).__name__)
         else:
             name = engine.name_of(owner)
+            if engine.handlers.get(name) is owner:  # which lives as long as the engine
+                self.memory.names[id(owner)] = name
         memories = self.memory.saved if saved else self.memory.unsaved
         if engine is None and self.counts[Events.CLOSED] and name not in memories:
             raise RuntimeError(

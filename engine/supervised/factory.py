@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import Module
 from torch.optim import Optimizer
 
-from ..compiling import Compile, CompiledForward, explained
+from ..compiling import Compile, CompiledForward, explained, replays
 from ..engine import Engine
 from ..means import Weight
 from ..modules import are_spread, parallel_of, unwrap
@@ -129,6 +129,8 @@ def supervised(
             sync="close" if split == "auto" and parallel_of(model) is not None else "last",
             compile=compile,
         )
+    if update is not None and update.compiled is not None and options is not None:
+        update.compiled.is_replayed |= replays(options)  # the forward pass is a part of its step
     own = own_loss if loss_fn is None else loss_fn
     objects: dict[str, Any] = {"model": unwrap(model)}
     if update is not None:

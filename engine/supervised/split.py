@@ -15,7 +15,7 @@ from torch import Tensor
 from ..modules import buffers_in_training
 from ..outputs import Output
 from ..state import State, capture_generators, restore_generators
-from ..update import Update
+from ..update import MicroBatch, Update
 from .nested import mapped, tensors_in
 
 if TYPE_CHECKING:
@@ -71,14 +71,14 @@ class Split:
         state: State[Any, Any],
         pair: tuple[Any, Any],
         forward: Forward,
-        update: Update | None,
+        micro: MicroBatch | None = None,
     ) -> Output:
-        """The output of a whole batch; in training, the gradients of all parts are there."""
-        take = partial(_in_parts, state, pair, forward, update)
+        """The output of a whole batch; in training, the micro-batch has the gradients of it."""
+        take = partial(_in_parts, state, pair, forward, micro)
         if self.most is not None:
             return take(self.most)
         samples, rng = common_length(pair), capture_generators()
-        put_back = _copy(state, update) if state.training and update is not None else None
+        put_back = None if micro is None else _copy(state, micro)
         largest = (state if state.training else state.parent or state).recall(self, Largest)
         kind = "training" if state.training else "evaluation"
         while True:
@@ -103,21 +103,21 @@ def _in_parts(
     state: State[Any, Any],
     pair: tuple[Any, Any],
     forward: Forward,
-    update: Update | None,
+    micro: MicroBatch | None,
     most: int,
 ) -> Output:
     outputs: list[Output] = []
     shares: list[float] = []
     for part, share, more in parts(pair, most):
-        if update is None or not state.training:
+        if micro is None:
             _, output = forward(part)
         else:
-            with update.micro_batch(state, more=more):
+            with micro.part(more=more):
                 loss, output = forward(part)
                 if loss is None:
                     raise _no_loss_of_a_part()
                 is_sum = output.weight is not None
-                update.backward(state, loss if is_sum else loss * share, is_sum=is_sum)
+                micro.backward(loss if is_sum else loss * share, is_sum=is_sum)
         outputs.append(output)
         shares.append(share)
     output = _whole(outputs, shares)
@@ -164,9 +164,9 @@ def _mean(values: tuple[Any, ...], shares: list[Any]) -> Any:
     return sum(value * share for value, share in zip(values, shares, strict=True))
 
 
-def _copy(state: State[Any, Any], update: Update) -> Callable[[], None]:
+def _copy(state: State[Any, Any], micro: MicroBatch) -> Callable[[], None]:
     """Copy the window, gradients and buffers, which a failed attempt changes; return the undo."""
-    put_window_back = update.copy(state)
+    put_window_back = micro.copy()
     buffers = buffers_in_training(state.engine.objects.values())
     copies = [(each, each.clone()) for each in buffers]
 

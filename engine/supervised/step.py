@@ -70,17 +70,18 @@ class Supervised:
         """Forward pass, loss and update."""
         update, metrics, pair = self.update, state.metrics, self.prepare_batch(batch)
         assert update is not None  # else the run has been refused
-        if self.compiled is not None and update not in state.step_under_way.windows:
-            self.compiled.begin_step()  # with the first micro-batch of its window
         closure = partial(self.loss_again, batch) if update.needs_closure else None
-        if self.split is not None:  # a forward and a backward pass for each part
-            output = self.split.take(state, pair, partial(self.forward, self.model, {}), update)
-            update.advance(state, output.loss, output.weight)
-        elif update.sync is None:
+        if self.split is None and update.sync is None and self.compiled is None:
+            # Nothing is to happen before the forward pass: the context would only take its time.
             loss, output = self.forward(self.model, metrics, pair)
             update(state, loss, weight=output.weight, closure=closure)
-        else:  # the forward pass, too, has to know whether ranks average gradients now or later
-            with update.micro_batch(state):
+            return output
+        with update.micro_batch(state) as micro:
+            if self.split is not None:  # a forward and a backward pass for each part
+                forward = partial(self.forward, self.model, {})
+                output = self.split.take(state, pair, forward, micro)
+                micro.count(output.loss, output.weight)
+            else:
                 loss, output = self.forward(self.model, metrics, pair)
                 update(state, loss, weight=output.weight, closure=closure)
         return output
@@ -94,8 +95,7 @@ class Supervised:
         with mode(), without_sending_buffers(model):
             pair = self.prepare_batch(batch)
             if self.split is not None:
-                forward = partial(self.forward, model, {})
-                return self.split.take(state, pair, forward, self.update)
+                return self.split.take(state, pair, partial(self.forward, model, {}))
             return self.forward(model, state.metrics, pair)[1]
 
     def forward(

@@ -1,16 +1,16 @@
 """From losses to optimizer steps: accumulation windows, averaging over ranks, loss scaling."""
 
-from .alike import Alike
-from .gradients import are_plain, gradients_of, non_finite, norm_of, parameters_of, scale
+from .averaged import are_alike
+from .gradients import Gradients, non_finite, norm_of, parameters_of
+from .micro_batch import MicroBatch
 from .update import Update
 
 __all__ = [
-    "Alike",
+    "Gradients",
+    "MicroBatch",
     "Update",
-    "are_plain",
-    "gradients_of",
+    "are_alike",
     "non_finite",
     "norm_of",
     "parameters_of",
-    "scale",
 ]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from operator import attrgetter, is_
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -15,23 +16,15 @@ from ..modules import are_spread, local, locals_of, moved, multiply_each, norm, 
 if TYPE_CHECKING:
     from torch.amp import GradScaler
 
+    from ..compiling import CompiledStep
 
+Function = TypeVar("Function", bound=Callable[..., Any])
 KIND = attrgetter("__class__", "device", "dtype", "layout", "requires_grad")
 
 
 def parameters_of(optimizer: Optimizer) -> list[Tensor]:
     """All parameters that an optimizer updates."""
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
-
-
-def gradients_of(optimizer: Optimizer) -> list[Tensor]:
-    """All gradients that are not None."""
-    return [
-        parameter.grad
-        for group in optimizer.param_groups
-        for parameter in group["params"]
-        if parameter.grad is not None
-    ]
 
 
 def clear(optimizer: Optimizer) -> None:
@@ -41,19 +34,61 @@ def clear(optimizer: Optimizer) -> None:
             parameter.grad = None
 
 
-def multiply(optimizer: Optimizer, factor: Tensor | float) -> None:
-    """Scale all gradients in place."""
-    scale(gradients_of(optimizer), factor)
+class Gradients:
+    """The gradients of an optimizer at a step, as handlers look at them and change them.
+
+    An `Update` has one, and hands it to the handlers of each step by `state.step_under_way`.
+
+    >>> weight = torch.nn.Parameter(torch.zeros(2))
+    >>> weight.grad = torch.tensor([3.0, 4.0])
+    >>> gradients = Gradients(torch.optim.SGD([weight], lr=0.1)).look()
+    >>> gradients.scale(2.0)
+    >>> gradients.norm()
+    tensor(10.)
+    """
+
+    __slots__ = ("compiled", "is_plain", "optimizer", "tensors")
+
+    def __init__(self, optimizer: Optimizer, compiled: CompiledStep | None = None) -> None:
+        self.optimizer = optimizer
+        self.compiled = compiled
+        """What takes the optimizer's step, if that is compiled."""
+        self.tensors: Sequence[Tensor] = ()
+        """Those that were not None at the last look; empty again after the step."""
+        self.is_plain = False
+        """True if one call handles all of them together: see `are_plain`."""
+
+    def look(self) -> Self:
+        """Look them up: a handler may have put others in their place since the last look."""
+        found = [
+            gradient
+            for group in self.optimizer.param_groups
+            for parameter in group["params"]
+            if (gradient := parameter.grad) is not None
+        ]
+        known = self.tensors
+        if len(found) != len(known) or not all(map(is_, found, known)):
+            self.tensors, self.is_plain = found, are_plain(found)
+        return self
+
+    def norm(self, kind: float = 2.0) -> Tensor:
+        """The norm of all of them together, over all ranks that hold them; on their device."""
+        if not self.is_plain:
+            return norm_of(self.tensors, kind)
+        norms = norm_of_each(self.tensors, kind)  # as torch's clipping does
+        return torch.as_tensor(torch.linalg.vector_norm(torch.stack([*norms]), kind))
+
+    def scale(self, factor: Tensor | float) -> None:
+        """Scale them in place."""
+        if self.tensors:
+            multiply_each(self.tensors if self.is_plain else locals_of(self.tensors), factor)
+
+    def change_by(self, function: Function) -> Function:
+        """A function of parameters that changes their gradients; compiled, if the step is."""
+        return function if self.compiled is None else self.compiled.of(function)
 
 
-def scale(gradients: list[Tensor], factor: Tensor | float) -> None:
-    """Scale gradients in place."""
-    if gradients:
-        held = gradients if are_plain(gradients) else locals_of(gradients)
-        multiply_each(held, factor)
-
-
-def are_plain(gradients: list[Tensor]) -> bool:
+def are_plain(gradients: Sequence[Tensor]) -> bool:
     """True for dense tensors of one device and type, which one call handles all together.
 
     No Python runs for each of them.
@@ -69,7 +104,7 @@ def are_plain(gradients: list[Tensor]) -> bool:
     return is_dense and device.type in ("cpu", "cuda")
 
 
-def norm_of(gradients: list[Tensor], kind: float = 2.0) -> Tensor:
+def norm_of(gradients: Sequence[Tensor], kind: float = 2.0) -> Tensor:
     """The norm of all gradients together, over all ranks that hold them; it stays on the device.
 
     >>> norm_of([torch.tensor([3.0]), torch.tensor([4.0])])
@@ -77,9 +112,6 @@ def norm_of(gradients: list[Tensor], kind: float = 2.0) -> Tensor:
     """
     if not gradients:
         return torch.zeros(())
-    if are_plain(gradients):
-        norms = norm_of_each(gradients, kind)  # as torch's clipping does
-        return torch.as_tensor(torch.linalg.vector_norm(torch.stack([*norms]), kind))
     if are_spread(gradients):
         return norm(gradients, kind)
     # Uncoalesced, a sparse gradient names an element several times, and means their sum.
@@ -89,7 +121,7 @@ def norm_of(gradients: list[Tensor], kind: float = 2.0) -> Tensor:
     return torch.as_tensor(torch.linalg.vector_norm(torch.stack(gathered), kind))
 
 
-def non_finite(gradients: list[Tensor]) -> Tensor:
+def non_finite(gradients: Sequence[Tensor]) -> Tensor:
     """1.0 if what this rank holds of gradients has NaN or infinity, else 0.0; on their device.
 
     >>> non_finite([torch.zeros(3), torch.tensor([1.0, float("nan")])])
@@ -102,7 +134,7 @@ def non_finite(gradients: list[Tensor]) -> Tensor:
     return (~norm_of(held, float("inf")).isfinite()).float()
 
 
-def has_overflowed(scaler: GradScaler, optimizer: Optimizer, *, alike: bool) -> bool:
+def has_overflowed(scaler: GradScaler, gradients: Gradients, *, alike: bool) -> bool:
     """True if unscaling found gradients that are not finite, on this rank or on another.
 
     This is the only time that a step with a scaler waits for the device. Where gradients are alike
@@ -112,9 +144,9 @@ def has_overflowed(scaler: GradScaler, optimizer: Optimizer, *, alike: bool) -> 
     # public way to ask. Afterwards optimizer.step() is called directly, so there is no second look.
     ask: Any = getattr(scaler, "_found_inf_per_device", None)
     if ask is not None:
-        overflow = bool(sum(infinite.item() for infinite in ask(optimizer).values()))
+        overflow = bool(sum(infinite.item() for infinite in ask(gradients.optimizer).values()))
     else:
-        overflow = bool(non_finite(gradients_of(optimizer)))
+        overflow = bool(non_finite(gradients.look().tensors))
     return overflow if alike else ranks.any_rank(overflow)
 
 

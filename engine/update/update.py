@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,21 +10,20 @@ from torch.nn import Module
 from torch.optim import Optimizer
 
 from .. import ranks
-from ..checks import warn
 from ..compiling import Compile, CompiledStep, options_of
 from ..events import EventEnum, Events, Stage
+from ..explain import warn
 from ..modules import are_spread, plain_optimizer, refuse_scaling
 from ..state import State
-from .alike import are_alike
+from .averaged import are_alike
 from .direct import backward
 from .direct import step as step_by
-from .gradients import check_scale, clear, has_overflowed, multiply, parameters_of
+from .gradients import Gradients, check_scale, clear, has_overflowed, parameters_of
+from .micro_batch import MicroBatch
 from .sync import Sync, is_wrapped
 from .window import Evaluation, Window, by_share, check_weights, needs_closure
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from torch.amp import GradScaler
 
     from ..engine import Engine
@@ -36,7 +33,6 @@ if TYPE_CHECKING:
 BACKWARD_COMPLETED = Events.BACKWARD_COMPLETED
 GRADIENTS_READY = Events.GRADIENTS_READY
 STEP_SKIPPED = Events.STEP_SKIPPED
-AS_IS = nullcontext()
 
 
 class Update:
@@ -129,9 +125,9 @@ class Update:
                 "step cannot be compiled: leave compile= out"
             )
         self.compiled = None if options is None else CompiledStep(optimizer, options)
+        self._gradients = Gradients(optimizer, self.compiled)
         self._is_direct = not (self.averages_at_close or self.needs_closure)
         self._has_met_first = False
-        self._are_alike: bool | None = None
         self._lacks_model = model is None and accumulate > 1
         plain = getattr(optimizer.zero_grad, "__func__", None) is Optimizer.zero_grad
         self._clear = partial(clear, optimizer) if plain else optimizer.zero_grad
@@ -187,12 +183,13 @@ class Update:
                 f"{type(self.optimizer).__name__} evaluates the loss several times a step: pass "
                 "update(state, loss, closure=...), a function that computes the loss again"
             )
-        if not self._has_met_first:
-            self._meet_first(state, weight, has_loss=loss is not None)
         step = state.step_under_way
-        check = step.gradients
-        if check is not None:
-            check.before(self, loss, is_mean=weight is None)
+        if (check := step.check) is not None and check.inside is not self:
+            again = partial(self, state, loss, weight=weight, closure=closure)
+            check.watch(self, again, loss, is_mean=weight is None)
+            return
+        if not self._has_met_first:
+            self.meet(state, weight, has_loss=loss is not None)
         if state.share != 1:  # ranks hold unlike numbers of samples
             loss, weight, closure = by_share(state.share, loss, weight, closure)
         window = step.windows.get(self)
@@ -206,33 +203,27 @@ class Update:
             self._clear()  # gradients that another backward pass or a failed run has left
             backward(loss if self.scaler is None else self.scaler.scale(loss))
             self._step(state)
-            if check is not None:
-                check.after(self)
             return
-        window = window or self._open(state)
+        window = window or self.open(state)
         window.add(loss, weight, closure if self.needs_closure else None)
         is_whole = window.calls >= self.accumulate or state.is_last_batch
-        if is_whole and not self.averages_at_close:
-            window.count_targets()  # while the backward pass goes on
+        if is_whole and window.weight is not None and not self.averages_at_close:
+            window.count_targets(window.weight)  # while the backward pass goes on
         if loss is not None:
-            self._backward(state, loss)
+            self.backward(state, loss)
         if is_whole:
             self.close(state)
-        if check is not None:
-            check.after(self)
 
-    def micro_batch(
-        self, state: State[Any, Any], *, more: bool = False
-    ) -> AbstractContextManager[Any]:
-        """Run the forward pass and the update in this context, if the model is on several ranks.
+    def micro_batch(self, state: State[Any, Any]) -> MicroBatch:
+        """Run the forward pass and the update in this context: on ranks, or with CUDA graphs.
 
         Ranks then average gradients once a window: `DistributedDataParallel` decides in the forward
         pass, FSDP in the backward pass. Without this context each backward pass averages, which is
-        right too, and slower.
+        right too, and slower. With `compile={"mode": "reduce-overhead"}` the context says when a
+        step begins: torch then writes over what the step before has made.
 
         Args:
             state: The run.
-            more: True if further parts of the same micro-batch follow.
 
         ```python
         with update.micro_batch(state):
@@ -240,55 +231,16 @@ class Update:
             update(state, loss)
         ```
         """
-        sync = self.sync
-        if sync is None or not state.training:
-            return AS_IS
-        window = state.step_under_way.windows.get(self)
-        calls = 1 if window is None else window.calls + 1
-        is_last = not more and (calls >= self.accumulate or state.is_last_batch)
-        defers = sync.defers(is_last, may_end=state.epoch_length is None and not more)
-        if window is None and defers:
-            window = self._open(state)
-        if window is not None:
-            window.defers_reduce = defers
-        return sync.off() if defers else AS_IS
+        return MicroBatch(self, state)
 
-    def backward(self, state: State[Any, Any], loss: Tensor, *, is_sum: bool = False) -> None:
-        """Add the gradients of a part of a micro-batch, which `advance` counts when it is whole.
-
-        Args:
-            state: The run.
-            loss: Of this part, in proportion to its samples.
-            is_sum: True if `advance` is told the number of targets that all parts are a sum over.
-        """
-        if (check := state.step_under_way.gradients) is not None:
-            check.before(self)
-        loss, *_ = by_share(state.share, loss, 1.0 if is_sum else None)
-        self._backward(state, loss)
-        if check is not None:
-            check.after(self)
-
-    def _backward(self, state: State[Any, Any], loss: Tensor) -> None:
-        window = state.step_under_way.windows.get(self) or self._open(state)
+    def backward(self, state: State[Any, Any], loss: Tensor) -> None:
+        """Add gradients to the window; those of a micro-batch in pieces go by `MicroBatch`."""
+        window = state.step_under_way.windows.get(self) or self.open(state)
         try:
             window.backward(loss)
         except BaseException:  # half a backward pass spoils the window: the next one begins anew
             del state.step_under_way.windows[self]
             raise
-
-    def advance(
-        self, state: State[Any, Any], loss: Tensor, weight: Tensor | float | None = None
-    ) -> None:
-        """Count a micro-batch whose gradients are there; step if its window is complete."""
-        if not self._has_met_first:
-            self._meet_first(state, weight, has_loss=True)
-        window: Window = state.step_under_way.windows[self]
-        _, weight, _ = by_share(state.share, loss, weight)
-        window.add(loss, weight)
-        if window.calls >= self.accumulate or state.is_last_batch:
-            self.close(state)
-        if (check := state.step_under_way.gradients) is not None:
-            check.after(self)
 
     def close(self, state: State[Any, Any]) -> None:
         """Close the window: step with the mean over what it holds, if it holds any gradients."""
@@ -305,24 +257,6 @@ class Update:
             evaluation = Evaluation(self.optimizer, self._clear, closures, window.loss, factor)
         self._step(state, factor, evaluation)
 
-    def copy(self, state: State[Any, Any]) -> Callable[[], object]:
-        """Copy the open window and its gradients; return a function that restores them."""
-        windows, parameters = state.step_under_way.windows, parameters_of(self.optimizer)
-        window = replace(windows[self]) if self in windows else None
-        kept = [] if window is None else [_copy(each.grad) for each in parameters]
-
-        def put_back() -> None:
-            if window is None:
-                windows.pop(self, None)
-            else:
-                windows[self] = replace(window)
-                for parameter, gradient in zip(parameters, kept, strict=True):
-                    parameter.grad = _copy(gradient)
-            if (check := state.step_under_way.gradients) is not None:
-                check.after(self)
-
-        return put_back
-
     def rehearse(self, state: State[Any, Any]) -> None:
         """Fire the events that a call would fire, without a loss."""
         window = state.step_under_way.windows.setdefault(self, Window())
@@ -332,21 +266,24 @@ class Update:
             for event in (BACKWARD_COMPLETED, GRADIENTS_READY, self.event):
                 state.fire(event)
 
-    def _open(self, state: State[Any, Any]) -> Window:
+    def open(self, state: State[Any, Any]) -> Window:
+        """Open a window, and clear what another backward pass or a failed run has left."""
+        step = state.step_under_way
+        if (check := step.check) is not None and check.inside is not self:
+            check.watch(self, partial(self.open, state))  # a micro-batch begins by its forward pass
+            return step.windows[self]  # type: ignore[no-any-return]
         if self._lacks_model:
             self._check_model(state)
-        if (check := state.step_under_way.gradients) is not None:
-            check.before(self)  # a micro-batch may begin with its forward pass
         self._clear()
-        window = state.step_under_way.windows[self] = Window(self.scaler)
-        if check is not None:
-            check.after(self)
+        window = step.windows[self] = Window(self.scaler)
         return window
 
-    def _meet_first(
+    def meet(
         self, state: State[Any, Any], weight: Tensor | float | None, *, has_loss: bool
     ) -> None:
         """In the first micro-batch: count as a clock, and see that ranks give weights alike."""
+        if self._has_met_first:
+            return
         if self.event is Events.STEP_COMPLETED:
             state.step_under_way.clocks.append(self)
         if ranks.is_distributed():
@@ -373,18 +310,16 @@ class Update:
         factor: Tensor | float | None = None,
         closure: Closure | None = None,
     ) -> None:
-        optimizer, scaler = self.optimizer, self.scaler
+        optimizer, scaler, gradients = self.optimizer, self.scaler, self._gradients
         step = state.step_under_way
-        step.optimizer, step.is_skipped, step.compiled = optimizer, False, self.compiled
+        step.gradients, step.is_skipped = gradients, False
         if scaler is not None:
             scaler.unscale_(optimizer)
         if factor is not None:
-            multiply(optimizer, factor)
+            gradients.look().scale(factor)
         overflow = False
         if scaler is not None:
-            if self._are_alike is None:
-                self._are_alike = are_alike(state, optimizer)
-            overflow = has_overflowed(scaler, optimizer, alike=self._are_alike)
+            overflow = has_overflowed(scaler, gradients, alike=are_alike(state))
         if not overflow:
             state.fire(BACKWARD_COMPLETED)
         if overflow or step.is_skipped:
@@ -402,17 +337,15 @@ class Update:
             scaler.update()
         state.fire(self.event)
         self._clear()
+        gradients.tensors = ()  # their memory is free for the next forward pass
 
     def _skip(self, state: State[Any, Any], overflow: bool) -> None:
         state.step_under_way.is_skipped, state.step_under_way.skipped_at = None, state.iteration
         self._clear()
+        self._gradients.tensors = ()
         if self.scaler is not None:
             self.scaler.update()
         state.fire(STEP_SKIPPED)
         state.metrics["skipped_steps"] = state.counts[STEP_SKIPPED]
         if overflow and self.scaler is not None:
             check_scale(self.scaler, self.min_scale, state.step)
-
-
-def _copy(gradient: Tensor | None) -> Tensor | None:
-    return None if gradient is None else gradient.clone()

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from .. import ranks
 from .direct import backward
-from .gradients import multiply
+from .gradients import Gradients
 
 if TYPE_CHECKING:
     from torch.amp import GradScaler
@@ -75,13 +75,11 @@ class Window:
             self.loss = self.loss + loss.detach()
             self.closures.append(closure)
 
-    def count_targets(self) -> None:
-        """Begin to add up the weights of all ranks, as no micro-batch with a weight follows."""
-        if self.weight is not None:
-            own = self.weight
-            if isinstance(own, Tensor) and ranks.is_distributed():
-                own = _on(own.device, own)  # other ranks may give another type, or a plain number
-            self.targets = ranks.begin_total(own, group=ranks.data_group())
+    def count_targets(self, own: Tensor | float) -> None:
+        """Begin to add up the weights of all ranks, given those of this one, as none follows."""
+        if isinstance(own, Tensor) and ranks.is_distributed():
+            own = _on(own.device, own)  # other ranks may give another type, or a plain number
+        self.targets = ranks.begin_total(own, group=ranks.data_group())
 
     def factor(self, device: torch.device | None) -> Tensor | float | None:
         """The factor that makes the mean of the gradients' sum; None for 1.
@@ -167,7 +165,7 @@ class Evaluation:
             loss.backward()
             self.loss = self.loss + loss.detach()
         if self.factor is not None:
-            multiply(self.optimizer, self.factor)
+            Gradients(self.optimizer).look().scale(self.factor)
 
 
 def by_share(

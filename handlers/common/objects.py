@@ -10,6 +10,7 @@ from torch.nn import Module
 from torch.optim import Optimizer
 
 from ...engine import State
+from ...engine.update import Gradients
 
 
 def module_of(objects: Mapping[str, Any], name: str, kind: str) -> Module:
@@ -44,12 +45,14 @@ def free_name(taken: Container[str], wanted: str) -> str:
     return next(name for name in numbered if name not in taken)
 
 
-def stepping(state: State[Any, Any], only: Optimizer | None, kind: str) -> Optimizer | None:
-    """The optimizer whose gradients are ready; None if it is another one than `only`."""
-    optimizer = state.optimizer or only
-    if optimizer is None:
-        raise RuntimeError(
-            f"{kind} does not know whose gradients are ready: make the step with Update, or pass "
-            f"optimizer= to {kind}"
-        )
-    return optimizer if only is None or optimizer is only else None
+def stepping(state: State[Any, Any], only: Optimizer | None, kind: str) -> Gradients | None:
+    """The gradients that are ready; None if they are of another optimizer than `only`."""
+    gradients = state.step_under_way.gradients
+    if gradients is None:  # an event that the script has fired itself
+        if only is None:
+            raise RuntimeError(
+                f"{kind} does not know whose gradients are ready: make the step with Update, or "
+                f"pass optimizer= to {kind}"
+            )
+        gradients = Gradients(only)
+    return gradients.look() if only is None or gradients.optimizer is only else None

@@ -47,7 +47,9 @@ def fields_of(scheduler: LRScheduler) -> tuple[str, ...]:
 
 def given(group: dict[str, Any]) -> dict[str, Any]:
     """The values of a parameter group in the script, before a schedule moved them."""
-    values = {key: _copied(value) for key, value in group.items()}
+    values = {
+        key: value.clone() if isinstance(value, Tensor) else value for key, value in group.items()
+    }
     for key, value in group.items():
         if key.startswith("initial_"):
             write(values, key.removeprefix("initial_"), deepcopy(value))
@@ -70,7 +72,7 @@ def read(group: dict[str, Any], field: str) -> Any:
         return value[int(place)]
     if place or isinstance(value, bool) or not isinstance(value, int | float | Tensor):
         raise ValueError(f"field={field!r} is {value!r}; needs a field that is a number")
-    return _copied(value)
+    return value.clone() if isinstance(value, Tensor) else value
 
 
 def group_values(optimizer: Optimizer, field: str, metric: str) -> dict[str, Any]:
@@ -95,7 +97,3 @@ def write(group: dict[str, Any], field: str, value: Any) -> None:
         group[name].fill_(value)
         return
     group[name] = value
-
-
-def _copied(value: Any) -> Any:
-    return value.clone() if isinstance(value, Tensor) else value

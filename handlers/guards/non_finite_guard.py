@@ -12,7 +12,8 @@ from torch import Tensor
 from ...engine import Engine, Events, Stage, State, ranks
 from ...engine.modules import buffers_in_training, moved
 from ...engine.state import as_float
-from ...engine.update import Alike, gradients_of, non_finite
+from ...engine.update import are_alike, non_finite
+from ..common import stepping
 
 POLICIES = ("raise", "stop", "skip", "retry")
 
@@ -144,10 +145,12 @@ class NonFiniteGuard:
 
     def _is_bad(self, state: State[Any, Any], judged: Judged, verdict: Verdict) -> Tensor:
         """At least 1.0 if a value is not finite, on any rank unless `late`; without a wait."""
-        bad = non_finite(gradients_of(state.optimizer))
+        gradients = stepping(state, None, "NonFiniteGuard")
+        assert gradients is not None
+        bad = non_finite(gradients.tensors)
         new = state.metrics.since(judged.writes)
         judged.writes = state.metrics.writes
-        is_told = not verdict.alike.of(state)
+        is_told = not are_alike(state)
         verdict.own_loss = None
         if self.metric in new:
             value = new[self.metric]
@@ -190,7 +193,6 @@ class Verdict:
     """The same for the first bad step; noted on several ranks only."""
     told: list[Any] = field(default_factory=list)
     buffers: list[tuple[Tensor, Tensor]] | None = None
-    alike: Alike = field(default_factory=Alike)
 
     def note(self, bad: Tensor, step: int) -> None:
         """Note the number of the first bad step, on the device."""

@@ -12,7 +12,8 @@ from torch import Tensor
 from ...engine import Engine, Events, Stage, State, ranks
 from ...engine.modules import are_spread
 from ...engine.state import as_float
-from ...engine.update import Alike, gradients_of, norm_of
+from ...engine.update import are_alike
+from ..common import stepping
 from .rewind import Rewind, has_optimizer
 
 logger = logging.getLogger("camshaft")
@@ -148,9 +149,10 @@ class SpikeGuard:
 
     def _norm(self, state: State[Any, Any]) -> float:
         """The norm of the gradients, which is the same on all ranks."""
-        gradients = gradients_of(state.optimizer)
-        value = float(norm_of(gradients))
-        if are_spread(gradients) or state.recall(self, Alike, saved=False).of(state):
+        gradients = stepping(state, None, "SpikeGuard")
+        assert gradients is not None
+        value = float(gradients.norm())
+        if are_spread(gradients.tensors) or are_alike(state):
             return value
         return float(ranks.total(value)) / ranks.world_size()
 

@@ -67,11 +67,12 @@ class Rates:
         metrics = state.metrics
         for name in self.metrics:
             values = group_values(scheduler.optimizer, field, name)
-            rates = [each for each in values.values() if field == "lr" and type(each) is float]
-            if any(each < BELOW for each in rates):
-                raise RuntimeError(_negative(scheduler, min(rates)))
+            for each in values.values() if field == "lr" else ():
+                if type(each) is float and each < BELOW:
+                    raise RuntimeError(_negative(scheduler, each))
             if steps or not all(map(metrics.is_fresh, values)):
-                metrics.update(values)
+                for key, value in values.items():
+                    metrics[key] = value
         self.steps = steps
 
 

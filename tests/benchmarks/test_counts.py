@@ -12,6 +12,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from camshaft import Engine, Events, State, supervised
+from camshaft.engine.update import Gradients
 from camshaft.handlers import ClipGradNorm, GradNorm
 
 SUPERVISED_CALLS = 17
@@ -183,7 +184,7 @@ def test_a_hundred_parameters_are_clipped_by_as_many_calls_as_ten(handler: Any, 
         for parameter in parameters:
             parameter.grad = torch.ones(2)
         state: State[Any, Any] = State()
-        state.step_under_way.optimizer = torch.optim.SGD(parameters, lr=0.1)
+        state.step_under_way.gradients = Gradients(torch.optim.SGD(parameters, lr=0.1))
         act = handler.clip if isinstance(handler, ClipGradNorm) else handler.measure
         return calls(lambda iterations: [act(state) for _ in range(iterations)], kind)
 

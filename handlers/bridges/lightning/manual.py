@@ -9,6 +9,7 @@ from torch.optim import Optimizer
 
 from ....engine import Events
 from ....engine.state import under_way
+from ....engine.update import Gradients
 from .trainer import LightningEvents, TrainerView
 
 
@@ -33,7 +34,7 @@ class ManualOptimizer:
         if state is None or not state.training:
             raise RuntimeError("optimizer.step() was called outside of training_step")
         step = state.step_under_way
-        step.optimizer, step.is_skipped, step.compiled = self.optimizer, False, None
+        step.gradients, step.is_skipped = Gradients(self.optimizer), False
         state.fire(Events.BACKWARD_COMPLETED)
         if step.is_skipped:
             step.is_skipped, step.skipped_at = None, state.iteration
@@ -44,6 +45,7 @@ class ManualOptimizer:
         self._trainer.hooks.call("on_before_optimizer_step", self.optimizer)
         state.fire(Events.GRADIENTS_READY)
         self.optimizer.step()
+        step.gradients.tensors = ()
         is_first = self.optimizer is self._trainer.optimizers[0]
         state.fire(Events.STEP_COMPLETED if is_first else LightningEvents.OTHER_STEP_COMPLETED)
 

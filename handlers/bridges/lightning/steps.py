@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from ....engine.state import State
-from ....engine.update import Update
+from ....engine.update import MicroBatch, Update
 from .hooks import called_by_forward, takes_index
 from .trainer import TrainerView, stage_of
 
@@ -48,19 +48,21 @@ class LightningSteps:
         if self.update is None:
             _, output = self._loss(batch, index)
         else:
-            with self.update.micro_batch(state):
-                output = self._learn(state, self.update, batch, index)
+            with self.update.micro_batch(state) as micro:
+                output = self._learn(state, self.update, micro, batch, index)
         self.hooks.call("on_train_batch_end", output, batch, index)
         return output
 
-    def _learn(self, state: State[Any, Any], update: Update, batch: Any, index: int) -> Any:
+    def _learn(
+        self, state: State[Any, Any], update: Update, micro: MicroBatch, batch: Any, index: int
+    ) -> Any:
         loss, output = self._loss(batch, index)
         if loss is not None:
             self.hooks.call("on_before_backward", loss)
         if loss is not None and "on_after_backward" in self.hooks:
-            update.backward(state, loss)
+            micro.backward(loss)
             self.hooks.call("on_after_backward")
-            update.advance(state, loss)
+            micro.count(loss)
         else:
             again = (lambda: self._loss(batch, index)[0]) if update.needs_closure else None
             update(state, loss, closure=again)

@@ -75,7 +75,7 @@ def test_gradients_are_looked_at_in_few_iterations(model, optimizer):
 
     def step(state, batch):
         update(state, model(batch).mean())
-        if state.step_under_way.gradients is not None:
+        if state.step_under_way.check is not None:
             looked.append((state.epoch, state.iteration_in_epoch))
 
     Engine(step, update).run(BATCHES * 8, max_epochs=9)
@@ -545,7 +545,7 @@ def test_gradients_are_looked_at_in_the_first_twenty_iterations_only(model, opti
 
     def step(state, batch):
         update(state, model(batch).mean())
-        looking.append((state.step_under_way.gradients is not None, len(hooks)))
+        looking.append((state.step_under_way.check is not None, len(hooks)))
 
     train(step, batches=BATCHES * 6)
     assert [after for before, after in pairwise(looking) if before != after] == [(False, 0)]

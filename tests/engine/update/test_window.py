@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from camshaft import Engine, EventEnum, Events, State, Update, supervised
-from camshaft.engine.update import gradients_of, non_finite, norm_of, parameters_of
+from camshaft.engine.update import Gradients, non_finite, norm_of, parameters_of
 from camshaft.handlers import Checkpoint, ClipGradNorm, LRSchedule, Metrics
 
 SCRIPT = Path(__file__).parents[2] / "distributed" / "updates_on_ranks.py"
@@ -57,7 +57,7 @@ def test_a_copy_puts_back_counts_and_gradients_as_often_as_asked():
     weight, update = make(accumulate=3)
     state = State(iteration=1)
     update(state, 2 * weight)
-    put_back = update.copy(state)
+    put_back = update.micro_batch(state).copy()
     for _ in range(2):
         update(state, 100 * weight)
         assert weight.grad.item() == 102.0
@@ -74,7 +74,7 @@ def test_a_copy_puts_back_counts_and_gradients_as_often_as_asked():
 def test_a_copy_without_an_open_window_puts_back_that_there_is_none():
     weight, update = make(accumulate=2)
     state = State(iteration=1)
-    put_back = update.copy(state)
+    put_back = update.micro_batch(state).copy()
     update(state, 2 * weight)
     assert state.step_under_way.is_open
     put_back()
@@ -100,15 +100,15 @@ def partly_used():
 def test_gradients_are_those_there_are_and_parameters_are_all():
     optimizer = partly_used()
     assert len(parameters_of(optimizer)) == 2
-    assert [each.tolist() for each in gradients_of(optimizer)] == [[3.0, -4.0]]
+    assert [each.tolist() for each in Gradients(optimizer).look().tensors] == [[3.0, -4.0]]
 
 
 @pytest.mark.parametrize(("kind", "expected"), [(2.0, 5.0), (1.0, 7.0), (float("inf"), 4.0)])
 def test_the_norm_is_that_of_torch(kind, expected):
     optimizer = partly_used()
-    assert norm_of(gradients_of(optimizer), kind).item() == expected
+    assert Gradients(optimizer).look().norm(kind).item() == expected
     clipped = torch.nn.utils.clip_grad_norm_(parameters_of(optimizer), 1e9, kind)
-    assert norm_of(gradients_of(optimizer), kind).item() == clipped.item()
+    assert Gradients(optimizer).look().norm(kind).item() == clipped.item()
     assert norm_of([]).item() == 0.0
 
 

@@ -38,12 +38,12 @@ Entries = dict[str, str]
 """What a rank runs: settings by name, as text without addresses."""
 
 
-def check_alike(
+def check_same_on_ranks(
     engine: Engine[Any, Any], signals: Signals, process: Any, state: State[Any, Any], **given: Any
 ) -> None:
     """Compare what the ranks are about to run; what differs is an error on all of them.
 
-    Two messages of 24 bytes. The settings themselves are sent only where their checksums differ.
+    Two messages of 32 bytes. The settings themselves are sent only where their checksums differ.
     Limits, handlers and versions are compared over all ranks, objects and the process function
     over those that read different data: the ranks of one copy of a model may hold stages of it.
 
@@ -61,8 +61,9 @@ def check_alike(
     group = ranks.data_group()
     common = {**_of_run(state, given), **_of_process_wide(), **_of_handlers(engine, signals)}
     own = {"the process function": label(process), **_of_objects(engine.objects)}
-    functions = {str(event): str(names) for event, names in _functions(signals).items()}
-    numbers = [*map(_checksum, (common, own, functions)), min(ranks.members(group))]
+    functions = _functions(signals)
+    texts = {event: str(names) for event, names in functions.items()}
+    numbers = [*map(_checksum, (common, own, texts)), min(ranks.members(group))]
     is_common, is_own, has_functions, _ = ranks.decided(numbers, _compare)
     if not is_common:
         raise ValueError(_told(ranks.gathered(_differences(common, ranks.from_first(common)))))
@@ -70,7 +71,7 @@ def check_alike(
         first = ranks.from_first(own) if group is None else ranks.gathered(own, group=group)[0]
         raise ValueError(_told(ranks.gathered(_differences(own, first))))
     if not has_functions:
-        _mark_lonely(signals, ranks.gathered(_functions(signals)))
+        _mark_lonely(signals, ranks.gathered(functions))
 
 
 def _compare(rows: Tensor) -> Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
@@ -16,32 +15,24 @@ from ..state import State
 from .gradients import parameters_of
 
 
-def are_alike(state: State[Any, Any], optimizer: Any) -> bool:
-    """True if all ranks have the same complete gradients of an optimizer's parameters.
+def are_alike(state: State[Any, Any]) -> bool:
+    """True if all ranks have the same complete gradients in the step under way.
 
-    They have in one process, and where a `DistributedDataParallel` over all ranks, among the
-    engine's objects or handlers, averages each gradient. Elsewhere it is not known.
+    So it is in one process, and where a `DistributedDataParallel` among the engine's objects or
+    handlers averages them over all ranks. It is found out once in a run for each optimizer.
     """
-    if not ranks.is_distributed():
-        return True
+    known, optimizer = state.step_under_way.are_alike, state.optimizer
+    if optimizer not in known:
+        known[optimizer] = not ranks.is_distributed() or _are_averaged(state, optimizer)
+    return known[optimizer]
+
+
+def _are_averaged(state: State[Any, Any], optimizer: Any) -> bool:
+    """True if each backward pass averages the gradients of an optimizer's parameters."""
     engine = state.engine
     known = all_modules([*engine.objects.values(), *engine.handlers.values()])
     averaged = {id(each) for module in known for each in _averaged_by(module)}
     return all(id(each) in averaged for each in parameters_of(optimizer) if each.requires_grad)
-
-
-@dataclass
-class Alike:
-    """Remembers of each optimizer, while a run goes on, whether ranks have the same gradients."""
-
-    found: dict[int, bool] = field(default_factory=dict)
-
-    def of(self, state: State[Any, Any]) -> bool:
-        """True if it is so of the optimizer that is to step."""
-        key = id(state.optimizer)
-        if key not in self.found:
-            self.found[key] = are_alike(state, state.optimizer)
-        return self.found[key]
 
 
 def _averaged_by(module: Module) -> Iterable[Tensor]:

@@ -1,0 +1,133 @@
+"""A micro-batch: a forward and a backward pass that take one place in an accumulation window."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
+
+from torch import Tensor
+
+from ..state import State
+from .gradients import parameters_of
+from .window import by_share
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from .update import Update
+
+AS_IS = nullcontext()
+
+
+class MicroBatch:
+    """The forward and the backward pass of one micro-batch, as a context: `Update.micro_batch`.
+
+    A whole micro-batch is taken by `update(state, loss)` inside of it. One in pieces is taken by
+    `backward`, once for each piece, and by `count`.
+    """
+
+    __slots__ = ("_averaging_off", "_defers", "_state", "_update")
+
+    def __init__(self, update: Update, state: State[Any, Any]) -> None:
+        self._update, self._state = update, state
+        self._defers = False
+        """True if averaging over ranks is left to a later micro-batch."""
+        self._averaging_off: AbstractContextManager[Any] = AS_IS
+
+    def __enter__(self) -> Self:
+        """Begin: what is to happen in the passes is decided before them."""
+        update, state = self._update, self._state
+        if not state.training:
+            return self
+        window = state.step_under_way.windows.get(update)
+        if window is None and update.compiled is not None:
+            update.compiled.begin()
+        if update.sync is not None:
+            calls = 1 if window is None else window.calls + 1
+            is_last = calls >= update.accumulate or state.is_last_batch
+            self._defers = update.sync.defers(is_last, may_end=state.epoch_length is None)
+            self._averaging_off = self._without_averaging(self._defers)
+            self._averaging_off.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """End the passes."""
+        self._averaging_off.__exit__(kind, error, traceback)
+
+    def part(self, *, more: bool) -> AbstractContextManager[Any]:
+        """Run the passes over one of several parts in this context, inside of the micro-batch's.
+
+        Args:
+            more: True if further parts follow.
+        """
+        if self._update.sync is None or self._defers:  # then it is off in the whole micro-batch
+            return AS_IS
+        return self._without_averaging(more)
+
+    def _without_averaging(self, defers: bool) -> AbstractContextManager[Any]:
+        update = self._update
+        assert update.sync is not None
+        window = self._state.step_under_way.windows.get(update)
+        if window is None and defers:
+            window = update.open(self._state)
+        if window is not None:
+            window.defers_reduce = defers
+        return update.sync.off() if defers else AS_IS
+
+    def backward(self, loss: Tensor, *, is_sum: bool = False) -> None:
+        """Add the gradients of a part of the micro-batch.
+
+        Args:
+            loss: Of this part, in proportion to its samples.
+            is_sum: True if `count` is told the number of targets that all parts are a sum over.
+        """
+        update, state = self._update, self._state
+        if (check := state.step_under_way.check) is not None and check.inside is not update:
+            check.watch(update, partial(self.backward, loss, is_sum=is_sum))
+            return
+        loss, *_ = by_share(state.share, loss, 1.0 if is_sum else None)
+        update.backward(state, loss)
+
+    def count(self, loss: Tensor, weight: Tensor | float | None = None) -> None:
+        """Count the micro-batch, whose gradients are there; step if its window is complete."""
+        update, state = self._update, self._state
+        if (check := state.step_under_way.check) is not None and check.inside is not update:
+            check.watch(update, partial(self.count, loss, weight))
+            return
+        update.meet(state, weight, has_loss=True)
+        window = state.step_under_way.windows[update]
+        _, weight, _ = by_share(state.share, loss, weight)
+        window.add(loss, weight)
+        if window.calls >= update.accumulate or state.is_last_batch:
+            update.close(state)
+
+    def copy(self) -> Callable[[], None]:
+        """Copy the open window and its gradients; return a function that restores them."""
+        update, step = self._update, self._state.step_under_way
+        windows, parameters = step.windows, parameters_of(update.optimizer)
+        window = replace(windows[update]) if update in windows else None
+        kept = [] if window is None else [_copy(each.grad) for each in parameters]
+
+        def put_back() -> None:
+            if window is None:
+                windows.pop(update, None)
+            else:
+                windows[update] = replace(window)
+                for parameter, gradient in zip(parameters, kept, strict=True):
+                    parameter.grad = _copy(gradient)
+            if step.check is not None:
+                step.check.accept(update)
+
+        return put_back
+
+
+def _copy(gradient: Tensor | None) -> Tensor | None:
+    return None if gradient is None else gradient.clone()
