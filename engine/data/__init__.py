@@ -1,6 +1,6 @@
 """The data of a run: which batches come, in which order, and from where a resumed run reads on."""
 
-from .feed import Feed, PassEnd, is_read, order_of, source_of, tell_epoch, told_epoch
+from .feed import Feed, PassEnd, is_read, order_of, parts_by_epoch, source_of, tell_epoch
 from .in_step import Along, InStep
 from .sources import shortest
 
@@ -11,8 +11,8 @@ __all__ = [
     "PassEnd",
     "is_read",
     "order_of",
+    "parts_by_epoch",
     "shortest",
     "source_of",
     "tell_epoch",
-    "told_epoch",
 ]

@@ -391,17 +391,12 @@ def is_read(data: object) -> bool:
 
 def tell_epoch(data: object, number: int) -> None:
     """Call `set_epoch` of samplers and data sets that shuffle by epoch; they count from 0."""
-    for part in _by_epoch(data):
+    for part in parts_by_epoch(data):
         part.set_epoch(number - 1)
 
 
-def told_epoch(data: object) -> int | None:
-    """The epoch, from 0, that samplers and data sets were told last; None if they do not say it."""
-    told = (getattr(part, "epoch", None) for part in _by_epoch(data))
-    return next((each for each in told if isinstance(each, int) and each >= 0), None)
-
-
-def _by_epoch(data: object) -> list[Any]:
+def parts_by_epoch(data: object) -> list[Any]:
+    """The samplers and data sets that shuffle by epoch, the data itself included."""
     batch_sampler = getattr(data, "batch_sampler", None)
     parts: list[Any] = [data, getattr(data, "dataset", None), getattr(data, "sampler", None)]
     parts.append(batch_sampler)

@@ -11,7 +11,7 @@ from typing import Any
 from ignite.engine import Events
 
 from ....engine import State
-from ....engine.data import Feed, PassEnd, tell_epoch, told_epoch
+from ....engine.data import Feed, PassEnd, parts_by_epoch, tell_epoch
 from .orders import Orders
 
 END: Any = object()
@@ -80,7 +80,8 @@ class IgniteFeed(Feed[Any]):
 
     def _number(self) -> int | None:
         """The number of the next pass: samplers keep the epoch that the script has told them."""
-        told = told_epoch(self.data)
+        numbers = (getattr(part, "epoch", None) for part in parts_by_epoch(self.data))
+        told = next((each for each in numbers if isinstance(each, int) and each >= 0), None)
         known = 0 if self.position is None else self.position.number - 1
         return None if told is None or told == known else told + 1
 
