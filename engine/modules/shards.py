@@ -31,7 +31,7 @@ def local(tensor: Tensor) -> Tensor:
     return tensor._local_tensor if is_spread(tensor) else tensor
 
 
-def locals_of(tensors: Sequence[Tensor]) -> list[Tensor]:
+def locals_of(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
     """The parts of these tensors that this rank holds.
 
     Operations on many tensors at once need one mesh for all of them; these parts need none.

@@ -35,22 +35,13 @@ class MicroBatch:
         self._update, self._state = update, state
         self._defers = False
         """True if averaging over ranks is left to a later micro-batch."""
-        self._averaging_off: AbstractContextManager[Any] = AS_IS
+        self._averaging_off: AbstractContextManager[Any] | None = None
 
     def __enter__(self) -> Self:
-        """Begin: what is to happen in the passes is decided before them."""
-        update, state = self._update, self._state
-        if not state.training:
-            return self
-        window = state.step_under_way.windows.get(update)
-        if window is None and update.compiled is not None:
-            update.compiled.begin()
-        if update.sync is not None:
-            calls = 1 if window is None else window.calls + 1
-            is_last = calls >= update.accumulate or state.is_last_batch
-            self._defers = update.sync.defers(is_last, may_end=state.epoch_length is None)
-            self._averaging_off = self._without_averaging(self._defers)
-            self._averaging_off.__enter__()
+        """Begin: what the passes have to know is said before them."""
+        update = self._update
+        if (update.sync is not None or update.compiled is not None) and self._state.training:
+            self._begin()
         return self
 
     def __exit__(
@@ -60,7 +51,20 @@ class MicroBatch:
         traceback: TracebackType | None,
     ) -> None:
         """End the passes."""
-        self._averaging_off.__exit__(kind, error, traceback)
+        if self._averaging_off is not None:
+            self._averaging_off.__exit__(kind, error, traceback)
+
+    def _begin(self) -> None:
+        update, state = self._update, self._state
+        window = state.step_under_way.windows.get(update)
+        if window is None and update.compiled is not None:
+            update.compiled.begin()
+        if update.sync is not None:
+            calls = 1 if window is None else window.calls + 1
+            is_last = calls >= update.accumulate or state.is_last_batch
+            self._defers = update.sync.defers(is_last, may_end=state.epoch_length is None)
+            self._averaging_off = self._without_averaging(self._defers)
+            self._averaging_off.__enter__()
 
     def part(self, *, more: bool) -> AbstractContextManager[Any]:
         """Run the passes over one of several parts in this context, inside of the micro-batch's.

@@ -215,7 +215,7 @@ class Update:
             self.close(state)
 
     def micro_batch(self, state: State[Any, Any]) -> MicroBatch:
-        """Run the forward pass and the update in this context: on ranks, or with CUDA graphs.
+        """The passes of one micro-batch as a context: for a model on several ranks, or CUDA graphs.
 
         Ranks then average gradients once a window: `DistributedDataParallel` decides in the forward
         pass, FSDP in the backward pass. Without this context each backward pass averages, which is

@@ -12,7 +12,7 @@ from torch._functorch.aot_autograd import make_boxed_func
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
-from camshaft import Events, supervised
+from camshaft import Engine, Events, Update, supervised
 from camshaft.handlers import ClipGradNorm, LRSchedule, Validate
 from camshaft.handlers.schedules import cosine
 
@@ -105,6 +105,33 @@ def trained(device, compile, **options):
 def test_gradients_and_what_handlers_keep_are_there_for_as_long_as_they_are_needed(options):
     expected = trained("cpu", {"backend": "aot_eager"}, **options)
     found = trained("cpu", {"backend": Reused(), "mode": "max-autotune"}, **options)
+    assert all(map(torch.equal, found, expected))
+
+
+def trained_by_a_step_of_ones_own(options, accumulate):
+    """The weights after a run, and the norms before clipping."""
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    update = Update(optimizer, accumulate=accumulate, compile=options)
+    loss_of = torch.compile(lambda x, y: cross_entropy(model(x), y), dynamic=False, **options)
+
+    def step(state, batch):
+        with update.micro_batch(state):
+            update(state, loss_of(*batch))
+
+    engine, norms = Engine(step, ClipGradNorm(0.1)), []
+    engine.on(Events.STEP_COMPLETED)(lambda state: norms.append(state.metrics["grad_norm"]))
+    engine.run(DataLoader(data(16), 4), max_epochs=2)
+    return [*model.state_dict().values(), *norms]
+
+
+@pytest.mark.parametrize("accumulate", [pytest.param(1, marks=pytest.mark.slow), 2])
+def test_in_a_step_of_ones_own_the_micro_batch_says_when_a_step_begins(accumulate):
+    expected = trained_by_a_step_of_ones_own({"backend": "aot_eager"}, accumulate)
+    options = {"backend": Reused(), "mode": "reduce-overhead"}
+    found = trained_by_a_step_of_ones_own(options, accumulate)
     assert all(map(torch.equal, found, expected))
 
 
