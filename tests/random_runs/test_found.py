@@ -7,9 +7,9 @@ from random_runs.plans import Plan
 
 # What is drawn may be what scripts are warned of; torchdata uses what torch has deprecated.
 pytestmark = pytest.mark.filterwarnings("ignore")
-AT_EACH_BATCH = "Checkpoint(place, ITERATION_COMPLETED, latest(2), resume=True)"
-AT_EACH_EPOCH = "Checkpoint(place, EPOCH_COMPLETED, latest(2), resume=True)"
-AT_THE_END = "Checkpoint(place, EPOCH_COMPLETED(last=True), latest(2), resume=True)"
+AT_EACH_BATCH = "Checkpoint(place, when=ITERATION_COMPLETED, keep=latest(2), resume=True)"
+AT_EACH_EPOCH = "Checkpoint(place, when=EPOCH_COMPLETED, keep=latest(2), resume=True)"
+AT_THE_END = "Checkpoint(place, when=EPOCH_COMPLETED(last=True), keep=latest(2), resume=True)"
 SHUFFLED = "DataLoader(Pairs(8), 2, sampler=Shuffled(8))"
 
 
@@ -38,7 +38,7 @@ def slow_but(first, *others):
 )
 def test_data_of_its_own_state_is_where_it_was_between_the_two_saves_of_an_epochs_end(data, length):
     when = f"ITERATION_COMPLETED(every={length}) | EPOCH_COMPLETED"
-    handlers = (f"Checkpoint(place, {when}, resume=True)", "Validate(batches(2))")
+    handlers = (f"Checkpoint(place, when={when}, resume=True)", "Validate(batches(2))")
     left([Kill("EPOCH_COMPLETED", 0)], data, *handlers, max_epochs=3, epoch_length=length)
 
 
@@ -58,7 +58,7 @@ def test_a_finished_run_that_is_started_again_leaves_everything_as_it_was(data, 
         [],
         data,
         *draws,
-        "Checkpoint(place, EPOCH_COMPLETED | COMPLETED, resume=True)",
+        "Checkpoint(place, when=EPOCH_COMPLETED | COMPLETED, resume=True)",
         **{limit: 2},
     )
 
@@ -97,7 +97,10 @@ def test_an_iterator_that_several_passes_read_on_is_read_again_to_its_place(data
 
 def test_the_counts_of_events_stay_in_their_order_in_the_rows():
     """An event that the new process does not fire was first, and the others came after it."""
-    handlers = ("Tell(STEP_COMPLETED(at=1))", "JSONLines(place / 'rows.jsonl', STEP_COMPLETED)")
+    handlers = (
+        "Tell(STEP_COMPLETED(at=1))",
+        "JSONLines(place / 'rows.jsonl', when=STEP_COMPLETED)",
+    )
     kill = [Kill("ITERATION_STARTED", 800)]
     left(kill, "batches(12)", *handlers, AT_EACH_BATCH, engine="two(1, 3, 1)", max_epochs=1)
 
@@ -129,8 +132,9 @@ def test_data_of_its_own_state_that_draws_as_it_begins_draws_once_between_two_ep
 
 
 def test_a_running_mean_of_torchmetrics_is_the_same_after_a_resume():
+    third = "when=ITERATION_COMPLETED(at=3), keep=latest(3)"
     handlers = (
-        "Checkpoint(place, ITERATION_COMPLETED(at=3), latest(3), resume=True, background=False)",
+        f"Checkpoint(place, {third}, resume=True, background=False)",
         "SpikeGuard('skip', deviations=0.5, window=3)",
         "History(STEP_COMPLETED)",
         "Metrics({'measured': RunningMean(3, nan_strategy='ignore')}, select=loss_of)",
@@ -140,7 +144,8 @@ def test_a_running_mean_of_torchmetrics_is_the_same_after_a_resume():
 
 
 def test_a_used_up_generator_ends_in_the_same_epoch_after_two_interruptions():
-    save = "Checkpoint(place, ITERATION_COMPLETED | EPOCH_COMPLETED, resume=True, background=False)"
+    each = "when=ITERATION_COMPLETED | EPOCH_COMPLETED"
+    save = f"Checkpoint(place, {each}, resume=True, background=False)"
     kills = [Kill("interrupt", 133), Kill("interrupt", 401)]
     handlers = ("Stop(ITERATION_COMPLETED(at=1), 'epoch')", save, "Tell(ITERATION_COMPLETED)")
     data = "(each for each in batches(3))"
@@ -148,7 +153,7 @@ def test_a_used_up_generator_ends_in_the_same_epoch_after_two_interruptions():
 
 
 def test_a_checkpoint_that_takes_the_place_of_one_of_before_a_kill_has_the_reasons_of_both():
-    save = "Checkpoint(place, ITERATION_COMPLETED(every=4), resume=True, background=False)"
+    save = "Checkpoint(place, when=ITERATION_COMPLETED(every=4), resume=True, background=False)"
     handlers = (save, "Validate(batches(2))", "Save(EPOCH_COMPLETED)")
     story = left([Kill("EPOCH_COMPLETED", 0)], "batches(4)", *handlers, max_epochs=1)
     reason = story.kept["iteration-0000000004"]["reason"]

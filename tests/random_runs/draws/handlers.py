@@ -26,7 +26,7 @@ IN_BACKGROUND = st.sampled_from([False, False, True])
 def checkpoints(saves=SAVES):
     """The handler that saves."""
     return text(
-        "Checkpoint(place, {when}, {keep}, resume=True, background={background})",
+        "Checkpoint(place, when={when}, keep={keep}, resume=True, background={background})",
         when=saves,
         keep=KEEPS,
         background=IN_BACKGROUND,
@@ -79,8 +79,8 @@ ONES_THAT_MEASURE = st.one_of(
             ["MeanMetric('ignore')", "RunningMean(3, nan_strategy='ignore')", "CatMetric('ignore')"]
         ),
     ),
-    text("JSONLines(place / 'rows.jsonl', {when})", when=triggers()),
-    text("CSV(place / 'rows.csv', {when})", when=triggers()),
+    text("JSONLines(place / 'rows.jsonl', when={when})", when=triggers()),
+    text("CSV(place / 'rows.csv', when={when})", when=triggers()),
     text("History({when})", when=triggers()),
     text(
         "Export(place / 'weights', when={when}, keep={keep}, background={background})",
