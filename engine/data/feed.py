@@ -77,7 +77,7 @@ class Feed(Generic[Batch]):
         self.is_open = False
         """True while the loop reads epochs."""
         self._cut = limit
-        """The most batches of this epoch, those of other ranks considered."""
+        """The most batches of this epoch: `limit`, or fewer where another rank has fewer."""
         self._passes: Iterator[Batch] = iter(())
         """All batches to come, if passes are repeated."""
         self._pass: Iterator[Batch] = iter(())

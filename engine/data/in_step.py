@@ -19,7 +19,7 @@ class InStep:
     """Ends each epoch of a run on all ranks after equally many batches.
 
     Where every rank knows how many it has, they compare these numbers once an epoch. Where one
-    does not, they ask one another before each batch. A rank alone asks nobody.
+    does not, they ask one another before each batch. One process alone compares nothing.
     """
 
     def __init__(self, uneven: str = "ignore") -> None:
@@ -118,8 +118,8 @@ class InStep:
 class Along(InStep):
     """Lets a rank that has no more batches take part in the forward passes of the others.
 
-    It makes them with its last batch, and nobody sees the result. Where every rank knows its
-    number of batches, they compare the numbers once; else they ask one another before each batch.
+    It makes them with its last batch, and drops the results. Where every rank knows its number of
+    batches, they compare the numbers once; else they ask one another before each batch.
     """
 
     def __init__(self, forward: Callable[[Any], object]) -> None:

@@ -66,7 +66,7 @@ def _check_order(was: Dealing, now: Dealing, epoch: int) -> None:
 
 
 def _check_ranks(was: Dealing, now: Dealing, is_known: bool, source: Source[Any]) -> None:
-    """Refuse another number of ranks where nobody can tell which samples have come."""
+    """Refuse another number of ranks where it is not known which samples have come."""
     what = f"the {type(source.data).__name__}"
     if not source.fits_any_ranks:
         raise _cannot(was.ranks, now.ranks, what)

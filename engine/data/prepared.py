@@ -63,4 +63,4 @@ def _same(batch: Any) -> Any:
 
 
 def _nothing() -> None:
-    """Fabric does nothing at the beginning of a pass that Camshaft does not do."""
+    """What Fabric does at the beginning of a pass, Camshaft does by itself."""

@@ -49,7 +49,7 @@ def _answer(places: Any, world_size: int, timeout: timedelta) -> str:
     end = time.monotonic() + timeout.total_seconds()
     while missing:
         for rank in missing:
-            # What a dead process has asked is answered too, which nobody reads.
+            # Questions of processes that have died are answered too; these answers stay unread.
             if places.check([f"question/{rank}"]):
                 question = places.get(f"question/{rank}").decode()
                 if answered.get(rank) != question:

@@ -39,7 +39,7 @@ def default_store() -> Any:
 
 @contextmanager
 def alone() -> Generator[None]:
-    """Within a `with` block, act as the only rank: nothing is sent to others or awaited of them.
+    """Within a `with` block, act as the only rank: send nothing to others, and wait for none.
 
     For trials whose outcome differs from rank to rank. It holds for the whole process.
     """

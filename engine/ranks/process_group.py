@@ -108,7 +108,7 @@ def _join_by_ignite(backend: str, timeout: float | None) -> Callable[[], None]:
 
 
 def _limit(backend: str) -> timedelta:
-    """How long torch lets a rank wait if nobody says otherwise."""
+    """How long torch lets a rank wait by default."""
     return timedelta(minutes=10 if "nccl" in backend else 30)
 
 

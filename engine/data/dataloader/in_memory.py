@@ -116,7 +116,7 @@ class InMemory:
 
 
 def is_default(collate: Any) -> bool:
-    """True for torch's `default_collate`, as long as nobody has registered other rules with it."""
+    """True for torch's `default_collate`, unless other rules were registered with it."""
     return (
         collate is default_collate
         and default_collate_fn_map.get(Tensor, default_collate) is collate_tensor_fn

@@ -79,7 +79,7 @@ class Preparation:
 
 
 def _end_when_told() -> None:
-    """End this worker when its parent sends the signal that nobody else does."""
+    """End this worker at the signal that its parent alone sends."""
     signal.sigwait({END})
     os._exit(0)
 

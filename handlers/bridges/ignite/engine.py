@@ -128,7 +128,7 @@ class Engine(ignite.engine.Engine):
 
     @property
     def fires_always(self) -> bool:
-        """True if also events without handlers go through `_fire_event`, for who listens there."""
+        """True if events without handlers go through `_fire_event` too: for a log or a subclass."""
         is_own = type(self)._fire_event is Engine._fire_event
         return not is_own or self.logger.isEnabledFor(logging.DEBUG)
 

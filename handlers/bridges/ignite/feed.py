@@ -66,10 +66,11 @@ class IgniteFeed(Feed[Any]):
         """Restore the random generators, and what the samplers were told."""
         super().take_up()
         if self.position is not None and self.position.number:
-            tell_epoch(self.data, self.position.number)  # what is told after this, the script tells
+            # A number that is told after this comes from the script.
+            tell_epoch(self.data, self.position.number)
 
     def restart(self) -> None:
-        """Begin the data anew: those of ignite's state, which a handler may have changed."""
+        """Begin the data of ignite's state anew; a handler may have exchanged them."""
         self.orders.has_ended_epoch = False
         engine = self.orders.engine
         if self.announces and engine.state.dataloader is not self.data:

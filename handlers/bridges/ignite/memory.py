@@ -30,7 +30,7 @@ class HandlerStates:
         self._engine = weakref.ref(engine)
 
     def attach(self, engine: NativeEngine[Any, Any]) -> None:
-        """Take part in checkpoints, and in nothing else."""
+        """Be known to the engine, so that checkpoints hold this memory; no event is listened to."""
 
     def recall(self, state: State[Any, Any]) -> IgniteMemory:
         """The memory of this run; a resumed run puts the saved states back."""
@@ -96,8 +96,8 @@ class IgniteMemory:
 def stateful(engine: Any) -> Iterator[tuple[str, Any]]:
     """The handlers of an engine that remember something, each once, by their classes and order.
 
-    Of a method its object counts. Left out are engines, what is among the engine's objects and
-    saved there, and sums and products of metrics, whose parts are found themselves.
+    A method stands for its object. Left out are engines, the engine's objects, which are saved
+    already, and sums and products of metrics, whose parts are found by themselves.
     """
     seen = set(map(id, engine.objects.values()))
     numbers: dict[str, int] = {}

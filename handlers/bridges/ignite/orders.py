@@ -101,7 +101,7 @@ def complete_run(engine: Any, began: float) -> None:
 
 
 def _complete(engine: Any, event: Any, began: float, asked: Any) -> float:
-    """Fire an event that nobody wants to skip, and note the time without and with its handlers."""
+    """Fire an event unless it is to be skipped; note the time without, then with its handlers."""
     times = engine.state.times
     times[event.name] = taken = time.time() - began
     if asked != f"skip_{event.name.lower()}":

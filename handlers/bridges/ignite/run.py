@@ -30,7 +30,7 @@ class Run:
         self.orders = Orders(engine)
         self.feed: IgniteFeed | None = None
         self.left_at = 0
-        """The iteration of the loop before this leg; another one is that of a checkpoint."""
+        """The iteration of the loop before this leg; a checkpoint that is loaded changes it."""
         self.has_started = False
         self.is_over = False
         """True if the run was interrupted after its last epoch: only the end is left."""

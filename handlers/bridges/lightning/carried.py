@@ -55,7 +55,7 @@ class Carried:
         self.logged[name] = reduce, both, value, count + samples
 
     def results(self, known: Logged | None = None) -> dict[str, Any]:
-        """What was logged, reduced over the epoch and over the ranks; not what is `known`."""
+        """What was logged, except what is `known`, reduced over the epoch and over the ranks."""
         known, found = known or {}, {}
         fresh = {name: each for name, each in self.logged.items() if each is not known.get(name)}
         for name, (reduce, both, value, samples) in _over_ranks(fresh).items():

@@ -26,7 +26,7 @@ HOOKS_OF_EVALUATIONS = {
     Events.STARTED: ("on_{}_start",),
     Events.EPOCH_STARTED: ("on_{}_epoch_start",),
 }
-"""By event: the hooks that take nothing."""
+"""By event: the hooks without arguments."""
 
 
 class LightningEpochs:
@@ -64,7 +64,7 @@ class LightningEpochs:
             self._looks_at_gradients = True
 
     def call(self, names: tuple[str, ...], state: State[Any, Any]) -> None:
-        """Call hooks that take nothing; those of evaluations by their stage."""
+        """Call hooks without arguments; in names of evaluations, `{}` is the stage."""
         for name in names:
             self.hooks.call(name.format(stage_of(state)))
 

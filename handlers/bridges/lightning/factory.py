@@ -179,7 +179,7 @@ class Extras:
 
 
 class _Added(dict[str, Any]):
-    """Holds what a module adds, and nothing of what Lightning has in its checkpoints."""
+    """Holds what a module adds; what Lightning has in its checkpoints is refused by name."""
 
     def __missing__(self, name: str) -> Any:
         raise KeyError(

@@ -47,7 +47,7 @@ READ: dict[str, Callable[[State[Any, Any]], Any]] = {
 }
 """By name: how the state of the run under way answers."""
 OF_A_RUN = ("max_epochs", "num_training_batches", "train_dataloader")
-"""What is not known before the run begins."""
+"""Attributes that are unknown before the run begins."""
 
 
 def _is_over(state: State[Any, Any]) -> bool:
