@@ -523,7 +523,7 @@ class Engine(Generic[Batch, Output]):
         return like
 
     def _attach(self, handler: Handler) -> None:
-        """Name a handler after its class and its monitor, name or object, and attach it."""
+        """Name a handler after its class and its metric, name or object, and attach it."""
         outer, self._local = self._local, self._local or hasattr(handler, "rank")
         self._attached.hold(handler, self._local)
         try:

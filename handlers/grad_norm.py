@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from torch.optim import Optimizer
@@ -28,18 +28,19 @@ class GradNorm:
             waits for the device, so make it rarely: `when=Events.GRADIENTS_READY(every=100)`.
         when: When to measure.
 
-    >>> GradNorm(name="critic").metric
+    >>> GradNorm(name="critic").written_metric
     'grad_norm/critic'
     """
 
     norm_type: float = 2.0
+    _: KW_ONLY
     optimizer: Optimizer | None = None
     name: str | None = None
     check: bool = False
     when: EventEnum | Trigger = Events.GRADIENTS_READY
 
     @property
-    def metric(self) -> str:
+    def written_metric(self) -> str:
         """The name of the metric."""
         return "grad_norm" if self.name is None else f"grad_norm/{self.name}"
 
@@ -50,7 +51,7 @@ class GradNorm:
     def measure(self, state: State[Any, Any]) -> None:
         """Write the norm."""
         if gradients := stepping(state, self.optimizer, "GradNorm"):
-            value = state.metrics[self.metric] = gradients.norm(self.norm_type)
+            value = state.metrics[self.written_metric] = gradients.norm(self.norm_type)
             if self.check:
                 _compare(ranks.gathered(float(value)), state.step + 1)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ class Profile:
     """
 
     directory: str | Path
+    _: KW_ONLY
     when: EventEnum | Trigger = Events.STARTED
     wait: int = 1
     warmup: int = 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from dataclasses import field as field_of
 from typing import Any, ClassVar
 
@@ -46,6 +46,7 @@ class Freeze:
     """
 
     pattern: Pattern
+    _: KW_ONLY
     when: EventEnum | Trigger = Events.STARTED
     until: EventEnum | Trigger | None = None
     norms: bool = True

@@ -7,7 +7,7 @@ import logging
 import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -45,6 +45,7 @@ class HangWatchdog:
     rank: ClassVar[None] = None
     """Each rank has its own, or none."""
     seconds: float = 600.0
+    _: KW_ONLY
     path: str | PathLike[str] | None = None
     exit: bool = False
 

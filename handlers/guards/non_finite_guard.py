@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import torch
@@ -43,7 +43,7 @@ class NonFiniteGuard:
         every: The number of windows from one look at the device to the next, with `"raise"` or
             `"stop"` and a fused optimizer (`fused=True`), which is told on the device to leave the
             weights alone. With other policies or optimizers each window is looked at.
-        monitor: A loss among the metrics that is judged together with the gradients; None to judge
+        metric: A loss among the metrics that is judged together with the gradients; None to judge
             the gradients only.
         late: True to let bad steps reach the weights, but no checkpoint: each rank notes them on
             its device, and the ranks look at these notes together in every so many windows, before
@@ -55,9 +55,10 @@ class NonFiniteGuard:
     """
 
     policy: str = "raise"
+    _: KW_ONLY
     limit: int | None = None
     every: int = 50
-    monitor: str | None = "loss"
+    metric: str | None = "loss"
     late: bool = False
 
     def __post_init__(self) -> None:
@@ -151,8 +152,8 @@ class NonFiniteGuard:
         judged.writes = state.metrics.writes
         is_told = not are_alike(state)
         verdict.own_loss = None
-        if self.monitor in new:
-            value = new[self.monitor]
+        if self.metric in new:
+            value = new[self.metric]
             value = as_float(value) if isinstance(value, int) else value
             finite = torch.as_tensor(value).detach().isfinite().all()
             verdict.own_loss = moved(~finite, bad.device)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -37,7 +37,7 @@ class SpikeGuard:
     dimension of their mesh, as clipping does. Others, such as those with a communication hook,
     compare small numbers.
 
-    `monitor="loss"` judges the loss of a window's last batch instead, which is the mean over ranks
+    `metric="loss"` judges the loss of a window's last batch instead, which is the mean over ranks
     and costs a message in each step.
 
     With `"rewind"`, weights and optimizers also go back by `steps` to `2 * steps` steps, to a copy
@@ -48,7 +48,7 @@ class SpikeGuard:
 
     Args:
         policy: `"skip"` discards the step; `"rewind"` discards it and goes back.
-        monitor: `"grad_norm"`, or a metric that the process function writes before its update.
+        metric: `"grad_norm"`, or a metric that the process function writes before its update.
         deviations: The number of standard deviations.
         window: The number of norms; as many steps at the beginning are not judged.
         steps: With `"rewind"` only, the number of steps from one copy to the next.
@@ -62,7 +62,8 @@ class SpikeGuard:
     """
 
     policy: str = "skip"
-    monitor: str = GRAD_NORM
+    _: KW_ONLY
+    metric: str = GRAD_NORM
     deviations: float = 6.0
     window: int = 100
     steps: int = 100
@@ -111,7 +112,7 @@ class SpikeGuard:
         """Skip the step if it is a spike."""
         judged = state.recall(self, Judged)
         name = _name_of(state.optimizer, state)
-        value = self._norm(state) if self.monitor == GRAD_NORM else self._metric(state, judged)
+        value = self._norm(state) if self.metric == GRAD_NORM else self._metric(state, judged)
         limit = judged.limit(name, self.window, self.deviations)
         if math.isfinite(value) and value <= limit:
             judged.accept(name, value, self.window)
@@ -157,22 +158,22 @@ class SpikeGuard:
 
     def _metric(self, state: State[Any, Any], judged: Judged) -> float:
         """The metric that this step has written, as the mean over ranks."""
-        if self.monitor not in state.metrics.since(judged.write):
+        if self.metric not in state.metrics.since(judged.write):
             found = ", ".join(state.metrics.since(judged.write)) or "none"
             raise LookupError(
-                f"SpikeGuard judges the metric {self.monitor!r} of each step, and this step has "
+                f"SpikeGuard judges the metric {self.metric!r} of each step, and this step has "
                 f"not written it before its update; written are: {found}. In a step of your own, "
-                f'state.metrics["{self.monitor}"] = loss.detach() goes above update(state, loss)'
+                f'state.metrics["{self.metric}"] = loss.detach() goes above update(state, loss)'
             )
         judged.write = state.metrics.writes
-        value = state.metrics[self.monitor]
+        value = state.metrics[self.metric]
         value = value if isinstance(value, Tensor) else as_float(value)
         return float(ranks.total(value)) / ranks.world_size()
 
     @property
     def _what(self) -> str:
         names = {GRAD_NORM: "gradient norm", "loss": "loss"}
-        return names.get(self.monitor, f"metric {self.monitor!r}")
+        return names.get(self.metric, f"metric {self.metric!r}")
 
     def _teach(self, state: State[Any, Any], times: int, value: float, limit: float) -> str:
         return (

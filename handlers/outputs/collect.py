@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import torch
@@ -43,6 +43,7 @@ class Collect:
     """
 
     name: str = "outputs"
+    _: KW_ONLY
     select: Callable[[Any], Any] | None = None
     training: bool = False
     interleaved: bool = True

@@ -195,7 +195,9 @@ def test_with_a_seed_each_evaluation_draws_the_same_and_training_does_not_notice
 
 
 def test_the_weights_of_an_average_are_validated_under_a_name_of_their_own():
-    engine = build().add(EMA(0.5), Validate(batches(2)), Validate(batches(2), "ema", weights="ema"))
+    engine = build().add(
+        EMA(0.5), Validate(batches(2)), Validate(batches(2), name="ema", weights="ema")
+    )
     state = engine.run(batches(4), max_epochs=2)
     assert state.metrics["ema/loss"] != state.metrics["val/loss"]
     ema = engine.evaluate(batches(2), weights="ema").metrics["loss"]
@@ -207,7 +209,7 @@ def test_an_average_is_validated_at_the_start_as_the_weights_it_begins_with():
     engine = build().add(
         EMA(),
         Validate(batches(2), when=when),
-        Validate(batches(2), "ema", when=when, weights="ema"),
+        Validate(batches(2), name="ema", when=when, weights="ema"),
     )
     seen = []
     engine.on(Events.STARTED)(lambda s: seen.append((s.metrics["ema/loss"], s.metrics["val/loss"])))
@@ -217,7 +219,7 @@ def test_an_average_is_validated_at_the_start_as_the_weights_it_begins_with():
 
 
 def test_an_exception_inside_leaves_raw_weights_and_modes_in_place():
-    engine = build().add(EMA(0.5), Validate(batches(2), "ema", weights="ema"))
+    engine = build().add(EMA(0.5), Validate(batches(2), name="ema", weights="ema"))
     model, before = engine.objects["model"], []
 
     @engine.evaluation.on(Events.ITERATION_COMPLETED)

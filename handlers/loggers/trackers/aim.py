@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,7 @@ class Aim(LogsToTracker):
         ModuleNotFoundError: aim is not installed.
     """
 
+    _: KW_ONLY
     directory: str | os.PathLike[str] = "."
     shown = (Text, Image, Histogram)
     library = "aim"

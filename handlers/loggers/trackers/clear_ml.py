@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from importlib import import_module
 from typing import Any
 
@@ -35,6 +35,7 @@ class ClearML(LogsToTracker):
         ModuleNotFoundError: clearml is not installed.
     """
 
+    _: KW_ONLY
     name: str = "camshaft"
     offline: bool = field(default=False, kw_only=True)
     shown = (Image, Histogram)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from importlib import import_module
 from typing import Any
 
@@ -34,6 +34,7 @@ class Comet(LogsToTracker):
         ModuleNotFoundError: comet-ml is not installed.
     """
 
+    _: KW_ONLY
     directory: str | os.PathLike[str] = "."
     shown = (Text, Image)
     library = "comet_ml"
