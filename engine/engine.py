@@ -452,9 +452,10 @@ class Engine(Generic[Batch, Output]):
             all: True to show also the calls by which handlers begin, count, check and end.
         """
         evaluation = vars(self).get("evaluation")  # to look makes no evaluation
-        parts = [inspection.Part.of(self.process, self.signals, training=True)]
+        rows_of = inspection.RunRows.of
+        parts = [rows_of(self.process, self.signals, training=True)]
         if evaluation is not None:
-            parts.append(inspection.Part.of(evaluation.process, evaluation.signals, training=False))
+            parts.append(rows_of(evaluation.process, evaluation.signals, training=False))
         return inspection.Description(tuple(parts), all)
 
     def _repr_svg_(self) -> str:

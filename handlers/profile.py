@@ -65,14 +65,14 @@ class Profile:
 
     def begin(self, state: State[Any, Any]) -> None:
         """Begin the first cycle, unless one is under way."""
-        session = state.recall(self, Session, saved=False)
+        session = state.recall(self, Profiling, saved=False)
         if session.profiler is None:
             session.cycles = self.repeat
             self._start(state, session)
 
     def step(self, state: State[Any, Any]) -> None:
         """Mark the end of an iteration; end the cycle after its last one."""
-        session = state.recall(self, Session, saved=False)
+        session = state.recall(self, Profiling, saved=False)
         if session.profiler is not None:
             session.profiler.step()
             session.left -= 1
@@ -84,7 +84,7 @@ class Profile:
 
     def end(self, state: State[Any, Any]) -> None:
         """End the profile under way, and log the slowest operators."""
-        session = state.recall(self, Session, saved=False)
+        session = state.recall(self, Profiling, saved=False)
         if session.profiler is None:
             return
         session.profiler = None
@@ -97,7 +97,7 @@ class Profile:
                 "choose a smaller wait= or warmup=, or begin earlier"
             )
 
-    def _start(self, state: State[Any, Any], session: Session) -> None:
+    def _start(self, state: State[Any, Any], session: Profiling) -> None:
         """Begin a cycle with its own profiler: torch warns if one profiler has several cycles."""
         Path(self.directory).mkdir(parents=True, exist_ok=True)
         export = profiler.tensorboard_trace_handler(str(self.directory), f"rank{ranks.rank()}")
@@ -124,7 +124,7 @@ class Profile:
 
 
 @dataclass(slots=True)
-class Session:
+class Profiling:
     """A profile under way."""
 
     profiler: profiler.profile | None = None

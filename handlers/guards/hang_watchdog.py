@@ -62,7 +62,7 @@ class HangWatchdog:
 
     def begin(self, state: State[Any, Any]) -> None:
         """Start the thread."""
-        state.recall(self, partial(Watch, self, state), saved=False).start()
+        state.recall(self, partial(ClockWatch, self, state), saved=False).start()
 
     def begin_evaluation(self, state: State[Any, Any]) -> None:
         """Look at the clock of an evaluation inside the run."""
@@ -76,18 +76,18 @@ class HangWatchdog:
 
     def end(self, state: State[Any, Any]) -> None:
         """Stop the thread."""
-        state.recall(self, partial(Watch, self, state), saved=False).stop()
+        state.recall(self, partial(ClockWatch, self, state), saved=False).stop()
 
-    def _watch(self, state: State[Any, Any]) -> Watch | None:
+    def _watch(self, state: State[Any, Any]) -> ClockWatch | None:
         """The watch of the run around this evaluation; None if there is no such run."""
         outer = state.control.outer
         if outer is None or outer.engine.handlers is not state.engine.handlers:
             return None
-        watch: Watch = outer.recall(self, partial(Watch, self, outer), saved=False)
+        watch: ClockWatch = outer.recall(self, partial(ClockWatch, self, outer), saved=False)
         return watch
 
 
-class Watch:
+class ClockWatch:
     """The thread that looks at the clocks of one run, and restarts faulthandler's timer."""
 
     def __init__(self, settings: HangWatchdog, run: State[Any, Any]) -> None:

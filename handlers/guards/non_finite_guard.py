@@ -89,7 +89,10 @@ class NonFiniteGuard:
 
     def judge(self, state: State[Any, Any]) -> None:
         """Skip the step if its gradients or its loss are not finite."""
-        verdict, judged = state.recall(self, Verdict, saved=False), state.recall(self, Judged)
+        verdict, judged = (
+            state.recall(self, Verdict, saved=False),
+            state.recall(self, JudgedWindows),
+        )
         bad = self._is_bad(state, judged, verdict)
         is_fused = getattr(state.optimizer, "_step_supports_amp_scaling", False)
         if self.late or (self.policy in ("raise", "stop") and is_fused):
@@ -143,7 +146,7 @@ class NonFiniteGuard:
         finally:
             state.recall(self, Verdict, saved=False).release()
 
-    def _is_bad(self, state: State[Any, Any], judged: Judged, verdict: Verdict) -> Tensor:
+    def _is_bad(self, state: State[Any, Any], judged: JudgedWindows, verdict: Verdict) -> Tensor:
         """At least 1.0 if a value is not finite, on any rank unless `late`; without a wait."""
         gradients = stepping(state, None, "NonFiniteGuard")
         assert gradients is not None
@@ -171,7 +174,7 @@ class NonFiniteGuard:
 
 
 @dataclass
-class Judged:
+class JudgedWindows:
     """The number of judged windows, and of windows that were discarded in a row."""
 
     count: int = 0

@@ -110,7 +110,7 @@ class SpikeGuard:
 
     def judge(self, state: State[Any, Any]) -> None:
         """Skip the step if it is a spike."""
-        judged = state.recall(self, Judged)
+        judged = state.recall(self, JudgedSteps)
         name = _name_of(state.optimizer, state)
         value = self._norm(state) if self.metric == GRAD_NORM else self._metric(state, judged)
         limit = judged.limit(name, self.window, self.deviations)
@@ -141,7 +141,7 @@ class SpikeGuard:
 
     def go_back(self, state: State[Any, Any]) -> None:
         """Put the earlier copy back, if a spike was the reason to skip the step."""
-        judged = state.recall(self, Judged)
+        judged = state.recall(self, JudgedSteps)
         if judged.must_go_back:
             judged.must_go_back = False
             step = state.engine.objects["rewind"].put_back(state.engine.objects)
@@ -156,7 +156,7 @@ class SpikeGuard:
             return value
         return float(ranks.total(value)) / ranks.world_size()
 
-    def _metric(self, state: State[Any, Any], judged: Judged) -> float:
+    def _metric(self, state: State[Any, Any], judged: JudgedSteps) -> float:
         """The metric that this step has written, as the mean over ranks."""
         if self.metric not in state.metrics.since(judged.write):
             found = ", ".join(state.metrics.since(judged.write)) or "none"
@@ -185,7 +185,7 @@ class SpikeGuard:
 
 
 @dataclass
-class Judged:
+class JudgedSteps:
     """What was found in the steps so far, by the name of the optimizer."""
 
     latest: dict[str, list[float]] = field(default_factory=dict)

@@ -74,7 +74,7 @@ def build(
     return Scheduled(optimizer, schedules, total, field)
 
 
-def check(scheduler: LRScheduler, metric: str | None, field: str) -> None:
+def check_scheduler(scheduler: LRScheduler, metric: str | None, field: str) -> None:
     """Check that scheduler, metric and field fit together."""
     is_plateau = isinstance(scheduler, ReduceLROnPlateau)
     kind = type(scheduler).__name__
@@ -165,7 +165,7 @@ def clock_of(state: State[Any, Any], optimizer: Optimizer, when: Trigger) -> Eve
     return Events.STEP_COMPLETED if event is None or isinstance(event, Events) else event
 
 
-def reset(optimizer: Optimizer, field: str) -> None:
+def reset_groups(optimizer: Optimizer, field: str) -> None:
     """Set the groups back to the values that they had before a schedule moved them."""
     for group in optimizer.param_groups:
         if f"initial_{field}" in group:

@@ -19,14 +19,14 @@ from .build import (
     Make,
     as_scheduler,
     build,
-    check,
+    check_scheduler,
     check_total,
     check_whose,
     clock_of,
     each_event,
     look_ahead,
     optimizer_of,
-    reset,
+    reset_groups,
     wants_horizon,
 )
 from .by_updates import ByUpdates
@@ -113,7 +113,7 @@ class LRSchedule:
         ready, name = as_scheduler(self.scheduler), self.name or usual
         vars(self).update(written_metric=metric, name=name, object=_object(name), _ready=ready)
         if self._ready is not None:
-            check(self._ready, self.metric, self.field)
+            check_scheduler(self._ready, self.metric, self.field)
         check_total(self.horizon, self.scheduler)
 
     def attach(self, engine: Engine[Any, Any]) -> None:
@@ -143,7 +143,7 @@ class LRSchedule:
             self._carry_on(state, before, horizon)
             return
         if before is not None and self._beside(state, optimizer)[0] is self:
-            reset(optimizer, self.field)  # from another run of this engine
+            reset_groups(optimizer, self.field)  # from another run of this engine
         made = state.engine.objects[self.object] = self._make(optimizer, horizon)
         following = state.recall(self, Following, saved=False)
         following.suspect(made, horizon, each_event(self._trigger))
@@ -257,7 +257,7 @@ class LRSchedule:
 
     def _make(self, optimizer: Optimizer, horizon: Horizon) -> LRScheduler:
         made = build(self.scheduler, optimizer, horizon, self._trigger, self.field)
-        check(made, self.metric, self.field)
+        check_scheduler(made, self.metric, self.field)
         return made
 
     def _carry_on(
@@ -275,7 +275,7 @@ class LRSchedule:
             return
         beside = self._beside(state, before.optimizer)
         refuse_rebuilding([each.object for each in beside if each.field == self.field], changed)
-        reset(before.optimizer, self.field)
+        reset_groups(before.optimizer, self.field)
         made = state.engine.objects[self.object] = self._make(before.optimizer, horizon)
         advance(made, before.state_dict())
         logger.warning("the schedule %r is now that of a run with %s", self.object, changed)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from camshaft import Engine, Events, supervised
 from camshaft.handlers import EMA, Checkpoint, Collect, EarlyStopping, JSONLines, Validate
-from camshaft.handlers.outputs import chain, deal, join, rows_of
+from camshaft.handlers.outputs import chain, deal, join_parts, rows_of
 
 
 def build():
@@ -349,8 +349,8 @@ def test_shares_that_were_dealt_out_in_turn_come_back_in_order(samples, ranks, s
     def share(rank):
         own = torch.arange(rank, samples, ranks)
         batches = [{"x": part, "name": [str(i) for i in part.tolist()]} for part in own.split(size)]
-        return join([rows_of(batch) for batch in batches], chain)
+        return join_parts([rows_of(batch) for batch in batches], chain)
 
-    found = join([share(rank) for rank in range(min(ranks, samples))], deal)
+    found = join_parts([share(rank) for rank in range(min(ranks, samples))], deal)
     assert found["x"].tolist() == list(range(samples))
     assert found["name"] == [str(i) for i in range(samples)]

@@ -10,7 +10,7 @@ from typing import Any
 from ...common import Image, Text
 from ..images import as_bytes
 from ..rows import Row, Start, WriterOf
-from .tracker import LogsToTracker, numbers
+from .tracker import LogsToTracker, numbers_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +62,7 @@ class Comet(LogsToTracker):
 
         def write(row: Row) -> None:
             step = row.iteration
-            experiment.log_metrics(numbers(row), step=step, epoch=row.epoch)
+            experiment.log_metrics(numbers_of(row), step=step, epoch=row.epoch)
             for name, medium in row.media.items():
                 if isinstance(medium, Image):
                     experiment.log_image(as_bytes(medium).numpy(), name, step=step)

@@ -9,7 +9,7 @@ from typing import Any
 
 from ...common import Image, Text
 from ..rows import Row, Start, WriterOf
-from .tracker import LogsToTracker, media, numbers
+from .tracker import LogsToTracker, media, numbers_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +55,6 @@ class SwanLab(LogsToTracker):
 
         def write(row: Row) -> None:
             shown = media(row, swanlab, swanlab.Text)
-            run.log(shown | numbers(row), step=row.iteration)
+            run.log(shown | numbers_of(row), step=row.iteration)
 
         return WriterOf(write, run.finish)
