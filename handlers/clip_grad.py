@@ -6,13 +6,12 @@ from dataclasses import KW_ONLY, dataclass
 from numbers import Real
 from typing import Any
 
-from torch import Tensor
 from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 from torch.optim import Optimizer
 
 from ..engine import Engine, Events, State
 from ..engine.modules import are_spread, locals_of
-from ..engine.update import Gradients, parameters_of
+from ..engine.update import parameters_of
 from .common import stepping
 
 
@@ -48,7 +47,15 @@ class ClipGradNorm:
     def clip(self, state: State[Any, Any]) -> None:
         """Clip, and write the norm before clipping."""
         if gradients := stepping(state, self.optimizer, "ClipGradNorm"):
-            norm = _clip(gradients, self.max_norm, self.norm_type)
+            is_plain = gradients.is_plain and gradients.compiled is None
+            if is_plain or are_spread(gradients.tensors):
+                # As torch does, by the same operations. It wants all gradients on one mesh of
+                # ranks, or on none, and runs Python for each of them.
+                norm = gradients.norm(self.norm_type)
+                gradients.scale((self.max_norm / (norm + 1e-6)).clamp(max=1.0))
+            else:  # compiled, or of several devices or types, or without any gradient
+                clip = gradients.change_by(clip_grad_norm_)
+                norm = clip(parameters_of(gradients.optimizer), self.max_norm, self.norm_type)
             state.metrics["grad_norm" if self.name is None else f"grad_norm/{self.name}"] = norm
 
 
@@ -75,20 +82,6 @@ class ClipGradValue:
             if are_spread(gradients.tensors):
                 for each in locals_of(gradients.tensors):
                     each.clamp_(-self.max_value, self.max_value)
-            else:
+            elif gradients.tensors:  # torch fails without any
                 clip = gradients.change_by(clip_grad_value_)
                 clip(parameters_of(gradients.optimizer), self.max_value)
-
-
-def _clip(gradients: Gradients, most: float, kind: float) -> Tensor:
-    """Clip as torch does, by the same operations.
-
-    Torch wants all gradients on one mesh of ranks, or on none, and runs Python for each of them.
-    """
-    is_compiled = gradients.compiled is not None
-    if (gradients.is_plain and not is_compiled) or are_spread(gradients.tensors):
-        norm = gradients.norm(kind)
-        gradients.scale((most / (norm + 1e-6)).clamp(max=1.0))
-        return norm
-    clip = gradients.change_by(clip_grad_norm_)  # also of several devices or types, or of none
-    return clip(parameters_of(gradients.optimizer), most, kind)

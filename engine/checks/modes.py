@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from .. import modules
 from ..events import Events
+from ..explain import warn
 from ..state import State
 from .parameters import is_optimizer, optimizers_of, updated
 from .reached import reached, words_in
 
 if TYPE_CHECKING:
     from ..moments import Moments
-from ..explain import warn
 
 logger = logging.getLogger("camshaft")
 

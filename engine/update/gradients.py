@@ -67,16 +67,13 @@ class Gradients:
             if (gradient := parameter.grad) is not None
         ]
         known = self.tensors
-        if len(found) != len(known) or not all(map(is_, found, known)):
+        if not found or len(found) != len(known) or not all(map(is_, found, known)):
             self.tensors, self.is_plain = found, are_plain(found)
         return self
 
     def norm(self, kind: float = 2.0) -> Tensor:
         """The norm of all of them together, over all ranks that hold them; on their device."""
-        if not self.is_plain:
-            return norm_of(self.tensors, kind)
-        norms = norm_of_each(self.tensors, kind)  # as torch's clipping does
-        return torch.as_tensor(torch.linalg.vector_norm(torch.stack([*norms]), kind))
+        return (_norm_of_plain if self.is_plain else norm_of)(self.tensors, kind)
 
     def scale(self, factor: Tensor | float) -> None:
         """Scale them in place."""
@@ -112,6 +109,8 @@ def norm_of(gradients: Sequence[Tensor], kind: float = 2.0) -> Tensor:
     """
     if not gradients:
         return torch.zeros(())
+    if are_plain(gradients):
+        return _norm_of_plain(gradients, kind)
     if are_spread(gradients):
         return norm(gradients, kind)
     # Uncoalesced, a sparse gradient names an element several times, and means their sum.
@@ -119,6 +118,11 @@ def norm_of(gradients: Sequence[Tensor], kind: float = 2.0) -> Tensor:
     place = dense[0].device
     gathered = [moved(each, place) for each in norm_of_each(dense, kind)]
     return torch.as_tensor(torch.linalg.vector_norm(torch.stack(gathered), kind))
+
+
+def _norm_of_plain(gradients: Sequence[Tensor], kind: float) -> Tensor:
+    norms = norm_of_each(gradients, kind)  # as torch's clipping does
+    return torch.as_tensor(torch.linalg.vector_norm(torch.stack([*norms]), kind))
 
 
 def non_finite(gradients: Sequence[Tensor]) -> Tensor:

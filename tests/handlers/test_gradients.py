@@ -1,5 +1,7 @@
 """The norm of gradients as a metric, and gradient clipping."""
 
+import weakref
+
 import pytest
 import torch
 
@@ -215,3 +217,42 @@ def test_what_an_optimizer_trains_may_change_between_two_steps():
     update = Update(optimizer)
     Engine(process, ClipGradNorm(1e9)).run([1, 2, 3, 4], max_epochs=1)
     assert seen == [(False, 5.0), (True, 13.0), (True, 12.0), (True, 13.0)]
+
+
+def test_handlers_see_gradients_that_another_handler_has_put_in_the_place_of_others():
+    weight = torch.nn.Parameter(torch.ones(2))
+    update = Update(torch.optim.SGD([weight], lr=1.0), accumulate=2)
+    engine = Engine(lambda state, batch: update(state, (batch * weight).sum()))
+
+    @engine.on(Events.GRADIENTS_READY)
+    def put(state):
+        weight.grad = torch.tensor([30.0, 40.0], dtype=torch.float32)
+
+    norms = []
+    engine.add(ClipGradNorm(5.0))
+    engine.on(Events.STEP_COMPLETED)(lambda state: norms.append(state.metrics["grad_norm"].item()))
+    engine.run([torch.ones(2)] * 2, max_epochs=1)
+    assert norms == [50.0]
+    assert weight.tolist() == pytest.approx([-2.0, -3.0])
+
+
+@pytest.mark.parametrize("handler", [ClipGradNorm(1.0), ClipGradValue(1.0), GradNorm()])
+def test_a_step_without_gradients_may_follow_one_with_some(handler):
+    weight, other = torch.nn.Parameter(torch.ones(2)), torch.nn.Parameter(torch.ones(1))
+    update = Update(torch.optim.SGD([weight], lr=0.1), accumulate=2)
+    chosen = [weight, weight, other, other]
+    engine = Engine(lambda state, batch: update(state, chosen[batch].sum()), handler)
+    state = engine.run(range(4), max_epochs=1)
+    assert state.step == 2
+    assert state.metrics.get("grad_norm", torch.zeros(())).item() == 0.0
+    assert weight.grad is None
+
+
+def test_gradients_are_not_kept_after_the_step():
+    weight = torch.nn.Parameter(torch.ones(2))
+    update = Update(torch.optim.SGD([weight], lr=0.1))
+    engine, held = Engine(lambda state, batch: update(state, weight.sum()), ClipGradNorm(1.0)), []
+    engine.on(Events.GRADIENTS_READY)(lambda state: held.append(weakref.ref(weight.grad)))
+    engine.on(Events.ITERATION_COMPLETED)(lambda state: held.append(held[-1]()))
+    engine.run(range(1), max_epochs=1)
+    assert held[-1] is None
