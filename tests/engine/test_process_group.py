@@ -2,6 +2,8 @@
 
 import os
 import socket
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -196,3 +198,21 @@ def test_alone_a_process_is_rank_0():
     assert ranks.rank_zero_only(lambda: 3)() == 3
     with pytest.raises(ZeroDivisionError), ranks.rank_zero_first(local=True):
         raise ZeroDivisionError
+
+
+def test_a_run_of_one_process_imports_nothing_of_ignite(tmp_path):
+    script = """if True:
+        import sys, torch
+        from camshaft import ranks, supervised
+        from camshaft.handlers import Checkpoint, Validate
+
+        model = torch.nn.Linear(1, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        engine = supervised(model, optimizer, torch.nn.functional.mse_loss)
+        data = [(torch.ones(2, 1), torch.ones(2, 1))] * 3
+        engine.add(Validate(data), Checkpoint(sys.argv[1], resume=True))
+        with ranks.process_group():
+            engine.run(data, max_epochs=2)
+        assert "ignite" not in sys.modules
+    """
+    subprocess.run([sys.executable, "-c", script, tmp_path / "run"], check=True)
