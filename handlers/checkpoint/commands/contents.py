@@ -30,7 +30,7 @@ def contents(found: Finding) -> list[str]:
     manifest = found.saved.manifest
     with reading(found.path, TREE):
         tree = tree_in(found.saved)
-        facts = _facts(manifest, part_tree(found.saved, tree))
+        facts = _facts(manifest, part_tree(found.saved))
         tensors, table = infos_in(found.saved), table_in(found.saved)
         objects = aligned([("object", *HEAD), *_objects(tree["objects"], tensors, table.keys())])
     sizes = [(name, each.size) for name, each in manifest.files.items()]

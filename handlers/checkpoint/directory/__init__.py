@@ -8,7 +8,6 @@ from .contents import (
     BrokenPieces,
     Held,
     checksums_of,
-    has_parts,
     infos_in,
     part_tree,
     read_checkpoint,
@@ -21,7 +20,6 @@ from .contents import (
 from .files import CHUNK, need_space, scratch, sweep
 from .findings import Claims, Finding, Findings, NoCheckpointError, is_checkpoint, look
 from .lock import DirectoryLock
-from .parts import commit, write_part
 from .read_back import UnreadableError, next_number
 from .saved import NAME, Saved, files_on_disk, saved_at, scan
 from .strip import module_files, strip
@@ -29,12 +27,16 @@ from .tensor_files import PieceFile, TensorInFile, TensorSource
 from .weights_at import weights_at
 from .write import (
     LATEST,
+    commit,
     drop,
     drop_unclaimed,
     is_claimed,
+    place_for,
     set_aside,
+    telling_failures,
     unused_path,
     write_checkpoint,
+    write_part,
 )
 
 __all__ = [
@@ -60,7 +62,6 @@ __all__ = [
     "drop",
     "drop_unclaimed",
     "files_on_disk",
-    "has_parts",
     "infos_in",
     "is_checkpoint",
     "is_claimed",
@@ -69,6 +70,7 @@ __all__ = [
     "need_space",
     "next_number",
     "part_tree",
+    "place_for",
     "read_checkpoint",
     "read_part",
     "saved_at",
@@ -78,6 +80,7 @@ __all__ = [
     "strip",
     "sweep",
     "table_in",
+    "telling_failures",
     "tree_in",
     "unused_path",
     "verified_at",

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ...files import regular, size_of, text_of
-from ..format import MANIFEST, PLAIN_NAME, TENSORS, TRAIN, TREE, Payload, reading
-from .contents import OF_RANK, has_parts, piece_files, table_in, tree_in, verify_files
+from ..format import MANIFEST, PLAIN_NAME, TENSORS, TRAIN, TREE, Payload, rank_file, reading
+from .contents import OF_RANK, piece_files, table_in, tree_in, verify_files
 from .files import CHUNK, foreign_files
 from .saved import Saved
 from .tensor_files import TensorSource, payload_of
@@ -19,7 +19,7 @@ def module_files(saved: Saved) -> dict[str, int]:
 
     Empty if the checkpoint holds nothing else. A module that is saved in pieces becomes one file.
     """
-    if not (has_parts(saved) or _has_run(saved)):
+    if f"{rank_file(0)}.json" not in saved.manifest.files:
         return {}
     table = table_in(saved)
     whole = {f"{file}{TENSORS}": grids for file, grids in table.items() if PLAIN_NAME.match(file)}
@@ -55,16 +55,11 @@ def strip(saved: Saved) -> Saved:
         else _copied(saved.path / name)
         for name in names
     }
-    files[TREE] = Payload.of(text_of({"objects": kept, "run": []}).encode())
+    files[TREE] = Payload.of(text_of({"objects": kept}).encode())
     aside = unused_path(saved.path.parent, saved.manifest.iteration)
     stripped = write_at(saved.path, aside, files, saved.manifest, saved)
     drop(Saved(aside, saved.manifest))
     return stripped
-
-
-def _has_run(saved: Saved) -> bool:
-    with reading(saved.path, TREE):
-        return bool(tree_in(saved)["run"])
 
 
 def _put_together(source: TensorSource) -> Payload:

@@ -1,7 +1,7 @@
 """What the files of a checkpoint say: manifest, tensors, values as JSON, claims. Without torch."""
 
 from .decoder import decode, references
-from .encoder import Encoder, is_untagged
+from .encoder import MAPPINGS, Encoder, is_untagged
 from .errors import BrokenCheckpoint, UnreadCheckpoint, reading
 from .manifest import (
     FROZEN,
@@ -44,6 +44,7 @@ __all__ = [
     "FROZEN",
     "LARGEST_COUNT",
     "MANIFEST",
+    "MAPPINGS",
     "MEMORY",
     "PIECES",
     "PLAIN_NAME",

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 SEQUENCES: dict[type, str] = {tuple: "!tuple", set: "!set", frozenset: "!frozenset"}
 MAPPINGS: dict[type, str] = {dict: "!dict", OrderedDict: "!ordered", Counter: "!counter"}
 BEYOND = 10**LONGEST
+COPIES, FEW = 4, 2**26
+"""The bytes that media may copy: COPIES times the bytes of their tensors, and FEW more."""
 PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 """A surrogate pair in a text, which JSON would read back as one character."""
 
@@ -51,6 +53,8 @@ class Encoder:
         """Distributed tensors, under names that are the same on all ranks."""
         self._once: dict[Any, str] | None = {} if once else None
         self._root = ""
+        self._bytes = self._copied = 0
+        """The bytes of the tensors of a value, and those that its media copy when it is read."""
 
     def encode(self, value: Any, path: str = "") -> Any:
         """The value as JSON; `path` is its place, which names its tensors.
@@ -60,7 +64,7 @@ class Encoder:
         """
         if self._once is not None:
             self._once = {}
-        self._root = path
+        self._root, self._bytes, self._copied = path, 0, 0
         return self._encode(value, path, DEEPEST)
 
     def _encode(self, value: Any, path: str, depth: int) -> Any:
@@ -89,7 +93,11 @@ class Encoder:
             return self._mapping(value, path, depth)
         if KINDS.get(kind.__name__) is kind:
             held = {"kind": kind.__name__, **content(value)}
-            return {"!media": self._mapping(held, path, depth)}
+            made = {"!media": self._mapping(held, path, depth)}
+            self._copied += sum(getattr(each, "nbytes", 0) for each in held.values())
+            if self._copied > COPIES * self._bytes + FEW:
+                raise self._refuse(path, "one of many media of the same tensors")
+            return made
         return self._array(value, path)
 
     def _text(self, value: str, path: str) -> str:
@@ -106,7 +114,7 @@ class Encoder:
                 raise self._refuse(_join(path, "<key>"), found)
 
     def _each(self, values: Any, path: str, depth: int) -> list[Any]:
-        # Python's generator is 625 integers; to name the place of each would take most of the time.
+        # A list may hold many integers; to name the place of each would take most of the time.
         return [
             value
             if type(value) is int and -BEYOND < value < BEYOND
@@ -203,6 +211,7 @@ class Encoder:
         while name in self.tensors or name == "__metadata__":
             name, number = f"{plain}~{number}", number + 1
         self.tensors[name] = tensor.detach()
+        self._bytes += tensor.nbytes
         return name
 
     def _refuse(self, path: str, found: str) -> TypeError:

@@ -17,7 +17,7 @@ from ...files import tree_of
 from .decoder import decode
 from .encoder import Encoder
 
-FORMAT = 2
+FORMAT = 3
 """Rises when older checkpoints can no longer be read."""
 
 MANIFEST, TREE, TENSORS = "manifest.json", "state.json", ".safetensors"

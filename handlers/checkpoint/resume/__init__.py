@@ -1,5 +1,6 @@
 """Resuming a run: what differs between a checkpoint and a script, and loading what fits."""
 
+from .choose import chosen
 from .compare import Change, changes, memory_mismatches, mismatches
 from .evaluated import EvaluatesSaved
 from .replay import put_settings, replay, schedules_to_replay
@@ -13,6 +14,7 @@ __all__ = [
     "EvaluatesSaved",
     "SavedRun",
     "changes",
+    "chosen",
     "memory_mismatches",
     "mismatches",
     "put_settings",

@@ -18,8 +18,8 @@ from ....engine import ranks
 from ....engine.modules import all_modules, fully_sharded, is_copy, reshard
 from ..directory import Checkpoints, Held, Saved, checkpoints, saved_at, scan
 from ..format import Keep, reading
-from ..together import chosen
 from ..weights import load_weights, weights
+from .choose import chosen
 from .compare import mismatches
 from .saved_run import objects_at
 

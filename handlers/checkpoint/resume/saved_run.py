@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ....engine import ranks
 from ...files import Tables
-from ..directory import Saved, TensorSource, has_parts, read_checkpoint, read_part
+from ..directory import Saved, TensorSource, read_checkpoint, read_part
 from ..format import MEMORY, TRAIN, decode, is_untagged, rank_file, reading
 from ..sharding import Targets
 from .validate import validate_run
@@ -49,8 +49,8 @@ class SavedRun:
         """
         tree, tensors, targets = _read(saved, objects, in_memory)
         held = {file: targets.of(file, source) for file, source in tensors.items()}
-        if not has_parts(saved):
-            return cls.of(tree, held)
+        if f"{rank_file(0)}.json" not in saved.manifest.files:
+            raise ValueError("it holds exported weights alone, and no run can resume from them")
         with reading(file="state.json"):
             states, frozen = _objects(tree, held)
         count = saved.manifest.world_size
@@ -62,25 +62,6 @@ class SavedRun:
             run, buffers = cls.of_part(part, ChainMap(source, memory))  # type: ignore[arg-type]
         is_own = own == ranks.rank() and count == ranks.world_size()
         return cls(states, run, own == ranks.rank(), frozen, buffers if is_own else {})
-
-    @classmethod
-    def of(cls, tree: Any, tensors: Mapping[str, Mapping[str, Tensor]]) -> SavedRun:
-        """Decode what `read_checkpoint` has returned; the tree holds the parts of all ranks.
-
-        Raises:
-            BrokenCheckpoint: No run writes such values.
-            ValueError: The checkpoint is an export.
-        """
-        with reading(file="state.json"):
-            objects, frozen = _objects(tree, tensors)
-            parts, tables = tree["run"], Tables()
-            runs = [decode(part, tensors[TRAIN], tables) for part in parts[: ranks.world_size()]]
-            for run in runs:
-                validate_run(run)
-        if not parts:
-            raise ValueError("it holds exported weights alone, and no run can resume from them")
-        own = _own_part(len(parts))
-        return cls(objects, runs[own], own == ranks.rank(), frozen)
 
     @staticmethod
     def of_part(

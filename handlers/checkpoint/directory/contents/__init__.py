@@ -5,7 +5,7 @@ from .checksums import checksums_of
 from .held import Held
 from .objects import read_objects, read_weights, write_tensors
 from .tensors import OF_RANK, infos_in, piece_files, read_checkpoint, read_part, sources
-from .trees import has_parts, part_tree, table_in, tree_in
+from .trees import part_tree, table_in, tree_at, tree_in
 from .verify import BrokenPieces, compare_sizes, refuse_other_pieces, verify_files, verify_part
 
 __all__ = [
@@ -15,7 +15,6 @@ __all__ = [
     "Held",
     "checksums_of",
     "compare_sizes",
-    "has_parts",
     "infos_in",
     "part_tree",
     "piece_files",
@@ -26,6 +25,7 @@ __all__ = [
     "refuse_other_pieces",
     "sources",
     "table_in",
+    "tree_at",
     "tree_in",
     "verify_files",
     "verify_part",

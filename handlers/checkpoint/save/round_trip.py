@@ -12,10 +12,10 @@ from torch import Tensor
 from torch.nn import Module
 from torch.optim import Optimizer
 
-from ...engine import ranks
-from ...engine.modules import all_modules
-from ...engine.state import capture_generators, restore_generators
-from .format import Encoder, decode
+from ....engine import ranks
+from ....engine.modules import all_modules
+from ....engine.state import capture_generators, restore_generators
+from ..format import Encoder, decode
 
 LARGEST = 2**26
 """The most bytes of a copy, without the weights, which it shares."""
