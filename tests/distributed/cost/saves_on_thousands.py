@@ -18,7 +18,7 @@ from torch.distributed.tensor import DTensor, Shard
 from torch.testing._internal.distributed import fake_pg  # noqa: F401  # makes it known
 
 from camshaft.handlers.checkpoint.sharding import Layouts
-from camshaft.handlers.checkpoint.together import take_together
+from camshaft.handlers.checkpoint.save.take import Part, take_run
 
 
 def sharded(mesh, rows, columns=2):
