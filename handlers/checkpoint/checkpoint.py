@@ -218,14 +218,18 @@ class Checkpoint(EvaluatesSaved):
         sys.audit("camshaft.Checkpoint.save", self, state)
         if recorder.unsaved is not None:
             recorder.unsaved.tell()
-        recorder.round_trip.check(state.engine.objects)
+        if recorder.round_trip.is_due:
+            recorder.round_trip.check(state.engine.objects)
         memory = state.recall(self, CheckpointMemory)
         if ranks.rank() == 0:
             memory.broken = [n for n in memory.broken if (recorder.directory / n).exists()]
-        memory.buckets.update(buckets_of(state.engine))
         left_out = self._left_out(state)  # may be a collective, as for buffers
-        recorder.compare(state.engine.objects)
-        take = partial(self._take, state, left_out, buffers_of_own(state.engine.objects))
+        buffers: Buffers = {}
+        if ranks.world_size() > 1:
+            recorder.compare(state.engine.objects)
+            buffers = buffers_of_own(state.engine.objects)
+            memory.buckets.update(buckets_of(state.engine))
+        take = partial(self._take, state, left_out, buffers)
         recorder.record(state, take, reasons, broken=memory.broken.copy())
 
     def _take(self, state: State[Any, Any], left_out: Sums, buffers: Buffers) -> Snapshot:

@@ -115,7 +115,8 @@ class Export:
         recorder = self._recorder(state)
         if not (reasons := recorder.prepare(state, of_all=False)):
             return
-        recorder.compare({self.object: state.engine.objects[self.object]})
+        if ranks.world_size() > 1:
+            recorder.compare({self.object: state.engine.objects[self.object]})
         if self._is_sharded(state):
             self._save_shards(state, recorder, reasons)
             return

@@ -70,7 +70,8 @@ def colliding(draw):
 
 def odd(draw):
     """A value that no run writes there."""
-    name = draw(st.sampled_from(["0.weight", "optimizer.state.0.momentum_buffer", "optimizer.state"]))
+    momentum = "optimizer.state.0.momentum_buffer"
+    name = draw(st.sampled_from(["0.weight", momentum, "optimizer.state"]))
     image = {"kind": "Image", "pixels": {"!tensor": name}, "caption": "\x1b"}
     edges = {"kind": "Histogram", "counts": {"!tensor": name}, "edges": 1}
     tensors = [[{"!tensor": name}] * 400, {"!ndarray": name}, {"!scalar": name}]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ...files import regular, size_of, text_of
-from ..format import MANIFEST, PLAIN_NAME, TENSORS, TRAIN, TREE, Payload, rank_file, reading
+from ..format import MANIFEST, PLAIN_NAME, TENSORS, TRAIN, TREE, Payload, reading
 from .contents import OF_RANK, piece_files, table_in, tree_in, verify_files
 from .files import CHUNK, foreign_files
 from .saved import Saved
@@ -19,7 +19,7 @@ def module_files(saved: Saved) -> dict[str, int]:
 
     Empty if the checkpoint holds nothing else. A module that is saved in pieces becomes one file.
     """
-    if f"{rank_file(0)}.json" not in saved.manifest.files:
+    if not saved.manifest.holds_run:
         return {}
     table = table_in(saved)
     whole = {f"{file}{TENSORS}": grids for file, grids in table.items() if PLAIN_NAME.match(file)}

@@ -14,6 +14,7 @@ from .manifest import (
     Checksums,
     Manifest,
     installed_versions,
+    rank_file,
 )
 from .no_memory import needing_memory
 from .pieces import (
@@ -23,7 +24,6 @@ from .pieces import (
     Piece,
     Shares,
     Table,
-    rank_file,
     table_as_tree,
     table_of_tree,
 )

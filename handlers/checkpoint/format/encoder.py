@@ -8,6 +8,7 @@ import re
 import sys
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
 from ...common import KINDS, content
@@ -17,6 +18,7 @@ from .tensors import DTYPES
 if TYPE_CHECKING:
     from torch import Tensor
 
+IS_TAG = methodcaller("startswith", "!")
 SEQUENCES: dict[type, str] = {tuple: "!tuple", set: "!set", frozenset: "!frozenset"}
 MAPPINGS: dict[type, str] = {dict: "!dict", OrderedDict: "!ordered", Counter: "!counter"}
 BEYOND = 10**LONGEST
@@ -76,7 +78,7 @@ class Encoder:
                 return value
             raise self._refuse(path, f"an integer of more than {LONGEST} digits")
         if kind is str:
-            return self._text(value, path)
+            return value if value.isascii() else self._text(value, path)
         if kind is float:
             return value if math.isfinite(value) else {"!float": repr(value)}
         if kind is bytes:
@@ -101,7 +103,7 @@ class Encoder:
         return self._array(value, path)
 
     def _text(self, value: str, path: str) -> str:
-        if value.isascii() or not PAIR.search(value):
+        if not PAIR.search(value):
             return value
         raise self._refuse(path, f"the text {value!r}, with halves of a character side by side")
 
@@ -118,14 +120,17 @@ class Encoder:
         return [
             value
             if type(value) is int and -BEYOND < value < BEYOND
-            else self._encode(value, _join(path, index), depth - 1)
+            else self._encode(value, f"{path}.{index}" if path else str(index), depth - 1)
             for index, value in enumerate(values)
         ]
 
     def _mapping(self, value: Mapping[Any, Any], path: str, depth: int) -> Any:
         if type(value) is dict and is_untagged(value):
+            place = f"{path}." if path else ""
             return {
-                self._text(key, path): self._encode(item, _join(path, key), depth - 1)
+                key if key.isascii() else self._text(key, path): self._encode(
+                    item, place + key, depth - 1
+                )
                 for key, item in value.items()
             }
         self._refuse_lost(value, path)
@@ -225,9 +230,7 @@ class Encoder:
 
 def is_untagged(value: Any) -> bool:
     """True for a dict that is saved as a JSON object: all keys are text, and none is a tag."""
-    return isinstance(value, dict) and all(
-        type(key) is str and not key.startswith("!") for key in value
-    )
+    return isinstance(value, dict) and {*map(type, value)} <= {str} and not any(map(IS_TAG, value))
 
 
 def _join(path: str, key: object) -> str:

@@ -49,7 +49,7 @@ class SavedRun:
         """
         tree, tensors, targets = _read(saved, objects, in_memory)
         held = {file: targets.of(file, source) for file, source in tensors.items()}
-        if f"{rank_file(0)}.json" not in saved.manifest.files:
+        if not saved.manifest.holds_run:
             raise ValueError("it holds exported weights alone, and no run can resume from them")
         with reading(file="state.json"):
             states, frozen = _objects(tree, held)

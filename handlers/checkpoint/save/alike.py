@@ -92,7 +92,7 @@ def buffers_of_own(objects: Mapping[str, Any]) -> Buffers:
 
     Their checksums are compared, in one message.
     """
-    held = _buffers_of(objects) if ranks.world_size() > 1 else {}
+    held = _buffers_of(objects)
     if not held:
         return {}
     places = [(name, key) for name, each in held.items() for key in each]

@@ -67,7 +67,7 @@ def with_reasons(text: str, reasons: list[str]) -> str:
 
 def warn_of_missing(state: State[Any, Any], keep: Keep, handler: object) -> None:
     """Warn once a run if the metric of a claim does not exist."""
-    if state.epoch == 1 and state.control.in_epoch:  # the epoch's end may produce it
+    if not keep.bests or (state.epoch == 1 and state.control.in_epoch):  # its end may produce it
         return
     numbers = scalars(state.metrics)
     missing = sorted({best.metric for best in keep.bests} - numbers.keys())

@@ -129,7 +129,7 @@ class Recorder:
         Raises:
             ValueError: Ranks hold other weights, which are no shards of one.
         """
-        if not self._are_compared and ranks.world_size() > 1:
+        if not self._are_compared:
             check_weights(objects)
             self._are_compared = True
 
@@ -164,7 +164,7 @@ class Recorder:
             writer.wait()
             if not only_claimed or self._is_claimed(manifest):
                 content = writer.attempt(make)
-        own = NOTHING if content is None else getattr(content, "digest", 0)
+        own = NOTHING if content is None else self._digest(content)
         first = team.of_first(own)
         if first == NOTHING:
             return
@@ -177,7 +177,8 @@ class Recorder:
             files = None if content is None else writer.attempt(partial(self._copied, content))
         if team.any(files is None) or files is None:
             return
-        meant = content.layout.infos if isinstance(content, Snapshot) else {}
+        layout = content.layout if isinstance(content, Snapshot) else None
+        meant = {} if layout is None else layout.infos
         temporary = team.temporary(state.iteration)
         save = partial(self._save, temporary, files, meant, manifest, broken)
         failed = partial(self._ask_again, state)
@@ -212,6 +213,11 @@ class Recorder:
         return self._team.rank > 0 or bool(
             self._writer.attempt(lambda: is_claimed(self.directory, self._keep, manifest))
         )
+
+    def _digest(self, content: Content) -> int:
+        """The same number on all ranks that can write one checkpoint."""
+        is_compared = isinstance(content, Snapshot) and self._team.size > 1
+        return content.digest if is_compared else 0
 
     def _copied(self, content: Content) -> Mapping[str, Payload]:
         """The files to write; in the background they are a copy, and the run may change."""

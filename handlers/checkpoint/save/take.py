@@ -55,8 +55,8 @@ class Snapshot:
     """By file, without its ending, and name."""
     frozen: Mapping[str, Collection[str]] = field(default_factory=dict)
     """By file, the tensors that go to a file of their own beside it; see `apart`."""
-    layout: Layout = field(default_factory=lambda: Layout({}, {}))
-    """How sharded tensors lie on the ranks."""
+    layout: Layout | None = None
+    """How sharded tensors lie on the ranks; None if no tensor is sharded."""
     objects: Sequence[str] = ()
     """The names of the run's objects."""
 
@@ -74,7 +74,8 @@ class Snapshot:
     @property
     def digest(self) -> int:
         """The same number on all ranks if they save the same objects, distributed in one way."""
-        text = dumps([sorted(self.objects), self.layout.digest])
+        layout = "" if self.layout is None else self.layout.digest
+        text = dumps([sorted(self.objects), layout])
         return int(sha256(text.encode()).hexdigest()[:12], 16)
 
 
@@ -112,7 +113,7 @@ def take_run(
     mine = part.tensors | encoder.tensors
     tensors = dict[str, Mapping[str, Tensor]]()
     frozen: Mapping[str, Collection[str]] = {}
-    layout = Layout({}, {})
+    layout: Layout | None = None
     if sharded or ranks.rank() == 0:
         whole = take(objects, lent, left_out)
         _refuse_stateless(whole.trees[TREE]["objects"])

@@ -18,8 +18,8 @@ from camshaft import Engine, Events, supervised
 from camshaft.handlers import EMA, Checkpoint, Export, Freeze, checkpoints, latest, load_matching
 from camshaft.handlers.checkpoint.directory import drop, strip, verify_files, write_checkpoint
 from camshaft.handlers.checkpoint.format import Manifest
-from camshaft.handlers.checkpoint.save.take import Snapshot
 from camshaft.handlers.checkpoint.save.stage import streamed
+from camshaft.handlers.checkpoint.save.take import Snapshot
 
 EACH = Events.ITERATION_COMPLETED
 FROZEN = "model.frozen.safetensors"

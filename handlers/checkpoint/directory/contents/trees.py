@@ -24,8 +24,7 @@ def tree_in(saved: CheckpointFiles) -> Any:
 
 def part_tree(saved: CheckpointFiles) -> Any:
     """The state of the run that the first rank has saved; None for an export."""
-    name = f"{rank_file(0)}.json"
-    return tree_at(saved, name)["run"] if name in saved.manifest.files else None
+    return tree_at(saved, f"{rank_file(0)}.json")["run"] if saved.manifest.holds_run else None
 
 
 def table_in(saved: CheckpointFiles) -> Table:

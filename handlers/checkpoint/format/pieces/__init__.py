@@ -1,7 +1,7 @@
 """Sharded tensors: how each is cut into pieces, and which rank's file holds them. Without torch."""
 
 from .grid import Grid, Piece
-from .shares import Held, Shares, rank_file
+from .shares import Held, Shares
 from .table import MEMORY, PIECES, Table, table_as_tree, table_of_tree
 
 __all__ = [
@@ -12,7 +12,6 @@ __all__ = [
     "Piece",
     "Shares",
     "Table",
-    "rank_file",
     "table_as_tree",
     "table_of_tree",
 ]

@@ -12,11 +12,6 @@ from .grid import Grid, Piece, bits_of
 Owners = tuple[int, ...]
 
 
-def rank_file(rank: int) -> str:
-    """The name, without its ending, of a rank's own files."""
-    return f"rank-{rank:05d}"
-
-
 class Held(NamedTuple):
     """A piece in a rank's file, with the tensor that it is a part of."""
 

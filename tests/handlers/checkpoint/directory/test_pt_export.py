@@ -18,8 +18,8 @@ from camshaft.handlers.checkpoint.directory import write_checkpoint
 from camshaft.handlers.checkpoint.directory.pt_export import portable
 from camshaft.handlers.checkpoint.directory.tensor_files import TensorFile, payload_of
 from camshaft.handlers.checkpoint.format import Manifest
-from camshaft.handlers.checkpoint.save.take import Snapshot, take
 from camshaft.handlers.checkpoint.save.stage import streamed
+from camshaft.handlers.checkpoint.save.take import Snapshot, take
 
 # What torch 2.4.0 takes of those that can come from here, read from its source.
 TAKEN_BY_TORCH_2_4 = {
