@@ -174,6 +174,4 @@ def test_what_could_not_be_read_is_not_written(tmp_path, monkeypatch):
     monkeypatch.setattr("camshaft.handlers.checkpoint.format.tensors.LARGEST_HEADER", 1000)
     many = {f"a rather long name {number}": torch.zeros(1) for number in range(20)}
     with pytest.raises(ValueError, match=r"20 tensors, such as 'a rather long name 0', are too"):
-        files = streamed(Snapshot({"state.json": {}}, {"model": many}))
-        write_checkpoint(tmp_path / "run", files, Manifest())
-    assert not (tmp_path / "run").exists()
+        streamed(Snapshot({"state.json": {}}, {"model": many}))
