@@ -9,7 +9,7 @@ from typing import Any
 from ...engine import State, ranks
 from .directory import Saved, read_checkpoint, write_checkpoint
 from .format import TRAIN, Encoder, Manifest, decode, installed_versions, reading
-from .resume import validate_run
+from .load import validate_run
 from .snapshot import Snapshot, take_part
 from .staging import streamed
 

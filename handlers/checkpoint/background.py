@@ -10,8 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
-from .directory import UnreadableError
-from .format import needing_memory
+from .format import UnreadableError, needing_memory
 
 logger = logging.getLogger("camshaft")
 

@@ -21,11 +21,11 @@ from .beginning import (
     start_over,
 )
 from .destination import Destination
-from .directory import Checkpoints, Held, Saved, next_number, verified_at
+from .directory import Checkpoints, ReadOnce, Saved, next_number, verified_at
 from .format import Keep, latest
 from .frozen import FrozenWeights, Sums
+from .load import EvaluatesSaved, chosen, resume, settings_of, settings_of_steps
 from .recording import CheckpointMemory, Content, Recorder
-from .resume import EvaluatesSaved, resume, settings_of, settings_of_steps
 from .round_trip import RoundTrip
 from .snapshot import Snapshot, take, take_part
 from .together import (
@@ -34,7 +34,6 @@ from .together import (
     arrange_buckets,
     buckets_of,
     buffers_of_own,
-    chosen,
     take_together,
     warn_of_buckets,
 )
@@ -259,12 +258,12 @@ class Checkpoint(EvaluatesSaved):
 
     def load(self, state: State[Any, Any]) -> bool:
         """Resume from the chosen checkpoint; False if there is none."""
-        held = Held()
-        path, broken = chosen(self._choose, held.verify)
+        once = ReadOnce()
+        path, broken = chosen(self._choose, once.verify)
         if path is None:
             return False
         name = state.engine.name_of(self)
-        resume(state, path, name, held=held, override=self.override, reset=self.reset)
+        resume(state, path, name, read_once=once, override=self.override, reset=self.reset)
         memory = state.recall(self, CheckpointMemory)
         memory.broken = sorted({*memory.broken, *broken})
         arrange_buckets(state.engine, memory.buckets)

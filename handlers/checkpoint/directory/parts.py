@@ -16,13 +16,14 @@ from ..format import (
     Manifest,
     Payload,
     TensorInfo,
+    UnreadableError,
     needing_memory,
     tensors_in,
 )
-from .contents import refuse_other_pieces
+from .catalogue import next_number
 from .files import write_files
-from .read_back import UnreadableError, next_number, read_back
 from .saved import Saved
+from .verify import read_back, refuse_other_pieces
 from .write import failure_of, note_latest, place_for
 
 

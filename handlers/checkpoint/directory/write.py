@@ -12,14 +12,11 @@ from pathlib import Path
 from shutil import disk_usage
 
 from ...files import appearing, created, make_directory, synchronise
-from ..format import MANIFEST, Keep, Manifest, Payload, needing_memory
-from .files import (
-    foreign_files,
-    vanish,
-    write_files,
-)
-from .read_back import UnreadableError, next_number, read_back
-from .saved import Saved, scan
+from ..format import MANIFEST, Keep, Manifest, Payload, UnreadableError, needing_memory
+from .catalogue import next_number, scan
+from .files import foreign_files, vanish, write_files
+from .saved import Saved
+from .verify import read_back
 
 logger = logging.getLogger("camshaft")
 

@@ -2,7 +2,7 @@
 
 from .decoder import decode, references
 from .encoder import Encoder, is_untagged
-from .errors import BrokenCheckpoint, UnreadCheckpoint, reading
+from .errors import BrokenCheckpoint, UnreadableError, UnreadCheckpoint, reading
 from .manifest import (
     FROZEN,
     LARGEST_COUNT,
@@ -21,6 +21,7 @@ from .pieces import (
     PIECES,
     Grid,
     Piece,
+    PlacedPiece,
     Shares,
     Table,
     rank_file,
@@ -59,10 +60,12 @@ __all__ = [
     "Manifest",
     "Payload",
     "Piece",
+    "PlacedPiece",
     "Shares",
     "Table",
     "TensorInfo",
     "UnreadCheckpoint",
+    "UnreadableError",
     "best",
     "decode",
     "every",

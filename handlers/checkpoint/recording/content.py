@@ -6,9 +6,8 @@ from collections import ChainMap
 from collections.abc import Mapping
 
 from ....engine import ranks
-from ..directory import UnreadableError
-from ..format import Payload, needing_memory, rank_file
-from ..resume import SavedRun
+from ..format import Payload, UnreadableError, needing_memory, rank_file
+from ..load import SavedRun
 from ..snapshot import Snapshot
 from ..staging import Staging, streamed
 from ..together import Taken

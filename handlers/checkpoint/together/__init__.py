@@ -11,7 +11,6 @@ from .folder import meet, temporary_path
 from .gradient_buckets import arrange_buckets, buckets_of, warn_of_buckets
 from .saving import Saving
 from .taking import Taken, take_together
-from .verifying import chosen
 
 __all__ = [
     "Buffers",
@@ -21,7 +20,6 @@ __all__ = [
     "buckets_of",
     "buffers_of_own",
     "check_weights",
-    "chosen",
     "meet",
     "take_together",
     "temporary_path",

@@ -1,13 +1,62 @@
-"""The plain values of a checkpoint: of the run, of a rank, and the table of pieces."""
+"""The plain values of a checkpoint: its manifest, the run's, a rank's, and the table of pieces."""
 
 from __future__ import annotations
 
 import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from ....files import LARGEST_TEXT, regular, tree_of
-from ...format import PIECES, TRAIN, TREE, Table, rank_file, reading, references, table_of_tree
-from .checkpoint_files import CheckpointFiles
+from ...files import LARGEST_TEXT, budget, regular, tree_of
+from ..format import (
+    MANIFEST,
+    PIECES,
+    TRAIN,
+    TREE,
+    BrokenCheckpoint,
+    Manifest,
+    Table,
+    rank_file,
+    reading,
+    references,
+    table_of_tree,
+)
+
+NAME = re.compile(r"iteration-\d{10,}(\.\d+)?", re.ASCII)
+"""The names of checkpoints in a directory of them."""
+
+
+@dataclass(frozen=True)
+class CheckpointFiles:
+    """A checkpoint on the disk: its directory, and its manifest, which has been read."""
+
+    path: Path
+    manifest: Manifest = field(repr=False)
+    """When and why it was written, the metrics at that time, and the checksums of its files."""
+
+
+def manifest_at(path: Path, name: str | None = None) -> Manifest:
+    """The manifest of the checkpoint at `path`, whose name is to be `name`.
+
+    Raises:
+        BrokenCheckpoint: The manifest is missing, damaged, or that of another checkpoint.
+    """
+    with reading(path, MANIFEST):
+        if path.is_symlink():
+            raise BrokenCheckpoint("it is a link to a directory; name the directory itself", path)
+        with regular(path / MANIFEST) as file:
+            text = file.read(budget.LARGEST_MANIFEST + 1)
+        try:
+            if len(text) > budget.LARGEST_MANIFEST:
+                raise ValueError(f"it has more than {budget.LARGEST_MANIFEST:,} bytes")
+            manifest = Manifest.of_json(text)
+        except ValueError as error:
+            raise ValueError(f"cannot be used: {error}") from error
+        name = path.name if name is None else name
+        if NAME.fullmatch(name) and int(name[10:].split(".")[0]) != manifest.iteration:
+            raise ValueError(f"is of iteration {manifest.iteration}: the directory was renamed")
+    return manifest
 
 
 def tree_in(saved: CheckpointFiles) -> Any:
