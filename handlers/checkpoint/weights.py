@@ -42,8 +42,9 @@ def load_weights(module: Module, saved: Mapping[str, Any]) -> None:
     holder = _holder(module)
     own = holder.state_dict()
     names = plain_names(holder, own)
+    found = {name: plain for name, plain in names.items() if plain in saved}
     holder.load_state_dict(
-        {name: _put(each, saved.get(names[name], each)) for name, each in own.items()}
+        {n: _put(own[n], saved[found[n]]) if n in found else own[n] for n in own}
     )
 
 
