@@ -1,5 +1,3 @@
-from .alone import resume_alone as resume_alone
-from .alone import save_alone as save_alone
 from .checkpoint import Checkpoint as Checkpoint
 from .directory import CHUNK as CHUNK
 from .directory import NAME as NAME
@@ -32,3 +30,5 @@ from .format import latest as latest
 from .format import reading as reading
 from .frozen import checksum as checksum
 from .load import chosen as chosen
+from .save import resume_alone as resume_alone
+from .save import save_alone as save_alone

@@ -13,14 +13,10 @@ from torch.nn import Module
 
 from ...engine import Engine, EventEnum, Events, Stage, State, Trigger, ranks
 from ...engine.modules import fully_sharded, has_shards, put_together, reshard
-from .background import OnFailure
-from .destination import Destination
 from .directory import checkpoints
 from .format import Keep, latest
 from .pretrained import check_pretrained, pretrained
-from .recording import Content, Recorder
-from .snapshot import take
-from .staging import streamed
+from .save import Content, Destination, OnFailure, Recorder, streamed, take
 
 logger = logging.getLogger("camshaft")
 
@@ -130,7 +126,7 @@ class Export:
                 make: Callable[[], Content] = (
                     partial(pretrained, recorder.directory, self.object, own)
                     if self.pretrained
-                    else partial(take, {self.object: own}, [], state.engine.lent)
+                    else partial(take, {self.object: own}, state.engine.lent)
                 )
                 recorder.record(state, make, reasons, only_claimed=True)
 
@@ -138,7 +134,7 @@ class Export:
         """Write sharded weights; rank 0 has one whole tensor in memory at a time."""
         own = state.engine.objects[self.object]
         with ranks.on_all_ranks("take the weights to export"):
-            snapshot = take({self.object: own}, [], state.engine.lent)
+            snapshot = take({self.object: own}, state.engine.lent)
             ((file, tensors),) = snapshot.tensors.items()
         with ranks.on_all_ranks("export weights"), put_together(tensors) as whole:
             if whole is not None:
@@ -174,9 +170,8 @@ class Export:
     def _recorder(self, state: State[Any, Any]) -> Recorder:
         def make() -> Recorder:
             # A sharded export sends to other ranks, which no thread may do.
-            return Recorder(
-                self, self._destination(self.background and not self._is_sharded(state))
-            )
+            to = self._destination(self.background and not self._is_sharded(state))
+            return Recorder(self, to, is_alone=True)
 
         return state.recall(self, make, saved=False)
 

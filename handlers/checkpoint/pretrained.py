@@ -43,7 +43,7 @@ def pretrained(
         files = {path.name: Payload.of(path.read_bytes()) for path in paths}
         weights = [path for path in paths if path.name.endswith(TENSORS)]
         objects = {name: _content(weights[0])} if len(weights) == 1 else {}
-    return files | {TREE: Payload.of(text_of({"objects": objects, "run": []}).encode())}
+    return files | {TREE: Payload.of(text_of({"objects": objects}).encode())}
 
 
 def _content(path: Path) -> dict[str, Any]:

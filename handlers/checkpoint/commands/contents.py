@@ -29,7 +29,7 @@ def contents(found: Finding) -> list[str]:
     manifest = found.saved.manifest
     with reading(found.path, TREE):
         tree = tree_in(found.saved)
-        facts = _facts(manifest, part_tree(found.saved, tree))
+        facts = _facts(manifest, part_tree(found.saved))
         objects = _objects(tree["objects"], tensors_of(found.saved))
         lines = aligned([("object", *HEAD), *objects])
     sizes = [(name, each.size) for name, each in manifest.files.items()]

@@ -18,7 +18,6 @@ from ..directory import (
     drop,
     files_on_disk,
     foreign_files,
-    has_parts,
     is_checkpoint,
     look,
     payload_of,
@@ -141,7 +140,7 @@ def module_files(saved: Saved) -> dict[str, int]:
 
     Empty if the checkpoint holds nothing else. A module that is saved in pieces becomes one file.
     """
-    if not (has_parts(saved) or _has_run(saved)):
+    if not saved.manifest.holds_run:
         return {}
     table = table_in(saved)
     whole = {f"{file}{TENSORS}": grids for file, grids in table.items() if PLAIN_NAME.match(file)}
@@ -177,16 +176,11 @@ def strip_to_weights(saved: Saved) -> Saved:
         else payload_of(tensors[name.removesuffix(TENSORS)])
         for name in names
     }
-    files[TREE] = Payload.of(text_of({"objects": kept, "run": []}).encode())
+    files[TREE] = Payload.of(text_of({"objects": kept}).encode())
     aside = unused_path(saved.path.parent, saved.manifest.iteration)
     stripped = write_at(saved.path, aside, files, saved.manifest, saved)
     drop(Saved(aside, saved.manifest))
     return stripped
-
-
-def _has_run(saved: Saved) -> bool:
-    with reading(saved.path, TREE):
-        return bool(tree_in(saved)["run"])
 
 
 def _copied(path: Path) -> Payload:

@@ -20,21 +20,24 @@ from .catalogue import (
 from .checksums import checksums_of
 from .files import CHUNK, foreign_files, need_space, scratch, sweep
 from .lock import DirectoryLock
-from .parts import commit, write_part
 from .saved import Saved, files_on_disk, read_checkpoint, read_part, saved_at, tensors_of
 from .tensors import OpenFiles, StoredTensor, payload_of, stored_in, stored_in_pieces
-from .trees import NAME, has_parts, part_tree, table_in, tree_in
+from .trees import NAME, part_tree, table_in, tree_in
 from .verify import OF_RANK, BrokenPieces, ReadOnce, problem_of, verify_files, verify_part
 from .weights_at import weights_at
 from .write import (
     LATEST,
+    commit,
     drop,
     drop_unclaimed,
     is_claimed,
+    place_for,
     set_aside,
+    telling_failures,
     unused_path,
     write_at,
     write_checkpoint,
+    write_part,
 )
 
 __all__ = [
@@ -60,7 +63,6 @@ __all__ = [
     "drop_unclaimed",
     "files_on_disk",
     "foreign_files",
-    "has_parts",
     "is_checkpoint",
     "is_claimed",
     "look",
@@ -68,6 +70,7 @@ __all__ = [
     "next_number",
     "part_tree",
     "payload_of",
+    "place_for",
     "problem_of",
     "read_checkpoint",
     "read_part",
@@ -80,6 +83,7 @@ __all__ = [
     "stored_in_pieces",
     "sweep",
     "table_in",
+    "telling_failures",
     "tensors_of",
     "tree_in",
     "unused_path",

@@ -12,7 +12,6 @@ from ...files import LARGEST_TEXT, budget, regular, tree_of
 from ..format import (
     MANIFEST,
     PIECES,
-    TRAIN,
     TREE,
     BrokenCheckpoint,
     Manifest,
@@ -71,16 +70,9 @@ def tree_in(saved: CheckpointFiles) -> Any:
     return tree
 
 
-def part_tree(saved: CheckpointFiles, tree: Any) -> Any:
+def part_tree(saved: CheckpointFiles) -> Any:
     """The state of the run that the first rank has saved; None for an export."""
-    if has_parts(saved):
-        return tree_at(saved, f"{rank_file(0)}.json")["run"]
-    return tree["run"][0] if tree["run"] else None
-
-
-def has_parts(saved: CheckpointFiles) -> bool:
-    """True if each rank has written files of its own."""
-    return f"{rank_file(0)}.json" in saved.manifest.files
+    return tree_at(saved, f"{rank_file(0)}.json")["run"] if saved.manifest.holds_run else None
 
 
 def table_in(saved: CheckpointFiles) -> Table:
@@ -106,9 +98,8 @@ def tree_at(saved: CheckpointFiles, name: str) -> Any:
 def _refuse_repeated(tree: Any) -> None:
     """Refuse a tensor with two owners: no run writes it, and each owner would copy it."""
     owners = dict[tuple[str, str], int]()
-    parts = [(TRAIN, part) for part in tree.get("run", ())]
-    parts += [(each["file"], each["content"]) for each in tree.get("objects", {}).values()]
-    for number, (file, part) in enumerate(parts):
-        for name in references(part):
+    for number, each in enumerate(tree.get("objects", {}).values()):
+        file = each["file"]
+        for name in references(each["content"]):
             if owners.setdefault((file, name), number) != number:
                 raise ValueError(f"names the tensor {name!r} twice, for two owners")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,7 +31,7 @@ from ..format import (
 )
 from .checksums import Places, checksums_of
 from .files import CHUNK, foreign_files
-from .trees import CheckpointFiles, manifest_at, table_in, tree_in
+from .trees import CheckpointFiles, manifest_at, table_in, tree_at, tree_in
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,6 +40,7 @@ logger = logging.getLogger("camshaft")
 
 OF_RANK = re.compile(r"rank-\d{5,}\.safetensors", re.ASCII)
 """The names of the files that ranks write for themselves; see `rank_file`."""
+TREE_OF_RANK = re.compile(r"rank-\d{5,}\.json", re.ASCII)
 SHOWN = 20
 """The most foreign files that a message names."""
 
@@ -200,24 +202,47 @@ def refuse_other_pieces(found: Mapping[str, TensorInfo], meant: Mapping[str, Ten
         raise ValueError(f"does not hold the pieces that {PIECES} names: {odd[:3]}")
 
 
-def read_back(temporary: Path, place: Path, manifest: Manifest) -> None:
-    """Read a checkpoint that is to appear at `place`, all of it but the bytes of its tensors.
+def read_back(directory: Path, names: Collection[str], meant: Mapping[str, TensorInfo]) -> None:
+    """Read the files that a rank has written, all of them but the bytes of their tensors.
 
     Raises:
         MemoryError: There is not enough memory for reading.
         OSError: The disk does not give the files back.
-        UnreadableError: No reader would take them.
+        UnreadableError: No reader would take them, or they lack pieces that are `meant`.
     """
-    try:
+    written, found = CheckpointFiles(directory, Manifest()), dict[str, TensorInfo]()
+    with _told_as_unreadable():
+        for name in names:
+            if name == TREE:
+                tree_in(written)
+            elif TREE_OF_RANK.fullmatch(name):
+                tree_at(written, name)
+            elif name.endswith(TENSORS):
+                with reading(directory, name):
+                    found |= tensors_in(directory / name)
+        with reading(directory):
+            refuse_other_pieces(found, meant)
+
+
+def read_manifest_back(temporary: Path, place: Path, manifest: Manifest) -> None:
+    """Read the manifest of a checkpoint that is to appear at `place`; all its files are there.
+
+    Raises:
+        MemoryError: There is not enough memory for reading.
+        OSError: The disk does not give the manifest back.
+        UnreadableError: No reader would take it.
+    """
+    with _told_as_unreadable():
         saved = CheckpointFiles(temporary, manifest_at(temporary, place.name))
         if saved.manifest.to_json() != manifest.to_json():
             raise BrokenCheckpoint(f"{MANIFEST} says something else than what was written")
         compare_sizes(saved)
-        tree_in(saved)
-        for name in saved.manifest.files:
-            if name.endswith(TENSORS) and not OF_RANK.fullmatch(name):  # each rank has read its own
-                with reading(temporary, name):
-                    tensors_in(temporary / name)
+
+
+@contextmanager
+def _told_as_unreadable() -> Generator[None, None, None]:
+    try:
+        yield
     except BrokenCheckpoint as error:
         if isinstance(error.__cause__, OSError | MemoryError):
             raise error.__cause__ from None

@@ -1,7 +1,7 @@
 """What the files of a checkpoint say: manifest, tensors, values as JSON, claims. Without torch."""
 
 from .decoder import decode, references
-from .encoder import Encoder, is_untagged
+from .encoder import MAPPINGS, Encoder, is_untagged
 from .errors import BrokenCheckpoint, UnreadableError, UnreadCheckpoint, reading
 from .manifest import (
     FROZEN,
@@ -14,6 +14,7 @@ from .manifest import (
     Checksums,
     Manifest,
     installed_versions,
+    rank_file,
 )
 from .no_memory import needing_memory
 from .pieces import (
@@ -24,7 +25,6 @@ from .pieces import (
     PlacedPiece,
     Shares,
     Table,
-    rank_file,
     table_as_tree,
     table_of_tree,
 )
@@ -45,6 +45,7 @@ __all__ = [
     "FROZEN",
     "LARGEST_COUNT",
     "MANIFEST",
+    "MAPPINGS",
     "MEMORY",
     "PIECES",
     "PLAIN_NAME",

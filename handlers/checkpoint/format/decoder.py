@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ...common import KINDS, content
 from ...files import Tables
-from .encoder import MAPPINGS, SEQUENCES
+from .encoder import COPIES, FEW, MAPPINGS, SEQUENCES
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 TENSOR_TAGS = frozenset({"!tensor", "!ndarray", "!scalar"})
-COPIES, FEW = 4, 2**26
-"""The bytes that media may copy: COPIES times the bytes of their tensors, and FEW more."""
 
 
 class Stored(Protocol):

@@ -120,11 +120,6 @@ def bits_of(dtype: str) -> int:
     return 8 if "F8" in DTYPES[dtype] else int("".join(filter(str.isdigit, DTYPES[dtype])))
 
 
-def rank_file(rank: int) -> str:
-    """The name, without its ending, of a rank's own files."""
-    return f"rank-{rank:05d}"
-
-
 class PlacedPiece(NamedTuple):
     """A piece in a rank's file, with the tensor that it is a part of."""
 

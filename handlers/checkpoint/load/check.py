@@ -18,7 +18,7 @@ from torch.nn.parameter import is_lazy
 from torch.optim import LBFGS, Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from ....engine.state import Position, Rng, State
+from ....engine.state import Position, Rng, State, set_state
 from ..directory import StoredTensor
 from ..frozen import changed
 from ..weights import weights
@@ -214,9 +214,9 @@ def _of_position(position: Position, saved: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _of_generators(rng: Rng) -> Iterator[str]:
-    random.Random().setstate(rng.python)
+    set_state(random.Random(), rng.python)
     if rng.torch is not None:
-        torch.Generator().set_state(rng.torch)
+        set_state(torch.Generator(), rng.torch)
     for state in (rng.numpy, *rng.generators):
         if isinstance(state, dict):
             yield from _of_numpy(state)

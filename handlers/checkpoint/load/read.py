@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ....engine import ranks
 from ...files import Tables
-from ..directory import Saved, StoredTensor, has_parts, read_checkpoint, read_part
+from ..directory import Saved, StoredTensor, read_checkpoint, read_part
 from ..format import MEMORY, TRAIN, decode, is_untagged, rank_file, reading
 from ..sharding import OwnShard, Targets
 from .check import validate_run
@@ -52,8 +52,8 @@ class SavedRun:
         tree, tensors = read_checkpoint(saved, in_memory)
         targets = Targets(objects)
         own_tensors = {file: targets.of(file, each) for file, each in tensors.items()}
-        if not has_parts(saved):
-            return cls.of(tree, own_tensors)
+        if not saved.manifest.holds_run:
+            raise ValueError("it holds exported weights alone, and no run can resume from them")
         with reading(file="state.json"):
             states, frozen = _objects(tree, own_tensors)
         count = saved.manifest.world_size
@@ -65,25 +65,6 @@ class SavedRun:
             run, buffers = cls.of_part(part, {**memory, **own_part})
         is_own = own == ranks.rank() and count == ranks.world_size()
         return cls(states, run, own == ranks.rank(), frozen, buffers if is_own else {})
-
-    @classmethod
-    def of(cls, tree: Any, tensors: Mapping[str, Tensors]) -> SavedRun:
-        """Decode what `read_checkpoint` has returned; the tree holds the parts of all ranks.
-
-        Raises:
-            BrokenCheckpoint: No run writes such values.
-            ValueError: The checkpoint is an export.
-        """
-        with reading(file="state.json"):
-            objects, frozen = _objects(tree, tensors)
-            parts, tables = tree["run"], Tables()
-            runs = [decode(part, tensors[TRAIN], tables) for part in parts[: ranks.world_size()]]
-            for run in runs:
-                validate_run(run)
-        if not parts:
-            raise ValueError("it holds exported weights alone, and no run can resume from them")
-        own = _own_part(len(parts))
-        return cls(objects, runs[own], own == ranks.rank(), frozen)
 
     @staticmethod
     def of_part(part: Any, tensors: Tensors) -> tuple[Any, dict[str, dict[str, Tensor]]]:

@@ -17,8 +17,8 @@ from camshaft.handlers import Checkpoint, LRSchedule, checkpoints
 from camshaft.handlers.checkpoint.directory import payload_of, stored_in, write_checkpoint
 from camshaft.handlers.checkpoint.directory.pt_export import portable
 from camshaft.handlers.checkpoint.format import Manifest
-from camshaft.handlers.checkpoint.snapshot import Part, Snapshot, take
-from camshaft.handlers.checkpoint.staging import streamed
+from camshaft.handlers.checkpoint.save.stage import streamed
+from camshaft.handlers.checkpoint.save.take import Snapshot, take
 
 # What torch 2.4.0 takes of those that can come from here, read from its source.
 TAKEN_BY_TORCH_2_4 = {
@@ -62,7 +62,7 @@ def saved_with(directory, **objects):
     held = {name: Holder(state) for name, state in objects.items()}
     return write_checkpoint(
         directory,
-        streamed(take(held, [Part({}, {})])),
+        streamed(take(held)),
         Manifest(iteration=7, metrics={"loss": 0.5}),
     )
 
@@ -214,7 +214,7 @@ def _export_with_little_space(saved, file, limit, pipe):
 def test_an_export_that_fails_in_the_middle_leaves_what_was_there(tmp_path, limit):
     file = tmp_path / "out" / "run.pt"
     saved = write_checkpoint(
-        tmp_path, streamed(Snapshot({"objects": {}}, {"train": {}})), Manifest()
+        tmp_path, streamed(Snapshot({"state.json": {"objects": {}}}, {"train": {}})), Manifest()
     ).export(file)
     before = file.read_bytes()
     saved = saved_with(tmp_path, own={"large": torch.ones(50_000)})

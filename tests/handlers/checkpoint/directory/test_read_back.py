@@ -24,7 +24,7 @@ from camshaft.handlers.checkpoint.format import (
 from camshaft.handlers.files import text_of
 
 LARGEST = 2**63 - 1
-TREE = text_of({"objects": {}, "run": []}).encode()
+TREE = text_of({"objects": {}}).encode()
 
 
 def write(directory, manifest, **files):
@@ -217,7 +217,7 @@ def test_a_module_with_a_name_too_long_for_a_file_is_saved_with_the_rest(tmp_pat
     engine.run([1], max_epochs=1)
     saved = checkpoints(tmp_path).latest()
     assert torch.equal(saved.state_dict(name)["weight"], model.weight)
-    assert set(saved.manifest.files) == {"state.json", "train.safetensors"}
+    assert set(saved.manifest.files) == {"state.json", "train.safetensors", "rank-00000.json"}
 
 
 def test_a_stripped_checkpoint_is_read_back_too(tmp_path):

@@ -12,8 +12,8 @@ from torch import nn
 
 from camshaft.handlers.checkpoint.directory import read_checkpoint, verify_files, write_checkpoint
 from camshaft.handlers.checkpoint.format import Manifest
-from camshaft.handlers.checkpoint.snapshot import Snapshot
-from camshaft.handlers.checkpoint.staging import streamed
+from camshaft.handlers.checkpoint.save.stage import streamed
+from camshaft.handlers.checkpoint.save.take import Snapshot
 
 TENSORS = {
     "matrix": torch.arange(6.0).reshape(2, 3),
@@ -30,7 +30,8 @@ TENSORS = {
 
 
 def save(directory, iteration=0, **tensors):
-    files = streamed(Snapshot({"plain": [1, "two"]}, {"model": tensors or TENSORS, "train": {}}))
+    trees = {"state.json": {"plain": [1, "two"]}}
+    files = streamed(Snapshot(trees, {"model": tensors or TENSORS, "train": {}}))
     return write_checkpoint(directory, files, Manifest(iteration=iteration))
 
 
@@ -171,5 +172,6 @@ def test_what_could_not_be_read_is_not_written(tmp_path, monkeypatch):
     monkeypatch.setattr("camshaft.handlers.checkpoint.format.tensors.LARGEST_HEADER", 1000)
     many = {f"a rather long name {number}": torch.zeros(1) for number in range(20)}
     with pytest.raises(ValueError, match=r"20 tensors, such as 'a rather long name 0', are too"):
-        write_checkpoint(tmp_path / "run", streamed(Snapshot({}, {"model": many})), Manifest())
+        files = streamed(Snapshot({"state.json": {}}, {"model": many}))
+        write_checkpoint(tmp_path / "run", files, Manifest())
     assert not (tmp_path / "run").exists()

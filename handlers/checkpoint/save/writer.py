@@ -1,4 +1,4 @@
-"""Writing in a thread beside the run: one task at a time, with retries."""
+"""A thread beside the run that writes: one task at a time, with retries."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal, TypeVar
 
-from .format import UnreadableError, needing_memory
+from ..format import UnreadableError, needing_memory
 
 logger = logging.getLogger("camshaft")
 
@@ -19,15 +20,15 @@ FIRST_WAIT = 1.0
 
 Result = TypeVar("Result")
 OnFailure = Literal["raise", "warn"]
+Task = Callable[[Exception | None], object]
 
 
 @dataclass(eq=False)
-class BackgroundWriter:
+class Writer:
     """Runs one task at a time, in a thread or, without `background`, at once.
 
-    A task that raises an OSError is retried. An `UnreadableError` is not: the next attempt would
-    raise it again. After the last retry, `on_failure` decides: `"raise"` the error in the next call
-    of `wait`, or `"warn"` and go on.
+    An OSError that a task raises is decided by `on_failure`: `"raise"` it in the next call of
+    `wait`, or `"warn"` and go on.
     """
 
     background: bool
@@ -37,31 +38,24 @@ class BackgroundWriter:
     _pending: Future[None] | None = field(default=None, init=False)
     _process: int = field(default_factory=os.getpid, init=False)
 
-    def start(self, task: Callable[[], object], failed: Callable[[], object]) -> None:
-        """Start a task after the one before; call `failed` if the task raises in the thread."""
-        self.wait()
-        if not self.background:
-            self.attempt(lambda: self.several_times(task))
-            return
-        self.attempt(lambda: self._submit(lambda: self.several_times(task), failed))
+    def start(self, task: Task, failed: Callable[[], object]) -> None:
+        """Start a task after the one before; call `failed` if it raises where nobody waits for it.
 
-    def start_together(
-        self, task: Callable[[], object], failed: Callable[[Exception], None]
-    ) -> None:
-        """Start a task that all ranks start; the next `wait` raises its error, on all of them.
-
-        The task makes its own retries. `failed` is called if no thread could be started for it.
+        The task is called with None. If no thread can be started for it, it is called at once, with
+        the error.
         """
         self.wait()
+        if not self.background:
+            self.attempt(partial(task, None))
+            return
         try:
-            if self.background:
-                return self._submit(task, lambda: None)
-            self.attempt(task)
+            self._pending = self._submit(partial(self._carry_out, partial(task, None), failed))
         except Exception as error:
-            if self.background:
-                failed(error)
             self._pending = Future()
-            self._pending.set_exception(error)
+            try:
+                self._pending.set_result(self._carry_out(partial(task, error), failed))
+            except Exception as raised:
+                self._pending.set_exception(raised)
 
     def attempt(self, task: Callable[[], Result]) -> Result | None:
         """Run a task and return its result; None after an OSError that `on_failure` only logs."""
@@ -99,12 +93,12 @@ class BackgroundWriter:
                 self._pool.shutdown()
                 self._pool = None
 
-    def _submit(self, task: Callable[[], object], failed: Callable[[], object]) -> None:
+    def _submit(self, task: Callable[[], None]) -> Future[None]:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(1, "camshaft-checkpoints")
         try:
             with needing_memory("start the thread that writes checkpoints"):
-                self._pending = self._pool.submit(self._carry_out, task, failed)
+                return self._pool.submit(task)
         except BaseException:
             self._pool = None  # the pool would keep the task, for which it could not start a thread
             raise
@@ -118,6 +112,8 @@ class BackgroundWriter:
 
     def several_times(self, task: Callable[[], Result]) -> Result:
         """Run a task, with retries after an OSError, and return its result.
+
+        After an `UnreadableError`, the next attempt would end in the same way.
 
         Raises:
             OSError: The last attempt has failed.

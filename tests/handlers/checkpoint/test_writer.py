@@ -1,4 +1,4 @@
-"""The background writer: one task at a time, tried again, and no error lost."""
+"""The thread that writes: one task at a time, tried again, and no error lost."""
 
 import logging
 import os
@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from camshaft.handlers.checkpoint import background as module
-from camshaft.handlers.checkpoint.background import BackgroundWriter
+from camshaft.handlers.checkpoint.save import writer as module
+from camshaft.handlers.checkpoint.save.writer import Writer
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +22,7 @@ class Failing:
     def __init__(self, times, error=OSError):
         self.left, self.error, self.calls, self.told = times, error, 0, []
 
-    def __call__(self):
+    def __call__(self, unable=None):
         self.calls += 1
         if self.left:
             self.left -= 1
@@ -32,21 +32,26 @@ class Failing:
         self.told.append(self.calls)
 
 
-def ignore():
+def ignore(unable=None):
     pass
 
 
-def test_a_task_runs_beside_and_the_next_one_waits_for_it():
-    writer, go_on, order = BackgroundWriter(True, 0, "raise"), threading.Event(), []
+def again(writer, task):
+    """What the writer tries several times."""
+    return lambda unable: writer.several_times(task)
 
-    def first():
+
+def test_a_task_runs_beside_and_the_next_one_waits_for_it():
+    writer, go_on, order = Writer(True, 0, "raise"), threading.Event(), []
+
+    def first(unable):
         go_on.wait(60)
         order.append(threading.current_thread() is threading.main_thread())
 
     writer.start(first, ignore)
     order.append("begun")
     threading.Timer(0.05, go_on.set).start()
-    writer.start(lambda: order.append("second"), ignore)
+    writer.start(lambda unable: order.append("second"), ignore)
     assert order[:2] == ["begun", False]
     writer.wait()
     assert order == ["begun", False, "second"]
@@ -54,8 +59,8 @@ def test_a_task_runs_beside_and_the_next_one_waits_for_it():
 
 
 def test_without_a_thread_a_task_is_done_when_start_returns():
-    writer, done = BackgroundWriter(False, 0, "raise"), []
-    writer.start(lambda: done.append(threading.current_thread()), ignore)
+    writer, done = Writer(False, 0, "raise"), []
+    writer.start(lambda unable: done.append(threading.current_thread()), ignore)
     assert done == [threading.main_thread()]
     writer.close(lambda: done.append("closed"))
     assert done[1:] == ["closed"]
@@ -63,8 +68,8 @@ def test_without_a_thread_a_task_is_done_when_start_returns():
 
 @pytest.mark.parametrize("background", [True, False])
 def test_what_fails_is_tried_again_with_a_warning_each_time(background, caplog):
-    writer, task = BackgroundWriter(background, 3, "raise"), Failing(3)
-    writer.start(task, task.tell)
+    writer, task = Writer(background, 3, "raise"), Failing(3)
+    writer.start(again(writer, task), task.tell)
     writer.close(ignore)
     assert (task.calls, task.told) == (4, [])
     said = [record.getMessage() for record in caplog.records]
@@ -79,13 +84,13 @@ def test_the_waits_are_one_two_and_four_seconds(monkeypatch, caplog):
     monkeypatch.setattr(module, "FIRST_WAIT", 1.0)
     monkeypatch.setattr(module.time, "sleep", waits.append)
     with pytest.raises(OSError, match="disk full"):
-        BackgroundWriter(False, 3, "raise").start(Failing(9), ignore)
+        Writer(False, 3, "raise").several_times(Failing(9))
     assert waits == [1, 2, 4]
 
 
 def test_a_failure_for_good_is_told_at_once_and_raised_by_who_waits_next():
-    writer, task, reached = BackgroundWriter(True, 2, "raise"), Failing(9), threading.Event()
-    writer.start(task, reached.set)
+    writer, task, reached = Writer(True, 2, "raise"), Failing(9), threading.Event()
+    writer.start(again(writer, task), reached.set)
     assert reached.wait(60)
     with pytest.raises(OSError, match="disk full"):
         writer.start(ignore, ignore)
@@ -95,9 +100,9 @@ def test_a_failure_for_good_is_told_at_once_and_raised_by_who_waits_next():
 
 
 def test_a_failure_that_is_only_warned_of_is_an_error_in_the_log_and_the_next_task_runs(caplog):
-    writer, task, done = BackgroundWriter(True, 0, "warn"), Failing(1), []
+    writer, task, done = Writer(True, 0, "warn"), Failing(1), []
     writer.start(task, task.tell)
-    writer.start(lambda: done.append(True), ignore)
+    writer.start(lambda unable: done.append(True), ignore)
     writer.close(ignore)
     assert (done, task.told) == ([True], [])
     (record,) = caplog.records
@@ -107,8 +112,8 @@ def test_a_failure_that_is_only_warned_of_is_an_error_in_the_log_and_the_next_ta
 
 @pytest.mark.parametrize("on_failure", ["raise", "warn"])
 def test_what_is_no_failure_of_the_disk_is_raised_and_not_tried_again(on_failure):
-    writer, task = BackgroundWriter(True, 3, on_failure), Failing(1, ZeroDivisionError)
-    writer.start(task, task.tell)
+    writer, task = Writer(True, 3, on_failure), Failing(1, ZeroDivisionError)
+    writer.start(again(writer, task), task.tell)
     with pytest.raises(ZeroDivisionError):
         writer.wait()
     assert (task.calls, task.told) == (1, [1])
@@ -116,31 +121,44 @@ def test_what_is_no_failure_of_the_disk_is_raised_and_not_tried_again(on_failure
 
 
 def test_closing_waits_raises_and_does_the_last_thing_all_the_same():
-    writer, last = BackgroundWriter(True, 0, "raise"), []
+    writer, last = Writer(True, 0, "raise"), []
     writer.start(Failing(1), ignore)
     with pytest.raises(OSError, match="disk full"):
         writer.close(lambda: last.append(True))
     assert last == [True]
 
 
-def test_a_task_whose_thread_cannot_start_is_told_of_and_never_done_later(caplog):
-    writer, order = BackgroundWriter(True, 0, "warn"), []
+@pytest.mark.parametrize("on_failure", ["raise", "warn"])
+def test_a_task_whose_thread_cannot_start_is_called_with_the_error_and_never_done_later(
+    on_failure, caplog
+):
+    writer, order = Writer(True, 0, on_failure), []
+
+    def task(unable):
+        order.append("done" if unable is None else "told")
+        if unable is not None:
+            raise unable
+
     usual = threading.stack_size(2**47)  # more than a process can address
     try:
-        writer.start(lambda: order.append("first"), ignore)
+        writer.start(task, lambda: order.append("failed"))
     finally:
         threading.stack_size(usual)
-    assert "could not start the thread that writes checkpoints" in caplog.text
-    writer.start(lambda: order.append("second"), ignore)
+    if on_failure == "raise":
+        with pytest.raises(OSError, match="could not start the thread that writes checkpoints"):
+            writer.wait()
+    else:
+        assert "could not start the thread that writes checkpoints" in caplog.text
+    writer.start(task, ignore)
     writer.close(lambda: order.append("closed"))
-    assert order == ["second", "closed"]
+    assert order == ["told", *(["failed"] if on_failure == "raise" else []), "done", "closed"]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_fork_does_not_wait_for_the_thread_it_has_not_got():
-    writer, go_on = BackgroundWriter(True, 0, "raise"), threading.Event()
-    writer.start(lambda: go_on.wait(60), ignore)
+    writer, go_on = Writer(True, 0, "raise"), threading.Event()
+    writer.start(lambda unable: go_on.wait(60), ignore)
     child = os.fork()
     if child == 0:
         signal.alarm(60)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 
-from .background import OnFailure
-from .format import Keep, keep_of
+from ..format import Keep, keep_of
+from .writer import OnFailure
 
 ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 

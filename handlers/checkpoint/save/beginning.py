@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...engine import Engine, ranks
-from ...engine.update import Update
-from .directory import checkpoints, set_aside
+from ....engine import Engine, ranks
+from ....engine.update import Update
+from ..directory import checkpoints, set_aside
 
 logger = logging.getLogger("camshaft")
 

@@ -1,4 +1,8 @@
-"""Checks that all ranks hold the same weights: a checkpoint has one copy of whole tensors."""
+"""Compares what ranks hold: weights have to be the same on all, buffers may differ.
+
+A checkpoint has one copy of whole tensors, that of rank 0. Buffers of other ranks that differ, such
+as the running means of a batch norm under DDP, are saved for each of these ranks.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +10,23 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.nn import Module
 from torch.nn.parameter import is_lazy
 
 from ....engine import ranks
-from ....engine.modules import fully_sharded, reshard
-from ..frozen import checksums
-from ..weights import parameters_of
+from ....engine.modules import fully_sharded, plain_names, reshard, unwrap
+from ..frozen import checksum, checksums
+from ..sharding import is_sharded
+from ..weights import parameters_of, weights
 
 SHOWN = 4
 """Weights and ranks that an error names."""
 Sums = dict[tuple[str, str], int]
 """By object and weight: checksums of what each rank should hold in the same bits."""
+Buffers = dict[str, dict[str, Tensor]]
+"""By object and plain name."""
 
 
 def check_weights(objects: Mapping[str, Any]) -> None:
@@ -77,3 +85,41 @@ def _told(found: list[tuple[int, list[tuple[str, str]]]]) -> str:
         "optimizer is made. If each rank trains a model or a stage of its own, let it run and save "
         "inside `with ranks.alone():`, by a Checkpoint in a directory of its own"
     )
+
+
+def buffers_of_own(objects: Mapping[str, Any]) -> Buffers:
+    """The buffers of this rank that differ from rank 0's; all ranks have to call this.
+
+    Their checksums are compared, in one message.
+    """
+    held = _buffers_of(objects)
+    if not held:
+        return {}
+    places = [(name, key) for name, each in held.items() for key in each]
+    own = torch.stack([checksum(held[name][key]) for name, key in places])
+    first = own.clone()
+    ranks.share([first])
+    differs = (own != first).tolist()
+    found: Buffers = {}
+    for (name, key), is_own in zip(places, differs, strict=True):
+        if is_own:
+            found.setdefault(name, {})[key] = held[name][key]
+    return found
+
+
+def _buffers_of(objects: Mapping[str, Any]) -> Buffers:
+    """The saved buffers of modules, without distributed ones, which belong to no single rank."""
+    found: Buffers = {}
+    for name, each in objects.items():
+        if not isinstance(each, Module):
+            continue
+        inner = unwrap(each)
+        held = dict(inner.named_buffers(remove_duplicate=False))
+        if not held:
+            continue
+        names, saved = plain_names(inner, held), weights(each)
+        own = {names[key]: buffer for key, buffer in held.items()}
+        own = {key: own[key] for key in own if key in saved and not is_sharded(own[key])}
+        if own:
+            found[name] = own
+    return found

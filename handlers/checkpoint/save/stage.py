@@ -10,9 +10,9 @@ from contextlib import suppress
 import torch
 from torch import Tensor
 
-from ..files import text_of
-from .format import TENSORS, TREE, Payload, layout, needing_memory
-from .snapshot import Snapshot
+from ...files import text_of
+from ..format import TENSORS, Payload, layout, needing_memory
+from .take import Snapshot
 
 WIPE_ON_FORK = 18
 """Linux's MADV_WIPEONFORK: a forked process finds zeros in this memory.
@@ -113,8 +113,7 @@ class FileBuffer:
 
 
 def _trees(snapshot: Snapshot) -> dict[str, Payload]:
-    trees = {**({} if snapshot.tree is None else {TREE: snapshot.tree}), **snapshot.others}
-    return {file: Payload.of(text_of(tree).encode()) for file, tree in trees.items()}
+    return {file: Payload.of(text_of(tree).encode()) for file, tree in snapshot.trees.items()}
 
 
 def _streamed(tensors: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> Payload:

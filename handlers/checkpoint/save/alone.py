@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ...engine import State, ranks
-from .directory import Saved, read_checkpoint, write_checkpoint
-from .format import TRAIN, Encoder, Manifest, decode, installed_versions, reading
-from .load import validate_run
-from .snapshot import Snapshot, take_part
-from .staging import streamed
+from ....engine import State
+from ..directory import Saved, read_part, write_checkpoint
+from ..format import TREE, Encoder, Manifest, installed_versions, rank_file, reading
+from ..load import SavedRun
+from .stage import streamed
+from .take import Snapshot, take_part
 
 
 def save_alone(
@@ -29,22 +29,21 @@ def save_alone(
         OSError: Nothing was written.
         TypeError: A value cannot be saved.
     """
-    tree, tensors, _ = take_part(state)
-    files, objects = {TRAIN: tensors}, dict[str, Any]()
+    part, own = take_part(state), rank_file(0)
+    files, objects = {own: part.tensors}, dict[str, Any]()
     for name, each in made.items():
         encoder = Encoder(name)
         objects[name] = {"file": name, "content": encoder.encode(each)}
         files[name] = encoder.tensors
-    snapshot = Snapshot({"objects": objects, "run": [tree]}, files)
+    trees = {TREE: {"objects": objects}, f"{own}.json": {"run": part.tree, "buffers": {}}}
     manifest = Manifest(
         iteration=state.iteration,
         epoch=state.epoch - state.control.in_epoch,
         reason=reason,
         metrics=dict(numbers),
-        world_size=ranks.world_size(),
         versions=installed_versions(),
     )
-    return write_checkpoint(directory, streamed(snapshot), manifest)
+    return write_checkpoint(directory, streamed(Snapshot(trees, files)), manifest)
 
 
 def resume_alone(state: State[Any, Any], saved: Saved) -> None:
@@ -54,7 +53,6 @@ def resume_alone(state: State[Any, Any], saved: Saved) -> None:
         BrokenCheckpoint: A file cannot be read, or holds no run.
     """
     with reading(saved.path):
-        tree, tensors = read_checkpoint(saved)
-        run = decode(tree["run"][0], tensors[TRAIN])
-        validate_run(run)
+        part, tensors = read_part(saved, 0)
+        run, _ = SavedRun.of_part(part, tensors)
     state.load_state_dict(run)
