@@ -12,10 +12,10 @@ from typing import Any
 
 from ...engine import Engine, EventEnum, Events, Stage, State, Trigger, ranks
 from ...engine.checks import Unsaved
-from .directory import Checkpoints, Held, Saved, next_number, verified_at
+from .directory import Checkpoints, ReadOnce, Saved, next_number, verified_at
 from .format import Keep, latest
 from .frozen import FrozenWeights, Sums
-from .resume import EvaluatesSaved, chosen, resume, settings_of, settings_of_steps
+from .load import EvaluatesSaved, chosen, resume, settings_of, settings_of_steps
 from .save import (
     Buffers,
     CheckpointMemory,
@@ -255,12 +255,12 @@ class Checkpoint(EvaluatesSaved):
 
     def load(self, state: State[Any, Any]) -> bool:
         """Resume from the chosen checkpoint; False if there is none."""
-        held = Held()
-        path, broken = chosen(self._choose, held.verify)
+        once = ReadOnce()
+        path, broken = chosen(self._choose, once.verify)
         if path is None:
             return False
         name = state.engine.name_of(self)
-        resume(state, path, name, held=held, override=self.override, reset=self.reset)
+        resume(state, path, name, read_once=once, override=self.override, reset=self.reset)
         memory = state.recall(self, CheckpointMemory)
         memory.broken = sorted({*memory.broken, *broken})
         arrange_buckets(state.engine, memory.buckets)

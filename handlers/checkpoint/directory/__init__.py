@@ -3,27 +3,27 @@
 Importing this room imports no torch.
 """
 
-from .catalogue import Checkpoints, checkpoints, verified_at
-from .contents import (
-    BrokenPieces,
-    Held,
-    checksums_of,
-    infos_in,
-    part_tree,
-    read_checkpoint,
-    read_part,
-    table_in,
-    tree_in,
-    verify_files,
-    verify_part,
+from .catalogue import (
+    Checkpoints,
+    Claims,
+    Finding,
+    Findings,
+    NoCheckpointError,
+    checkpoints,
+    is_checkpoint,
+    look,
+    next_number,
+    refuse_unknown_metrics,
+    scan,
+    verified_at,
 )
-from .files import CHUNK, need_space, scratch, sweep
-from .findings import Claims, Finding, Findings, NoCheckpointError, is_checkpoint, look
+from .checksums import checksums_of
+from .files import CHUNK, foreign_files, need_space, scratch, sweep
 from .lock import DirectoryLock
-from .read_back import UnreadableError, next_number
-from .saved import NAME, Saved, files_on_disk, saved_at, scan
-from .strip import module_files, strip
-from .tensor_files import PieceFile, TensorInFile, TensorSource
+from .saved import Saved, files_on_disk, read_checkpoint, read_part, saved_at, tensors_of
+from .tensors import OpenFiles, StoredTensor, payload_of, stored_in, stored_in_pieces
+from .trees import NAME, part_tree, table_in, tree_in
+from .verify import OF_RANK, BrokenPieces, ReadOnce, problem_of, verify_files, verify_part
 from .weights_at import weights_at
 from .write import (
     LATEST,
@@ -35,6 +35,7 @@ from .write import (
     set_aside,
     telling_failures,
     unused_path,
+    write_at,
     write_checkpoint,
     write_part,
 )
@@ -43,50 +44,54 @@ __all__ = [
     "CHUNK",
     "LATEST",
     "NAME",
+    "OF_RANK",
     "BrokenPieces",
     "Checkpoints",
     "Claims",
     "DirectoryLock",
     "Finding",
     "Findings",
-    "Held",
     "NoCheckpointError",
-    "PieceFile",
+    "OpenFiles",
+    "ReadOnce",
     "Saved",
-    "TensorInFile",
-    "TensorSource",
-    "UnreadableError",
+    "StoredTensor",
     "checkpoints",
     "checksums_of",
     "commit",
     "drop",
     "drop_unclaimed",
     "files_on_disk",
-    "infos_in",
+    "foreign_files",
     "is_checkpoint",
     "is_claimed",
     "look",
-    "module_files",
     "need_space",
     "next_number",
     "part_tree",
+    "payload_of",
     "place_for",
+    "problem_of",
     "read_checkpoint",
     "read_part",
+    "refuse_unknown_metrics",
     "saved_at",
     "scan",
     "scratch",
     "set_aside",
-    "strip",
+    "stored_in",
+    "stored_in_pieces",
     "sweep",
     "table_in",
     "telling_failures",
+    "tensors_of",
     "tree_in",
     "unused_path",
     "verified_at",
     "verify_files",
     "verify_part",
     "weights_at",
+    "write_at",
     "write_checkpoint",
     "write_part",
 ]

@@ -12,10 +12,20 @@ from pathlib import Path
 from shutil import disk_usage
 
 from ...files import appearing, beside, created, make_directory, remove, synchronise
-from ..format import MANIFEST, Checksums, Keep, Manifest, Payload, TensorInfo, needing_memory
+from ..format import (
+    MANIFEST,
+    Checksums,
+    Keep,
+    Manifest,
+    Payload,
+    TensorInfo,
+    UnreadableError,
+    needing_memory,
+)
+from .catalogue import next_number, scan
 from .files import foreign_files, vanish, write_files
-from .read_back import UnreadableError, next_number, read_back, read_manifest_back
-from .saved import Saved, scan
+from .saved import Saved
+from .verify import read_back, read_manifest_back
 
 logger = logging.getLogger("camshaft")
 

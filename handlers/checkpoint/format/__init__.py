@@ -2,7 +2,7 @@
 
 from .decoder import decode, references
 from .encoder import MAPPINGS, Encoder, is_untagged
-from .errors import BrokenCheckpoint, UnreadCheckpoint, reading
+from .errors import BrokenCheckpoint, UnreadableError, UnreadCheckpoint, reading
 from .manifest import (
     FROZEN,
     LARGEST_COUNT,
@@ -22,6 +22,7 @@ from .pieces import (
     PIECES,
     Grid,
     Piece,
+    PlacedPiece,
     Shares,
     Table,
     table_as_tree,
@@ -60,10 +61,12 @@ __all__ = [
     "Manifest",
     "Payload",
     "Piece",
+    "PlacedPiece",
     "Shares",
     "Table",
     "TensorInfo",
     "UnreadCheckpoint",
+    "UnreadableError",
     "best",
     "decode",
     "every",

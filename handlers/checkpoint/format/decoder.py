@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ...common import KINDS, content
 from ...files import Tables
@@ -17,8 +17,19 @@ if TYPE_CHECKING:
 TENSOR_TAGS = frozenset({"!tensor", "!ndarray", "!scalar"})
 
 
-def decode(encoded: Any, tensors: Mapping[str, Tensor], tables: Tables | None = None) -> Any:
-    """The value that `Encoder.encode` was given; `tables` is shared by all values of one file.
+class Stored(Protocol):
+    """A tensor that stays in its file until it is read."""
+
+    def read(self) -> Tensor:
+        """The whole tensor, as a new one."""
+
+
+def decode(
+    encoded: Any, tensors: Mapping[str, Stored | Tensor], tables: Tables | None = None
+) -> Any:
+    """The value that `Encoder.encode` was given; tensors in files are read when they are met.
+
+    `tables` is shared by all values of one file.
 
     Raises:
         ValueError: `Encoder` cannot have written this, or a tensor is missing.
@@ -29,7 +40,7 @@ def decode(encoded: Any, tensors: Mapping[str, Tensor], tables: Tables | None = 
 class LookedUp(dict[str, "Tensor"]):
     """The tensors looked up so far: the same name always gives the same tensor."""
 
-    def __init__(self, tensors: Mapping[str, Tensor], tables: Tables) -> None:
+    def __init__(self, tensors: Mapping[str, Stored | Tensor], tables: Tables) -> None:
         super().__init__()
         self._tensors = tensors
         self.tables = tables
@@ -47,7 +58,8 @@ class LookedUp(dict[str, "Tensor"]):
             raise ValueError("has many media of the same tensors, and each copies them")
 
     def __missing__(self, name: str) -> Tensor:
-        self[name] = tensor = self._tensors[name]
+        found = self._tensors[name]
+        self[name] = tensor = found.read() if hasattr(found, "read") else found
         return tensor
 
 

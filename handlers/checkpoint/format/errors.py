@@ -55,6 +55,10 @@ may be whole, so no other one is taken for it; start again, or move it away
         )
 
 
+class UnreadableError(OSError):
+    """A checkpoint was written and cannot be read; another attempt would end in the same way."""
+
+
 @contextmanager
 def reading(path: Path | None = None, file: str = "") -> Generator[None, None, None]:
     """Any error inside means that this file of the checkpoint at `path` is broken.

@@ -9,7 +9,7 @@ from typing import Any
 from ....engine import State
 from ..directory import Saved, read_part, write_checkpoint
 from ..format import TREE, Encoder, Manifest, installed_versions, rank_file, reading
-from ..resume import SavedRun
+from ..load import SavedRun
 from .stage import streamed
 from .take import Snapshot, take_part
 

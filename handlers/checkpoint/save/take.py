@@ -14,7 +14,6 @@ from torch.nn import Module
 from torch.optim import Optimizer
 
 from ....engine import State, ranks
-from ..directory import UnreadableError
 from ..format import (
     FROZEN,
     MAPPINGS,
@@ -24,12 +23,13 @@ from ..format import (
     TRAIN,
     TREE,
     Encoder,
+    UnreadableError,
     is_untagged,
     needing_memory,
     rank_file,
 )
 from ..frozen import apart
-from ..resume import validate_run
+from ..load import validate_run
 from ..sharding import Layout, Layouts, is_sharded
 from ..weights import parameters_of, weights
 from .alike import Buffers

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal, TypeVar
 
-from ..directory import UnreadableError
-from ..format import needing_memory
+from ..format import UnreadableError, needing_memory
 
 logger = logging.getLogger("camshaft")
 

@@ -2,12 +2,12 @@
 
 from .layout import Layout, Layouts
 from .regions import holds_first_copy, is_distributed, is_sharded
-from .targets import Resharded, Targets
+from .targets import OwnShard, Targets
 
 __all__ = [
     "Layout",
     "Layouts",
-    "Resharded",
+    "OwnShard",
     "Targets",
     "holds_first_copy",
     "is_distributed",

@@ -55,8 +55,7 @@ class Plan:
         if self._is_the_same(file, name):
             owner = min(range(len(self._load)), key=self._load.__getitem__)
         self._load[owner] += tensor.nbytes
-        cuts = tuple((0, size) if size else (0,) for size in tensor.shape)
-        return Grid(str(tensor.dtype), cuts, () if 0 in tensor.shape else (owner,))
+        return Grid.whole(str(tensor.dtype), tensor.shape, owner)
 
 
 def _numbers(shape: tuple[int, ...]) -> int:

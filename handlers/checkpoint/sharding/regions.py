@@ -6,16 +6,13 @@ import sys
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from ....engine.modules import box_at, box_of, local
+from ....engine.modules import box_at
 from ..format import Grid
-
-if TYPE_CHECKING:
-    from ..directory import TensorSource
 
 
 def is_sharded(value: object) -> bool:
@@ -36,18 +33,6 @@ def holds_first_copy(tensor: Any) -> bool:
     return coordinate is not None and not any(
         at for at, place in zip(coordinate, placements, strict=True) if place.is_replicate()
     )
-
-
-def shard_of(source: TensorSource, name: str, like: Any) -> Tensor:
-    """A distributed tensor like this one, with the values in a file; only the shard is read."""
-    from torch.distributed.tensor import DTensor
-
-    # For an empty shard, fully_shard makes the rows empty too.
-    part = source.read(name, box_of(like)).reshape(local(like).shape)
-    return DTensor.from_local(
-        part, like.device_mesh, like.placements, run_check=False, shape=like.shape,
-        stride=_strides(like.shape),
-    )  # fmt: skip
 
 
 def replicas(tensor: Any) -> tuple[Grid, ...]:
@@ -115,5 +100,6 @@ def _spans(
             yield begin, end, known
 
 
-def _strides(shape: Sequence[int]) -> tuple[int, ...]:
+def strides_of(shape: Sequence[int]) -> tuple[int, ...]:
+    """The strides of a contiguous tensor of this shape."""
     return torch.empty(shape, device="meta").stride()

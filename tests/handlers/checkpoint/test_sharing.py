@@ -16,7 +16,8 @@ from torch import nn
 
 from camshaft import Engine, Events, supervised
 from camshaft.handlers import EMA, Checkpoint, Export, Freeze, checkpoints, latest, load_matching
-from camshaft.handlers.checkpoint.directory import drop, strip, verify_files, write_checkpoint
+from camshaft.handlers.checkpoint.commands.pruning import strip_to_weights
+from camshaft.handlers.checkpoint.directory import drop, verify_files, write_checkpoint
 from camshaft.handlers.checkpoint.format import Manifest
 from camshaft.handlers.checkpoint.save.stage import streamed
 from camshaft.handlers.checkpoint.save.take import Snapshot
@@ -363,7 +364,7 @@ def test_what_is_shared_counts_once_and_is_freed_with_the_last_checkpoint(tmp_pa
 def test_a_stripped_checkpoint_shares_the_files_that_it_keeps(tmp_path):
     _, states = trained(tmp_path)
     before = numbers(tmp_path)
-    strip(checkpoints(tmp_path)[0])
+    strip_to_weights(checkpoints(tmp_path)[0])
     assert numbers(tmp_path) == before
     check(tmp_path, states)
 

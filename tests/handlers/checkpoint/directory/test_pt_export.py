@@ -14,9 +14,8 @@ from torch import nn
 
 from camshaft import supervised
 from camshaft.handlers import Checkpoint, LRSchedule, checkpoints
-from camshaft.handlers.checkpoint.directory import write_checkpoint
+from camshaft.handlers.checkpoint.directory import payload_of, stored_in, write_checkpoint
 from camshaft.handlers.checkpoint.directory.pt_export import portable
-from camshaft.handlers.checkpoint.directory.tensor_files import TensorFile, payload_of
 from camshaft.handlers.checkpoint.format import Manifest
 from camshaft.handlers.checkpoint.save.stage import streamed
 from camshaft.handlers.checkpoint.save.take import Snapshot, take
@@ -101,8 +100,7 @@ def test_one_object_alone_loads_straight_into_such_an_object(trained, tmp_path):
 
 
 def test_a_file_that_is_made_of_tensors_of_another_has_the_size_that_is_told_before(trained):
-    source = TensorFile(trained[0].path / "model.safetensors")
-    payload = payload_of(source, {name: name for name in source})
+    payload = payload_of(stored_in(trained[0].path / "model.safetensors"))
     assert payload.size == sum(len(each) for each in payload.pieces())
 
 

@@ -11,17 +11,13 @@ from hypothesis import strategies as st
 from camshaft import Engine, Events, supervised
 from camshaft.handlers import Checkpoint, best, latest
 from camshaft.handlers.checkpoint import checkpoints
-from camshaft.handlers.checkpoint.directory import (
-    UnreadableError,
-    next_number,
-    scan,
-    strip,
-    write_checkpoint,
-)
+from camshaft.handlers.checkpoint.commands.pruning import strip_to_weights
+from camshaft.handlers.checkpoint.directory import next_number, scan, write_checkpoint
 from camshaft.handlers.checkpoint.format import (
     Checksums,
     Manifest,
     Payload,
+    UnreadableError,
     installed_versions,
     keep_of,
 )
@@ -226,7 +222,7 @@ def test_a_module_with_a_name_too_long_for_a_file_is_saved_with_the_rest(tmp_pat
 
 def test_a_stripped_checkpoint_is_read_back_too(tmp_path):
     script(tmp_path).run(DATA, max_epochs=1)
-    strip(checkpoints(tmp_path)[-1])
+    strip_to_weights(checkpoints(tmp_path)[-1])
     assert checkpoints(tmp_path).latest().manifest.files.keys() == {
         "state.json",
         "model.safetensors",

@@ -46,7 +46,7 @@ def test_every_kind_of_tensor_comes_back(tmp_path):
     assert tree == {"plain": [1, "two"]}
     assert tensors["model"].keys() == TENSORS.keys()
     for name, tensor in TENSORS.items():
-        found = tensors["model"][name]
+        found = tensors["model"][name].read()
         assert (found.dtype, found.shape) == (tensor.dtype, tensor.shape)
         assert torch.equal(found, tensor), name
 
@@ -62,7 +62,7 @@ def test_tied_weights_are_there_under_each_name_and_anybody_can_load_them(tmp_pa
 
 def test_what_was_read_does_not_depend_on_the_files(tmp_path):
     saved = save(tmp_path)
-    matrix = read_checkpoint(saved)[1]["model"]["matrix"]
+    matrix = read_checkpoint(saved)[1]["model"]["matrix"].read()
     with (saved.path / "model.safetensors").open("r+b") as file:
         file.write(bytes(2000))
         file.truncate(0)
@@ -153,14 +153,12 @@ def test_a_resumed_run_never_needs_more_memory_than_a_fresh_one(processes, tmp_p
 
 
 def test_a_file_is_read_tensor_by_tensor_however_often_it_is_opened(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        "camshaft.handlers.checkpoint.directory.tensor_files.tensor_file.MAPPED", 10
-    )
+    monkeypatch.setattr("camshaft.handlers.checkpoint.directory.tensors.MAPPED", 10)
     saved = save(tmp_path)
     stored = read_checkpoint(saved)[1]["model"]
     assert len(stored) == len(TENSORS)
     for name in [*TENSORS, *TENSORS]:
-        assert torch.equal(stored[name], TENSORS[name])
+        assert torch.equal(stored[name].read(), TENSORS[name])
 
 
 def test_a_save_does_not_fail_for_the_name_of_the_latest(tmp_path, caplog):

@@ -23,7 +23,7 @@ from torch.optim.lr_scheduler import (
     StepLR,
 )
 
-from camshaft.handlers.checkpoint.resume import (
+from camshaft.handlers.checkpoint.load import (
     Change,
     changes,
     memory_mismatches,

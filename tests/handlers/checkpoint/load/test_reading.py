@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 from camshaft import Engine, Events
 from camshaft.handlers import Checkpoint, latest
-from camshaft.handlers.checkpoint.directory import checksums_of, saved_at
-from camshaft.handlers.checkpoint.directory.contents import Held, checksums
-from camshaft.handlers.checkpoint.directory.contents.checksums import Places
+from camshaft.handlers.checkpoint.directory import ReadOnce, checksums, checksums_of, saved_at
+from camshaft.handlers.checkpoint.directory.checksums import Places
 from camshaft.handlers.checkpoint.format import Checksums, Manifest
 
 NEWEST = "iteration-0000000003"
@@ -93,13 +92,16 @@ def c_calls(function):
     return found
 
 
-def test_a_resume_takes_no_tensor_from_a_file_but_weights_to_compare_and_to_copy(run):
+def test_a_resume_takes_no_tensor_from_a_file_but_weights_to_copy(run):
     directory, wanted = run
     found = []
     calls = c_calls(lambda: found.append(resumed(directory)))
     assert equal(found[0].held(), wanted)
-    assert calls["get_tensor"] == 2 * 2 * LAYERS  # a view of each weight and bias, two times
-    assert calls["clone"] == 0
+    of_run = (
+        calls["get_slice"] - (1 + 1 + 3) * 2 * LAYERS
+    )  # the form, a view; what Adam keeps of it
+    assert 0 < of_run < 5  # random numbers
+    assert calls["get_tensor"] == calls["clone"] == 0
 
 
 @pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="needs Linux")
@@ -180,15 +182,15 @@ def test_what_an_optimizer_goes_on_with_is_of_the_checkpoint_that_was_whole(run,
 
 def test_nothing_of_a_file_that_changes_after_it_was_verified_is_loaded(run):
     path = run[0] / NEWEST
-    held, whole = Held(), saved_at(path)
-    held.verify(whole)
+    once, whole = ReadOnce(), saved_at(path)
+    once.verify(whole)
     (path / "train.safetensors").write_bytes(b"")
     wanted = run[1][2 * LAYERS :]
-    found = held.of(whole)["train"]
+    found = once.tensors_of(whole)["train"]
     moments = [found[name] for name in found if "optimizer" in name]
     assert len(moments) == len(wanted)
     assert all(any(torch.equal(each, other) for other in wanted) for each in moments)
-    assert held.of(saved_at(run[0] / "iteration-0000000002")) == {}
+    assert once.tensors_of(saved_at(run[0] / "iteration-0000000002")) == {}
 
 
 def test_a_file_of_holes_is_not_held(run):
@@ -201,9 +203,9 @@ def test_a_file_of_holes_is_not_held(run):
     manifest = Manifest.of_json(place.read_text())
     files = manifest.files | {path.name: checksums_of(path)}
     place.write_text(replace(manifest, files=files).to_json())
-    held, whole = Held(), saved_at(run[0] / NEWEST)
-    held.verify(whole)
-    assert held.of(whole) == {}
+    once, whole = ReadOnce(), saved_at(run[0] / NEWEST)
+    once.verify(whole)
+    assert once.tensors_of(whole) == {}
 
 
 @given(st.binary(max_size=3000), st.lists(st.integers(0, 400)))

@@ -1,23 +1,133 @@
-"""Validation of saved states before anything is loaded, so that an error changes nothing."""
+"""What prevents loading: names, kinds and shapes that do not fit, values that no run writes.
+
+All of it is found before anything is loaded, so that an error changes nothing.
+"""
 
 from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Module
+from torch.nn.parameter import is_lazy
 from torch.optim import LBFGS, Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from ....engine.state import Position, Rng, State, set_state
-from .compare import has_groups
+from ..directory import StoredTensor
+from ..frozen import changed
+from ..weights import weights
 
+FROM_SCHEDULES = frozenset(
+    {"initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum", "swa_lr"}
+)
+"""Keys that schedulers add to an optimizer's groups."""
+
+EXTRA_STATE = "_extra_state"
+"""The key of the value of a module's `get_extra_state`, which may have any kind and shape."""
 FREE_SHAPES = (LBFGS, getattr(torch.optim, "Adafactor", LBFGS))
 """Torch's optimizers with states of other shapes than the parameters."""
+
+
+def mismatches(
+    objects: Mapping[str, Any],
+    saved: Mapping[str, Any],
+    frozen: Mapping[str, Mapping[str, int]] | None = None,
+) -> list[str]:
+    """One line for each difference that prevents loading; `frozen` weights were left out."""
+    found = list(_names("objects", "the engine", objects, saved))
+    for name in objects.keys() & saved.keys():
+        if isinstance(objects[name], Module):
+            out = (frozen or {}).get(name, {})
+            found += _module_mismatches(name, objects[name], saved[name], out)
+        elif isinstance(objects[name], Optimizer):
+            if has_groups(own := objects[name].state_dict()) != has_groups(saved[name]):
+                found += [f"{name!r} is of another class: its state has {sorted(own)}"]
+            elif has_groups(own):
+                found += _optimizer_mismatches(name, objects[name], saved[name])
+        elif isinstance(objects[name], LRScheduler):
+            found += _unknown(name, objects[name].state_dict(), saved[name])
+    return found
+
+
+def has_groups(saved: Any) -> bool:
+    """True for a state in torch's form; an optimizer that wraps others may have another form."""
+    return {"state", "param_groups"} <= {*saved}
+
+
+def of_another_class(objects: Mapping[str, Any], saved: Mapping[str, Any]) -> list[str]:
+    """The optimizers and schedules into which the saved ones cannot be loaded."""
+    stepped = (Optimizer, LRScheduler)
+    names = [name for name in objects if name in saved and isinstance(objects[name], stepped)]
+    return [name for name in names if mismatches({name: objects[name]}, {name: saved[name]})]
+
+
+def memory_mismatches(unclaimed: Sequence[str], new: Sequence[str]) -> list[str]:
+    """The lines about saved memories without a handler, and about the script's new handlers."""
+    return list(_names("handlers", "the script", new, unclaimed)) if unclaimed else []
+
+
+def _names(what: str, place: str, own: Collection[str], saved: Collection[str]) -> Iterator[str]:
+    sides = ((place, set(own).difference(saved)), ("the checkpoint", set(saved).difference(own)))
+    for where, names in sides:
+        if names:
+            yield f"{what} only in {where}: {', '.join(map(repr, sorted(names)))}"
+
+
+def _module_mismatches(
+    name: str, module: Module, saved: Mapping[str, Any], frozen: Mapping[str, int]
+) -> Iterator[str]:
+    own = weights(module)
+    yield from _names(f"weights of {name!r}", "the module", own, {*saved, *frozen})
+    if frozen and (others := changed(module, {key: frozen[key] for key in frozen if key in own})):
+        yield (
+            f"{len(others)} frozen weights of {name!r}, such as {others[0]!r}, are not those of "
+            "the run, and the checkpoint does not hold them: make the model of the same ones"
+        )
+    for key in own.keys() & saved.keys():
+        if is_lazy(own[key]) or key.rpartition(".")[2] == EXTRA_STATE:
+            continue
+        here, there = _kind_and_shape(own[key]), _kind_and_shape(saved[key])
+        if here != there:
+            yield f"weight {key!r} of {name!r}: {there} in the checkpoint, {here} in the module"
+
+
+def _optimizer_mismatches(
+    name: str, optimizer: Optimizer, saved: Mapping[str, Any]
+) -> Iterator[str]:
+    own = optimizer.state_dict()["param_groups"]
+    here = [len(group["params"]) for group in own]
+    there = [len(group["params"]) for group in saved["param_groups"]]
+    if here != there:
+        yield (
+            f"the groups of {name!r} hold {there} parameters in the checkpoint and {here} in the "
+            "optimizer"
+        )
+        return
+    if not type(optimizer).__module__.startswith("torch."):
+        return  # its `step` may add values to groups
+    for group, saved_group in zip(own, saved["param_groups"], strict=True):
+        yield from _unknown(name, group, saved_group)
+
+
+def _unknown(name: str, own: Mapping[str, Any], saved: Mapping[str, Any]) -> Iterator[str]:
+    # New keys are no mismatch: newer versions of torch have more settings.
+    if names := saved.keys() - own.keys() - FROM_SCHEDULES:
+        listed = ", ".join(map(repr, sorted(names)))
+        yield f"{name!r} is of another class: it has no {listed}, which the checkpoint has"
+
+
+def _kind_and_shape(value: Any) -> str:
+    if isinstance(value, StoredTensor):
+        return f"{value.info.dtype}{[*value.shape]}"
+    if not isinstance(value, Tensor):
+        return type(value).__name__
+    return f"{str(value.dtype).removeprefix('torch.')}{[*value.shape]}"
 
 
 def validate_run(run: Any) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections import ChainMap
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,12 +11,15 @@ from torch import Tensor
 
 from ....engine import ranks
 from ...files import Tables
-from ..directory import Saved, TensorSource, read_checkpoint, read_part
+from ..directory import Saved, StoredTensor, read_checkpoint, read_part
 from ..format import MEMORY, TRAIN, decode, is_untagged, rank_file, reading
-from ..sharding import Targets
-from .validate import validate_run
+from ..sharding import OwnShard, Targets
+from .check import validate_run
 
 logger = logging.getLogger("camshaft")
+
+Tensors = Mapping[str, StoredTensor | OwnShard | Tensor]
+"""By name: tensors that are read when they are decoded or loaded, or that are in memory."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class SavedRun:
         cls,
         saved: Saved,
         objects: Mapping[str, Any],
-        in_memory: Mapping[str, TensorSource] | None = None,
+        in_memory: Mapping[str, Mapping[str, Tensor]] | None = None,
     ) -> SavedRun:
         """Read a verified checkpoint; of distributed tensors of the script, only this rank's part.
 
@@ -47,26 +49,25 @@ class SavedRun:
             BrokenCheckpoint: A file has a wrong format, or no run writes such values.
             ValueError: The checkpoint is an export.
         """
-        tree, tensors, targets = _read(saved, objects, in_memory)
-        held = {file: targets.of(file, source) for file, source in tensors.items()}
+        tree, tensors = read_checkpoint(saved, in_memory)
+        targets = Targets(objects)
+        own_tensors = {file: targets.of(file, each) for file, each in tensors.items()}
         if not saved.manifest.holds_run:
             raise ValueError("it holds exported weights alone, and no run can resume from them")
         with reading(file="state.json"):
-            states, frozen = _objects(tree, held)
+            states, frozen = _objects(tree, own_tensors)
         count = saved.manifest.world_size
         own = _own_part(count)
         name = f"{rank_file(own)}.json"
-        part, source = read_part(saved, own)
-        memory = targets.of_memory(tensors[MEMORY]) if MEMORY in tensors else dict[str, Tensor]()
+        part, own_part = read_part(saved, own)
+        memory = targets.of_memory(tensors.get(MEMORY, {}))
         with reading(file=name):
-            run, buffers = cls.of_part(part, ChainMap(source, memory))  # type: ignore[arg-type]
+            run, buffers = cls.of_part(part, {**memory, **own_part})
         is_own = own == ranks.rank() and count == ranks.world_size()
         return cls(states, run, own == ranks.rank(), frozen, buffers if is_own else {})
 
     @staticmethod
-    def of_part(
-        part: Any, tensors: Mapping[str, Tensor]
-    ) -> tuple[Any, dict[str, dict[str, Tensor]]]:
+    def of_part(part: Any, tensors: Tensors) -> tuple[Any, dict[str, dict[str, Tensor]]]:
         """The state of the run in the file of one rank, and its buffers.
 
         Raises:
@@ -83,22 +84,17 @@ class SavedRun:
 def objects_at(
     saved: Saved,
     objects: Mapping[str, Any],
-    in_memory: Mapping[str, TensorSource] | None = None,
+    in_memory: Mapping[str, Mapping[str, Tensor]] | None = None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The states of the objects in a checkpoint or export, and the checksums of what it left out.
 
     Raises:
         BrokenCheckpoint: A file has a wrong format.
     """
-    tree, tensors, targets = _read(saved, objects, in_memory)
+    tree, tensors = read_checkpoint(saved, in_memory)
+    targets = Targets(objects)
     with reading(file="state.json"):
-        return _objects(tree, {file: targets.of(file, source) for file, source in tensors.items()})
-
-
-def _read(
-    saved: Saved, objects: Mapping[str, Any], in_memory: Mapping[str, TensorSource] | None
-) -> tuple[Any, Mapping[str, Any], Targets]:
-    return *read_checkpoint(saved, in_memory), Targets(objects)
+        return _objects(tree, {file: targets.of(file, each) for file, each in tensors.items()})
 
 
 def odd_buffers(buffers: dict[Any, Any]) -> bool:
@@ -109,22 +105,33 @@ def odd_buffers(buffers: dict[Any, Any]) -> bool:
     )
 
 
-def _objects(
-    tree: Any, tensors: Mapping[str, Mapping[str, Tensor]]
-) -> tuple[dict[str, Any], dict[str, Any]]:
+def _objects(tree: Any, tensors: Mapping[str, Tensors]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The states of the objects, and the checksums of the weights that were left out."""
     objects, tables = dict[str, Any](), Tables()
     for name, each in tree["objects"].items():
-        # A module may be large, so its weights are decoded one by one when they are loaded.
-        is_module = each["file"] != TRAIN and is_untagged(each["content"])
-        own = tensors.get(each["file"], {})
-        objects[name] = (Decoded if is_module else decode)(each["content"], own, tables)
+        content, own = each["content"], tensors.get(each["file"], {})
+        if each["file"] != TRAIN and is_untagged(content):
+            objects[name] = {key: _weight(value, own, tables) for key, value in content.items()}
+        else:
+            objects[name] = decode(content, own, tables)
     if odd := [name for name, each in objects.items() if not isinstance(each, Mapping)]:
         raise ValueError(f"has objects without a state: {odd}")
     frozen = {name: each.get("frozen", {}) for name, each in tree["objects"].items()}
     if odd := [name for name, each in frozen.items() if not isinstance(each, Mapping)]:
         raise ValueError(f"has objects without checksums: {odd}")
     return objects, frozen
+
+
+def _weight(encoded: Any, tensors: Tensors, tables: Tables) -> Any:
+    """A value of a module; a weight is not read before it is loaded, since all may be large."""
+    if isinstance(encoded, dict) and encoded.keys() == {"!tensor"}:
+        return tensors[encoded["!tensor"]]
+    return decode(encoded, tensors, tables)
+
+
+def in_memory(state: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A state with its tensors read, for an object that is no module and was one when it saved."""
+    return {k: e.read() if isinstance(e, StoredTensor | OwnShard) else e for k, e in state.items()}
 
 
 def _own_part(count: int) -> int:
@@ -139,33 +146,3 @@ def _own_part(count: int) -> int:
             *(count, ranks.world_size()),
         )
     return 0
-
-
-@dataclass(frozen=True)
-class Decoded(Mapping[str, Any]):
-    """A mapping whose values are decoded when they are looked up."""
-
-    encoded: Mapping[str, Any]
-    tensors: Mapping[str, Tensor]
-    tables: Tables
-
-    def __getitem__(self, name: str) -> Any:
-        return decode(self.encoded[name], self.tensors, self.tables)
-
-    def glance(self, name: str) -> Any:
-        """A value for use at once, to look at or copy from; a weight may be a view of its file."""
-        value, source = self.encoded[name], self.tensors
-        inside = value.get("!tensor") if isinstance(value, dict) and len(value) == 1 else None
-        if isinstance(source, TensorSource) and isinstance(inside, str) and inside in source:
-            return source.glance(inside)
-        return self[name]
-
-    def __contains__(self, name: object) -> bool:
-        """True if there is a value of this name; the value is not decoded."""
-        return name in self.encoded
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.encoded)
-
-    def __len__(self) -> int:
-        return len(self.encoded)

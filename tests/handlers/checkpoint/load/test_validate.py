@@ -11,7 +11,7 @@ from torch.optim import lr_scheduler
 
 from camshaft import Engine, supervised
 from camshaft.handlers import LRSchedule
-from camshaft.handlers.checkpoint.resume import refusing, validate_objects, validate_run
+from camshaft.handlers.checkpoint.load import refusing, validate_objects, validate_run
 
 
 def validate(run, objects, saved):

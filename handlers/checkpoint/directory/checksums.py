@@ -13,9 +13,9 @@ from functools import cache, partial
 from itertools import accumulate
 from pathlib import Path
 
-from ....files import regular
-from ...format import Checksums
-from ..files import CHUNK
+from ...files import regular
+from ..format import Checksums
+from .files import CHUNK
 
 PIECE = 2**20
 """The bytes that are read before they are summed: few enough for the processor's cache."""
