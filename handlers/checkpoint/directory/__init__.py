@@ -17,8 +17,7 @@ from .catalogue import (
     scan,
     verified_at,
 )
-from .checksums import checksums_of
-from .files import CHUNK, foreign_files, need_space, scratch, sweep
+from .files import CHUNK, checksums_of, foreign_files, need_space, scratch, sweep
 from .lock import DirectoryLock
 from .saved import Saved, files_on_disk, read_checkpoint, read_part, saved_at, tensors_of
 from .tensors import OpenFiles, StoredTensor, payload_of, stored_in, stored_in_pieces

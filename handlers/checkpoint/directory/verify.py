@@ -29,8 +29,7 @@ from ..format import (
     tensors_in,
     tensors_in_order,
 )
-from .checksums import Places, checksums_of
-from .files import CHUNK, foreign_files
+from .files import CHUNK, Places, checksums_of, foreign_files
 from .trees import CheckpointFiles, manifest_at, table_in, tree_at, tree_in
 
 if TYPE_CHECKING:
