@@ -28,7 +28,7 @@ from ..directory import (
     tree_in,
     unused_path,
     verify_files,
-    write_at,
+    write_checkpoint,
 )
 from ..format import (
     MANIFEST,
@@ -178,7 +178,7 @@ def strip_to_weights(saved: Saved) -> Saved:
     }
     files[TREE] = Payload.of(text_of({"objects": kept}).encode())
     aside = unused_path(saved.path.parent, saved.manifest.iteration)
-    stripped = write_at(saved.path, aside, files, saved.manifest, saved)
+    stripped = write_checkpoint(saved.path.parent, files, saved.manifest, saved)
     drop(Saved(aside, saved.manifest))
     return stripped
 

@@ -18,8 +18,7 @@ from .catalogue import (
     verified_at,
 )
 from .checksums import checksums_of
-from .files import CHUNK, foreign_files, need_space, scratch, sweep
-from .lock import DirectoryLock
+from .files import CHUNK, DirectoryLock, foreign_files, need_space, scratch, sweep
 from .saved import Saved, files_on_disk, read_checkpoint, read_part, saved_at, tensors_of
 from .tensors import OpenFiles, StoredTensor, payload_of, stored_in, stored_in_pieces
 from .trees import NAME, part_tree, table_in, tree_in
@@ -35,7 +34,6 @@ from .write import (
     set_aside,
     telling_failures,
     unused_path,
-    write_at,
     write_checkpoint,
     write_part,
 )
@@ -91,7 +89,6 @@ __all__ = [
     "verify_files",
     "verify_part",
     "weights_at",
-    "write_at",
     "write_checkpoint",
     "write_part",
 ]

@@ -43,7 +43,7 @@ def write_checkpoint(
     Args:
         directory: The directory of the checkpoints.
         payloads: The files.
-        manifest: What the checkpoint says of itself, without its number and its files.
+        manifest: See `commit`.
         before: See `commit`.
 
     Raises:
@@ -51,24 +51,15 @@ def write_checkpoint(
         UnreadableError: The files could not be read again; none of them is left.
     """
     place, _ = place_for(directory, manifest.iteration, before)
-    with _removed_after_an_error(beside(place, "tmp")) as temporary:
+    temporary = beside(place, "tmp")
+    try:
         with telling_failures(place):
             make_directory(directory)
             files = write_part(temporary, payloads, {}, before)
         return commit(directory, temporary, files, manifest, before)
-
-
-def write_at(
-    place: Path, aside: Path, payloads: Mapping[str, Payload], manifest: Manifest, before: Saved
-) -> Saved:
-    """Write a checkpoint in the place of another one, durably, which is moved to `aside` first.
-
-    Files with the same bytes are shared with the checkpoint `before`. After an error, the older one
-    is at its path again.
-    """
-    with _removed_after_an_error(beside(place, "tmp")) as temporary:
-        files = write_part(temporary, payloads, {}, before)
-        return _appear(temporary, place, aside, replace(manifest, files=dict(files)))
+    except BaseException:
+        remove(temporary)
+        raise
 
 
 def write_part(
@@ -116,7 +107,8 @@ def commit(
         directory: The directory of the checkpoints.
         temporary: Where the files are.
         files: Their checksums.
-        manifest: What the checkpoint says of itself, without its number and its files.
+        manifest: What the checkpoint says of itself, without its files. It has a number only if an
+            older checkpoint gets other files and keeps its place in the order of writing.
         before: A checkpoint of the run; if it is of the same iteration, the new one gets its path,
             and the old one stays under another name until it is dropped.
 
@@ -127,9 +119,12 @@ def commit(
     place, aside = place_for(directory, manifest.iteration, before)
     with telling_failures(place):
         make_directory(directory)
-        whole = replace(manifest, number=next_number(directory), files=dict(files))
-        saved = _appear(temporary, place, aside, whole)
-    note_latest(place)
+        number = manifest.number or next_number(directory)
+        saved = _appear(
+            temporary, place, aside, replace(manifest, number=number, files=dict(files))
+        )
+    if not manifest.number:
+        note_latest(place)
     return saved
 
 
@@ -161,15 +156,6 @@ def _named_back(temporary: Path, place: Path, aside: Path | None) -> Generator[N
                 place.rename(temporary)
             if aside is not None and lexists(aside):
                 aside.rename(place)
-        raise
-
-
-@contextmanager
-def _removed_after_an_error(temporary: Path) -> Generator[Path, None, None]:
-    try:
-        yield temporary
-    except BaseException:
-        remove(temporary)
         raise
 
 

@@ -1,6 +1,6 @@
 """Distributed tensors: where their shards lie, which rank writes what, and what a rank reads."""
 
-from .layout import Layout, Layouts
+from .plan import Layout, Layouts
 from .regions import holds_first_copy, is_distributed, is_sharded
 from .targets import OwnShard, Targets
 
