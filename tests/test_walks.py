@@ -20,7 +20,7 @@ BATCH = torch.zeros(3, 4), torch.zeros(3, 2)
 
 
 class Walk:
-    """Counts the calls of functions under `engine/` and `handlers/`, by file; for a `with` block."""
+    """Counts the calls of functions under `engine/` and `handlers/`, by file, in a `with` block."""
 
     def __init__(self):
         self.calls = Counter()

@@ -17,12 +17,24 @@ from .catalogue import (
     scan,
     verified_at,
 )
-from .files import CHUNK, checksums_of, foreign_files, need_space, scratch, sweep
-from .lock import DirectoryLock
-from .saved import Saved, files_on_disk, read_checkpoint, read_part, saved_at, tensors_of
-from .tensors import OpenFiles, StoredTensor, payload_of, stored_in, stored_in_pieces
-from .trees import NAME, part_tree, table_in, tree_in
-from .verify import OF_RANK, BrokenPieces, ReadOnce, problem_of, verify_files, verify_part
+from .checksums import CHUNK, checksums_of
+from .contents import (
+    NAME,
+    OF_RANK,
+    OpenFiles,
+    StoredTensor,
+    part_tree,
+    payload_of,
+    read_part,
+    stored_in,
+    stored_in_pieces,
+    table_in,
+    tensors_of,
+    tree_in,
+)
+from .files import DirectoryLock, need_space, scratch, sweep
+from .saved import Saved, files_on_disk, read_checkpoint, saved_at
+from .verify import BrokenPieces, ReadOnce, problem_of, verify_files, verify_part
 from .weights_at import weights_at
 from .write import (
     LATEST,
@@ -34,7 +46,6 @@ from .write import (
     set_aside,
     telling_failures,
     unused_path,
-    write_at,
     write_checkpoint,
     write_part,
 )
@@ -61,7 +72,6 @@ __all__ = [
     "drop",
     "drop_unclaimed",
     "files_on_disk",
-    "foreign_files",
     "is_checkpoint",
     "is_claimed",
     "look",
@@ -90,7 +100,6 @@ __all__ = [
     "verify_files",
     "verify_part",
     "weights_at",
-    "write_at",
     "write_checkpoint",
     "write_part",
 ]

@@ -23,7 +23,7 @@ from ..format import (
     needing_memory,
 )
 from .catalogue import next_number, scan
-from .files import foreign_files, vanish, write_files
+from .files import vanish, write_files
 from .saved import Saved
 from .verify import read_back, read_manifest_back
 
@@ -43,7 +43,7 @@ def write_checkpoint(
     Args:
         directory: The directory of the checkpoints.
         payloads: The files.
-        manifest: What the checkpoint says of itself, without its number and its files.
+        manifest: See `commit`.
         before: See `commit`.
 
     Raises:
@@ -51,24 +51,15 @@ def write_checkpoint(
         UnreadableError: The files could not be read again; none of them is left.
     """
     place, _ = place_for(directory, manifest.iteration, before)
-    with _removed_after_an_error(beside(place, "tmp")) as temporary:
+    temporary = beside(place, "tmp")
+    try:
         with telling_failures(place):
             make_directory(directory)
             files = write_part(temporary, payloads, {}, before)
         return commit(directory, temporary, files, manifest, before)
-
-
-def write_at(
-    place: Path, aside: Path, payloads: Mapping[str, Payload], manifest: Manifest, before: Saved
-) -> Saved:
-    """Write a checkpoint in the place of another one, durably, which is moved to `aside` first.
-
-    Files with the same bytes are shared with the checkpoint `before`. After an error, the older one
-    is at its path again.
-    """
-    with _removed_after_an_error(beside(place, "tmp")) as temporary:
-        files = write_part(temporary, payloads, {}, before)
-        return _appear(temporary, place, aside, replace(manifest, files=dict(files)))
+    except BaseException:
+        remove(temporary)
+        raise
 
 
 def write_part(
@@ -116,7 +107,8 @@ def commit(
         directory: The directory of the checkpoints.
         temporary: Where the files are.
         files: Their checksums.
-        manifest: What the checkpoint says of itself, without its number and its files.
+        manifest: What the checkpoint says of itself, without its files. It has a number only if an
+            older checkpoint gets other files and keeps its place in the order of writing.
         before: A checkpoint of the run; if it is of the same iteration, the new one gets its path,
             and the old one stays under another name until it is dropped.
 
@@ -127,9 +119,12 @@ def commit(
     place, aside = place_for(directory, manifest.iteration, before)
     with telling_failures(place):
         make_directory(directory)
-        whole = replace(manifest, number=next_number(directory), files=dict(files))
-        saved = _appear(temporary, place, aside, whole)
-    note_latest(place)
+        number = manifest.number or next_number(directory)
+        saved = _appear(
+            temporary, place, aside, replace(manifest, number=number, files=dict(files))
+        )
+    if not manifest.number:
+        note_latest(place)
     return saved
 
 
@@ -161,15 +156,6 @@ def _named_back(temporary: Path, place: Path, aside: Path | None) -> Generator[N
                 place.rename(temporary)
             if aside is not None and lexists(aside):
                 aside.rename(place)
-        raise
-
-
-@contextmanager
-def _removed_after_an_error(temporary: Path) -> Generator[Path, None, None]:
-    try:
-        yield temporary
-    except BaseException:
-        remove(temporary)
         raise
 
 
@@ -230,7 +216,7 @@ def drop(saved: Saved) -> bool:
     A checkpoint with files that Camshaft did not write stays.
     """
     try:
-        if foreign := foreign_files(saved.path, {MANIFEST, *saved.manifest.files}):
+        if foreign := saved.foreign:
             raise OSError(f"it holds files that are not Camshaft's: {foreign}; move them away")
         vanish(saved.path)
     except OSError as error:
@@ -253,7 +239,7 @@ def place_for(directory: Path, iteration: int, before: Saved | None) -> tuple[Pa
     unused = unused_path(directory, iteration)
     if before is None or before.manifest.iteration != iteration or not before.path.exists():
         return unused, None
-    if foreign_files(before.path, {MANIFEST, *before.manifest.files}):
+    if before.foreign:
         return unused, None
     return before.path, unused
 

@@ -8,17 +8,16 @@ does the same, and sends nothing. Handlers use `Recorder`, which goes through al
 
 from .alike import Buffers, buffers_of_own
 from .alone import resume_alone, save_alone
-from .beginning import (
+from .begin import (
+    Destination,
     refuse_second_resume,
     refuse_to_forget,
     refuse_to_mix,
     refuse_unsaveable,
     start_over,
 )
-from .describe import CheckpointMemory
-from .destination import Destination
 from .gradient_buckets import arrange_buckets, buckets_of, warn_of_buckets
-from .recorder import Content, Recorder
+from .recorder import CheckpointMemory, Content, Recorder
 from .round_trip import RoundTrip
 from .stage import streamed
 from .take import Snapshot, take, take_part, take_run

@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping
 from contextlib import nullcontext
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from ....engine import State, ranks
 from ....engine.checks import Unsaved
+from ...common import scalars
 from ...files import remove, synchronise
 from ..directory import (
     DirectoryLock,
@@ -23,12 +25,19 @@ from ..directory import (
     telling_failures,
     write_part,
 )
-from ..format import Checksums, Manifest, Payload, TensorInfo, needing_memory
+from ..format import (
+    Checksums,
+    Keep,
+    Manifest,
+    Payload,
+    TensorInfo,
+    installed_versions,
+    needing_memory,
+)
 from ..frozen import FrozenWeights
 from ..sharding import Layouts
 from .alike import check_weights
-from .describe import manifest_of, warn_of_missing, with_reasons
-from .destination import Destination
+from .begin import Destination
 from .round_trip import RoundTrip
 from .stage import Staging, streamed
 from .take import Snapshot
@@ -37,12 +46,37 @@ from .writer import Writer
 
 logger = logging.getLogger("camshaft")
 
-Result = TypeVar("Result")
 Content = Snapshot | Mapping[str, Payload]
 """What a handler saves: what a rank has taken, or ready files."""
 FAILED = "the last one failed"
 NOTHING = -1
 """The digest of a rank that writes nothing: no claim keeps it, or there is no memory for it."""
+
+
+@dataclass
+class CheckpointMemory:
+    """What a handler remembers of a run, saved in its checkpoints."""
+
+    broken: list[str] = field(default_factory=list)
+    """Broken checkpoints: ignored by retention, never deleted."""
+    warned: bool = False
+    """True after the warning that a metric of a claim is missing."""
+    override: list[str] = field(default_factory=list)
+    reset: list[str] = field(default_factory=list)
+    """The arguments of the last start: what `reset` names begins anew only once."""
+    weights: dict[str, list[str]] = field(default_factory=dict)
+    """By object, the weights that checkpoints hold, if frozen weights are left out."""
+
+    buckets: dict[str, list[list[int]]] = field(default_factory=dict)
+    """By model, the buckets in which more than two ranks add up its gradients under DDP."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """The fields."""
+        return vars(self).copy()
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """The saved fields; older checkpoints have fewer."""
+        vars(self).update(saved)
 
 
 class Recorder:
@@ -120,7 +154,7 @@ class Recorder:
         asked = [why for why, by in state.control.saves if any(by is each for each in meant)]
         if asked:
             self.open()
-            warn_of_missing(state, self._keep, self.handler)
+            _warn_of_missing(state, self._keep, self.handler)
         return asked
 
     def compare(self, objects: Mapping[str, Any]) -> None:
@@ -156,15 +190,15 @@ class Recorder:
         """
         team, writer = self._team, self._writer
         iteration, earlier = self._why
-        reason = with_reasons(earlier if iteration == state.iteration else "", reasons)
+        reason = _with_reasons(earlier if iteration == state.iteration else "", reasons)
         self._why = (state.iteration, reason)
-        manifest = manifest_of(state, reason, self._keep)
+        manifest = _manifest_of(state, reason, self._keep)
         content: Content | None = None
         with team.all("take part in a checkpoint"):
             writer.wait()
             if not only_claimed or self._is_claimed(manifest):
                 content = writer.attempt(make)
-        own = NOTHING if content is None else self._digest(content)
+        own = NOTHING if content is None else getattr(content, "digest", 0)
         first = team.of_first(own)
         if first == NOTHING:
             return
@@ -177,8 +211,7 @@ class Recorder:
             files = None if content is None else writer.attempt(partial(self._copied, content))
         if team.any(files is None) or files is None:
             return
-        layout = content.layout if isinstance(content, Snapshot) else None
-        meant = {} if layout is None else layout.infos
+        meant = content.pieces if isinstance(content, Snapshot) else {}
         temporary = team.temporary(state.iteration)
         save = partial(self._save, temporary, files, meant, manifest, broken)
         failed = partial(self._ask_again, state)
@@ -187,10 +220,6 @@ class Recorder:
             return
         with team.all("write its part of a checkpoint"):
             writer.start(save, failed)
-
-    def attempt(self, task: Callable[[], Result]) -> Result | None:
-        """Run a part of a save; None if it failed and `on_failure` is `"warn"`."""
-        return self._writer.attempt(task)
 
     def wait(self) -> None:
         """Wait until the last save is on the disk."""
@@ -213,11 +242,6 @@ class Recorder:
         return self._team.rank > 0 or bool(
             self._writer.attempt(lambda: is_claimed(self.directory, self._keep, manifest))
         )
-
-    def _digest(self, content: Content) -> int:
-        """The same number on all ranks that can write one checkpoint."""
-        is_compared = isinstance(content, Snapshot) and self._team.size > 1
-        return content.digest if is_compared else 0
 
     def _copied(self, content: Content) -> Mapping[str, Payload]:
         """The files to write; in the background they are a copy, and the run may change."""
@@ -280,3 +304,45 @@ class Recorder:
         """Ask for another save, so that the next commit point raises this save's error."""
         if ranks.world_size() == 1:  # several ranks have to be asked together
             state.save(FAILED, by=self.handler)
+
+
+def _manifest_of(state: State[Any, Any], reason: str, keep: Keep) -> Manifest:
+    """The manifest of a save at this moment, without its number and its files."""
+    # Claims name metrics by text, so a manifest holds only metrics whose names are text.
+    metrics = {name: n for name, n in scalars(state.metrics).items() if isinstance(name, str)}
+    return Manifest(
+        iteration=state.iteration,
+        step=state.step,
+        epoch=state.epoch - state.control.in_epoch,
+        reason=reason,
+        metrics=metrics,
+        written={name: state.metrics.written(name) for name in metrics},
+        keep=repr(keep),
+        world_size=ranks.world_size(),
+        versions=installed_versions(),
+    )
+
+
+def _with_reasons(text: str, reasons: list[str]) -> str:
+    """A text of reasons, to which the new ones among these are added."""
+    for reason in reasons:
+        if f", {reason}, " not in f", {text}, ":
+            text = f"{text}, {reason}" if text else reason
+    return text
+
+
+def _warn_of_missing(state: State[Any, Any], keep: Keep, handler: object) -> None:
+    """Warn once a run if the metric of a claim does not exist."""
+    if not keep.bests or (state.epoch == 1 and state.control.in_epoch):  # its end may produce it
+        return
+    numbers = scalars(state.metrics)
+    missing = sorted({best.metric for best in keep.bests} - numbers.keys())
+    if missing and not (memory := state.recall(handler, CheckpointMemory)).warned:
+        memory.warned = True
+        logger.warning(
+            "%r goes by %s, which no handler has produced so far; the metrics that are "
+            "numbers are %s. A checkpoint without it is never best",
+            keep,
+            ", ".join(map(repr, missing)),
+            ", ".join(map(repr, numbers)) or "none",
+        )

@@ -39,7 +39,7 @@ class Staging:
         Raises:
             OSError: Memory has run out; all of it that earlier copies took is given back.
         """
-        wanted = snapshot.files
+        wanted = snapshot.tensors
         self._buffers = {
             file: buffer
             for file, buffer in self._buffers.items()
@@ -72,10 +72,10 @@ def streamed(
         snapshot: What to write.
         whole: By file, the tensors to write where those of the snapshot are sharded.
     """
-    values = snapshot.files if whole is None else whole
+    values = snapshot.tensors if whole is None else whole
     files = {
         f"{file}{TENSORS}": _streamed(tensors, values[file])
-        for file, tensors in snapshot.files.items()
+        for file, tensors in snapshot.tensors.items()
     }
     return files | _trees(snapshot)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from json import dumps
@@ -23,6 +23,7 @@ from ..format import (
     TRAIN,
     TREE,
     Encoder,
+    TensorInfo,
     UnreadableError,
     is_untagged,
     needing_memory,
@@ -53,30 +54,10 @@ class Snapshot:
     """By the names of their files."""
     tensors: Mapping[str, Mapping[str, Tensor]]
     """By file, without its ending, and name."""
-    frozen: Mapping[str, Collection[str]] = field(default_factory=dict)
-    """By file, the tensors that go to a file of their own beside it; see `apart`."""
-    layout: Layout | None = None
-    """How sharded tensors lie on the ranks; None if no tensor is sharded."""
-    objects: Sequence[str] = ()
-    """The names of the run's objects."""
-
-    @property
-    def files(self) -> dict[str, dict[str, Tensor]]:
-        """The tensors by the file that they are written to."""
-        found = dict[str, dict[str, Tensor]]()
-        for file, tensors in self.tensors.items():
-            own = self.frozen.get(file, ())
-            found[file] = {name: each for name, each in tensors.items() if name not in own}
-            if own:
-                found[file + FROZEN] = {name: tensors[name] for name in tensors if name in own}
-        return found
-
-    @property
-    def digest(self) -> int:
-        """The same number on all ranks if they save the same objects, distributed in one way."""
-        layout = "" if self.layout is None else self.layout.digest
-        text = dumps([sorted(self.objects), layout])
-        return int(sha256(text.encode()).hexdigest()[:12], 16)
+    pieces: Mapping[str, TensorInfo] = field(default_factory=dict)
+    """The pieces of sharded tensors among the tensors, by their names in this rank's file."""
+    digest: int = 0
+    """The same number on all ranks if they save the same objects, distributed in one way."""
 
 
 class Part(NamedTuple):
@@ -106,13 +87,12 @@ def take_run(
         OSError: Memory has run out.
         TypeError: A value cannot be saved.
     """
-    own = rank_file(ranks.rank())
-    sharded = ranks.world_size() > 1 and (bool(part.shared) or _hold_shards(objects))
+    own, count = rank_file(ranks.rank()), ranks.world_size()
+    sharded = count > 1 and (bool(part.shared) or _hold_shards(objects))
     encoder = Encoder("buffers")
     trees = {f"{own}.json": {"run": part.tree, "buffers": encoder.encode(buffers, "buffers")}}
     mine = part.tensors | encoder.tensors
     tensors = dict[str, Mapping[str, Tensor]]()
-    frozen: Mapping[str, Collection[str]] = {}
     layout: Layout | None = None
     if sharded or ranks.rank() == 0:
         whole = take(objects, lent, left_out)
@@ -126,11 +106,28 @@ def take_run(
         trees |= {PIECES: layout.tree} if ranks.rank() == 0 else {}
         tensors = {}
     else:
-        modules = {file: objects[file] for file in tensors if file != TRAIN}
-        frozen = apart(modules, tensors)
+        tensors = _with_frozen_apart(objects, tensors)
     if mine:
         tensors[own] = mine
-    return Snapshot(trees, tensors, frozen, layout, [*objects])
+    digest = _digest(objects, layout) if count > 1 else 0
+    return Snapshot(trees, tensors, layout.infos if layout else {}, digest)
+
+
+def _with_frozen_apart(
+    objects: Mapping[str, Any], tensors: Mapping[str, Mapping[str, Tensor]]
+) -> dict[str, Mapping[str, Tensor]]:
+    """The tensors by file, where frozen weights of some modules get a file of their own."""
+    found = dict(tensors)
+    modules = {file: objects[file] for file in tensors if file != TRAIN}
+    for file, frozen in apart(modules, tensors).items():
+        found[file] = {name: each for name, each in tensors[file].items() if name not in frozen}
+        found[file + FROZEN] = {n: each for n, each in tensors[file].items() if n in frozen}
+    return found
+
+
+def _digest(objects: Collection[str], layout: Layout | None) -> int:
+    text = dumps([sorted(objects), layout.digest if layout else ""])
+    return int(sha256(text.encode()).hexdigest()[:12], 16)
 
 
 def take_part(state: State[Any, Any]) -> Part:

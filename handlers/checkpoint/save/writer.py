@@ -53,7 +53,8 @@ class Writer:
         except Exception as error:
             self._pending = Future()
             try:
-                self._pending.set_result(self._carry_out(partial(task, error), failed))
+                self._carry_out(partial(task, error), failed)
+                self._pending.set_result(None)
             except Exception as raised:
                 self._pending.set_exception(raised)
 

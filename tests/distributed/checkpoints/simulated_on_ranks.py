@@ -56,11 +56,10 @@ class Pieces:
         self.pieces = pieces
 
     def fill(self, into, file, name, begin):
-        part = self.pieces[name][
-            tuple(slice(a, a + n) for a, n in zip(begin, into.shape, strict=True))
-        ]
-        assert part.shape == into.shape and into.isnan().all()
-        into.copy_(part)
+        at = tuple(slice(a, a + n) for a, n in zip(begin, into.shape, strict=True))
+        assert self.pieces[name][at].shape == into.shape
+        assert into.isnan().all()
+        into.copy_(self.pieces[name][at])
 
 
 def ranks_of(shape, sizes, is_sharded):

@@ -68,7 +68,7 @@ def main():
 
     def save():
         taken = take_run(objects, Part({}, {}), {}, {}, {}, layouts)
-        return taken.digest, taken.layout.table, [*taken.tensors["rank-00000"]]
+        return taken.digest, layouts._layout.table, [*taken.tensors["rank-00000"]]
 
     found = []
     for number in range(4):

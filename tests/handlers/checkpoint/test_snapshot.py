@@ -95,6 +95,8 @@ def test_the_entry_of_an_optimizer_names_its_parameters_beside_their_indices():
     """An export without the script needs them: indices alone tell no parameter."""
     model, critic = nn.Linear(2, 1), nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1))
     critic[1].weight = critic[0].weight
+    for each in critic:
+        each.bias.requires_grad_(False)
     groups = [{"params": [critic[0].weight, model.bias]}, {"params": [model.weight]}]
     unnamed = nn.Parameter(torch.zeros(1))
     objects = {

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from camshaft import Engine, Events
 from camshaft.handlers import Checkpoint, latest
-from camshaft.handlers.checkpoint.directory import ReadOnce, checksums_of, files, saved_at
-from camshaft.handlers.checkpoint.directory.files import Places
+from camshaft.handlers.checkpoint.directory import ReadOnce, checksums, checksums_of, saved_at
+from camshaft.handlers.checkpoint.directory.checksums import Places
 from camshaft.handlers.checkpoint.format import Checksums, Manifest
 
 NEWEST = "iteration-0000000003"
@@ -217,7 +217,7 @@ def test_bytes_are_summed_and_put_to_their_places_wherever_chunks_and_places_end
     patch = pytest.MonkeyPatch()
     with patch.context() as patched:
         for name, value in {"CHUNK": 256, "PIECE": 64, "MOST_VIEWS": 3}.items():
-            patched.setattr(files, name, value)
+            patched.setattr(checksums, name, value)
         buffer, views = memoryview(bytearray(len(content))), []
         for size in [*sizes, len(content)]:
             begin = sum(map(len, views))
@@ -226,4 +226,4 @@ def test_bytes_are_summed_and_put_to_their_places_wherever_chunks_and_places_end
         assert bytes(buffer) == content
         assert found == checksums_of(path)
     chunks = [content[at : at + 256] for at in range(0, len(content), 256)]
-    assert found == Checksums(len(content), [files.zlib.crc32(each) for each in chunks])
+    assert found == Checksums(len(content), [checksums.zlib.crc32(each) for each in chunks])
