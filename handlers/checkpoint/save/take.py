@@ -23,6 +23,7 @@ from ..format import (
     TRAIN,
     TREE,
     Encoder,
+    TensorInfo,
     UnreadableError,
     is_untagged,
     needing_memory,
