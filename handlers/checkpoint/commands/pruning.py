@@ -17,7 +17,6 @@ from ..directory import (
     Saved,
     drop,
     files_on_disk,
-    foreign_files,
     is_checkpoint,
     look,
     payload_of,
@@ -31,7 +30,6 @@ from ..directory import (
     write_checkpoint,
 )
 from ..format import (
-    MANIFEST,
     PLAIN_NAME,
     TENSORS,
     TRAIN,
@@ -163,7 +161,7 @@ def strip_to_weights(saved: Saved) -> Saved:
         OSError: Writing failed, or there are files that Camshaft did not write.
     """
     verify_files(saved)
-    if foreign := foreign_files(saved.path, {MANIFEST, *saved.manifest.files}):
+    if foreign := saved.foreign:
         raise OSError(f"{saved.path} holds files that are not Camshaft's: {foreign}")
     names = module_files(saved)
     with reading(saved.path, TREE):

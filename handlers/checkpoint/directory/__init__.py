@@ -17,12 +17,24 @@ from .catalogue import (
     scan,
     verified_at,
 )
-from .checksums import checksums_of
-from .files import CHUNK, DirectoryLock, foreign_files, need_space, scratch, sweep
-from .saved import Saved, files_on_disk, read_checkpoint, read_part, saved_at, tensors_of
-from .tensors import OpenFiles, StoredTensor, payload_of, stored_in, stored_in_pieces
-from .trees import NAME, part_tree, table_in, tree_in
-from .verify import OF_RANK, BrokenPieces, ReadOnce, problem_of, verify_files, verify_part
+from .checksums import CHUNK, checksums_of
+from .contents import (
+    NAME,
+    OF_RANK,
+    OpenFiles,
+    StoredTensor,
+    part_tree,
+    payload_of,
+    read_part,
+    stored_in,
+    stored_in_pieces,
+    table_in,
+    tensors_of,
+    tree_in,
+)
+from .files import DirectoryLock, need_space, scratch, sweep
+from .saved import Saved, files_on_disk, read_checkpoint, saved_at
+from .verify import BrokenPieces, ReadOnce, problem_of, verify_files, verify_part
 from .weights_at import weights_at
 from .write import (
     LATEST,
@@ -60,7 +72,6 @@ __all__ = [
     "drop",
     "drop_unclaimed",
     "files_on_disk",
-    "foreign_files",
     "is_checkpoint",
     "is_claimed",
     "look",

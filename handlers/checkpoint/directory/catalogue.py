@@ -25,8 +25,8 @@ from ..format import (
     best,
     keep_of,
 )
+from .contents import NAME
 from .saved import Saved, saved_at
-from .trees import NAME
 from .verify import problem_of, verify_files
 
 logger = logging.getLogger("camshaft")

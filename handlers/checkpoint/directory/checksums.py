@@ -1,4 +1,7 @@
-"""The checksums of a file, taken in chunks on several threads, which can also keep the bytes."""
+"""The checksums of files: of bytes that are written, and of a file that is read on several threads.
+
+What is read can also be kept.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +18,36 @@ from pathlib import Path
 
 from ...files import regular
 from ..format import Checksums
-from .files import CHUNK
 
+CHUNK = 16 * 2**20
+"""The bytes that have one checksum."""
 PIECE = 2**20
 """The bytes that are read before they are summed: few enough for the processor's cache."""
 MOST_VIEWS = 512
 """The most buffers that one read fills; operating systems allow about a thousand."""
 MOST_THREADS = 4
 """The most threads that read: while one sums, others read, and disks serve several at once."""
+
+
+class RunningChecksums:
+    """The checksums of bytes that are added piece by piece."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._sums: list[int] = []
+
+    def add(self, piece: memoryview) -> None:
+        """Add these bytes."""
+        while piece:
+            filled = self.size % CHUNK
+            part, piece = piece[: CHUNK - filled], piece[CHUNK - filled :]
+            before = self._sums.pop() if filled else 0
+            self._sums.append(zlib.crc32(part, before))
+            self.size += len(part)
+
+    def result(self) -> Checksums:
+        """The checksums of all bytes so far."""
+        return Checksums(self.size, list(self._sums))
 
 
 class Places:

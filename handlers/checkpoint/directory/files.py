@@ -5,8 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import zlib
-from collections.abc import Callable, Collection, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -16,37 +15,16 @@ from ....engine import ranks
 from ...files import beside, created, locked, make_directory, remove, shared
 from ...files import sweep as sweep_beside
 from ..format import Checksums, Payload
+from .checksums import CHUNK, RunningChecksums
 
 logger = logging.getLogger("camshaft")
 
-CHUNK = 16 * 2**20
 SMALLEST = 2**20
 """The fewest bytes of a file that checkpoints share."""
 PATIENCE = 30.0
 """Seconds that a restarted rank 0 waits for its predecessor, which may still be ending."""
 OWN = r"iteration-\d+(\.\d+)?|LATEST"
 """The names of what a run writes to its directory."""
-
-
-class RunningChecksums:
-    """The checksums of bytes that are added piece by piece."""
-
-    def __init__(self) -> None:
-        self.size = 0
-        self._sums: list[int] = []
-
-    def add(self, piece: memoryview) -> None:
-        """Add these bytes."""
-        while piece:
-            filled = self.size % CHUNK
-            part, piece = piece[: CHUNK - filled], piece[CHUNK - filled :]
-            before = self._sums.pop() if filled else 0
-            self._sums.append(zlib.crc32(part, before))
-            self.size += len(part)
-
-    def result(self) -> Checksums:
-        """The checksums of all bytes so far."""
-        return Checksums(self.size, list(self._sums))
 
 
 def write_files(
@@ -116,11 +94,6 @@ def need_space(directory: Path, size: int) -> None:
             f"{os.strerror(errno.ENOSPC)}: {size:,} bytes are needed in {directory}, and "
             f"{usage.free:,} are free",
         )
-
-
-def foreign_files(directory: Path, known: Collection[str]) -> list[str]:
-    """The names in a directory besides the known ones."""
-    return sorted(path.name for path in directory.iterdir() if path.name not in known)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ Importing this file imports no torch, which takes longer than looking at a direc
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,11 +13,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...files import Tables, appearing, make_directory, refuse_odd
-from ..format import FROZEN, TENSORS, TREE, decode, rank_file, reading
+from ..format import TENSORS, TREE, decode, reading
+from .contents import (
+    CheckpointFiles,
+    StoredTensor,
+    manifest_at,
+    payload_of,
+    tensors_of,
+    tree_in,
+)
 from .files import write_file
-from .tensors import OpenFiles, StoredTensor, payload_of, stored_in, stored_in_pieces
-from .trees import CheckpointFiles, manifest_at, table_in, tree_at, tree_in
-from .verify import OF_RANK, compare_sizes, verify_files, verify_objects
+from .verify import compare_sizes, verify_files, verify_objects
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -92,49 +98,6 @@ def files_on_disk(found: Iterable[Saved]) -> dict[object, int]:
     return files
 
 
-def tensors_of(
-    saved: CheckpointFiles, files: Collection[str] | None = None, but: Collection[str] = ()
-) -> dict[str, dict[str, StoredTensor]]:
-    """The tensors of a verified checkpoint by file and name; only headers are read.
-
-    The file of a tensor in pieces is the one in which a single rank would have it. The tensors of
-    a module that lie in two files, because some are frozen, are those of the first one.
-
-    Args:
-        saved: The checkpoint.
-        files: The files to look at, as in `state.json`; by default all.
-        but: The files to leave out.
-
-    Raises:
-        BrokenCheckpoint: A file has the right checksum and a wrong format.
-    """
-    opened, table = OpenFiles(saved.path, saved.path), table_in(saved)
-    found = dict[str, dict[str, StoredTensor]]()
-    for name in saved.manifest.files:
-        file = name.removesuffix(TENSORS)
-        is_wanted = files is None or file.removesuffix(FROZEN) in files
-        if is_wanted and file not in but and name.endswith(TENSORS) and not OF_RANK.fullmatch(name):
-            with reading(saved.path, name):
-                found[file] = stored_in(saved.path / name, opened)
-    for file in [each for each in found if f"{each}{FROZEN}" in found]:
-        found[file] = found[f"{file}{FROZEN}"] | found[file]
-    cut = (each for each in table if files is None or each in files)
-    return found | {file: stored_in_pieces(file, table[file], opened) for file in cut}
-
-
-def tensors_of_rank(saved: CheckpointFiles, rank: int) -> dict[str, StoredTensor]:
-    """The tensors of the run's state on one rank, and its pieces of others.
-
-    Raises:
-        BrokenCheckpoint: The file has the right checksum and a wrong format.
-    """
-    name = f"{rank_file(rank)}{TENSORS}"
-    if name not in saved.manifest.files:
-        return {}
-    with reading(saved.path, name):
-        return stored_in(saved.path / name, OpenFiles(saved.path, saved.path))
-
-
 def read_checkpoint(
     saved: CheckpointFiles, in_memory: Mapping[str, Mapping[str, Tensor]] | None = None
 ) -> tuple[Any, dict[str, Mapping[str, StoredTensor | Tensor]]]:
@@ -147,15 +110,6 @@ def read_checkpoint(
     """
     compare_sizes(saved)
     return tree_in(saved), {**tensors_of(saved, but=in_memory or ()), **(in_memory or {})}
-
-
-def read_part(saved: CheckpointFiles, rank: int) -> tuple[Any, dict[str, StoredTensor]]:
-    """The state of the run that one rank has saved, and its tensors; of a verified checkpoint.
-
-    Raises:
-        BrokenCheckpoint: A file has the right checksum and a wrong format.
-    """
-    return tree_at(saved, f"{rank_file(rank)}.json"), tensors_of_rank(saved, rank)
 
 
 def read_objects(saved: CheckpointFiles, object: str | None = None) -> dict[str, Any]:

@@ -29,17 +29,14 @@ from ..format import (
     tensors_in,
     tensors_in_order,
 )
-from .checksums import Places, checksums_of
-from .files import CHUNK, foreign_files
-from .trees import CheckpointFiles, manifest_at, table_in, tree_at, tree_in
+from .checksums import CHUNK, Places, checksums_of
+from .contents import CheckpointFiles, manifest_at, table_in, tree_at, tree_in
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 logger = logging.getLogger("camshaft")
 
-OF_RANK = re.compile(r"rank-\d{5,}\.safetensors", re.ASCII)
-"""The names of the files that ranks write for themselves; see `rank_file`."""
 TREE_OF_RANK = re.compile(r"rank-\d{5,}\.json", re.ASCII)
 SHOWN = 20
 """The most foreign files that a message names."""
@@ -123,7 +120,7 @@ def problem_of(saved: CheckpointFiles, *, thoroughly: bool = True) -> str | None
 
 def tell_foreign(saved: CheckpointFiles) -> None:
     """Warn of files that do not belong to a checkpoint."""
-    if foreign := foreign_files(saved.path, {MANIFEST, *saved.manifest.files}):
+    if foreign := saved.foreign:
         more = f" ... ({len(foreign)} in all)" if len(foreign) > SHOWN else ""
         told = f"{foreign[:SHOWN]}{more}"
         logger.warning("%s holds files that no checkpoint has: %s", saved.path, told)

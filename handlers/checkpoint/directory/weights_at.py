@@ -14,8 +14,8 @@ from zipfile import ZIP_STORED, ZipFile, is_zipfile
 from ...files import path_of, printable_lines, regular
 from ..format import FROZEN, TENSORS
 from .catalogue import Checkpoints, checkpoints
+from .contents import stored_in
 from .saved import Saved, read_weights, saved_at
-from .tensors import stored_in
 from .verify import verify_files
 
 Verify = Callable[[Saved], None]

@@ -23,7 +23,7 @@ from ..format import (
     needing_memory,
 )
 from .catalogue import next_number, scan
-from .files import foreign_files, vanish, write_files
+from .files import vanish, write_files
 from .saved import Saved
 from .verify import read_back, read_manifest_back
 
@@ -216,7 +216,7 @@ def drop(saved: Saved) -> bool:
     A checkpoint with files that Camshaft did not write stays.
     """
     try:
-        if foreign := foreign_files(saved.path, {MANIFEST, *saved.manifest.files}):
+        if foreign := saved.foreign:
             raise OSError(f"it holds files that are not Camshaft's: {foreign}; move them away")
         vanish(saved.path)
     except OSError as error:
@@ -239,7 +239,7 @@ def place_for(directory: Path, iteration: int, before: Saved | None) -> tuple[Pa
     unused = unused_path(directory, iteration)
     if before is None or before.manifest.iteration != iteration or not before.path.exists():
         return unused, None
-    if foreign_files(before.path, {MANIFEST, *before.manifest.files}):
+    if before.foreign:
         return unused, None
     return before.path, unused
 

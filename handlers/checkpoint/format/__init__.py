@@ -2,7 +2,13 @@
 
 from .decoder import decode, references
 from .encoder import MAPPINGS, Encoder, is_untagged
-from .errors import BrokenCheckpoint, UnreadableError, UnreadCheckpoint, reading
+from .errors import (
+    BrokenCheckpoint,
+    UnreadableError,
+    UnreadCheckpoint,
+    needing_memory,
+    reading,
+)
 from .manifest import (
     FROZEN,
     LARGEST_COUNT,
@@ -16,7 +22,6 @@ from .manifest import (
     installed_versions,
     rank_file,
 )
-from .no_memory import needing_memory
 from .pieces import (
     MEMORY,
     PIECES,

@@ -1,22 +1,51 @@
-"""A checkpoint's values, decoded for this rank."""
+"""A checkpoint's values, decoded for this rank: of what it distributes, only its own shards."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
+from torch.nn import Module
+from torch.optim import Optimizer
 
 from ....engine import ranks
+from ....engine.modules import box_of, is_spread, local
 from ...files import Tables
 from ..directory import Saved, StoredTensor, read_checkpoint, read_part
 from ..format import MEMORY, TRAIN, decode, is_untagged, rank_file, reading
-from ..sharding import OwnShard, Targets
+from ..weights import weights
 from .check import validate_run
 
 logger = logging.getLogger("camshaft")
+
+
+@dataclass(frozen=True, eq=False)
+class OwnShard:
+    """A saved tensor that the script distributes; only this rank's shard of it is read."""
+
+    saved: StoredTensor | Tensor
+    like: Any
+    """The distributed tensor of the script that has the same form."""
+
+    def read(self) -> Tensor:
+        """A new distributed tensor with the saved values."""
+        from torch.distributed.tensor import DTensor
+
+        box, like = box_of(self.like), self.like
+        if isinstance(self.saved, Tensor):
+            part = self.saved[tuple(slice(first, last) for first, last in box)]
+        else:
+            part = self.saved.read(box)
+        # For an empty shard, fully_shard makes the rows empty too.
+        return DTensor.from_local(
+            part.reshape(local(like).shape), like.device_mesh, like.placements, run_check=False,
+            shape=like.shape, stride=torch.empty(like.shape, device="meta").stride(),
+        )  # fmt: skip
+
 
 Tensors = Mapping[str, StoredTensor | OwnShard | Tensor]
 """By name: tensors that are read when they are decoded or loaded, or that are in memory."""
@@ -146,3 +175,55 @@ def _own_part(count: int) -> int:
             *(count, ranks.world_size()),
         )
     return 0
+
+
+class Targets:
+    """Finds, for a saved tensor, the distributed tensor of the script that has its layout.
+
+    The state of an optimizer is found by the place of its parameter. What handlers remember has the
+    layout of the weight of the same name, such as `run.memory.Best.weights.layers.0.weight`; if it
+    was saved in pieces, that of any weight of the same shape. A module's own weights are filled as
+    they are; see `load_weights`.
+    """
+
+    def __init__(self, objects: Mapping[str, Any]) -> None:
+        self._modules = {name for name, each in objects.items() if isinstance(each, Module)}
+        self._named: dict[str, list[Any]] = {}
+        self._kept: dict[str, list[Any]] = {}
+        for name, each in objects.items():
+            if isinstance(each, Module):
+                for key, value in weights(each).items():
+                    if is_spread(value):
+                        self._named.setdefault(key, []).append(value)
+            elif isinstance(each, Optimizer):
+                params = [tensor for group in each.param_groups for tensor in group["params"]]
+                if any(map(is_spread, params)):
+                    self._kept[name] = params
+        self._all = [each for own in self._named.values() for each in own]
+        self._all += [e for params in self._kept.values() for e in params if is_spread(e)]
+
+    def of(self, file: str, tensors: Mapping[str, StoredTensor | Tensor]) -> Tensors:
+        """The tensors of a file, distributed as those of the script are when they are read."""
+        if not self._all or (file in self._modules and file != TRAIN):
+            return tensors
+        return {name: _shard(each, self._like(name)) for name, each in tensors.items()}
+
+    def of_memory(self, tensors: Mapping[str, StoredTensor | Tensor]) -> Tensors:
+        """The same for tensors that were saved in pieces, because they were distributed."""
+        likes = self._all
+        return {name: _shard(e, [*self._like(name), *likes]) for name, e in tensors.items()}
+
+    def _like(self, name: str) -> list[Any]:
+        parts = name.split(".")
+        for at, part in enumerate(parts[:-1]):
+            if part == "state" and (params := self._kept.get(".".join(parts[:at]))):
+                index = parts[at + 1]
+                found = [params[int(index)]] if index.isdigit() and int(index) < len(params) else []
+                return [each for each in found if is_spread(each)]
+        tails = (".".join(parts[at:]) for at in range(len(parts)))
+        return next((self._named[tail] for tail in tails if tail in self._named), [])
+
+
+def _shard(saved: StoredTensor | Tensor, likes: Sequence[Any]) -> StoredTensor | OwnShard | Tensor:
+    like = next((each for each in likes if tuple(each.shape) == tuple(saved.shape)), None)
+    return saved if like is None else OwnShard(saved, like)

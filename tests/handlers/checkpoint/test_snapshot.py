@@ -69,7 +69,7 @@ def test_a_module_whose_name_cannot_be_a_file_is_saved_all_the_same(tmp_path):
 def test_what_is_loaded_of_a_snapshot_is_what_was_taken(tmp_path):
     model = nn.Linear(2, 1)
     found = loaded(tmp_path, finished({"model": model, "ema": Average(3.0)}))
-    assert torch.equal(found.objects["model"]["weight"], model.weight)
+    assert torch.equal(found.objects["model"]["weight"].read(), model.weight)
     assert found.objects["ema"] == {"value": torch.tensor(3.0)}
     assert (found.run["iteration"], found.run["epoch"], found.is_own) == (6, 2, True)
 

@@ -153,7 +153,7 @@ def test_a_resumed_run_never_needs_more_memory_than_a_fresh_one(processes, tmp_p
 
 
 def test_a_file_is_read_tensor_by_tensor_however_often_it_is_opened(tmp_path, monkeypatch):
-    monkeypatch.setattr("camshaft.handlers.checkpoint.directory.tensors.MAPPED", 10)
+    monkeypatch.setattr("camshaft.handlers.checkpoint.directory.contents.MAPPED", 10)
     saved = save(tmp_path)
     stored = read_checkpoint(saved)[1]["model"]
     assert len(stored) == len(TENSORS)

@@ -100,7 +100,7 @@ def test_a_resume_takes_no_tensor_from_a_file_but_weights_to_copy(run):
     of_run = (
         calls["get_slice"] - (1 + 1 + 3) * 2 * LAYERS
     )  # the form, a view; what Adam keeps of it
-    assert 0 < of_run < 5  # random numbers
+    assert of_run == 0
     assert calls["get_tensor"] == calls["clone"] == 0
 
 

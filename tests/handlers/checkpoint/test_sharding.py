@@ -9,7 +9,7 @@ from torch.distributed.tensor.placement_types import _StridedShard
 
 from camshaft.engine.modules import box_at
 from camshaft.handlers.checkpoint.format import Grid, Shares, table_as_tree, table_of_tree
-from camshaft.handlers.checkpoint.sharding.regions import replicas
+from camshaft.handlers.checkpoint.sharding import replicas
 
 
 class Mesh:
