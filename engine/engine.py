@@ -452,9 +452,10 @@ class Engine(Generic[Batch, Output]):
             all: True to show also the calls by which handlers begin, count, check and end.
         """
         evaluation = vars(self).get("evaluation")  # to look makes no evaluation
-        parts = [inspection.Part.of(self.process, self.signals, training=True)]
+        rows_of = inspection.RunRows.of
+        parts = [rows_of(self.process, self.signals, training=True)]
         if evaluation is not None:
-            parts.append(inspection.Part.of(evaluation.process, evaluation.signals, training=False))
+            parts.append(rows_of(evaluation.process, evaluation.signals, training=False))
         return inspection.Description(tuple(parts), all)
 
     def _repr_svg_(self) -> str:
@@ -523,7 +524,7 @@ class Engine(Generic[Batch, Output]):
         return like
 
     def _attach(self, handler: Handler) -> None:
-        """Name a handler after its class and its monitor, name or object, and attach it."""
+        """Name a handler after its class and its metric, name or object, and attach it."""
         outer, self._local = self._local, self._local or hasattr(handler, "rank")
         self._attached.hold(handler, self._local)
         try:

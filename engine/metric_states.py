@@ -12,7 +12,7 @@ CACHES = {"_computed", "_forward_cache", "_cache"}
 """Attributes of torchmetrics that are computed anew."""
 
 
-def plain(metric: Any) -> dict[str, dict[str, Any]]:
+def plain_states(metric: Any) -> dict[str, dict[str, Any]]:
     """The plain attributes of each metric inside a module, by their places; see `accumulated`."""
     return _by_part(metric, _plain)
 
@@ -35,7 +35,7 @@ def accumulated(metric: Any, made: Mapping[str, Any]) -> Any:
     found = _by_part(
         metric, lambda each: {"states": dict(each.metric_state), "updates": each.update_count}
     )
-    for name, attributes in plain(metric).items():
+    for name, attributes in plain_states(metric).items():
         before = made.get(name, {})
         found[name]["attributes"] = {
             key: value for key, value in attributes.items() if value is not before.get(key)
@@ -43,7 +43,7 @@ def accumulated(metric: Any, made: Mapping[str, Any]) -> Any:
     return found
 
 
-def put_back(metric: Any, saved: Any) -> None:
+def put_back_metric(metric: Any, saved: Any) -> None:
     """Go on accumulating from what `accumulated` gave."""
     if not isinstance(metric, Module):
         if hasattr(type(metric), "load_state_dict"):

@@ -142,7 +142,7 @@ def main() -> State[Any, Output]:
         Validate(val_loader, weights="ema", when=often),
         Checkpoint(options.directory, when=often, resume=True),  # on any number of ranks
         StopOnSignal(),  # on one rank: all stop at one step, which is saved
-        Export(options.directory / "export", "ema"),  # one file, for one process
+        Export(options.directory / "export", object="ema"),  # one file, for one process
         Throughput(tokens=lambda batch: batch[0].numel()),
         JSONLines(options.directory / "rows.jsonl"),
         ProgressBar("loss", "val/loss", "tokens_per_second"),

@@ -59,7 +59,7 @@ def objective(trial: optuna.Trial, directory: Path, rate: float, max_epochs: int
     train, val = load_data()
     engine.add(
         Validate(val),
-        OptunaPruning(trial, "val/accuracy"),
+        OptunaPruning(trial, metric="val/accuracy"),
         Checkpoint(directory / folder, resume=True),
     )
     state = engine.run(train, max_epochs=max_epochs)  # raises TrialPruned when all is closed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from numbers import Real
 from typing import Any
 
@@ -31,6 +31,7 @@ class ClipGradNorm:
     """
 
     max_norm: float
+    _: KW_ONLY
     norm_type: float = 2.0
     optimizer: Optimizer | None = None
     """Clip for this optimizer only."""
@@ -61,6 +62,7 @@ class ClipGradValue:
     """Cut each element of the gradients of a step to between -`max_value` and `max_value`."""
 
     max_value: float
+    _: KW_ONLY
     optimizer: Optimizer | None = None
     """Clip for this optimizer only."""
 

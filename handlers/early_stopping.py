@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from ..engine import Engine, EventEnum, Events, State, Trigger
@@ -23,7 +23,7 @@ class EarlyStopping:
     script is started again.
 
     Args:
-        monitor: The metric, such as `"val/loss"`.
+        metric: The metric, such as `"val/loss"`.
         mode: `"min"` if smaller is better, the default, or `"max"` if larger is; required for a
             name such as `"val/accuracy"`.
         patience: The number of looks in a row without improvement that stops the run.
@@ -39,7 +39,8 @@ class EarlyStopping:
     ValueError: EarlyStopping(patience=0): needs a number of looks, from 1
     """
 
-    monitor: str
+    metric: str
+    _: KW_ONLY
     mode: Mode | None = None
     patience: int = 3
     min_delta: float = 0.0
@@ -47,7 +48,7 @@ class EarlyStopping:
     allow_stale: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "mode", mode_of("EarlyStopping", self.monitor, self.mode))
+        object.__setattr__(self, "mode", mode_of("EarlyStopping", self.metric, self.mode))
         if not isinstance(self.patience, int):
             raise TypeError(f"EarlyStopping(patience={self.patience!r}): needs a whole number")
         if self.patience < 1:
@@ -65,17 +66,17 @@ class EarlyStopping:
 
     def end(self, state: State[Any, Any]) -> None:
         """Warn if the run is over and the metric never came."""
-        if self.monitor not in state.metrics:
-            warn(f"EarlyStopping waited in vain: {state.metrics.missing(self.monitor)}")
+        if self.metric not in state.metrics:
+            warn(f"EarlyStopping waited in vain: {state.metrics.missing(self.metric)}")
 
     def look(self, state: State[Any, Any]) -> None:
         """Compare the metric with the best so far."""
         patience = state.recall(self, Patience)
-        value = patience.new_value(state, self.monitor, allow_stale=self.allow_stale)
+        value = patience.new_value(state, self.metric, allow_stale=self.allow_stale)
         if value is None:
             return
         if math.isnan(value):
-            logger.warning("EarlyStopping: %s is NaN, which is no improvement", self.monitor)
+            logger.warning("EarlyStopping: %s is NaN, which is no improvement", self.metric)
         if is_better(value, patience.best, self.mode, self.min_delta):
             patience.best, patience.waited = value, 0
             return
@@ -84,7 +85,7 @@ class EarlyStopping:
             best = patience.best
             waited = "was NaN" if best is None else f"has not improved on {best:.6g}"
             looks = "look" if patience.waited == 1 else "looks"
-            state.stop(f"early stopping: {self.monitor} {waited} in {patience.waited} {looks}")
+            state.stop(f"early stopping: {self.metric} {waited} in {patience.waited} {looks}")
 
 
 @dataclass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from torch.optim import Optimizer
@@ -29,18 +29,19 @@ class GradNorm:
             waits for the device, so make it rarely: `when=Events.GRADIENTS_READY(every=100)`.
         when: When to measure.
 
-    >>> GradNorm(name="critic").metric
+    >>> GradNorm(name="critic").written_metric
     'grad_norm/critic'
     """
 
     norm_type: float = 2.0
+    _: KW_ONLY
     optimizer: Optimizer | None = None
     name: str | None = None
     check: bool = False
     when: EventEnum | Trigger = Events.GRADIENTS_READY
 
     @property
-    def metric(self) -> str:
+    def written_metric(self) -> str:
         """The name of the metric."""
         return "grad_norm" if self.name is None else f"grad_norm/{self.name}"
 
@@ -51,7 +52,9 @@ class GradNorm:
     def measure(self, state: State[Any, Any]) -> None:
         """Write the norm."""
         if optimizer := stepping(state, self.optimizer, "GradNorm"):
-            value = state.metrics[self.metric] = norm_of(gradients_of(optimizer), self.norm_type)
+            value = state.metrics[self.written_metric] = norm_of(
+                gradients_of(optimizer), self.norm_type
+            )
             if self.check:
                 _compare(ranks.gathered(float(value)), state.step + 1)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ class Profile:
     """
 
     directory: str | Path
+    _: KW_ONLY
     when: EventEnum | Trigger = Events.STARTED
     wait: int = 1
     warmup: int = 1
@@ -64,14 +65,14 @@ class Profile:
 
     def begin(self, state: State[Any, Any]) -> None:
         """Begin the first cycle, unless one is under way."""
-        session = state.recall(self, Session, saved=False)
+        session = state.recall(self, Profiling, saved=False)
         if session.profiler is None:
             session.cycles = self.repeat
             self._start(state, session)
 
     def step(self, state: State[Any, Any]) -> None:
         """Mark the end of an iteration; end the cycle after its last one."""
-        session = state.recall(self, Session, saved=False)
+        session = state.recall(self, Profiling, saved=False)
         if session.profiler is not None:
             session.profiler.step()
             session.left -= 1
@@ -83,7 +84,7 @@ class Profile:
 
     def end(self, state: State[Any, Any]) -> None:
         """End the profile under way, and log the slowest operators."""
-        session = state.recall(self, Session, saved=False)
+        session = state.recall(self, Profiling, saved=False)
         if session.profiler is None:
             return
         session.profiler = None
@@ -96,7 +97,7 @@ class Profile:
                 "choose a smaller wait= or warmup=, or begin earlier"
             )
 
-    def _start(self, state: State[Any, Any], session: Session) -> None:
+    def _start(self, state: State[Any, Any], session: Profiling) -> None:
         """Begin a cycle with its own profiler: torch warns if one profiler has several cycles."""
         Path(self.directory).mkdir(parents=True, exist_ok=True)
         export = profiler.tensorboard_trace_handler(str(self.directory), f"rank{ranks.rank()}")
@@ -123,7 +124,7 @@ class Profile:
 
 
 @dataclass(slots=True)
-class Session:
+class Profiling:
     """A profile under way."""
 
     profiler: profiler.profile | None = None

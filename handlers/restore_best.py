@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from ..engine import Engine, EventEnum, Events, State, Trigger
@@ -27,7 +27,7 @@ class RestoreBest:
     weights as the model's: a run that goes on, also by `run(state=...)`, goes on from these.
 
     Args:
-        monitor: The metric, such as `"val/loss"`.
+        metric: The metric, such as `"val/loss"`.
         mode: `"min"` if smaller is better, the default, or `"max"` if larger is; required for a
             name such as `"val/accuracy"`.
         when: When to look. By default it is whenever a `Validate` has measured the metric; for a
@@ -47,7 +47,8 @@ class RestoreBest:
     ValueError: RestoreBest(mode='highest'): needs 'min' or 'max'
     """
 
-    monitor: str
+    metric: str
+    _: KW_ONLY
     mode: Mode | None = None
     when: EventEnum | Trigger | None = None
     weights: str | None = None
@@ -55,7 +56,7 @@ class RestoreBest:
     name: str = "best"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "mode", mode_of("RestoreBest", self.monitor, self.mode))
+        object.__setattr__(self, "mode", mode_of("RestoreBest", self.metric, self.mode))
 
     def attach(self, engine: Engine[Any, Any]) -> None:
         """Make room for the best weights, look by the trigger, put them back after the last save.
@@ -75,7 +76,7 @@ class RestoreBest:
 
     def look_at_validation(self, state: State[Any, Any]) -> None:
         """Look at once if the metric was measured by a `Validate` just now."""
-        if self._validation(state) and state.metrics.is_fresh(self.monitor):
+        if self._validation(state) and state.metrics.is_fresh(self.metric):
             self.look(state)
 
     def look(self, state: State[Any, Any]) -> None:
@@ -86,19 +87,19 @@ class RestoreBest:
             LookupError: The metric was measured in an earlier iteration, of other weights.
         """
         record, objects, metrics = state.recall(self, Record), state.engine.objects, state.metrics
-        if self.monitor in metrics:
-            if metrics.written(self.monitor) == record.looked_at:
+        if self.metric in metrics:
+            if metrics.written(self.metric) == record.looked_at:
                 return
-            if is_last_look(state) and not metrics.is_fresh(self.monitor):
+            if is_last_look(state) and not metrics.is_fresh(self.metric):
                 logger.warning(
                     "RestoreBest: the last value of %s is of an earlier iteration than these "
                     "weights, so these are not kept; look when it is measured, by the same when=",
-                    self.monitor,
+                    self.metric,
                 )
                 return
         elif self._awaits_validation(state):
             return
-        value = record.new_value(state, self.monitor)
+        value = record.new_value(state, self.metric)
         if value is not None and is_better(value, record.best, self.mode):
             record.best = value
             reshard(fully_sharded(objects.values()))
@@ -110,9 +111,7 @@ class RestoreBest:
             return
         record = state.recall(self, Record)
         if record.best is None:
-            logger.warning(
-                "RestoreBest: %s was never a number; the last weights stay", self.monitor
-            )
+            logger.warning("RestoreBest: %s was never a number; the last weights stay", self.metric)
         elif not record.is_restored:
             self._exchange(state, record)
 
@@ -130,7 +129,7 @@ class RestoreBest:
     def _validation(self, state: State[Any, Any]) -> str:
         """The prefix of the `Validate` that measures the metric; empty if there is none."""
         names = (e.name for e in state.engine.handlers.values() if isinstance(e, Validate))
-        return next((f"{name}/" for name in names if self.monitor.startswith(f"{name}/")), "")
+        return next((f"{name}/" for name in names if self.metric.startswith(f"{name}/")), "")
 
     def _awaits_validation(self, state: State[Any, Any]) -> bool:
         """True if the `Validate` that measures the metric has not been called so far."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 from ..engine import Engine, EventEnum, Events, Stage, State, Trigger
@@ -38,6 +38,7 @@ class Validate:
     """
 
     data: Iterable[Any]
+    _: KW_ONLY
     name: str = "val"
     when: EventEnum | Trigger = Events.EPOCH_COMPLETED(last=True)
     epoch_length: int | None = None

@@ -60,6 +60,11 @@ def name_of(path):
 
 
 @cache
+def tree_of(path):
+    return ast.parse(path.read_text())
+
+
+@cache
 def imported(path, everywhere=True, for_types=True):
     """What a module imports: inside functions if `everywhere`, and for type checkers alone.
 
@@ -67,7 +72,7 @@ def imported(path, everywhere=True, for_types=True):
     `engine/state`; others are dotted names.
     """
     found = []
-    tree = ast.parse(path.read_text())
+    tree = tree_of(path)
     left_out = set() if for_types else {id(node) for node in only_for_types(tree)}
     for node in ast.walk(tree) if everywhere else iter(tree.body):
         if id(node) in left_out:
@@ -171,7 +176,7 @@ def test_every_room_says_what_it_is_for():
     silent = [
         name_of(path)
         for path in MODULES
-        if path.name == "__init__.py" and not ast.get_docstring(ast.parse(path.read_text()))
+        if path.name == "__init__.py" and not ast.get_docstring(tree_of(path))
     ]
     assert silent == []
 
@@ -192,7 +197,7 @@ def sends(path):
         is_home = module in homes and (not name or name in names)
         if is_home or "collectives" in str(module) or name in ("distributed", "distributed_c10d"):
             yield f"{module} {name}".strip()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Attribute) and node.attr in names:
             owner = ast.unparse(node.value)
             yield from [ast.unparse(node)] * owner.endswith(("distributed", "distributed_c10d"))
@@ -262,9 +267,8 @@ RUNNERS = {"eval", "exec", "compile", "__import__", "load_module", "run_path"}
 LOADERS = {"torch.load", "torch.save", "yaml.load", "numpy.load", "np.load", "pandas.read_pickle"}
 
 
-def runs_what_it_reads(source):
+def runs_what_it_reads(tree):
     """What in a module could run what lies in a file."""
-    tree = ast.parse(source)
     called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
     is_argument = any(
         isinstance(node, ast.arg) and node.arg == "compile" for node in ast.walk(tree)
@@ -296,7 +300,7 @@ def runs_what_it_reads(source):
 
 
 def test_nothing_in_the_source_can_run_what_it_reads():
-    found = {name_of(path): list(runs_what_it_reads(path.read_text())) for path in MODULES}
+    found = {name_of(path): list(runs_what_it_reads(tree_of(path))) for path in MODULES}
     assert {name: ways for name, ways in found.items() if ways} == HARMLESS
 
 
@@ -310,7 +314,7 @@ def test_ways_to_run_what_is_read_are_seen():
         *("def f(compile): compile(t)", "run = compile", "numpy.load(f)"),
         *("anything(f, weights_only=False)", "anything(f, allow_pickle=True)"),
     ]
-    assert [source for source in sources if not list(runs_what_it_reads(source))] == []
+    assert [source for source in sources if not list(runs_what_it_reads(ast.parse(source)))] == []
 
 
 def test_the_examples_in_docstrings_are_true():

@@ -1,5 +1,7 @@
 """Models compiled by torch.compile: what Camshaft does makes no new graphs once all is seen."""
 
+from itertools import product
+
 import pytest
 import torch
 from torch._dynamo.utils import counters
@@ -70,10 +72,12 @@ def by_hand(model, optimizer):
     return Engine(step, objects={"model": model, "optimizer": optimizer})
 
 
-@pytest.mark.parametrize(
-    "build", [by_supervised, pytest.param(in_bf16, marks=pytest.mark.slow), by_hand]
-)
-@pytest.mark.parametrize("compiled", [outside, in_place, parts, recomputed])
+FAST = [(in_place, by_supervised), (outside, by_hand)]
+ALL = product((outside, in_place, parts, recomputed), (by_supervised, in_bf16, by_hand))
+WAYS = [pytest.param(*way, marks=() if way in FAST else pytest.mark.slow) for way in ALL]
+
+
+@pytest.mark.parametrize(("compiled", "build"), WAYS)
 def test_from_the_second_epoch_on_nothing_is_compiled(compiled, build, tmp_path):
     torch.manual_seed(0)
     data = TensorDataset(torch.randn(23, 4), torch.randint(3, (23,)))
@@ -82,7 +86,7 @@ def test_from_the_second_epoch_on_nothing_is_compiled(compiled, build, tmp_path)
     engine.add(
         ClipGradNorm(1.0),
         Validate(DataLoader(data, 7)),  # its last batch is short too
-        Validate(DataLoader(data, 5), "mid", Events.ITERATION_COMPLETED(every=3)),
+        Validate(DataLoader(data, 5), name="mid", when=Events.ITERATION_COMPLETED(every=3)),
         Checkpoint(tmp_path),
     )
     graphs = []

@@ -92,7 +92,7 @@ groups:
 plateau:
   _target_: camshaft.handlers.LRSchedule
   scheduler: {_target_: torch.optim.lr_scheduler.ReduceLROnPlateau, _partial_: true, patience: 1}
-  monitor: loss
+  metric: loss
 keep:
   _target_: operator.or_
   _convert_: all
@@ -131,7 +131,7 @@ def test_schedules_claims_and_triggers_are_made_by_a_config(tmp_path):
 
 def test_hyper_parameters_of_a_config_reach_the_logs_as_plain_values(tmp_path):
     config = OmegaConf.create({"lr": 0.1, "model": {"sizes": [8, 8], "path": "${lr}"}})
-    logger = WandB("tests", tmp_path, hparams=config)
+    logger = WandB("tests", directory=tmp_path, hparams=config)
     assert logger.config == {"lr": 0.1, "model": {"sizes": [8, 8], "path": 0.1}}
     assert type(logger.config["model"]["sizes"]) is list
 

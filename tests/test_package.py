@@ -69,6 +69,7 @@ def wheel(distributions: Path) -> Path:
     return next(distributions.glob("*.whl"))
 
 
+@pytest.mark.slow
 def test_the_metadata_of_both_distributions_pass_the_check_of_the_index(distributions: Path):
     command = [sys.executable, "-m", "twine", "check", "--strict", *distributions.iterdir()]
     result = subprocess.run(command, capture_output=True, text=True)

@@ -8,7 +8,7 @@ from typing import Any
 from ignite.engine import Events as IgniteEvents
 
 from ..events import Clause, EventEnum, Events, Trigger
-from ..inspection import Description, Part
+from ..inspection import Description, RunRows
 from ..signals import Signals, Subscription, label
 from .filters import unwrapped, words
 
@@ -32,7 +32,7 @@ def describe(engine: Any, all: bool) -> Description:
     for event in own:
         for receiver in own[event].receivers.values():
             signals[event].connect(receiver)
-    part = Part.of(engine.native.process, signals, training=True)
+    part = RunRows.of(engine.native.process, signals, training=True)
     return Description((part,), all)
 
 

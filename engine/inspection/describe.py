@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ..events import Stage
 from .diagram import draw
-from .handler_rows import HandlerRow, Part
+from .handler_rows import HandlerRow, RunRows
 from .life import INSIDE, Place, life
 
 COLOURS = {Stage.MEASURE: "cyan", Stage.ACT: "yellow", Stage.REPORT: "magenta"}
@@ -42,7 +42,7 @@ class Description:
     `str()` is a table, `rich.print()` a coloured one, `svg()` and notebooks show a picture.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[RunRows, ...]
     all: bool = False
     """True to show the calls that fold, too, and where all of them are written."""
 
@@ -52,7 +52,7 @@ class Description:
         return tuple(row for part in self.parts for row in part.rows)
 
     @property
-    def shown(self) -> list[tuple[Part, tuple[HandlerRow, ...]]]:
+    def shown(self) -> list[tuple[RunRows, tuple[HandlerRow, ...]]]:
         """The kinds of runs to show, and the rows of each."""
         found = [(part, part.rows if self.all else part.folded) for part in self.parts]
         return [(part, rows) for part, rows in found if rows or part is self.parts[0]]
@@ -96,7 +96,7 @@ class Description:
         return table
 
 
-def _lines(part: Part, rows: Sequence[HandlerRow]) -> Iterator[Line]:
+def _lines(part: RunRows, rows: Sequence[HandlerRow]) -> Iterator[Line]:
     yield Line(part.title)
     for place in life(rows):
         indent = " " + "│ " * place.level

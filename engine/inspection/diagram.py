@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from html import escape
 
 from ..events import EventEnum, Events
-from .handler_rows import HandlerRow, Part
+from .handler_rows import HandlerRow, RunRows
 from .life import INSIDE, Place, life
 
 REMARKS: dict[EventEnum, str] = {
@@ -38,7 +38,7 @@ text { font: 12px ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mo
 }"""
 
 
-def draw(parts: Sequence[tuple[Part, Sequence[HandlerRow]]], remark: str) -> str:
+def draw(parts: Sequence[tuple[RunRows, Sequence[HandlerRow]]], remark: str) -> str:
     """Draw the handlers at the moments of each kind of run, and a remark below."""
     drawing = Drawing(_columns(parts))
     for number, (part, rows) in enumerate(parts):
@@ -50,7 +50,7 @@ def draw(parts: Sequence[tuple[Part, Sequence[HandlerRow]]], remark: str) -> str
     return drawing.file()
 
 
-def _columns(parts: Sequence[tuple[Part, Sequence[HandlerRow]]]) -> list[float]:
+def _columns(parts: Sequence[tuple[RunRows, Sequence[HandlerRow]]]) -> list[float]:
     """Where the stage, the handler, its trigger and its source begin, and where the last ends."""
     rows = [row for _, found in parts for row in found]
     lefts = [(place.level, place.name) for place in life(rows, idle=True)]
@@ -81,7 +81,7 @@ class Drawing:
         """The width of the picture."""
         return self.columns[-1] + 3 * INSET
 
-    def run(self, part: Part, places: Iterator[Place]) -> None:
+    def run(self, part: RunRows, places: Iterator[Place]) -> None:
         """Draw the moments of one kind of run, box in box."""
         self.text(INSET * 1.3, self.y + 12, part.title, "event")
         self.y += LINE

@@ -20,7 +20,7 @@ CYCLE = frozenset(
 """Where handlers without a `when=` act; in the engine's other events they begin and end."""
 
 
-class Call(NamedTuple):
+class Listener(NamedTuple):
     """A receiver of an event."""
 
     event: EventEnum
@@ -32,10 +32,10 @@ def is_of_the_user(receiver: Receiver) -> bool:
     return _home(receiver)[:1] != [PACKAGE]
 
 
-def calls_that_act(calls: Iterable[Call]) -> set[Call]:
+def calls_that_act(calls: Iterable[Listener]) -> set[Listener]:
     """The calls of the user's functions and handlers, and those that other handlers are for."""
-    by_handler: dict[int, list[Call]] = {}
-    acting: set[Call] = set()
+    by_handler: dict[int, list[Listener]] = {}
+    acting: set[Listener] = set()
     for call in calls:
         handler = getattr(_function(call.receiver), "__self__", None)
         if is_of_the_user(call.receiver) or handler is None:
@@ -47,7 +47,7 @@ def calls_that_act(calls: Iterable[Call]) -> set[Call]:
     return acting
 
 
-def _purpose(calls: list[Call]) -> list[Call]:
+def _purpose(calls: list[Listener]) -> list[Listener]:
     """The calls by the handler's own `when=`, else those in the cycle, else the first one."""
     values = vars(_function(calls[0].receiver).__self__).values()
     chosen = {Trigger.of(each) for each in values if isinstance(each, EventEnum | Trigger)}
@@ -60,7 +60,7 @@ def _purpose(calls: list[Call]) -> list[Call]:
     )
 
 
-def _trigger(call: Call) -> Trigger:
+def _trigger(call: Listener) -> Trigger:
     if isinstance(call.receiver, Subscription):
         return call.receiver.trigger
     return Trigger.of(call.event)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ..events import EventEnum, Events, Stage, Trigger
 from ..signals import Signals, Subscription, label, source
-from .folding import Call, calls_that_act, is_of_the_user
+from .folding import Listener, calls_that_act, is_of_the_user
 
 
 class HandlerRow(NamedTuple):
@@ -62,15 +62,15 @@ def handler_rows(signals: Signals, training: bool) -> Iterator[HandlerRow]:
         )
 
 
-def _calls(signals: Signals) -> Iterator[Call]:
+def _calls(signals: Signals) -> Iterator[Listener]:
     own = [event for event in signals if not isinstance(event, Events)]
     for event in [*Events, *own]:
         if event in signals:
-            yield from (Call(event, each) for each in signals[event].receivers_for(None))
+            yield from (Listener(event, each) for each in signals[event].receivers_for(None))
 
 
 @dataclass(frozen=True)
-class Part:
+class RunRows:
     """One kind of run, with the rows of its handlers in the order of the calls."""
 
     title: str
@@ -83,7 +83,7 @@ class Part:
     rows: tuple[HandlerRow, ...]
 
     @classmethod
-    def of(cls, process: Callable[..., Any], signals: Signals, training: bool) -> Part:
+    def of(cls, process: Callable[..., Any], signals: Signals, training: bool) -> RunRows:
         """Look up who is called in runs of this process function."""
         title = "run" if training else "evaluate"
         rows = tuple(handler_rows(signals, training))

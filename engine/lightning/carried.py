@@ -35,7 +35,7 @@ class Carried:
     def __init__(self, module: Module) -> None:
         self.module = module
         self.logged: Logged = {}
-        self._made = metric_states.plain(module)
+        self._made = metric_states.plain_states(module)
         self._switches = _switches(module)
 
     def add(self, name: str, value: Any, reduce: str, samples: int = 0, *, both: bool) -> None:
@@ -94,7 +94,7 @@ class Carried:
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Go on from what was saved."""
         module = self.module
-        metric_states.put_back(module, saved["states"])
+        metric_states.put_back_metric(module, saved["states"])
         self.logged = {
             name: (reduce, both, module.get_submodule(it) if reduce == METRIC else it, samples)
             for name, (reduce, both, it, samples) in saved["logged"].items()

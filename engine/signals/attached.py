@@ -44,8 +44,8 @@ class Attached(Generic[Handler]):
         return twin
 
     def hold(self, handler: Handler, local: bool = False) -> None:
-        """Name a handler after its class and its monitor, name or object."""
-        given = (getattr(handler, word, None) for word in ("monitor", "name", "object"))
+        """Name a handler after its class and its metric, name or object."""
+        given = (getattr(handler, word, None) for word in ("metric", "name", "object"))
         about = next((each for each in given if each and isinstance(each, str)), None)
         kind = type(handler).__name__
         name = self.free(f"{kind}({about})" if about else kind)

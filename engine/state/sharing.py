@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from .contents import plain_entries
-from .tensors import DEEPEST, PLAIN, inside
+from .tensors import DEEPEST, PLAIN, place_inside
 
 Found = tuple[str, Any]
 
@@ -72,7 +72,7 @@ def _walk(value: Any, place: str, depth: int = DEEPEST) -> Iterator[Found]:
     for key, item in items:
         if type(item) in PLAIN:
             continue
-        where = inside(place, key)
+        where = place_inside(place, key)
         if isinstance(item, list | dict | set) or _is_tensor(item) or _is_array(item):
             yield where, item  # before what is inside: it may contain itself
         yield from _walk(item, where, depth - 1)

@@ -38,7 +38,7 @@ ENGINE_FIRES = frozenset(Events) - {
 }
 
 
-@dataclass(slots=True, eq=False, weakref_slot=True)
+@dataclass(slots=True, eq=False, weakref_slot=True, kw_only=True)
 class State(Generic[Batch, Output]):
     """One run: made by `Engine.run`, handed to every handler, returned at the end.
 

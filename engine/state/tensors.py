@@ -68,7 +68,7 @@ def _leaves(value: Any, path: str, depth: int = DEEPEST) -> Iterator[tuple[str, 
         yield path, value
     for key, item in _items(value) if depth else ():
         if type(item) not in PLAIN:
-            yield from _leaves(item, inside(path, key), depth - 1)
+            yield from _leaves(item, place_inside(path, key), depth - 1)
 
 
 def _with(value: Any, tensors: Iterator[Any]) -> Any:
@@ -103,7 +103,7 @@ def _is_tensor(value: Any) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
-def inside(path: str, key: object) -> str:
+def place_inside(path: str, key: object) -> str:
     """The place of what is inside another place, under this key or number."""
     try:
         return f"{path}.{key}" if path else str(key)

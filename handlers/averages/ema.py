@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from torch.optim.swa_utils import get_ema_multi_avg_fn
@@ -43,6 +43,7 @@ class EMA(AverageOfWeights):
     """
 
     decay: float = 0.999
+    _: KW_ONLY
     warmup: bool = True
     when: EventEnum | Trigger = Events.STEP_COMPLETED
     buffers: bool = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from torch.optim.swa_utils import get_swa_multi_avg_fn
@@ -32,6 +32,7 @@ class SWA(AverageOfWeights):
     """
 
     when: EventEnum | Trigger = Events.EPOCH_COMPLETED
+    _: KW_ONLY
     buffers: bool = True
     object: str = "model"
     name: str = "swa"

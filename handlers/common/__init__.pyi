@@ -1,6 +1,6 @@
 from .comparison import Mode as Mode
 from .comparison import Monitored as Monitored
-from .comparison import check_monitor as check_monitor
+from .comparison import check_metric as check_metric
 from .comparison import is_better as is_better
 from .comparison import is_last_look as is_last_look
 from .comparison import mode_of as mode_of

@@ -19,22 +19,22 @@ LARGER_IS_BETTER = {
 }
 
 
-def mode_of(kind: str, monitor: str, mode: Mode | None) -> Mode:
+def mode_of(kind: str, metric: str, mode: Mode | None) -> Mode:
     """The given mode; without one "min", unless the metric has a name such as "accuracy".
 
     Raises:
-        TypeError: `monitor` is not a name.
+        TypeError: `metric` is not a name.
         ValueError: `mode` is neither "min" nor "max", or has to be given for this metric.
 
     >>> mode_of("EarlyStopping", "val/loss", None)
     'min'
     """
-    check_monitor(kind, monitor)
+    check_metric(kind, metric)
     if mode is None:
-        if LARGER_IS_BETTER.isdisjoint(re.split(r"[^a-z0-9]+", monitor.lower())):
+        if LARGER_IS_BETTER.isdisjoint(re.split(r"[^a-z0-9]+", metric.lower())):
             return "min"
         raise ValueError(
-            f"{kind}({monitor!r}): a metric of this name is mostly better when it is larger, and "
+            f"{kind}({metric!r}): a metric of this name is mostly better when it is larger, and "
             "without mode= smaller is better; say which: mode='max' or mode='min'"
         )
     if mode not in ("min", "max"):
@@ -42,10 +42,10 @@ def mode_of(kind: str, monitor: str, mode: Mode | None) -> Mode:
     return mode
 
 
-def check_monitor(kind: str, monitor: object) -> None:
+def check_metric(kind: str, metric: object) -> None:
     """Refuse a metric that is not given by its name."""
-    if not isinstance(monitor, str):
-        raise TypeError(f"{kind}({monitor!r}): needs the name of a metric")
+    if not isinstance(metric, str):
+        raise TypeError(f"{kind}({metric!r}): needs the name of a metric")
 
 
 def is_better(value: float, best: float | None, mode: Mode | None, by: float = 0.0) -> bool:

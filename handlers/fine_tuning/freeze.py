@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from dataclasses import field as field_of
 from typing import Any, ClassVar
 
@@ -46,6 +46,7 @@ class Freeze:
     """
 
     pattern: Pattern
+    _: KW_ONLY
     when: EventEnum | Trigger = Events.STARTED
     until: EventEnum | Trigger | None = None
     norms: bool = True
@@ -83,18 +84,18 @@ class Freeze:
 
     def take_up(self, state: State[Any, Any]) -> None:
         """Freeze at the start of a run, or as it was when a resumed run was saved."""
-        held = state.recall(self, Held)
+        held = state.recall(self, IsFrozen)
         held.frozen = self._is_from_the_start if held.frozen is None else held.frozen
         self._apply(state)
 
     def freeze(self, state: State[Any, Any]) -> None:
         """Freeze now."""
-        state.recall(self, Held).frozen = True
+        state.recall(self, IsFrozen).frozen = True
         self._apply(state)
 
     def thaw(self, state: State[Any, Any]) -> None:
         """Thaw now, except what another `Freeze` still holds."""
-        state.recall(self, Held).frozen = False
+        state.recall(self, IsFrozen).frozen = False
         self._apply(state)
 
     def give_back(self, state: State[Any, Any]) -> None:
@@ -112,7 +113,7 @@ class Freeze:
     def _apply(self, state: State[Any, Any]) -> None:
         own = state.recall(self, Found, saved=False)
         others = [each for each in state.engine.handlers.values() if isinstance(each, Freeze)]
-        holding = [each for each in others if state.recall(each, Held).frozen]
+        holding = [each for each in others if state.recall(each, IsFrozen).frozen]
         found = [state.recall(each, Found, saved=False) for each in holding]
         held = {id(parameter) for each in found for parameter, _ in each.parameters.values()}
         resting = {id(module) for each in found for module, _ in each.norms}
@@ -129,7 +130,7 @@ class Freeze:
 
 
 @dataclass
-class Held:
+class IsFrozen:
     """True while frozen; None before the run has begun."""
 
     frozen: bool | None = None

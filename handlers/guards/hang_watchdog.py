@@ -7,7 +7,7 @@ import logging
 import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -45,6 +45,7 @@ class HangWatchdog:
     rank: ClassVar[None] = None
     """Each rank has its own, or none."""
     seconds: float = 600.0
+    _: KW_ONLY
     path: str | PathLike[str] | None = None
     exit: bool = False
 
@@ -61,7 +62,7 @@ class HangWatchdog:
 
     def begin(self, state: State[Any, Any]) -> None:
         """Start the thread."""
-        state.recall(self, partial(Watch, self, state), saved=False).start()
+        state.recall(self, partial(ClockWatch, self, state), saved=False).start()
 
     def begin_evaluation(self, state: State[Any, Any]) -> None:
         """Look at the clock of an evaluation inside the run."""
@@ -75,18 +76,18 @@ class HangWatchdog:
 
     def end(self, state: State[Any, Any]) -> None:
         """Stop the thread."""
-        state.recall(self, partial(Watch, self, state), saved=False).stop()
+        state.recall(self, partial(ClockWatch, self, state), saved=False).stop()
 
-    def _watch(self, state: State[Any, Any]) -> Watch | None:
+    def _watch(self, state: State[Any, Any]) -> ClockWatch | None:
         """The watch of the run around this evaluation; None if there is no such run."""
         outer = state.control.outer
         if outer is None or outer.engine.handlers is not state.engine.handlers:
             return None
-        watch: Watch = outer.recall(self, partial(Watch, self, outer), saved=False)
+        watch: ClockWatch = outer.recall(self, partial(ClockWatch, self, outer), saved=False)
         return watch
 
 
-class Watch:
+class ClockWatch:
     """The thread that looks at the clocks of one run, and restarts faulthandler's timer."""
 
     def __init__(self, settings: HangWatchdog, run: State[Any, Any]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from os import PathLike
 from pathlib import Path
 from typing import Any, ClassVar
@@ -40,6 +40,7 @@ class MemorySnapshot:
     rank: ClassVar[None] = None
     """Each rank has its own, or none."""
     directory: str | PathLike[str]
+    _: KW_ONLY
     entries: int = 100_000
 
     def attach(self, engine: Engine[Any, Any]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import torch
@@ -42,7 +42,7 @@ class NonFiniteGuard:
         every: The number of windows from one look at the device to the next, with `"raise"` or
             `"stop"` and a fused optimizer (`fused=True`), which is told on the device to leave the
             weights alone. With other policies or optimizers each window is looked at.
-        monitor: A loss among the metrics that is judged together with the gradients; None to judge
+        metric: A loss among the metrics that is judged together with the gradients; None to judge
             the gradients only.
         late: True to let bad steps reach the weights, but no checkpoint: each rank notes them on
             its device, and the ranks look at these notes together in every so many windows, before
@@ -54,9 +54,10 @@ class NonFiniteGuard:
     """
 
     policy: str = "raise"
+    _: KW_ONLY
     limit: int | None = None
     every: int = 50
-    monitor: str | None = "loss"
+    metric: str | None = "loss"
     late: bool = False
 
     def __post_init__(self) -> None:
@@ -87,7 +88,10 @@ class NonFiniteGuard:
 
     def judge(self, state: State[Any, Any]) -> None:
         """Skip the step if its gradients or its loss are not finite."""
-        verdict, judged = state.recall(self, Verdict, saved=False), state.recall(self, Judged)
+        verdict, judged = (
+            state.recall(self, Verdict, saved=False),
+            state.recall(self, JudgedWindows),
+        )
         bad = self._is_bad(state, judged, verdict)
         is_fused = getattr(state.optimizer, "_step_supports_amp_scaling", False)
         if self.late or (self.policy in ("raise", "stop") and is_fused):
@@ -141,15 +145,15 @@ class NonFiniteGuard:
         finally:
             state.recall(self, Verdict, saved=False).release()
 
-    def _is_bad(self, state: State[Any, Any], judged: Judged, verdict: Verdict) -> Tensor:
+    def _is_bad(self, state: State[Any, Any], judged: JudgedWindows, verdict: Verdict) -> Tensor:
         """At least 1.0 if a value is not finite, on any rank unless `late`; without a wait."""
         bad = non_finite(gradients_of(state.optimizer))
         new = state.metrics.since(judged.writes)
         judged.writes = state.metrics.writes
         is_told = not verdict.alike.of(state)
         verdict.own_loss = None
-        if self.monitor in new:
-            value = new[self.monitor]
+        if self.metric in new:
+            value = new[self.metric]
             value = as_float(value) if isinstance(value, int) else value
             finite = torch.as_tensor(value).detach().isfinite().all()
             verdict.own_loss = moved(~finite, bad.device)
@@ -167,7 +171,7 @@ class NonFiniteGuard:
 
 
 @dataclass
-class Judged:
+class JudgedWindows:
     """The number of judged windows, and of windows that were discarded in a row."""
 
     count: int = 0

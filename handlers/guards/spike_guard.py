@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar
 
 from torch import Tensor
@@ -36,7 +36,7 @@ class SpikeGuard:
     dimension of their mesh, as clipping does. Others, such as those with a communication hook,
     compare small numbers.
 
-    `monitor="loss"` judges the loss of a window's last batch instead, which is the mean over ranks
+    `metric="loss"` judges the loss of a window's last batch instead, which is the mean over ranks
     and costs a message in each step.
 
     With `"rewind"`, weights and optimizers also go back by `steps` to `2 * steps` steps, to a copy
@@ -47,7 +47,7 @@ class SpikeGuard:
 
     Args:
         policy: `"skip"` discards the step; `"rewind"` discards it and goes back.
-        monitor: `"grad_norm"`, or a metric that the process function writes before its update.
+        metric: `"grad_norm"`, or a metric that the process function writes before its update.
         deviations: The number of standard deviations.
         window: The number of norms; as many steps at the beginning are not judged.
         steps: With `"rewind"` only, the number of steps from one copy to the next.
@@ -61,7 +61,8 @@ class SpikeGuard:
     """
 
     policy: str = "skip"
-    monitor: str = GRAD_NORM
+    _: KW_ONLY
+    metric: str = GRAD_NORM
     deviations: float = 6.0
     window: int = 100
     steps: int = 100
@@ -108,9 +109,9 @@ class SpikeGuard:
 
     def judge(self, state: State[Any, Any]) -> None:
         """Skip the step if it is a spike."""
-        judged = state.recall(self, Judged)
+        judged = state.recall(self, JudgedSteps)
         name = _name_of(state.optimizer, state)
-        value = self._norm(state) if self.monitor == GRAD_NORM else self._metric(state, judged)
+        value = self._norm(state) if self.metric == GRAD_NORM else self._metric(state, judged)
         limit = judged.limit(name, self.window, self.deviations)
         if math.isfinite(value) and value <= limit:
             judged.accept(name, value, self.window)
@@ -139,7 +140,7 @@ class SpikeGuard:
 
     def go_back(self, state: State[Any, Any]) -> None:
         """Put the earlier copy back, if a spike was the reason to skip the step."""
-        judged = state.recall(self, Judged)
+        judged = state.recall(self, JudgedSteps)
         if judged.must_go_back:
             judged.must_go_back = False
             step = state.engine.objects["rewind"].put_back(state.engine.objects)
@@ -153,24 +154,24 @@ class SpikeGuard:
             return value
         return float(ranks.total(value)) / ranks.world_size()
 
-    def _metric(self, state: State[Any, Any], judged: Judged) -> float:
+    def _metric(self, state: State[Any, Any], judged: JudgedSteps) -> float:
         """The metric that this step has written, as the mean over ranks."""
-        if self.monitor not in state.metrics.since(judged.write):
+        if self.metric not in state.metrics.since(judged.write):
             found = ", ".join(state.metrics.since(judged.write)) or "none"
             raise LookupError(
-                f"SpikeGuard judges the metric {self.monitor!r} of each step, and this step has "
+                f"SpikeGuard judges the metric {self.metric!r} of each step, and this step has "
                 f"not written it before its update; written are: {found}. In a step of your own, "
-                f'state.metrics["{self.monitor}"] = loss.detach() goes above update(state, loss)'
+                f'state.metrics["{self.metric}"] = loss.detach() goes above update(state, loss)'
             )
         judged.write = state.metrics.writes
-        value = state.metrics[self.monitor]
+        value = state.metrics[self.metric]
         value = value if isinstance(value, Tensor) else as_float(value)
         return float(ranks.total(value)) / ranks.world_size()
 
     @property
     def _what(self) -> str:
         names = {GRAD_NORM: "gradient norm", "loss": "loss"}
-        return names.get(self.monitor, f"metric {self.monitor!r}")
+        return names.get(self.metric, f"metric {self.metric!r}")
 
     def _teach(self, state: State[Any, Any], times: int, value: float, limit: float) -> str:
         return (
@@ -182,7 +183,7 @@ class SpikeGuard:
 
 
 @dataclass
-class Judged:
+class JudgedSteps:
     """What was found in the steps so far, by the name of the optimizer."""
 
     latest: dict[str, list[float]] = field(default_factory=dict)

@@ -121,7 +121,7 @@ def read_journal(path: Path) -> Records:
     >>> read_journal(Path("there/is/no/journal.jsonl"))
     []
     """
-    told: dict[str, Part] = {}
+    told: dict[str, ProcessLines] = {}
     count, values, problem = 0, 0, ""
     try:
         with regular(path) as file:
@@ -129,7 +129,7 @@ def read_journal(path: Path) -> Records:
                 record = record_of(line)
                 if record is None or not isinstance(record.get("event"), str):
                     continue
-                part = told.setdefault(str(record.get("part")), Part())
+                part = told.setdefault(str(record.get("part")), ProcessLines())
                 is_event, rich = part.add(number, record), values_in(line)
                 count += is_event
                 values += rich if is_event or rich > budget.ORDINARY else 0
@@ -149,7 +149,7 @@ def read_journal(path: Path) -> Records:
     return records
 
 
-class Part:
+class ProcessLines:
     """The lines of one process, with their numbers in the journal."""
 
     def __init__(self) -> None:

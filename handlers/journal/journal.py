@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -52,6 +52,7 @@ class Journal:
     """
 
     directory: str | os.PathLike[str]
+    _: KW_ONLY
     config: Any = None
     interval: float = 10.0
     rank: ClassVar[int] = 0

@@ -8,7 +8,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from itertools import count
 from pathlib import Path
 from shutil import copyfileobj
@@ -28,6 +28,7 @@ class LogsToFile(LogsRows):
     """What the loggers that write one file have in common."""
 
     path: str | os.PathLike[str]
+    _: KW_ONLY
     when: EventEnum | Trigger = AT_EACH_ROW
     usual_name: ClassVar[str]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import asdict, dataclass, field
+from dataclasses import KW_ONLY, asdict, dataclass, field
 from importlib import import_module
 from typing import Any, ClassVar
 
@@ -39,6 +39,7 @@ class History:
     """
 
     when: EventEnum | Trigger = AT_EACH_ROW
+    _: KW_ONLY
     most: int = 10_000
     rows: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]], init=False, repr=False)
     """The rows of the run that began or was resumed last; on rank 0 alone."""

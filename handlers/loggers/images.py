@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import struct
 import zlib
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +36,7 @@ class ImageFiles(LogsRows):
     """
 
     directory: str | os.PathLike[str]
+    _: KW_ONLY
     when: EventEnum | Trigger = AT_EACH_ROW
     shown = (Image,)
 

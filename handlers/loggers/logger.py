@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from importlib.util import find_spec
 from typing import Any, ClassVar
@@ -151,6 +151,7 @@ class Logger(LogsRows):
     """
 
     open: Callable[[Start], Writer]
+    _: KW_ONLY
     name: str | None = None
     when: EventEnum | Trigger = AT_EACH_ROW
     background: bool = True

@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,7 @@ class TensorBoard(LogsRows):
     """
 
     directory: str | os.PathLike[str]
+    _: KW_ONLY
     when: EventEnum | Trigger = AT_EACH_ROW
     hparams: Mapping[str, Any] = field(default_factory=dict[str, Any])
     graph: tuple[Any, Any] | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, TextIO
 
@@ -33,6 +33,7 @@ class RankLogs:
     rank: ClassVar[None] = None
     """Each rank has its own, or none."""
     directory: str | os.PathLike[str]
+    _: KW_ONLY
     format: str = FORMAT
 
     def attach(self, engine: Engine[Any, Any]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from time import perf_counter
 from typing import Any, Literal
 
@@ -47,6 +47,7 @@ class Throughput:
     """
 
     samples: Count = first_length
+    _: KW_ONLY
     tokens: Count | None = None
     flops: Count | Literal["measure"] | None = None
     peak_flops: float | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import torch
@@ -34,6 +34,7 @@ class WeightNorms:
     """
 
     each: bool = False
+    _: KW_ONLY
     object: str = "model"
     when: EventEnum | Trigger = AT_EACH_ROW
 

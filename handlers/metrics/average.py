@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from ...engine import (
@@ -18,7 +18,7 @@ from ...engine import (
     mean_over_ranks,
     weight_of,
 )
-from ..common import AT_EACH_ROW, check_monitor
+from ..common import AT_EACH_ROW, check_metric
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +36,7 @@ class Average:
     loss does in a `supervised` engine.
 
     Args:
-        monitor: The metric.
+        metric: The metric.
         over: The number of values in the window.
         decay: The decay of the exponential mean, between 0 and 1.
         weight: The weight of a value: a function of the engine's output, or a number; by default
@@ -56,7 +56,8 @@ class Average:
     {'loss': 6.0, 'loss/epoch': 3.0, 'loss/mean': 4.0}
     """
 
-    monitor: str
+    metric: str
+    _: KW_ONLY
     over: int | None = None
     decay: float | None = None
     weight: Weight = None
@@ -65,7 +66,7 @@ class Average:
     name: str | None = None
 
     def __post_init__(self) -> None:
-        check_monitor("Average", self.monitor)
+        check_metric("Average", self.metric)
         if self.over is not None and self.decay is not None:
             raise ValueError("Average(over=..., decay=...): give one of them, or use two averages")
         if self.over is not None and (not isinstance(self.over, int) or self.over < 1):
@@ -92,12 +93,12 @@ class Average:
     def add(self, state: State[Any, Any]) -> None:
         """Take the value, if it is new."""
         average, metrics = self._recall(state), state.metrics
-        if metrics.is_new(self.monitor, average.looked_at, allow_stale=True):
-            average.looked_at = metrics.written(self.monitor)
+        if metrics.is_new(self.metric, average.looked_at, allow_stale=True):
+            average.looked_at = metrics.written(self.metric)
             if state.is_discarded:  # the value of a skipped step, which may be NaN
                 return
-            weight = weight_of(state.output, self.weight, f"Average({self.monitor!r})")
-            average.sums.add(self._written, metrics[self.monitor], weight)
+            weight = weight_of(state.output, self.weight, f"Average({self.metric!r})")
+            average.sums.add(self._written, metrics[self.metric], weight)
 
     def write(self, state: State[Any, Any]) -> None:
         """Write the mean of the values so far, if there are any.
@@ -108,14 +109,14 @@ class Average:
         self.add(state)
         average = self._recall(state)
         if state.training:
-            state.metrics.written(self.monitor)
+            state.metrics.written(self.metric)
         for name, mean in mean_over_ranks(average.sums.sums).items():
-            state.metrics[name if state.training else self.monitor] = mean
+            state.metrics[name if state.training else self.metric] = mean
 
     @property
     def _written(self) -> str:
         kind = "mean" if self.over is not None else "epoch" if self.decay is None else "smooth"
-        return self.name or f"{self.monitor}/{kind}"
+        return self.name or f"{self.metric}/{kind}"
 
     def _recall(self, state: State[Any, Any]) -> RunningMean:
         return state.recall(self, self._begin)

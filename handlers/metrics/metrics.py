@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any
 
@@ -52,6 +52,7 @@ class Metrics:
     """
 
     metrics: Mapping[str, Any] | Any
+    _: KW_ONLY
     select: Callable[[Any], Any] | None = None
     weight: Weight = None
     skip_nan: bool = False

@@ -32,7 +32,9 @@ class RunningMetrics:
     """The plain attributes of each metric and its parts, as they were made."""
 
     def __post_init__(self) -> None:
-        self.made = {name: metric_states.plain(metric) for name, metric in self.metrics.items()}
+        self.made = {
+            name: metric_states.plain_states(metric) for name, metric in self.metrics.items()
+        }
 
     @classmethod
     def of(cls, given: Mapping[str, Any], *, skip_nan: bool) -> RunningMetrics:
@@ -106,7 +108,7 @@ class RunningMetrics:
                 "in the middle of an epoch with the metrics that it began with"
             )
         for name, each in own.items():
-            metric_states.put_back(each, saved[name])
+            metric_states.put_back_metric(each, saved[name])
 
 
 def _takes(update: Callable[..., Any], arguments: int) -> bool:

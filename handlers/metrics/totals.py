@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 from torch import Tensor
@@ -36,6 +36,7 @@ class Totals:
     counts: Mapping[str, Callable[[Any], Any]] = field(
         default_factory=lambda: {"samples": _samples}
     )
+    _: KW_ONLY
     when: EventEnum | Trigger = AT_EACH_ROW
 
     def __post_init__(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,7 @@ class Mirror:
     """
 
     url: str
+    _: KW_ONLY
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     logs: Sequence[str] = LOGS
     wait: float = 60.0

@@ -3,6 +3,6 @@
 from .collect import Collect
 from .predict import predict
 from .predictions import Predictions
-from .rows import chain, deal, join, rows_of
+from .rows import chain, deal, join_parts, rows_of
 
-__all__ = ["Collect", "Predictions", "chain", "deal", "join", "predict", "rows_of"]
+__all__ = ["Collect", "Predictions", "chain", "deal", "join_parts", "predict", "rows_of"]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import torch
 
 from ...engine import Engine, Events, Stage, State, ranks
-from .rows import chain, deal, join, kept, prediction_and_target, rows_of
+from .rows import chain, deal, join_parts, kept, prediction_and_target, rows_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +43,7 @@ class Collect:
     """
 
     name: str = "outputs"
+    _: KW_ONLY
     select: Callable[[Any], Any] | None = None
     training: bool = False
     interleaved: bool = True
@@ -72,7 +73,7 @@ class Collect:
         rows.parts.clear()
         found = [each for each in ranks.gathered(own, group=ranks.data_group()) if each is not None]
         if found:
-            state.collected[self.name] = join(found, deal if self.interleaved else chain)
+            state.collected[self.name] = join_parts(found, deal if self.interleaved else chain)
 
 
 @dataclass
@@ -83,7 +84,7 @@ class Collected:
 
     def joined(self) -> Any:
         """All batches joined; None if there are none."""
-        return join(self.parts, chain) if self.parts else None
+        return join_parts(self.parts, chain) if self.parts else None
 
     def state_dict(self) -> dict[str, Any]:
         """The outputs so far, joined, so that a checkpoint has few tensors."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..checkpoint import MANIFEST, BrokenCheckpoint, Checkpoints, Saved, checkpoints, reading
 from ..files import refuse_odd_directory
-from .rows import chain, deal, join, lengths_of, row_of
+from .rows import chain, deal, join_parts, lengths_of, row_of
 from .shards import OUTPUTS
 
 END = object()
@@ -69,8 +69,8 @@ class Predictions:
         rows = [list(map(_rows, part)) for part in parts]
         held = [[each for each in part if each is not None] for part in rows]
         with reading(self.directory, "the shards"):  # the shards may have different structures
-            found = [join(part, chain) for part in held if part]
-            return join(found, deal if _are_interleaved(parts) else chain) if found else None
+            found = [join_parts(part, chain) for part in held if part]
+            return join_parts(found, deal if _are_interleaved(parts) else chain) if found else None
 
     def worlds(self) -> set[int]:
         """The numbers of ranks that have written to the directory: one, unless they are mixed.

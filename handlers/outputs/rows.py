@@ -65,7 +65,7 @@ def row_of(rows: Any, number: int) -> Any:
     return rows[number]
 
 
-def join(parts: Sequence[Any], arrange: Callable[[Sequence[Any]], Any]) -> Any:
+def join_parts(parts: Sequence[Any], arrange: Callable[[Sequence[Any]], Any]) -> Any:
     """Join parts of the same structure, each tensor or list by `arrange`."""
     first = parts[0]
     if not isinstance(first, dict | tuple):
@@ -74,8 +74,8 @@ def join(parts: Sequence[Any], arrange: Callable[[Sequence[Any]], Any]) -> Any:
     if len(names) > 1:
         raise ValueError(f"got {names} of different batches; select the same of each")
     if isinstance(first, dict):
-        return {name: join([each[name] for each in parts], arrange) for name in first}
-    return tuple(join(column, arrange) for column in zip(*parts, strict=True))
+        return {name: join_parts([each[name] for each in parts], arrange) for name in first}
+    return tuple(join_parts(column, arrange) for column in zip(*parts, strict=True))
 
 
 def chain(parts: Sequence[Any]) -> Any:

@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 from ...engine import EventEnum, Events, State
 from ..checkpoint import Checkpoints, Saved, checkpoints, resume_alone, save_alone
-from .rows import chain, join, kept, lengths_of, prediction_and_target, rows_of
+from .rows import chain, join_parts, kept, lengths_of, prediction_and_target, rows_of
 
 OUTPUTS = "outputs"
 """The object of a shard that holds its samples, and the name of their file."""
@@ -143,7 +143,7 @@ class Shards:
         numbers = {f"data/{name}": size for name, size in sizes.items()}
         numbers |= {"samples": self.samples, "after": self.after}
         numbers |= {"interleaved": int(self.interleaved)}
-        rows = join(self.parts, chain) if self.parts else None
+        rows = join_parts(self.parts, chain) if self.parts else None
         self.parts, self.samples, self.size = [], 0, 0  # not in memory twice
         save_alone(state, self.place, {OUTPUTS: {"rows": rows}}, self._reason, numbers)
         self.after, self.began = state.iteration, time.monotonic()

@@ -106,7 +106,7 @@ class StopOnSignal:
                 f"is in {current_thread().name!r}; leave it out here, and call "
                 "state.interrupt(reason) to stop"
             )
-        watch = state.recall(self, partial(Watch, state), saved=False)
+        watch = state.recall(self, partial(SignalWatch, state), saved=False)
         watch.open(self.signals, self.deadline)
         if ranks.world_size() > 1:
             watch.questions = Questions(state, self.every)
@@ -120,7 +120,7 @@ class StopOnSignal:
         Raises:
             SystemExit: The process got a signal.
         """
-        watch = state.recall(self, partial(Watch, state), saved=False)
+        watch = state.recall(self, partial(SignalWatch, state), saved=False)
         watch.close()
         if watch.questions is not None:
             state.engine.signal(Events.ITERATION_COMPLETED).disconnect(watch.ask_in_time)
@@ -136,7 +136,7 @@ class StopOnSignal:
             raise SystemExit(128 + number)
 
 
-class Watch:
+class SignalWatch:
     """The signal handler of one run, installed by `open`."""
 
     def __init__(self, state: State[Any, Any]) -> None:

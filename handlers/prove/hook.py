@@ -256,10 +256,10 @@ class Hook:
         os.kill(os.getpid(), signal.SIGKILL)
 
     def _tell(self, event: str, handler: Any, state: Any) -> None:
-        look = import_module("camshaft.handlers.prove.witness").look
+        facts_of = import_module("camshaft.handlers.prove.witness").facts_of
         note = {"event": event, "reached": self._reached(), "operations": self._operations}
         try:
-            note |= look(event, handler, state)
+            note |= facts_of(event, handler, state)
         except Exception as error:
             note |= {"problem": f"{type(error).__name__}: {error}"}
         directory = os.path.relpath(os.path.abspath(handler.directory), self.place)

@@ -30,7 +30,7 @@ LIBRARIES = {"camshaft", "torch", "torchmetrics", "ignite", "tqdm", "tensorboard
 """Whose objects are saved by handlers, or hold nothing of a script."""
 
 
-def look(event: str, handler: Any, state: State[Any, Any]) -> dict[str, Any]:
+def facts_of(event: str, handler: Any, state: State[Any, Any]) -> dict[str, Any]:
     """The facts of one moment, for a line of JSON."""
     engine = state.engine
     facts: dict[str, Any] = {

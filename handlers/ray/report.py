@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,7 @@ class RayReport:
     """
 
     checkpoint: Checkpoint | None = None
+    _: KW_ONLY
     when: EventEnum | Trigger = Events.EPOCH_COMPLETED(last=True)
     metrics: Sequence[str] | None = None
     preemption: EventEnum | Trigger | None = None

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..files import printable
 from .charts import Chart, splits
-from .facts import Part, RunFacts
+from .facts import RunFacts, RunPart
 from .text import ascii_key, duration, iso_time
 
 Figure = dict[str, Any]
@@ -170,7 +170,7 @@ def _histogram_figure(histogram: dict[str, Any], place: int) -> Figure:
     return {"data": [trace], "layout": layout}
 
 
-def outcome(part: Part) -> str:
+def outcome(part: RunPart) -> str:
     """How a part of a run ended, in words."""
     return OUTCOMES[part.end][0].format(duration(60 * (part.silence // 60), whole=True))
 

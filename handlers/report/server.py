@@ -18,7 +18,7 @@ from typing import Any, cast
 
 from ..files import budget, printable, regular
 from .access import Access, is_this_machine
-from .facts import Picture, Run, runs_in
+from .facts import Picture, RunDirectory, runs_in
 from .page import Page, library
 
 LOOPBACK = "127.0.0.1"
@@ -71,7 +71,7 @@ def make_server(paths: list[Path], port: int = 0) -> Server:
 class LivePage:
     """The page as the runs are now, made on request, and never more often than is cheap."""
 
-    def __init__(self, runs: list[Run]) -> None:
+    def __init__(self, runs: list[RunDirectory]) -> None:
         self._runs = runs
         self._lock = threading.Lock()
         self._images: dict[str, Path] = {}
@@ -113,7 +113,7 @@ class Server(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, port: int, runs: list[Run]) -> None:
+    def __init__(self, port: int, runs: list[RunDirectory]) -> None:
         self.live_page, self.access = LivePage(runs), Access()
         super().__init__((LOOPBACK, port), Answer)
 

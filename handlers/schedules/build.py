@@ -74,16 +74,16 @@ def build(
     return Scheduled(optimizer, schedules, total, field)
 
 
-def check(scheduler: LRScheduler, monitor: str | None, field: str) -> None:
+def check_scheduler(scheduler: LRScheduler, metric: str | None, field: str) -> None:
     """Check that scheduler, metric and field fit together."""
     is_plateau = isinstance(scheduler, ReduceLROnPlateau)
     kind = type(scheduler).__name__
-    if is_plateau and monitor is None:
+    if is_plateau and metric is None:
         raise ValueError(
-            "ReduceLROnPlateau needs a metric to look at: LRSchedule(..., monitor='val/loss')"
+            "ReduceLROnPlateau needs a metric to look at: LRSchedule(..., metric='val/loss')"
         )
-    if monitor is not None and not is_plateau and not isinstance(scheduler, ByUpdates):
-        raise ValueError(f"{kind} looks at no metric; leave monitor= out, or use ReduceLROnPlateau")
+    if metric is not None and not is_plateau and not isinstance(scheduler, ByUpdates):
+        raise ValueError(f"{kind} looks at no metric; leave metric= out, or use ReduceLROnPlateau")
     if (moved := getattr(scheduler, "field", "lr")) != field:
         raise ValueError(
             f"LRSchedule(..., field={field!r}): this {kind} moves {moved!r}; other fields "
@@ -165,7 +165,7 @@ def clock_of(state: State[Any, Any], optimizer: Optimizer, when: Trigger) -> Eve
     return Events.STEP_COMPLETED if event is None or isinstance(event, Events) else event
 
 
-def reset(optimizer: Optimizer, field: str) -> None:
+def reset_groups(optimizer: Optimizer, field: str) -> None:
     """Set the groups back to the values that they had before a schedule moved them."""
     for group in optimizer.param_groups:
         if f"initial_{field}" in group:

@@ -27,7 +27,7 @@ def rates(state: State[Any, Any]) -> dict[str, Any]:
     for schedule in schedules:
         if schedule.object in objects:
             optimizer = objects[schedule.object].optimizer
-            moved |= group_values(optimizer, schedule.field, schedule.metric)
+            moved |= group_values(optimizer, schedule.field, schedule.written_metric)
             held += [optimizer] if schedule.field == "lr" else []
     for name, optimizer in names.items():
         if all(optimizer is not each for each in held):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import asdict, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass
 from dataclasses import field as field_of
 from itertools import count
 from typing import Any
@@ -19,14 +19,14 @@ from .build import (
     Make,
     as_scheduler,
     build,
-    check,
+    check_scheduler,
     check_total,
     check_whose,
     clock_of,
     each_event,
     look_ahead,
     optimizer_of,
-    reset,
+    reset_groups,
     wants_horizon,
 )
 from .by_updates import ByUpdates
@@ -73,8 +73,8 @@ class LRSchedule:
             each update and whose `step` is called after each epoch; a schedule of pieces, or one
             for each group; or a function that makes one of these, of the optimizer, or of the
             optimizer and the horizon. It is saved with the run.
-        when: When to step: `STEP_COMPLETED` by default, with a `monitor` `EPOCH_COMPLETED`.
-        monitor: The metric that `ReduceLROnPlateau` looks at, such as `"val/loss"`.
+        when: When to step: `STEP_COMPLETED` by default, with a `metric` `EPOCH_COMPLETED`.
+        metric: The metric that `ReduceLROnPlateau` looks at, such as `"val/loss"`.
         name: Tells several schedules apart: with `name="critic"` the metric is `"lr/critic"`, and
             the scheduler is `engine.objects["critic_scheduler"]`. Without a name these are `"lr"`
             and `"scheduler"`, or for another field `"<field>"` and `"<field>_scheduler"`.
@@ -89,18 +89,19 @@ class LRSchedule:
 
     Raises:
         TypeError: `scheduler` cannot be stepped.
-        ValueError: `ReduceLROnPlateau` has no `monitor`, or another scheduler has one.
+        ValueError: `ReduceLROnPlateau` has no `metric`, or another scheduler has one.
     """
 
     scheduler: Given | Make
+    _: KW_ONLY
     when: EventEnum | Trigger | None = None
-    monitor: str | None = None
+    metric: str | None = None
     name: str = ""
     field: str = "lr"
     optimizer: Optimizer | None = None
     allow_stale: bool = False
     horizon: int | None = None
-    metric: str = field_of(init=False)
+    written_metric: str = field_of(init=False)
     """The metric of the rates."""
     object: str = field_of(init=False, repr=False)
     """The scheduler's name in `engine.objects`."""
@@ -110,9 +111,9 @@ class LRSchedule:
         usual = "scheduler" if self.field == "lr" else f"{self.field}_scheduler"
         metric = self.field if self.name in ("", usual) else f"{self.field}/{self.name}"
         ready, name = as_scheduler(self.scheduler), self.name or usual
-        vars(self).update(metric=metric, name=name, object=_object(name), _ready=ready)
+        vars(self).update(written_metric=metric, name=name, object=_object(name), _ready=ready)
         if self._ready is not None:
-            check(self._ready, self.monitor, self.field)
+            check_scheduler(self._ready, self.metric, self.field)
         check_total(self.horizon, self.scheduler)
 
     def attach(self, engine: Engine[Any, Any]) -> None:
@@ -142,7 +143,7 @@ class LRSchedule:
             self._carry_on(state, before, horizon)
             return
         if before is not None and self._beside(state, optimizer)[0] is self:
-            reset(optimizer, self.field)  # from another run of this engine
+            reset_groups(optimizer, self.field)  # from another run of this engine
         made = state.engine.objects[self.object] = self._make(optimizer, horizon)
         following = state.recall(self, Following, saved=False)
         following.suspect(made, horizon, each_event(self._trigger))
@@ -163,7 +164,7 @@ class LRSchedule:
         following = state.recall(self, Following, saved=False)
         if self is (first := next(each for each in beside if each.field == self.field)):
             event = clock_of(state, scheduler.optimizer, self._trigger)
-            names = [each.metric for each in beside if each.field == self.field]
+            names = [each.written_metric for each in beside if each.field == self.field]
             following.rates = Rates.of(state, event, names)
         else:
             following.rates = state.recall(first, Following, saved=False).rates
@@ -238,14 +239,14 @@ class LRSchedule:
 
     @property
     def _trigger(self) -> Trigger:
-        by_metric = self.monitor is not None and not isinstance(self._ready, ByUpdates)
+        by_metric = self.metric is not None and not isinstance(self._ready, ByUpdates)
         default = Events.EPOCH_COMPLETED if by_metric else Events.STEP_COMPLETED
         return Trigger.of(self.when or default)
 
     @property
     def _memory(self) -> type[Noted]:
         """What a schedule remembers that is built when the run starts."""
-        return Noted if self.monitor is None else NotedAndMonitored
+        return Noted if self.metric is None else NotedAndMonitored
 
     def _of(self, state: State[Any, Any]) -> LRScheduler:
         """The scheduler of this run."""
@@ -256,7 +257,7 @@ class LRSchedule:
 
     def _make(self, optimizer: Optimizer, horizon: Horizon) -> LRScheduler:
         made = build(self.scheduler, optimizer, horizon, self._trigger, self.field)
-        check(made, self.monitor, self.field)
+        check_scheduler(made, self.metric, self.field)
         return made
 
     def _carry_on(
@@ -274,17 +275,17 @@ class LRSchedule:
             return
         beside = self._beside(state, before.optimizer)
         refuse_rebuilding([each.object for each in beside if each.field == self.field], changed)
-        reset(before.optimizer, self.field)
+        reset_groups(before.optimizer, self.field)
         made = state.engine.objects[self.object] = self._make(before.optimizer, horizon)
         advance(made, before.state_dict())
         logger.warning("the schedule %r is now that of a run with %s", self.object, changed)
 
     def _look(self, state: State[Any, Any]) -> float | None:
         """The metric; None if it was not written since the last look."""
-        if self.monitor is None:
+        if self.metric is None:
             return None
         monitored = state.recall(self, Monitored if self._ready is not None else NotedAndMonitored)
-        return monitored.new_value(state, self.monitor, allow_stale=self.allow_stale)
+        return monitored.new_value(state, self.metric, allow_stale=self.allow_stale)
 
 
 def _object(name: str) -> str:

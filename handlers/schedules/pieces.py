@@ -12,7 +12,7 @@ Blend = Callable[[float, float, float], float]
 """The value between two values, by progress from 0 to 1."""
 
 
-def warmup(length: Length, start: float = 0.0) -> Schedule:
+def warmup(length: Length, *, start: float = 0.0) -> Schedule:
     """Go up to 1 in a straight line, which is reached at step `length` exactly.
 
     Goyal and others, 2017: Accurate, Large Minibatch SGD.
@@ -29,12 +29,12 @@ def hold(length: Length = None) -> Schedule:
     return Schedule((Piece(_text("hold", length=(length, None)), length, value, is_endless=True),))
 
 
-def linear(final: float = 0.0, length: Length = None, start: float | None = None) -> Schedule:
+def linear(final: float = 0.0, *, length: Length = None, start: float | None = None) -> Schedule:
     """Go to `final` in a straight line: b + (f - b) t, from b to f as t goes from 0 to 1."""
     return _between(_line, _of("linear", final, length, start), final, length, start)
 
 
-def cosine(final: float = 0.0, length: Length = None, start: float | None = None) -> Schedule:
+def cosine(final: float = 0.0, *, length: Length = None, start: float | None = None) -> Schedule:
     """Go to `final` by half a cosine: f + (b - f) (1 + cos(pi t)) / 2.
 
     Loshchilov and Hutter, 2017: SGDR, Stochastic Gradient Descent with Warm Restarts.
@@ -42,7 +42,7 @@ def cosine(final: float = 0.0, length: Length = None, start: float | None = None
     return _between(_cosine, _of("cosine", final, length, start), final, length, start)
 
 
-def polynomial(power: float, final: float = 0.0, length: Length = None) -> Schedule:
+def polynomial(power: float, *, final: float = 0.0, length: Length = None) -> Schedule:
     """Go to `final` by a power of the remaining progress: f + (b - f) (1 - t)^power."""
     if not power > 0:
         raise ValueError(f"polynomial(power={power!r}): needs a number above 0")
@@ -50,13 +50,13 @@ def polynomial(power: float, final: float = 0.0, length: Length = None) -> Sched
     return _between(lambda b, f, t: f + (b - f) * (1 - t) ** power, text, final, length)
 
 
-def exponential(final: float, length: Length = None) -> Schedule:
+def exponential(final: float, *, length: Length = None) -> Schedule:
     """Go to `final` by a constant factor a step: b (f / b)^t; `final` is above 0."""
     text = _text("exponential", final, length=(length, None))
     return _between(lambda b, f, t: b * (f / b) ** t, text, _above_0(text, final), length)
 
 
-def sqrt(final: float = 0.0, length: Length = None) -> Schedule:
+def sqrt(final: float = 0.0, *, length: Length = None) -> Schedule:
     """Go to `final` by the square root, fast at first.
 
     f + (b - f) (1 - sqrt(t)), from b to f as t goes from 0 to 1.
@@ -67,7 +67,7 @@ def sqrt(final: float = 0.0, length: Length = None) -> Schedule:
     return _between(lambda b, f, t: f + (b - f) * (1 - math.sqrt(t)), text, final, length)
 
 
-def inverse(final: float, length: Length = None) -> Schedule:
+def inverse(final: float, *, length: Length = None) -> Schedule:
     """Go to `final` so that 1 / factor is a straight line: 1 / ((1 - t) / b + t / f).
 
     Wen and others, 2024: Understanding Warmup-Stable-Decay Learning Rates. `final` is above 0.
@@ -91,7 +91,7 @@ def curve(function: Callable[[float], float], length: Length = None) -> Schedule
 
 
 def restarts(
-    cycle: int, final: float = 0.0, cycle_mul: float = 1.0, lr_mul: float = 1.0
+    cycle: int, *, final: float = 0.0, cycle_mul: float = 1.0, lr_mul: float = 1.0
 ) -> Schedule:
     """Cosines from 1 to `final`, again and again; each cycle is longer and lower than the last.
 
@@ -113,7 +113,7 @@ def restarts(
     return Schedule((Piece(text, None, value, is_endless=True),))
 
 
-def inverse_sqrt(warmup_steps: int, start: float = 0.0) -> Schedule:
+def inverse_sqrt(warmup_steps: int, *, start: float = 0.0) -> Schedule:
     """Warm up for w steps, then fall by the square root of the steps: sqrt(w / step).
 
     Vaswani and others, 2017: Attention Is All You Need; in units of the highest rate.
@@ -130,7 +130,7 @@ def inverse_sqrt(warmup_steps: int, start: float = 0.0) -> Schedule:
     return Schedule((Piece(text, None, value, is_endless=True),))
 
 
-def noam(d_model: int, warmup_steps: int) -> Schedule:
+def noam(d_model: int, *, warmup_steps: int) -> Schedule:
     """The schedule of the Transformer: d^-0.5 min(n^-0.5, n w^-1.5) at step n, from 1.
 
     To be used with a learning rate of about 1. Without a warm-up, w = 0, it is (d n)^-0.5.
@@ -142,14 +142,15 @@ def noam(d_model: int, warmup_steps: int) -> Schedule:
         rising = step * warmup_steps**-1.5 if warmup_steps else math.inf
         return float(begin * d_model**-0.5 * min(step**-0.5, rising))
 
-    return Schedule((Piece(f"noam({d_model}, {warmup_steps})", None, value, is_endless=True),))
+    text = f"noam({d_model}, warmup_steps={warmup_steps})"
+    return Schedule((Piece(text, None, value, is_endless=True),))
 
 
 def tri_stage(
     warmup_length: Length = 0.1,
+    *,
     hold_length: Length = 0.4,
     decay_length: Length = 0.5,
-    *,
     start: float = 0.01,
     final: float = 0.01,
 ) -> Schedule:
@@ -157,11 +158,11 @@ def tri_stage(
 
     Park and others, 2019: SpecAugment.
     """
-    parts = warmup(warmup_length, start), hold(hold_length), exponential(final, decay_length)
-    return parts[0].then(parts[1]).then(parts[2])
+    decay = exponential(final, length=decay_length)
+    return warmup(warmup_length, start=start).then(hold(hold_length)).then(decay)
 
 
-DECAYS: dict[str, Callable[[float, Length], Schedule]] = {
+DECAYS: dict[str, Callable[..., Schedule]] = {
     "sqrt": sqrt,
     "linear": linear,
     "cosine": cosine,
@@ -171,7 +172,7 @@ DECAYS: dict[str, Callable[[float, Length], Schedule]] = {
 
 
 def warmup_stable_decay(
-    warmup_length: Length, decay_length: Length, decay: str = "sqrt", final: float = 0.0
+    warmup_length: Length, *, decay_length: Length, decay: str = "sqrt", final: float = 0.0
 ) -> Schedule:
     """Warm up, hold for most of the run, and decay in the last `decay_length` steps of it.
 
@@ -179,7 +180,7 @@ def warmup_stable_decay(
     """
     if decay not in DECAYS:
         raise ValueError(f"decay={decay!r}: needs one of {', '.join(DECAYS)}")
-    return warmup(warmup_length).then(hold()).then(DECAYS[decay](final, decay_length))
+    return warmup(warmup_length).then(hold()).then(DECAYS[decay](final, length=decay_length))
 
 
 def _between(

@@ -38,10 +38,10 @@ def batches_of(data: Make | Dataset[Any] | DataLoader[Any]) -> Batches:
                 "pass a function that makes a batch of a given size"
             )
         return Batches(
-            Samples(data.dataset, data.collate_fn), data.batch_size, _count(data.dataset)
+            FirstSamples(data.dataset, data.collate_fn), data.batch_size, _count(data.dataset)
         )
     if isinstance(data, Dataset) or (hasattr(data, "__getitem__") and not isinstance(data, list)):
-        return Batches(Samples(data, default_collate), samples=_count(data))
+        return Batches(FirstSamples(data, default_collate), samples=_count(data))
     if callable(data):
         return Batches(data)
     raise TypeError(
@@ -50,7 +50,7 @@ def batches_of(data: Make | Dataset[Any] | DataLoader[Any]) -> Batches:
     )
 
 
-class Samples:
+class FirstSamples:
     """Collates the first samples of a data set, each of which is read once."""
 
     def __init__(self, dataset: Any, collate: Callable[[list[Any]], Any]) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from importlib import import_module
 from typing import Any
 
 from ...engine import Engine, EventEnum, Events, Stage, State, Trigger, ranks
-from ..common import Monitored, check_monitor
+from ..common import Monitored, check_metric
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +23,7 @@ class OptunaPruning:
     Args:
         trial: What the objective was given. On several ranks, rank 0 has the trial and the others
             pass None; all of them end together.
-        monitor: The metric, such as `"val/loss"`; whether smaller is better is the study's
+        metric: The metric, such as `"val/loss"`; whether smaller is better is the study's
             `direction`.
         when: When to report. The step that Optuna sees is the epoch for events of epochs, the
             optimizer step for those of steps, and the iteration for others.
@@ -35,12 +35,13 @@ class OptunaPruning:
     """
 
     trial: Any = field(repr=False)  # of rank 0 alone
-    monitor: str
+    _: KW_ONLY
+    metric: str
     when: EventEnum | Trigger = Events.EPOCH_COMPLETED
     allow_stale: bool = False
 
     def __post_init__(self) -> None:
-        check_monitor("OptunaPruning", self.monitor)
+        check_metric("OptunaPruning", self.metric)
         optuna = _optuna()
         if self.trial is not None and not isinstance(self.trial, optuna.trial.BaseTrial):
             raise TypeError(
@@ -61,12 +62,12 @@ class OptunaPruning:
     def report(self, state: State[Any, Any]) -> None:
         """Report the metric, unless that was done before; stop the run if it is to be pruned."""
         pruning = state.recall(self, Pruning)
-        value = pruning.new_value(state, self.monitor, allow_stale=self.allow_stale)
+        value = pruning.new_value(state, self.metric, allow_stale=self.allow_stale)
         if value is None:
             return
         step = self._step(state)
         if ranks.agreed(float(self._is_hopeless(state, step, value))):
-            pruning.reason = f"{self.monitor}={value:.6g} at step {step}"
+            pruning.reason = f"{self.metric}={value:.6g} at step {step}"
             state.stop(f"pruned by Optuna: {pruning.reason}")
 
     def prune(self, state: State[Any, Any]) -> None:

@@ -177,7 +177,7 @@ def test_a_supervised_step_adds_few_calls_to_those_of_torch():
 
 @pytest.mark.parametrize("handler", [ClipGradNorm(1.0), GradNorm()])
 @pytest.mark.parametrize("kind", ["call", "c_call"])
-def test_a_thousand_parameters_are_clipped_by_as_many_calls_as_ten(handler: Any, kind: str):
+def test_a_hundred_parameters_are_clipped_by_as_many_calls_as_ten(handler: Any, kind: str):
     def of(number: int) -> float:
         parameters = [torch.nn.Parameter(torch.ones(2)) for _ in range(number)]
         for parameter in parameters:
@@ -187,7 +187,7 @@ def test_a_thousand_parameters_are_clipped_by_as_many_calls_as_ten(handler: Any,
         act = handler.clip if isinstance(handler, ClipGradNorm) else handler.measure
         return calls(lambda iterations: [act(state) for _ in range(iterations)], kind)
 
-    assert of(10) == of(1000)
+    assert of(10) == of(100)
 
 
 def test_the_import_loads_no_library_that_only_some_handlers_need():

@@ -60,9 +60,9 @@ def digest(module):
 engine.add(
     EMA(0.9),
     SWA(),
-    Validate(loader(), "val"),
-    Validate(loader(), "ema", weights="ema"),
-    Validate(loader(), "swa", weights="swa"),
+    Validate(loader(), name="val"),
+    Validate(loader(), name="ema", weights="ema"),
+    Validate(loader(), name="swa", weights="swa"),
     RestoreBest("ema/loss", weights="ema"),
     Checkpoint(directory / f"run-{count}", resume=True),
 )

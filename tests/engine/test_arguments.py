@@ -3,6 +3,7 @@
 import inspect
 import pickle
 from dataclasses import replace
+from enum import Enum
 
 import pytest
 import torch
@@ -110,11 +111,14 @@ CASES = [
     (lambda e: Checkpoint("d", every_n_epochs=3), f"no argument 'every_n_epochs'; {EVERY}"),
     (lambda e: Checkpoint("d", model=MODEL), f"no argument 'model'; {OBJECTS}"),
     (lambda e: Checkpoint(5), "directory=5: needs the path of a directory"),
-    (lambda e: Validate(LOADER, 2), "Validate(name=2): needs a name, such as 'val'; write when="),
-    (lambda e: e.add(Checkpoint("d", 5)), "got 5 for an event"),
+    (
+        lambda e: Validate(LOADER, name=2),
+        "Validate(name=2): needs a name, such as 'val'; write when=",
+    ),
+    (lambda e: e.add(Checkpoint("d", when=5)), "got 5 for an event"),
     (
         lambda e: EarlyStopping(patience=3),
-        "EarlyStopping() lacks monitor; write Early",
+        "EarlyStopping() lacks metric; write Early",
     ),
     (lambda e: EarlyStopping("loss", delta=3), "no argument 'delta'; write min_delta="),
     (lambda e: LRSchedule(OPTIMIZER, interval="epoch"), f"argument 'interval'; {EVERY}"),
@@ -161,3 +165,39 @@ def test_an_error_of_the_function_itself_and_right_calls_stay_as_they_are():
 
     with pytest.raises(TypeError, match=r"EMA\(\) has no argument 'dekay'; did you mean 'decay'"):
         Mine(dekay=0.9)
+
+
+BY_POSITION = {
+    **dict.fromkeys(("supervised", "Output"), "what every reader knows in this order"),
+    **dict.fromkeys(("best", "every", "on_rank"), "a sentence: best 3 of a metric, every 2 epochs"),
+    **dict.fromkeys(("loader", "LengthBatches", "SeededSamples"), "of the data, and so many"),
+    **dict.fromkeys(
+        ("Padded", "to_device", "load_matching", "parameter_groups"), "a thing, and what with"
+    ),
+    **dict.fromkeys(
+        ("find_lr", "find_batch_size", "predict"), "(engine, data), as in `engine.run(data)`"
+    ),
+    **dict.fromkeys(("fetch", "curve"), "from where to where"),
+    **dict.fromkeys(
+        ("Matching", "LRCurve", "Horizon", "norms_and_biases"), "given to users, not made"
+    ),
+}
+"""What takes more than one argument by position, and why."""
+
+
+def by_position(function):
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    parameters = inspect.signature(function).parameters.values()
+    return [each.name for each in parameters if each.kind in kinds]
+
+
+@pytest.mark.parametrize("room", [camshaft, handlers, handlers.schedules])
+def test_all_arguments_after_the_first_go_by_name(room):
+    public = {name: getattr(room, name) for name in room.__all__}
+    several = {
+        name
+        for name, each in public.items()
+        if callable(each) and not (inspect.isclass(each) and issubclass(each, Enum))
+        if len(by_position(each)) > 1
+    }
+    assert several - BY_POSITION.keys() == set()

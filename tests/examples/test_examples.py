@@ -183,6 +183,7 @@ def test_asked_to_stop_it_carries_on_as_the_same_run(forty_steps, processes, tmp
     assert json_rows(tmp_path) == json_rows(forty_steps[0])
 
 
+@pytest.mark.slow
 def test_with_ten_images_of_each_digit_the_thawed_body_reaches_80_percent(processes):
     result = processes.run(EXAMPLES / "fine_tuning.py")
     assert re.search(r"^body +10 +84,608 +84,608 +lr=0.001$", result.stdout, re.M)
@@ -244,6 +245,7 @@ def test_the_language_model_learns_which_words_are_common(processes, tmp_path):
     assert float(found[1]) < 150
 
 
+@pytest.mark.slow
 def test_the_policy_balances_its_poles(processes, tmp_path):
     reinforce = (EXAMPLES / "reinforce.py", "--directory", tmp_path, "--solved", 100)
     result = processes.run(*reinforce)
@@ -272,7 +274,7 @@ def test_a_policy_resumed_in_mid_epoch_plays_the_same_episodes_with_its_baseline
 @pytest.mark.parametrize(
     ("example", "limit"),
     [
-        ("char_gpt", "--max-steps=1"),
+        pytest.param("char_gpt", "--max-steps=1", marks=pytest.mark.slow),
         ("digits", "--max-epochs=1"),
         ("fine_tuning", "--max-epochs=1"),
         ("gan", "--max-epochs=1"),

@@ -8,6 +8,7 @@ import pytest
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
+@pytest.mark.slow
 def test_a_sweep_finds_settings_and_run_again_says_which(processes, tmp_path):
     command = (EXAMPLES / "sweep.py", "--directory", tmp_path, "--trials", 3, "--max-epochs", 3)
     first, again = processes.run(*command), processes.run(*command)

@@ -18,7 +18,6 @@ from camshaft.handlers.checkpoint import checkpoints, frozen
 from camshaft.handlers.checkpoint.directory import files
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-STATES_AT_ONCE = 48
 
 
 def look(directory):
@@ -115,7 +114,7 @@ class Disk:
                 found.append(names)
         return found
 
-    def states(self, chance, at_once=STATES_AT_ONCE):
+    def states(self, chance, at_once):
         """Trees that may be found after the power comes back; all of them, if they are few."""
         folders = sorted(self.folders.keys() | self.now["folders"].keys())
         files = sorted(self.files.keys() | self.now["files"].keys())
@@ -165,10 +164,11 @@ def contents(path):
     return {each.name: each.read_bytes() for each in path.iterdir() if each.name[0] != "m"}
 
 
+@pytest.mark.parametrize("at_once", [12, pytest.param(48, marks=pytest.mark.slow)])
 def test_in_every_state_a_good_checkpoint_is_at_least_the_last_durable_one(
-    log_and_directory, tmp_path
+    log_and_directory, tmp_path, at_once
 ):
-    assert look_at_all(*log_and_directory, tmp_path) > 300
+    assert look_at_all(*log_and_directory, tmp_path, at_once) > 6 * at_once
 
 
 @pytest.mark.slow
@@ -180,10 +180,10 @@ def test_in_every_state_a_checkpoint_that_shares_files_is_whole(faults, tmp_path
     first = look(directory)
     log = recorded(faults, directory, frozen=True)
     assert [each["name"] for each in log].count("os.link") == 1
-    assert look_at_all(first, log, directory, tmp_path) > 300
+    assert look_at_all(first, log, directory, tmp_path, at_once=48) > 300
 
 
-def look_at_all(first, log, directory, tmp_path):
+def look_at_all(first, log, directory, tmp_path, at_once):
     """Check the checkpoint that is found in each state; how many there are."""
     disk = Disk(directory.stat().st_ino, dict(first["files"]), dict(first["folders"]))
     chance, count, newest, durable = random.Random(0), 0, set(), 2
@@ -191,7 +191,7 @@ def look_at_all(first, log, directory, tmp_path):
         disk.see(operation)
         if operation["name"] == "end":
             durable = 3  # the run has been told that it is saved
-        for state in disk.states(chance):
+        for state in disk.states(chance, at_once):
             place = tmp_path / "after"
             disk.build(state, place)
             saved = checkpoints(place).latest()
@@ -250,7 +250,7 @@ def test_a_save_that_did_not_wait_for_the_disk_would_be_found(log_and_directory,
     first, log, directory = log_and_directory
     disk = Disk(directory.stat().st_ino, dict(first["files"]), dict(first["folders"]))
     disk.see({**log[-1], "name": "nothing waits"})
-    for number, state in enumerate(disk.states(random.Random(0))):
+    for number, state in enumerate(disk.states(random.Random(0), at_once=48)):
         disk.build(state, tmp_path / str(number))
         if newest_in(tmp_path / str(number)) < 3:
             return

@@ -46,14 +46,21 @@ def operations(faults, honest, tmp_path_factory):
     return found
 
 
-def each_operation(honest, operations, tmp_path):
-    for number, name in enumerate(operations, 1):
+HALVES = [0, pytest.param(1, marks=pytest.mark.slow)]
+"""Every second operation or size, from the first or from the second on."""
+
+
+def every_second(first, operations, honest, tmp_path):
+    for number, name in [*enumerate(operations, 1)][first::2]:
         yield number, name, shutil.copytree(honest, tmp_path / str(number))
 
 
-def test_killed_at_any_operation_it_resumes_exactly(faults, honest, operations, whole, tmp_path):
+@pytest.mark.parametrize("first", HALVES)
+def test_killed_at_any_operation_it_resumes_exactly(
+    faults, honest, operations, whole, tmp_path, first
+):
     began = set()
-    for number, name, run in each_operation(honest, operations, tmp_path):
+    for number, name, run in every_second(first, operations, honest, tmp_path):
         before = faults.at_operation(number, run, faults.kill)
         _, status = faults.in_child(
             lambda r=run, b=before: faults.train(r, until=3, before=b).began
@@ -159,15 +166,16 @@ def limit(size, action):
     return before
 
 
-def test_killed_in_the_middle_of_a_file_it_resumes_exactly(faults, honest, whole, tmp_path):
-    for number, size in enumerate(sizes(honest)):
-        run, before = shutil.copytree(honest, tmp_path / str(number)), limit(size, signal.SIG_DFL)
+@pytest.mark.parametrize("first", HALVES)
+def test_killed_in_the_middle_of_a_file_it_resumes_exactly(faults, honest, whole, tmp_path, first):
+    for number, size, run in every_second(first, sizes(honest), honest, tmp_path):
+        before = limit(size, signal.SIG_DFL)
         _, status = faults.in_child(
             lambda r=run, b=before: faults.train(r, until=3, before=b).began
         )
         assert status == -signal.SIGXFSZ, size
         resumed = faults.train(run, until=5, seed=1)
-        assert (resumed.began, resumed.outcome) == (2, whole)
+        assert (resumed.began, resumed.outcome) == (2, whole), number
         assert faults.leftovers(run) == []
 
 
@@ -202,12 +210,13 @@ def of_the_save(operations):
 @pytest.mark.parametrize(
     "shift", [0, *(pytest.param(n, marks=pytest.mark.soak) for n in (1, 2, 3))]
 )
+@pytest.mark.parametrize("first", HALVES)
 def test_an_operation_that_fails_is_an_error_with_path_and_reason_and_leaves_no_garbage(
-    faults, honest, operations, whole, tmp_path, shift
+    faults, honest, operations, whole, tmp_path, first, shift
 ):
     durable = of_the_save(operations)
-    for number, name, run in each_operation(honest, operations, tmp_path):
-        code = ERRORS[(number + shift) % len(ERRORS)]
+    for number, name, run in every_second(first, operations, honest, tmp_path):
+        code = ERRORS[(number // 2 + shift) % len(ERRORS)]
         failed = failure_of(faults, run, failing(number, code, run, faults))
         if number <= durable:
             assert failed is not None, (number, name)
@@ -224,9 +233,9 @@ def test_an_operation_that_fails_is_an_error_with_path_and_reason_and_leaves_no_
         assert faults.leftovers(run) == [], (number, name)
 
 
-def test_a_write_that_fails_in_the_middle_leaves_no_garbage(faults, honest, whole, tmp_path):
-    for number, size in enumerate(sizes(honest)):
-        run = shutil.copytree(honest, tmp_path / str(number))
+@pytest.mark.parametrize("first", HALVES)
+def test_a_write_that_fails_in_the_middle_leaves_no_garbage(faults, honest, whole, tmp_path, first):
+    for _, size, run in every_second(first, sizes(honest), honest, tmp_path):
         failed = failure_of(faults, run, limit(size, signal.SIG_IGN))
         assert failed is not None
         assert str(run / "iteration-0000000003") in failed[1]

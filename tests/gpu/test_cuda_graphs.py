@@ -83,7 +83,7 @@ def trained(device, compile, **options):
     engine = supervised(model, optimizer, cross_entropy, compile=compile, **options)
     first = Events.ITERATION_COMPLETED(at=(1, 4, 7, 10))  # in the middle of a window of two
     engine.add(ClipGradNorm(1.0), LRSchedule(cosine()))
-    engine.add(Validate(DataLoader(data(8), 8), "mid", first))
+    engine.add(Validate(DataLoader(data(8), 8), name="mid", when=first))
     kept = []
     engine.on(Events.STEP_COMPLETED)(lambda state: kept.append(state.metrics["grad_norm"]))
     engine.on(Events.ITERATION_COMPLETED)(
@@ -96,7 +96,7 @@ def trained(device, compile, **options):
 @pytest.mark.parametrize(
     "options",
     [
-        {"accumulate": 2},
+        pytest.param({"accumulate": 2}, marks=pytest.mark.slow),
         pytest.param({}, marks=pytest.mark.slow),
         pytest.param({"accumulate": 2, "split": 5}, marks=pytest.mark.soak),
     ],

@@ -122,7 +122,7 @@ def test_a_plateau_takes_the_latest_value_at_the_end_of_a_run():
     optimizer = torch.optim.SGD([torch.zeros(1)], 1.0)
     plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
     engine = Engine(lambda state, batch: None, objects={"optimizer": optimizer})
-    engine.add(LRSchedule(plateau, monitor="score", when=Events.EPOCH_COMPLETED(last=True)))
+    engine.add(LRSchedule(plateau, metric="score", when=Events.EPOCH_COMPLETED(last=True)))
     engine.on(Events.ITERATION_COMPLETED(every=2))(lambda s: s.metrics.update(score=s.iteration))
     engine.run(range(9), max_iterations=5)
     assert plateau.best == 4
@@ -223,9 +223,9 @@ def validated(*handlers, when=Events.ITERATION_COMPLETED(every=2), **limits):
 
 @pytest.mark.parametrize("limits", [{"max_iterations": 7}, {"max_iterations": 27}])
 def test_the_best_weights_are_those_that_a_validation_between_epochs_measured(limits, tmp_path):
-    assert validated(RestoreBest("val/loss", "min"), **limits) == 2
+    assert validated(RestoreBest("val/loss", mode="min"), **limits) == 2
     last = limits["max_iterations"] - 1
-    handlers = (RestoreBest("val/loss", "max"), Checkpoint(tmp_path))
+    handlers = (RestoreBest("val/loss", mode="max"), Checkpoint(tmp_path))
     assert validated(*handlers, **limits) == last
     saved = checkpoints(tmp_path)[-1]
     assert saved.state_dict("model")["weight"].item() == last + 1
@@ -234,7 +234,7 @@ def test_the_best_weights_are_those_that_a_validation_between_epochs_measured(li
 
 def test_the_best_weights_are_found_by_a_validation_that_never_meets_the_end_of_an_epoch():
     when = Events.ITERATION_COMPLETED(every=13)
-    assert validated(RestoreBest("val/loss", "max"), when=when, max_epochs=3) == 26
+    assert validated(RestoreBest("val/loss", mode="max"), when=when, max_epochs=3) == 26
 
 
 def test_the_best_weights_are_those_before_the_moment_of_the_validation_moves_them():
@@ -248,7 +248,7 @@ def test_the_best_weights_are_those_before_the_moment_of_the_validation_moves_th
 
     engine = Engine(process, objects={"model": model})
     engine.on(Events.ITERATION_COMPLETED)(lambda state: model.weight.data.add_(0.5))
-    engine.add(Validate([0], when=Events.ITERATION_COMPLETED), RestoreBest("val/loss", "max"))
+    engine.add(Validate([0], when=Events.ITERATION_COMPLETED), RestoreBest("val/loss", mode="max"))
     engine.run(range(3), max_epochs=1)
     assert model.weight.item() == 4.0
 
@@ -354,7 +354,7 @@ def test_the_best_average_can_be_what_is_put_back(tmp_path):
     engine, weight = build(
         [0.1, 0.9, 0.5],
         EMA(0.5, warmup=False),
-        Export(tmp_path, "ema", keep=best(1, "score", "max")),
+        Export(tmp_path, object="ema", keep=best(1, "score", "max")),
         weights="ema",
     )
     engine.run([1, 1], max_epochs=3)

@@ -186,7 +186,7 @@ def test_clipping_is_torchs_to_the_last_bit(kind, norm_type, most):
     ours, theirs = gradients(kind), gradients(kind)
     state = State()
     state.step_under_way.optimizer = torch.optim.SGD(ours, lr=1.0)
-    ClipGradNorm(most, norm_type).clip(state)
+    ClipGradNorm(most, norm_type=norm_type).clip(state)
     norm = torch.nn.utils.clip_grad_norm_(theirs, most, norm_type)
     assert torch.equal(state.metrics["grad_norm"], norm)
     for mine, its in zip(ours, theirs, strict=True):

@@ -66,7 +66,7 @@ def test_each_cycle_writes_a_trace_and_afterwards_nothing_is_profiled(tmp_path):
 
 def test_it_begins_when_its_trigger_fires(tmp_path):
     when = Events.ITERATION_COMPLETED(at=(3, 4, 9))  # at 4 a profile is under way
-    engine = trained(Profile(tmp_path, when, wait=0, warmup=1, active=2))
+    engine = trained(Profile(tmp_path, when=when, wait=0, warmup=1, active=2))
 
     @engine.on(Events.ITERATION_STARTED)
     def mark(state):

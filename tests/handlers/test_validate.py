@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from camshaft import Engine, Events, supervised
 from camshaft.handlers import EMA, Checkpoint, Collect, EarlyStopping, JSONLines, Validate
-from camshaft.handlers.outputs import chain, deal, join, rows_of
+from camshaft.handlers.outputs import chain, deal, join_parts, rows_of
 
 
 def build():
@@ -195,7 +195,9 @@ def test_with_a_seed_each_evaluation_draws_the_same_and_training_does_not_notice
 
 
 def test_the_weights_of_an_average_are_validated_under_a_name_of_their_own():
-    engine = build().add(EMA(0.5), Validate(batches(2)), Validate(batches(2), "ema", weights="ema"))
+    engine = build().add(
+        EMA(0.5), Validate(batches(2)), Validate(batches(2), name="ema", weights="ema")
+    )
     state = engine.run(batches(4), max_epochs=2)
     assert state.metrics["ema/loss"] != state.metrics["val/loss"]
     ema = engine.evaluate(batches(2), weights="ema").metrics["loss"]
@@ -207,7 +209,7 @@ def test_an_average_is_validated_at_the_start_as_the_weights_it_begins_with():
     engine = build().add(
         EMA(),
         Validate(batches(2), when=when),
-        Validate(batches(2), "ema", when=when, weights="ema"),
+        Validate(batches(2), name="ema", when=when, weights="ema"),
     )
     seen = []
     engine.on(Events.STARTED)(lambda s: seen.append((s.metrics["ema/loss"], s.metrics["val/loss"])))
@@ -217,7 +219,7 @@ def test_an_average_is_validated_at_the_start_as_the_weights_it_begins_with():
 
 
 def test_an_exception_inside_leaves_raw_weights_and_modes_in_place():
-    engine = build().add(EMA(0.5), Validate(batches(2), "ema", weights="ema"))
+    engine = build().add(EMA(0.5), Validate(batches(2), name="ema", weights="ema"))
     model, before = engine.objects["model"], []
 
     @engine.evaluation.on(Events.ITERATION_COMPLETED)
@@ -347,8 +349,8 @@ def test_shares_that_were_dealt_out_in_turn_come_back_in_order(samples, ranks, s
     def share(rank):
         own = torch.arange(rank, samples, ranks)
         batches = [{"x": part, "name": [str(i) for i in part.tolist()]} for part in own.split(size)]
-        return join([rows_of(batch) for batch in batches], chain)
+        return join_parts([rows_of(batch) for batch in batches], chain)
 
-    found = join([share(rank) for rank in range(min(ranks, samples))], deal)
+    found = join_parts([share(rank) for rank in range(min(ranks, samples))], deal)
     assert found["x"].tolist() == list(range(samples))
     assert found["name"] == [str(i) for i in range(samples)]

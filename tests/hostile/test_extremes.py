@@ -68,6 +68,7 @@ def test_lines_of_a_journal_that_hold_very_much_are_not_all_kept(tmp_path, hosti
     assert "values in its events" in (tmp_path / "page.html").read_text()
 
 
+@pytest.mark.slow
 def test_a_page_of_very_many_long_names_is_no_hundred_megabytes(tmp_path, hostile):
     names = [f"{'&' * (budget.LONGEST_NAME - 10)}{n:04d} loss" for n in range(budget.MOST_METRICS)]
     write(tmp_path / "rows.jsonl", [{"iteration": 1} | dict.fromkeys(names, 1)])

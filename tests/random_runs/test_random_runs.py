@@ -30,6 +30,7 @@ def test_thousands_of_runs_left_anywhere_are_the_whole_runs():
     print(look.counts)
 
 
+@pytest.mark.slow
 def test_after_a_difference_a_smaller_run_is_looked_for_for_a_bounded_time(capsys):
     def differs(plan, kills):
         time.sleep(0.05)

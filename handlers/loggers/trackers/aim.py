@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from ...common import Histogram, Image, Medium, Text
 from ...files import LARGEST_TEXT, refuse_odd_directory, regular, replacing, safe_name
 from ..images import as_bytes
 from ..rows import Row, Start, WriterOf
-from .tracker import LogsToTracker, numbers
+from .tracker import LogsToTracker, numbers_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +37,7 @@ class Aim(LogsToTracker):
         ModuleNotFoundError: aim is not installed.
     """
 
+    _: KW_ONLY
     directory: str | os.PathLike[str] = "."
     shown = (Text, Image, Histogram)
     library = "aim"
@@ -67,7 +68,7 @@ class Aim(LogsToTracker):
 
         def write(row: Row) -> None:
             shown = {name: _form(aim, medium) for name, medium in row.media.items()}
-            for name, value in (numbers(row) | shown).items():
+            for name, value in (numbers_of(row) | shown).items():
                 run.track(value, name=name, step=row.iteration, epoch=row.epoch)
 
         return WriterOf(write, run.close)

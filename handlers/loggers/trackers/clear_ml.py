@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from importlib import import_module
 from typing import Any
 
 from ...common import Histogram, Image, Medium
 from ..images import as_bytes
 from ..rows import Row, Start, WriterOf
-from .tracker import LogsToTracker, numbers
+from .tracker import LogsToTracker, numbers_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +35,7 @@ class ClearML(LogsToTracker):
         ModuleNotFoundError: clearml is not installed.
     """
 
+    _: KW_ONLY
     name: str = "camshaft"
     offline: bool = field(default=False, kw_only=True)
     shown = (Image, Histogram)
@@ -51,7 +52,7 @@ class ClearML(LogsToTracker):
         log = task.get_logger()
 
         def write(row: Row) -> None:
-            for name, value in numbers(row).items():
+            for name, value in numbers_of(row).items():
                 log.report_scalar(*_place(name), value, row.iteration)
             for name, medium in row.media.items():
                 _show(log, name, row.iteration, medium)

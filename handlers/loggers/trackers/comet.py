@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from importlib import import_module
 from typing import Any
 
 from ...common import Image, Text
 from ..images import as_bytes
 from ..rows import Row, Start, WriterOf
-from .tracker import LogsToTracker, numbers
+from .tracker import LogsToTracker, numbers_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +34,7 @@ class Comet(LogsToTracker):
         ModuleNotFoundError: comet-ml is not installed.
     """
 
+    _: KW_ONLY
     directory: str | os.PathLike[str] = "."
     shown = (Text, Image)
     library = "comet_ml"
@@ -61,7 +62,7 @@ class Comet(LogsToTracker):
 
         def write(row: Row) -> None:
             step = row.iteration
-            experiment.log_metrics(numbers(row), step=step, epoch=row.epoch)
+            experiment.log_metrics(numbers_of(row), step=step, epoch=row.epoch)
             for name, medium in row.media.items():
                 if isinstance(medium, Image):
                     experiment.log_image(as_bytes(medium).numpy(), name, step=step)

@@ -6,7 +6,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,7 +17,7 @@ from ...common import AT_EACH_ROW, Image, Medium, Text
 from ..images import png
 from ..logger import LogsRows, flat_hparams, need
 from ..rows import Row, Start, WriterOf
-from .tracker import numbers
+from .tracker import numbers_of
 
 TAG = "camshaft.run"
 """The tag by which a run is found again."""
@@ -48,6 +48,7 @@ class MLflow(LogsRows):
     """
 
     experiment: str
+    _: KW_ONLY
     uri: str | None = None
     when: EventEnum | Trigger = AT_EACH_ROW
     hparams: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -84,7 +85,7 @@ class MLflow(LogsRows):
 
         def write(row: Row) -> None:
             now, metrics = int(1000 * time.time()), list[Any]()
-            for name, value in numbers(row).items():
+            for name, value in numbers_of(row).items():
                 if has[_allowed(name), row.iteration]:
                     has[_allowed(name), row.iteration] -= 1
                 else:

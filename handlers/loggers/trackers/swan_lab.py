@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from importlib import import_module
 from typing import Any
 
 from ...common import Image, Text
 from ..rows import Row, Start, WriterOf
-from .tracker import LogsToTracker, media, numbers
+from .tracker import LogsToTracker, media, numbers_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +34,7 @@ class SwanLab(LogsToTracker):
         ModuleNotFoundError: swanlab is not installed.
     """
 
+    _: KW_ONLY
     directory: str | os.PathLike[str] = "swanlog"
     shown = (Text, Image)
     library = "swanlab"
@@ -54,6 +55,6 @@ class SwanLab(LogsToTracker):
 
         def write(row: Row) -> None:
             shown = media(row, swanlab, swanlab.Text)
-            run.log(shown | numbers(row), step=row.iteration)
+            run.log(shown | numbers_of(row), step=row.iteration)
 
         return WriterOf(write, run.finish)

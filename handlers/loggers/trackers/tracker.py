@@ -45,7 +45,7 @@ class LogsToTracker(LogsRows):
         return {**ours, **self.options}
 
 
-def numbers(row: Row) -> dict[str, float]:
+def numbers_of(row: Row) -> dict[str, float]:
     """The metrics and clocks of a row at its iteration, which is the step of most trackers."""
     return row.metrics | {name: n for name, n in row.clocks.items() if name != "iteration"}
 

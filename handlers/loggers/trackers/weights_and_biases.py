@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from importlib import import_module
 from typing import Any
 
@@ -35,6 +35,7 @@ class WandB(LogsToTracker):
         ModuleNotFoundError: wandb is not installed.
     """
 
+    _: KW_ONLY
     directory: str | os.PathLike[str] = "."
     shown = (Text, Image, Histogram)
     library = "wandb"

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from .rows import Histogram, Series
+from .rows import HistogramRow, Series
 
 MOST_POINTS = 2000
 """Points of a curve: about two for each pixel of a wide chart."""
@@ -92,7 +92,7 @@ def _point(series: Series, place: int) -> dict[str, Any]:
     }
 
 
-def heatmap_of(histograms: Sequence[Histogram], count: int | None = None) -> dict[str, Any]:
+def heatmap_of(histograms: Sequence[HistogramRow], count: int | None = None) -> dict[str, Any]:
     """Iterations, the middles of the ranges, and the share of the values in each, for JSON.
 
     A range that holds a part of a histogram's own range gets the same part of its values.
@@ -116,7 +116,7 @@ def heatmap_of(histograms: Sequence[Histogram], count: int | None = None) -> dic
     }
 
 
-def _shares(histogram: Histogram, low: float, width: float) -> list[float]:
+def _shares(histogram: HistogramRow, low: float, width: float) -> list[float]:
     """The share of the values in each of the ranges, which begin at `low`."""
     shares = [0.0] * RANGES
     total = sum(histogram.counts) or 1.0

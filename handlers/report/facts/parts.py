@@ -22,7 +22,7 @@ MOST_CLOCKS = 500
 
 
 @dataclass
-class Part:
+class RunPart:
     """What one process did of a run."""
 
     lines: list[dict[str, Any]]
@@ -85,7 +85,7 @@ class Part:
 
 def parts_of(
     records: list[dict[str, Any]], *, is_alive: bool, now: float = 0.0, machine: str = ""
-) -> list[Part]:
+) -> list[RunPart]:
     """The parts in the order of their first lines, since a clock may be set back.
 
     Args:
@@ -100,7 +100,7 @@ def parts_of(
     for record in records:
         clocks = {clock: number_in(record, clock) for clock in CLOCKS}
         grouped.setdefault(str(record.get("part")), []).append(record | clocks)
-    found = [Part(lines) for lines in grouped.values()]
+    found = [RunPart(lines) for lines in grouped.values()]
     if endless := [part for part in found if part.end == "killed"]:
         newest = endless[-1]
         is_elsewhere = newest is found[-1] and newest.host not in ("", machine)
@@ -109,13 +109,13 @@ def parts_of(
     return found
 
 
-def newest_run(parts: list[Part]) -> list[Part]:
+def newest_run(parts: list[RunPart]) -> list[RunPart]:
     """The parts of the run that is in the directory now: since the last part that began anew."""
     starts = [place for place, part in enumerate(parts) if part.first["event"] == "started"]
     return parts[starts[-1] :] if starts else parts
 
 
-def pace(parts: list[Part]) -> tuple[list[int], list[float]]:
+def pace(parts: list[RunPart]) -> tuple[list[int], list[float]]:
     """Iterations, and the iterations per second up to each, over at least a second.
 
     Iterations that a later part of the run repeated are left out.
@@ -139,7 +139,7 @@ def pace(parts: list[Part]) -> tuple[list[int], list[float]]:
 
 
 def clocks_of(
-    rows: Mapping[int, tuple[int, int]], parts: Sequence[Part], epoch_length: float
+    rows: Mapping[int, tuple[int, int]], parts: Sequence[RunPart], epoch_length: float
 ) -> dict[str, list[float]]:
     """The clocks of a run at its iterations, so that a page can draw a curve over any of them.
 
@@ -174,7 +174,7 @@ def clocks_of(
     return clocks
 
 
-def work_time(parts: Sequence[Part]) -> list[tuple[float, float]]:
+def work_time(parts: Sequence[RunPart]) -> list[tuple[float, float]]:
     """Pairs of an iteration and the seconds that a process was at work until it.
 
     Pauses do not count. Iterations that a later part repeated count twice, as time that was spent.

@@ -31,7 +31,7 @@ class Series:
 
 
 @dataclass(frozen=True)
-class Histogram:
+class HistogramRow:
     """A row's histogram: how many values are in each range."""
 
     iteration: int
@@ -67,7 +67,7 @@ class MetricFile:
         self.problem = ""
         """Why it cannot be read, or not to its end."""
         self.series: dict[str, Series] = {}
-        self.histograms: dict[str, Thinned[Histogram]] = {}
+        self.histograms: dict[str, Thinned[HistogramRow]] = {}
         self.is_too_fine = False
         """True if a histogram was left out for its many ranges."""
         self._clocks = Thinned[tuple[int, int, int]](budget.MOST_CLOCKS)
@@ -180,7 +180,7 @@ class MetricFiles:
         return _merged([file.series for file in self._files.values()])
 
     @property
-    def histograms(self) -> dict[str, Thinned[Histogram]]:
+    def histograms(self) -> dict[str, Thinned[HistogramRow]]:
         """The histograms by metric."""
         return _merged([file.histograms for file in self._files.values()])
 
@@ -209,7 +209,7 @@ def _merged(maps: list[dict[Any, Any]]) -> dict[Any, Any]:
     return merged
 
 
-def _histogram(iteration: int, value: Any) -> Histogram | None:
+def _histogram(iteration: int, value: Any) -> HistogramRow | None:
     """What `JSONLines` wrote of a histogram; None for anything else."""
     if not isinstance(value, dict):
         return None
@@ -217,7 +217,7 @@ def _histogram(iteration: int, value: Any) -> Histogram | None:
     if not counts or len(edges) != len(counts) + 1:
         return None
     is_sound = min(counts) >= 0 and sorted(edges) == edges and -HUGE < edges[0] <= edges[-1] < HUGE
-    return Histogram(iteration, counts, edges) if is_sound else None
+    return HistogramRow(iteration, counts, edges) if is_sound else None
 
 
 def _is_too_fine(value: Any) -> bool:

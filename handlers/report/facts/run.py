@@ -15,7 +15,7 @@ from ...files import budget
 from ...journal import JOURNAL, is_written, read_journal
 from .curves import curve_of, heatmap_of
 from .images import Images, Picture, images_in
-from .parts import Part, clocks_of, newest_run, number_in, pace, parts_of
+from .parts import RunPart, clocks_of, newest_run, number_in, pace, parts_of
 from .rows import MetricFiles, Series
 
 PACE = "iterations per second"
@@ -34,7 +34,7 @@ class RunFacts:
     name: str
     curves: dict[str, dict[str, Any]]
     """By the names of the metrics."""
-    parts: list[Part]
+    parts: list[RunPart]
     limits: dict[str, Any]
     """How far the run is to go, by the newest part in the journal, as all that follows."""
     checkpoints: list[dict[str, Any]]
@@ -52,7 +52,7 @@ class RunFacts:
     """What of the files is not shown, and why."""
 
     @property
-    def last_part(self) -> Part | None:
+    def last_part(self) -> RunPart | None:
         """The newest part in the journal; None without a journal."""
         return self.parts[-1] if self.parts else None
 
@@ -89,7 +89,7 @@ class RunFacts:
         return any(map(bool, found))
 
 
-class Run:
+class RunDirectory:
     """A run's directory: each look reads what is new in it."""
 
     def __init__(self, directory: Path, name: str) -> None:
@@ -201,7 +201,7 @@ def _checkpoint(each: Finding, claims: Claims) -> dict[str, Any]:
     }
 
 
-def _pace_curve(parts: list[Part]) -> dict[str, Any]:
+def _pace_curve(parts: list[RunPart]) -> dict[str, Any]:
     """The pace as one more curve, if there are enough lines of the journal to draw one."""
     iterations, rates = pace(parts)
     if len(rates) < 2:
@@ -229,9 +229,9 @@ def by_path(value: Any, name: str = "", depth: int = 0) -> dict[str, str]:
     return {name: json.dumps(value) if isinstance(value, list) else str(value)} if name else {}
 
 
-def runs_in(directories: list[Path]) -> list[Run]:
+def runs_in(directories: list[Path]) -> list[RunDirectory]:
     """A run for each directory, named by as much of its path as tells the directories apart."""
-    return list(map(Run, directories, distinct(directories)))
+    return list(map(RunDirectory, directories, distinct(directories)))
 
 
 def distinct(directories: list[Path]) -> list[str]:

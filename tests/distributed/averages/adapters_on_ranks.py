@@ -70,8 +70,8 @@ def trained(form, place):
         EMA(0.5, object="adapters", name="average"),
         Validate(validation, name="val"),
         Validate(validation, name="ema", weights={"adapters": "average"}),
-        Export(place / "adapters", "adapters"),
-        Export(place / "average", "average"),
+        Export(place / "adapters", object="adapters"),
+        Export(place / "average", object="average"),
     )
     state = engine.run(share(batches(), number, count), max_epochs=3)
     rows += [float(state.metrics[name]) for name in ("val/loss", "ema/loss")]

@@ -26,7 +26,7 @@ def exported(form, place):
     engine.add(
         Validate(validation, name="ema", weights="ema"),
         Export(place / "model"),
-        Export(place / "ema", "ema", keep=best(1, "ema/loss")),
+        Export(place / "ema", object="ema", keep=best(1, "ema/loss")),
     )
     engine.run(data, max_epochs=3)
     return engine
@@ -60,7 +60,7 @@ def a_file_loads_into_the_plain_model_and_equals_one_process():
 
 def inside_using_each_is_exported_with_its_own_weights():
     places = {name: PLACE / f"{FORM} lent {name}" for name in ("model", "ema")}
-    exports = [Export(place, name) for name, place in places.items()]
+    exports = [Export(place, object=name) for name, place in places.items()]
     engine, data, _ = build(FORM, EMA(0.5), *exports)
 
     @engine.on(Events.EPOCH_COMPLETED)

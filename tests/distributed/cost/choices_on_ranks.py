@@ -24,7 +24,7 @@ HANDLERS = {
     SpikeGuard(): (0, 1),
     GradNorm(): (0, 1),
     ClipGradNorm(1.0): (0, 1),
-    SpikeGuard(monitor="loss"): (1, 1),
+    SpikeGuard(metric="loss"): (1, 1),
     GradNorm(check=True): (2, 3),
 }
 

@@ -89,7 +89,7 @@ def accumulation_reduces_gradients_once_a_window():
 def clipping_and_norms_are_over_all_shards():
     for kind in (2.0, 1.0, 3.0, float("inf")):
         check_like_alone(
-            WAY, lambda kind=kind: [GradNorm(kind, name="raw"), ClipGradNorm(0.05, kind)]
+            WAY, lambda kind=kind: [GradNorm(kind, name="raw"), ClipGradNorm(0.05, norm_type=kind)]
         )
     check_like_alone(WAY, lambda: [ClipGradValue(0.01), GradNorm(check=True)], accumulate=2)
 
@@ -132,9 +132,9 @@ def nan_on_one_rank_is_kept_out_of_all_shards():
 
 
 def spikes_are_skipped_or_the_weights_go_back():
-    for policy, monitor in (("skip", "loss"), ("skip", "grad_norm"), ("rewind", "grad_norm")):
+    for policy, metric in (("skip", "loss"), ("skip", "grad_norm"), ("rewind", "grad_norm")):
         copies = {"steps": 1} if policy == "rewind" else {}
-        guard = partial(SpikeGuard, policy, monitor, window=2, deviations=0.01, **copies)
+        guard = partial(SpikeGuard, policy, metric=metric, window=2, deviations=0.01, **copies)
         state = check_like_alone(WAY, lambda guard=guard: [guard()], epochs=2)
         assert state.metrics["spikes"] > 0
 

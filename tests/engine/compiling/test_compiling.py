@@ -95,7 +95,7 @@ def build_all(directory, compile=EAGER):
         EMA(),
         Average("loss"),
         Validate(DataLoader(data(), 5)),
-        Validate(DataLoader(data(7), 4), "mid", Events.ITERATION_COMPLETED(every=3)),
+        Validate(DataLoader(data(7), 4), name="mid", when=Events.ITERATION_COMPLETED(every=3)),
         Checkpoint(directory, resume=True, when=Events.ITERATION_COMPLETED(at=6)),
     ), model
 

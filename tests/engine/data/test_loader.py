@@ -330,7 +330,7 @@ def test_a_server_that_makes_workers_holds_no_signal_back_from_other_processes(p
     assert processes.run(script).stdout == "[]\n"
 
 
-@pytest.mark.parametrize("context", ["fork", "forkserver"])
+@pytest.mark.parametrize("context", ["fork", pytest.param("forkserver", marks=pytest.mark.slow)])
 def test_a_worker_still_ends_when_its_parent_wants_it_to(context, workers):
     with handling(signal.SIGTERM):
         engine = Engine(lambda state, batch: None)

@@ -114,7 +114,7 @@ def of_training(batches):
 
 def test_every_pass_of_training_and_of_evaluation_ends_after_so_many_batches():
     engine, batches = recording()
-    engine.add(Validate(range(100, 110)), Validate(range(200, 202), "short"))
+    engine.add(Validate(range(100, 110)), Validate(range(200, 202), name="short"))
     state = engine.run(range(10), max_epochs=2, max_batches=3)
     assert of_training(batches) == [0, 1, 2, 0, 1, 2]
     assert [batch for training, batch in batches if not training] == [100, 101, 102, 200, 201] * 2

@@ -106,8 +106,14 @@ def test_data_is_asked_for_its_place_only_once_it_is_there_again():
     assert seen == [1, 2, 3, 4, 5, 1, 2, 3, 4]
 
 
+STOPS = [
+    [3, 4, 9],
+    *(pytest.param(each, marks=pytest.mark.slow) for each in ([1], [4], [6], [12, 17])),
+]
+
+
 @pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("stops", [[1], [4], [6], [3, 4, 9], [12, 17]], ids=str)
+@pytest.mark.parametrize("stops", STOPS, ids=str)
 def test_torchdatas_loader_is_asked_for_its_place(workers, stops):
     def make():
         return StatefulDataLoader(Counting(), 4, shuffle=True, num_workers=workers)

@@ -181,7 +181,7 @@ def test_what_is_written_inside_holds_each_modules_own_weights(tmp_path, backgro
     engine = Engine(lambda state, batch: None, objects={"model": model, "ema": average})
     never = Events.EPOCH_COMPLETED(at=99)
     checkpoint = Checkpoint(tmp_path / "run", when=never, background=background)
-    export = Export(tmp_path / "ema", "ema", when=never, background=background)
+    export = Export(tmp_path / "ema", object="ema", when=never, background=background)
     engine.add(checkpoint, export)
 
     @engine.on(Events.ITERATION_COMPLETED)

@@ -125,9 +125,9 @@ def test_a_state_is_saved_as_plain_values_and_goes_on_from_them():
 def test_loaded_counts_are_there_however_they_are_asked_for():
     once = EventEnum("OnceOfThisName", {"PING": "ping"})
     twice = [EventEnum("Twice", {"PONG": "pong"}) for _ in range(2)]  # as cells run again make them
-    saved = State(Engine(idle)).counts
+    saved = State(control=RunControl(engine=Engine(idle))).counts
     saved.update({once.PING: 3, Events.SAVING: 2})
-    loaded = State(Engine(idle)).counts
+    loaded = State(control=RunControl(engine=Engine(idle))).counts
     loaded.load_state_dict({**saved.state_dict(), "Twice.PONG": 4})
     assert list(loaded.items()) == [(once.PING, 3), (Events.SAVING, 2)]
     assert [loaded.get(event, 7) for event in (once.PING, twice[1].PONG)] == [3, 4]

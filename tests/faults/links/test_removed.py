@@ -122,7 +122,7 @@ def test_a_log_of_a_rank_goes_on_and_tells_of_it_itself(tmp_path, caplog):
 
 def test_the_stacks_of_a_hang_have_a_file_again(tmp_path, caplog):
     path = tmp_path / "logs" / "hang.txt"
-    engine = Engine(lambda state, batch: time.sleep(0.02), HangWatchdog(0.05, path))
+    engine = Engine(lambda state, batch: time.sleep(0.02), HangWatchdog(0.05, path=path))
     engine.on(EACH(at=2))(lambda state: shutil.rmtree(path.parent))
     engine.run(range(6), max_epochs=1)
     assert (path.parent / "hang-rank0.txt").exists()

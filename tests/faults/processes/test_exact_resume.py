@@ -37,15 +37,15 @@ MATRIX = [
     for workers in (0, 2, 4)
     for accumulate in (1, 4)
 ]
-WHEN = {"2-4": (), "0-1": pytest.mark.slow, "4-4": pytest.mark.slow}
-ONE_FAST = [
+WHEN = dict.fromkeys(("2-4", "0-1", "4-4"), pytest.mark.slow)
+SOME = [
     pytest.param(*each.values, id=each.id, marks=WHEN.get(each.id, pytest.mark.soak))
     for each in MATRIX
 ]
 
 
 @pytest.mark.parametrize("first", [1, pytest.param(2, marks=pytest.mark.soak)])
-@pytest.mark.parametrize("options", ONE_FAST)
+@pytest.mark.parametrize("options", SOME)
 def test_left_after_every_second_batch_it_is_the_same_run(run, tmp_path, options, first):
     expected = whole(run, tmp_path, *options)
     for outcome in every_stop(run, tmp_path, [range(first, LENGTH, 2)], *options):

@@ -9,12 +9,8 @@ from pathlib import Path
 import pytest
 
 CASES = ["plain", "workers", "accumulated", "in the foreground", "with every log"]
-
-
-def fast(one):
-    """All cases, of which `make test` runs one, and `make slow` one more."""
-    marks = {one: (), "workers": pytest.mark.slow}
-    return [pytest.param(each, marks=marks.get(each, pytest.mark.soak)) for each in CASES]
+MARKS = dict.fromkeys(("workers", "with every log"), pytest.mark.slow)
+FEW = [pytest.param(each, marks=MARKS.get(each, pytest.mark.soak)) for each in CASES]
 
 
 def kill(process, chance):
@@ -62,7 +58,7 @@ def gone(process):
     return not process.survivors
 
 
-@pytest.mark.parametrize("case", fast("with every log"))
+@pytest.mark.parametrize("case", FEW)
 def test_kills_at_any_moment_lose_next_to_nothing_and_change_nothing(tally, tmp_path, case):
     tally(case, tmp_path, seed=1).kill_until(2, kill)
 

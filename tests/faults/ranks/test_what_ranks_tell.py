@@ -152,6 +152,7 @@ def test_a_rank_that_leaves_an_epoch_alone_ends_all_of_them_within_seconds(proce
         assert re.search(rf"rank 1 \({HOST}\) failed first: RuntimeError: {said}", each.stderr)
 
 
+@pytest.mark.slow
 def test_ranks_that_leave_an_epoch_together_or_at_its_end_go_on(processes):
     script = ONE.format(alone="pass", at_the_end=True)
     for each in processes.run_ranks(3, script):

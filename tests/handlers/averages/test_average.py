@@ -177,7 +177,7 @@ def test_a_resumed_average_is_the_one_of_a_run_that_was_never_left(tmp_path, lef
                 for parameter in engine.objects[name].parameters():
                     nn.init.normal_(parameter)
         engine.add(
-            Validate(loader, "ema", weights="ema"),
+            Validate(loader, name="ema", weights="ema"),
             Checkpoint(directory, resume=True),
             JSONLines(directory / "rows.jsonl", when=Events.STEP_COMPLETED),
         )
@@ -224,8 +224,8 @@ def test_the_best_average_is_exported_under_the_plain_names_of_the_weights(tmp_p
     seen = []
     engine.add(
         Metrics({"accuracy": Accuracy()}, training=False),
-        Validate(list(loader), "ema", weights="ema"),
-        Export(tmp_path, "ema", keep=best(1, "ema/accuracy", mode="max")),
+        Validate(list(loader), name="ema", weights="ema"),
+        Export(tmp_path, object="ema", keep=best(1, "ema/accuracy", mode="max")),
     )
     engine.on(Events.EPOCH_COMPLETED)(lambda s: seen.append(state_of(engine.objects["ema"])))
     engine.run(loader, max_epochs=3)
@@ -284,12 +284,14 @@ def test_a_model_that_is_not_there_is_refused_with_those_that_are():
 
 def test_an_average_is_updated_before_it_is_evaluated_or_refused():
     with pytest.raises(ValueError, match=r"Validate\(swa\) evaluates 'swa' .* attach SWA first"):
-        build(Validate([], "swa", weights="swa"), SWA())
+        build(Validate([], name="swa", weights="swa"), SWA())
     with pytest.raises(ValueError, match="attach EMA first"):
-        build(Validate([], "ema", weights={"model": "ema"}), EMA(when=Events.EPOCH_COMPLETED))
+        build(Validate([], name="ema", weights={"model": "ema"}), EMA(when=Events.EPOCH_COMPLETED))
     with pytest.raises(ValueError, match="attach EMA first"):
-        build(Validate([], "ema", when=Events.STARTED, weights="ema"), EMA())
-    build(Validate([], "swa", weights="ema"), EMA(), SWA())  # steps come before the epoch's end
+        build(Validate([], name="ema", when=Events.STARTED, weights="ema"), EMA())
+    build(
+        Validate([], name="swa", weights="ema"), EMA(), SWA()
+    )  # steps come before the epoch's end
     build(RestoreBest("loss", weights="swa"), SWA())  # looks behind all that measures
 
 
@@ -327,7 +329,7 @@ def test_evaluating_the_average_compiles_nothing_anew():
         return graph.forward
 
     engine, loader = build(EMA(), wrap=lambda model: torch.compile(model, backend=backend))
-    engine.add(Validate(loader, "val"), Validate(loader, "ema", weights="ema"))
+    engine.add(Validate(loader, name="val"), Validate(loader, name="ema", weights="ema"))
     engine.on(Events.EPOCH_COMPLETED)(lambda state: counts.append(len(compiled)))
     engine.run(loader, max_epochs=3)
     assert counts == [counts[0]] * 3

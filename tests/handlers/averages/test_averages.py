@@ -87,7 +87,7 @@ def test_its_rate_is_an_ordinary_schedule_and_its_statistics_are_measured_at_the
         update_bn(loader, engine.objects["swa"])
 
     engine.add(
-        Validate(loader, "swa", weights="swa", when=Events.COMPLETED),
+        Validate(loader, name="swa", weights="swa", when=Events.COMPLETED),
         Checkpoint(tmp_path, when=Events.COMPLETED),
     )
     engine.run(loader, max_epochs=4)

@@ -195,12 +195,12 @@ def test_virtual_epochs_other_limits_and_own_generators_resume_the_same(
 def test_a_run_that_crashes_again_and_again_is_the_same_run(tmp_path):
     whole = Script(()).run()
     for seed, crash_at in enumerate([2, 3, 6, 9, 10, 12]):
-        script = Script((Checkpoint(tmp_path, Events.ITERATION_COMPLETED, resume=True),), seed)
+        script = Script((Checkpoint(tmp_path, when=Events.ITERATION_COMPLETED, resume=True),), seed)
         script.engine.on(Events.ITERATION_STARTED(at=crash_at))(crash)
         with pytest.raises(CrashError):
             script.run()
         assert checkpoints(tmp_path)[-1].manifest.iteration == crash_at - 1
-    script = Script((Checkpoint(tmp_path, Events.ITERATION_COMPLETED, resume=True),), seed=9)
+    script = Script((Checkpoint(tmp_path, when=Events.ITERATION_COMPLETED, resume=True),), seed=9)
     assert equal(script.run(), whole)
 
 

@@ -215,9 +215,9 @@ def test_a_value_of_each_dtype_is_the_one_that_item_gives():
         assert scalars({"value": value}) == {"value": value.item()}
 
 
-@pytest.mark.parametrize("monitor", ["val/loss", "score", "val/error", "heatmap", "precise"])
-def test_without_a_word_smaller_is_better(monitor):
-    assert mode_of("X", monitor, None) == "min"
+@pytest.mark.parametrize("metric", ["val/loss", "score", "val/error", "heatmap", "precise"])
+def test_without_a_word_smaller_is_better(metric):
+    assert mode_of("X", metric, None) == "min"
 
 
 @pytest.mark.parametrize("mode", ["min", "max"])
@@ -226,11 +226,11 @@ def test_what_is_said_counts_whatever_the_name(mode):
     assert mode_of("X", "val/loss", mode) == mode
 
 
-@pytest.mark.parametrize("monitor", ["val/accuracy", "val_acc", "F1", "test/top-5 accuracy"])
-@pytest.mark.parametrize("make", [EarlyStopping, RestoreBest, lambda monitor: best(1, monitor)])
-def test_where_the_name_speaks_for_larger_it_has_to_be_said(make, monitor):
+@pytest.mark.parametrize("metric", ["val/accuracy", "val_acc", "F1", "test/top-5 accuracy"])
+@pytest.mark.parametrize("make", [EarlyStopping, RestoreBest, lambda metric: best(1, metric)])
+def test_where_the_name_speaks_for_larger_it_has_to_be_said(make, metric):
     with pytest.raises(ValueError, match="say which: mode='max' or mode='min'"):
-        make(monitor)
+        make(metric)
 
 
 @pytest.mark.parametrize("make", [EarlyStopping, RestoreBest])

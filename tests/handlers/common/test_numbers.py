@@ -99,7 +99,7 @@ def test_every_handler_that_reads_a_metric_takes_it(number, tmp_path, capsys):
 @pytest.mark.parametrize("number", [LARGE, TOO_LONG], ids=["large", "too long"])
 @pytest.mark.parametrize("guard", [NonFiniteGuard, SpikeGuard])
 def test_guards_judge_it_as_a_loss_that_is_not_finite(guard, number, tmp_path):
-    engine = script(tmp_path, number, guard("skip", monitor="large", limit=1))
+    engine = script(tmp_path, number, guard("skip", metric="large", limit=1))
     with pytest.raises(FloatingPointError):
         engine.run(DATA, max_epochs=1)
 

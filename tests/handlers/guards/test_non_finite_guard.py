@@ -139,7 +139,7 @@ def test_an_infinite_loss_whose_gradients_are_finite_is_judged_too():
 
     data = [0.0, float("inf"), 0.0]
     assert Engine(process, NonFiniteGuard("skip")).run(data, max_epochs=1).step == 2
-    assert Engine(process, NonFiniteGuard("skip", monitor=None)).run(data, max_epochs=1).step == 3
+    assert Engine(process, NonFiniteGuard("skip", metric=None)).run(data, max_epochs=1).step == 3
 
 
 def test_a_loss_that_is_written_after_the_step_is_not_judged_twice():

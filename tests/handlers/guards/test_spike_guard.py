@@ -158,7 +158,7 @@ def test_a_loss_that_is_written_after_the_update_is_an_error_with_the_line_to_mo
         state.metrics["loss"] = loss.detach()
 
     with pytest.raises(LookupError, match="written are: none.*goes above update"):
-        Engine(process, update, SpikeGuard(monitor="loss")).run([1.0], max_epochs=1)
+        Engine(process, update, SpikeGuard(metric="loss")).run([1.0], max_epochs=1)
 
 
 def test_a_loss_of_an_earlier_step_is_not_judged_again():
@@ -171,7 +171,7 @@ def test_a_loss_of_an_earlier_step_is_not_judged_again():
             state.metrics["loss"] = loss.detach()
         update(state, loss)
 
-    engine = Engine(process, update, SpikeGuard(monitor="loss"))
+    engine = Engine(process, update, SpikeGuard(metric="loss"))
     with pytest.raises(LookupError, match="this step has not written it"):
         engine.run([1.0, 1.0], max_epochs=1)
 
@@ -180,7 +180,7 @@ def test_a_metric_with_another_name_is_an_error_with_the_names_that_the_step_has
     model = torch.nn.Linear(1, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     engine = supervised(model, optimizer, torch.nn.functional.mse_loss)
-    engine.add(SpikeGuard(monitor="los"))
+    engine.add(SpikeGuard(metric="los"))
     batch = (torch.ones(2, 1), torch.ones(2, 1))
     with pytest.raises(LookupError, match="'los' of each step.*written are: loss"):
         engine.run([batch], max_epochs=1)
@@ -214,7 +214,7 @@ def test_ranks_decide_together_by_the_norm_of_what_they_average_or_by_the_mean_l
             print(state.step, state.metrics["spikes"], net.weight.item() if wrap else "")
 
         run(SpikeGuard(window=4), True)
-        run(SpikeGuard(window=4, monitor="loss"), True)
+        run(SpikeGuard(window=4, metric="loss"), True)
         run(SpikeGuard(window=4), False)  # gradients of ranks differ, and the decision does not
         del run
         idist.finalize()
@@ -249,7 +249,7 @@ def test_a_metric_may_be_judged_whatever_the_gradients_are(caplog):
         state.metrics["loss"] = x
         update(state, weight * 1.0)
 
-    guard = SpikeGuard(monitor="loss", window=3)
+    guard = SpikeGuard(metric="loss", window=3)
     state = Engine(process, update, guard).run([*CALM, SPIKE, 1.0], max_epochs=1)
     assert (state.step, state.metrics["spikes"]) == (7, 1)
     assert "the loss of iteration 7 is 50" in caplog.text

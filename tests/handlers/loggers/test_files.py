@@ -172,7 +172,7 @@ def test_rows_are_on_the_disk_before_the_checkpoint_that_counts_on_them(
         synchronise(descriptor)
 
     monkeypatch.setattr(os, "fsync", note)
-    log = kind(tmp_path / "rows", Events.ITERATION_COMPLETED)
+    log = kind(tmp_path / "rows", when=Events.ITERATION_COMPLETED)
     engine = Engine(lambda state, batch: state.metrics.update(loss=batch))
     engine.add(log, Checkpoint(tmp_path / "run", when=Events.ITERATION_COMPLETED(at=2)))
     engine.run([1.0, 2.0], max_epochs=1)

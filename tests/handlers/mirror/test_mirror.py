@@ -385,7 +385,7 @@ def test_wrong_arguments_are_refused_at_once():
         Mirror("file:///nowhere", logs="*.csv")
     with pytest.raises(ValueError, match="gone when the run ends"):
         Mirror("memory://run")
-    mirror = Mirror("ftp://me:secret@host/run", {"password": "secret"})
+    mirror = Mirror("ftp://me:secret@host/run", options={"password": "secret"})
     assert repr(mirror) == "Mirror('ftp://***@host/run')"
 
 

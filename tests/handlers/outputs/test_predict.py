@@ -119,6 +119,7 @@ KILLED = """
 """
 
 
+@pytest.mark.slow
 def test_after_a_kill_no_batch_of_a_shard_is_computed_again(processes, tmp_path):
     whole = processes.run(KILLED, tmp_path / "whole").stdout.splitlines()
     for at in (9, 14):

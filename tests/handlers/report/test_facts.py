@@ -15,9 +15,9 @@ from camshaft.handlers.report import report
 from camshaft.handlers.report.facts.curves import MOST_COLUMNS, RANGES, heatmap_of
 from camshaft.handlers.report.facts.images import SHOWN, Picture, images_in, pictures_to_show
 from camshaft.handlers.report.facts.parts import MOST_CLOCKS, clocks_of, parts_of, work_time
-from camshaft.handlers.report.facts.rows import Histogram as Counted
+from camshaft.handlers.report.facts.rows import HistogramRow as Counted
 from camshaft.handlers.report.facts.rows import MetricFiles
-from camshaft.handlers.report.facts.run import Run
+from camshaft.handlers.report.facts.run import RunDirectory
 
 
 def line(time, event, iteration, part="a", step=0, epoch=0):
@@ -122,7 +122,7 @@ def test_images_are_found_where_image_files_wrote_them(tmp_path):
     assert (name, others) == ("val/a b", [])
     assert [picture.iteration for picture in pictures] == list(range(1, 12))  # 2 before 10
     assert {picture.width for picture in pictures} == {3}
-    run = Run(tmp_path, "run")
+    run = RunDirectory(tmp_path, "run")
     run.look()
     assert run.facts().images["val/a b"] == pictures
     pictures[-1].path.unlink()
@@ -155,7 +155,7 @@ def test_a_run_that_starts_over_in_a_directory_is_shown_without_the_run_before(t
     script(4, resume=True)
     script(1, start_over=True)
     script(2, resume=True)
-    facts = Run(tmp_path, "run").facts()
+    facts = RunDirectory(tmp_path, "run").facts()
     assert [part.first["event"] for part in facts.parts] == ["started", "resumed"]
     assert max(facts.clocks["iteration"]) == 6
 
@@ -169,7 +169,7 @@ def test_a_directory_with_the_name_of_a_file_of_rows_is_told_of_on_the_page(tmp_
     assert problem in page.read_text()
     assert problem in capsys.readouterr().out
     (tmp_path / "a.jsonl").rmdir()
-    run = Run(tmp_path, "run")
+    run = RunDirectory(tmp_path, "run")
     assert run.look()
     assert run.facts().notes == []
     (tmp_path / "c.jsonl").mkdir()
@@ -190,7 +190,7 @@ def test_numbers_beyond_all_floats_are_infinite_in_rows_and_nothing_in_a_journal
         f'{{"event": "completed", "part": "a", "time": 2, "iteration": 2, "epoch": -{large}}}',
     ]
     (tmp_path / "journal.jsonl").write_text("".join(f"{line}\n" for line in journal))
-    run = Run(tmp_path, "run")
+    run = RunDirectory(tmp_path, "run")
     run.look()
     series = run.facts().curves
     assert (series["loss"]["count"], series["gain"]["count"]) == (1, 1)

@@ -318,7 +318,7 @@ def test_what_does_not_depend_on_the_length_of_the_run_goes_on_in_a_longer_one(c
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(()))], 1.0)
     engine = Engine(lambda state, batch: state.metrics.update(score=1.0))
     engine.objects["optimizer"] = optimizer
-    engine.add(LRSchedule(partial(ReduceLROnPlateau, patience=2), monitor="score"))
+    engine.add(LRSchedule(partial(ReduceLROnPlateau, patience=2), metric="score"))
     state = engine.run([1], max_epochs=3)
     engine.run([1], state=state, max_epochs=5)
     assert optimizer.param_groups[0]["lr"] == pytest.approx(0.1)

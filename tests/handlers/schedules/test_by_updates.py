@@ -138,7 +138,7 @@ def test_one_that_is_ready_made_is_taken_too_and_may_look_at_a_metric():
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     told = Told(optimizer, 10)
     engine = supervised(model, optimizer, torch.nn.functional.mse_loss)
-    engine.add(LRSchedule(told, monitor="score"))
+    engine.add(LRSchedule(told, metric="score"))
 
     @engine.on(Events.EPOCH_COMPLETED, stage=Stage.MEASURE)
     def score(state):
@@ -156,7 +156,7 @@ def test_another_field_is_said_to_the_handler_as_well():
     scheduler.param_group_field = "momentum"
     with pytest.raises(ValueError, match="moves 'momentum'"):
         LRSchedule(scheduler)
-    assert LRSchedule(scheduler, field="momentum").metric == "momentum"
+    assert LRSchedule(scheduler, field="momentum").written_metric == "momentum"
 
 
 def test_progress_is_no_setting():

@@ -83,7 +83,7 @@ def test_a_scheduler_by_steps_is_right(small, kind):
 def test_what_ends_with_the_one_epoch_of_a_run_or_follows_a_metric_is_right(small):
     small().add(lambda o: StepLR(o, 2, 0.1)).run(30, max_epochs=1)
     script = small(by_hand=lambda state: state.metrics.update(score=1.0))
-    script.add(lambda o: ReduceLROnPlateau(o, patience=20), monitor="score").run(10, max_epochs=8)
+    script.add(lambda o: ReduceLROnPlateau(o, patience=20), metric="score").run(10, max_epochs=8)
 
 
 @pytest.mark.parametrize("is_known", [True, False])

@@ -203,7 +203,7 @@ def test_a_schedule_of_pieces_beside_another_one_of_the_same_rate_is_refused(
 ):
     script = small(by_hand=lambda state: state.metrics.update(score=1.0))
     is_plateau = callable(other) and isinstance(other(script.optimizer), ReduceLROnPlateau)
-    added = [(warmup(2), {}), (other, {"name": "b", "monitor": "score" if is_plateau else None})]
+    added = [(warmup(2), {}), (other, {"name": "b", "metric": "score" if is_plateau else None})]
     for schedule, arguments in added if is_first else reversed(added):
         script.add(schedule, **arguments)
     with pytest.raises(ValueError, match=r"write one schedule of both, such as warmup\(500\)"):

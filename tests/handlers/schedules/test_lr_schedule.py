@@ -67,7 +67,7 @@ def test_a_schedule_by_epochs_moves_once_an_epoch():
 @pytest.mark.parametrize("scores", [[1.0, 1.0, 1.0], [1.0, float("nan"), float("nan")]])
 def test_a_plateau_looks_at_its_metric_once_an_epoch(scores):
     engine, used, _ = build(
-        lambda optimizer: ReduceLROnPlateau(optimizer, factor=0.5, patience=1), monitor="val/loss"
+        lambda optimizer: ReduceLROnPlateau(optimizer, factor=0.5, patience=1), metric="val/loss"
     )
     values = iter([*scores, 0.5])
 
@@ -84,11 +84,11 @@ def test_a_plateau_without_a_metric_and_a_metric_without_a_plateau_are_refused()
     with pytest.raises(ValueError, match="needs a metric to look at"):
         LRSchedule(ReduceLROnPlateau(optimizer))
     with pytest.raises(ValueError, match="StepLR looks at no metric"):
-        LRSchedule(StepLR(optimizer, 1), monitor="val/loss")
+        LRSchedule(StepLR(optimizer, 1), metric="val/loss")
 
 
 def test_a_metric_that_nothing_produces_is_an_error_that_lists_those_there_are():
-    engine, _, _ = build(ReduceLROnPlateau, monitor="val/loss")
+    engine, _, _ = build(ReduceLROnPlateau, metric="val/loss")
     with pytest.raises(KeyError, match="no metric 'val/loss'") as caught:
         engine.run([1.0], max_epochs=1)
     assert "handler LRSchedule(val/loss).step" in caught.value.__notes__[0]
@@ -167,7 +167,7 @@ def test_the_rates_are_the_same_whether_a_run_is_interrupted_or_not(stop_at):
 def test_a_plateau_does_not_count_a_value_twice_and_an_old_one_is_an_error(allow_stale):
     engine, used, _ = build(
         lambda optimizer: ReduceLROnPlateau(optimizer, factor=0.5, patience=1),
-        monitor="val/loss",
+        metric="val/loss",
         allow_stale=allow_stale,
     )
 
@@ -264,7 +264,7 @@ BATCHES = [(torch.ones(1, 2), torch.ones(1, 1))] * 4
 
 def test_each_group_can_have_a_schedule_of_its_own():
     optimizer = SGD(groups({"lr": 0.05}, {"lr": 0.5}))
-    scheduler = Scheduled(optimizer, [warmup(100, 0.2), warmup(100, 0.4)], None)
+    scheduler = Scheduled(optimizer, [warmup(100, start=0.2), warmup(100, start=0.4)], None)
     assert scheduler.get_last_lr() == [pytest.approx(0.01), pytest.approx(0.2)]
     for _ in range(100):
         optimizer.step()

@@ -37,7 +37,7 @@ FALLING = {
     "sqrt": sqrt,
     "exponential": exponential,
     "inverse": inverse,
-    "polynomial": lambda final, length=None: polynomial(1.5, final, length),
+    "polynomial": lambda final, length=None: polynomial(1.5, final=final, length=length),
 }
 kinds = st.sampled_from(sorted(FALLING))
 finals = st.floats(1e-3, 1.0)
@@ -62,7 +62,7 @@ def test_the_peak_is_at_the_end_of_the_warm_up_and_the_end_is_exact(kind, final,
 def test_each_piece_begins_where_the_one_before_has_ended(falls, cooldown):
     schedule = warmup(20)
     for kind, final, length in falls:
-        schedule = schedule.then(FALLING[kind](final, length))
+        schedule = schedule.then(FALLING[kind](final, length=length))
     plan = schedule.then(hold(cooldown)).plan()
     factors = [plan(step) for step in range(plan.joints[-1])]
     assert factors[-cooldown:] == [falls[-1][1]] * cooldown
@@ -74,7 +74,7 @@ def test_each_piece_begins_where_the_one_before_has_ended(falls, cooldown):
 
 @pytest.mark.parametrize("decay", sorted(DECAYS))
 def test_the_stable_phase_of_warmup_stable_decay_is_the_rate_itself(decay):
-    schedule = warmup_stable_decay(0.1, 0.1, decay, final=0.01)
+    schedule = warmup_stable_decay(0.1, decay_length=0.1, decay=decay, final=0.01)
     assert schedule.plan(100).joints == (0, 10, 90, 100)
     factors = schedule.factors(100)
     assert factors[10:91] == [1.0] * 81
@@ -117,11 +117,11 @@ def test_polynomial_is_a_power_of_what_is_left():
 
 
 def test_noam_is_the_schedule_of_the_paper():
-    plan = noam(512, 4000).plan()
+    plan = noam(512, warmup_steps=4000).plan()
     assert plan(3999) == pytest.approx(512**-0.5 * 4000**-0.5)
     assert plan(0) == pytest.approx(512**-0.5 * 4000**-1.5)
     assert plan(15999) == pytest.approx(512**-0.5 * 16000**-0.5)
-    assert noam(4, 0).plan()(0) == 0.5
+    assert noam(4, warmup_steps=0).plan()(0) == 0.5
 
 
 def test_inverse_sqrt_peaks_at_the_warm_up_and_falls_by_the_root():
@@ -147,13 +147,13 @@ def test_a_function_of_ones_own_is_a_piece():
 @pytest.mark.parametrize(
     "schedule",
     [
-        warmup(3, start=0.1).then(cosine(0.1, 0.5)).then(hold(5)),
+        warmup(3, start=0.1).then(cosine(0.1, length=0.5)).then(hold(5)),
         tri_stage(),
-        warmup_stable_decay(5, 0.2, "inverse", 0.1),
-        restarts(10, 0.1, cycle_mul=2.0, lr_mul=0.5),
+        warmup_stable_decay(5, decay_length=0.2, decay="inverse", final=0.1),
+        restarts(10, final=0.1, cycle_mul=2.0, lr_mul=0.5),
         inverse_sqrt(4, start=0.5),
-        noam(8, 4),
-        polynomial(2.0, 0.1, 7).then(linear(0.5, 3, start=0.2)),
+        noam(8, warmup_steps=4),
+        polynomial(2.0, final=0.1, length=7).then(linear(0.5, length=3, start=0.2)),
     ],
     ids=repr,
 )
@@ -171,7 +171,10 @@ def test_a_schedule_is_written_as_it_is_made(schedule):
         (lambda: polynomial(0), "needs a number above 0"),
         (lambda: restarts(0), "whole number of steps a cycle"),
         (lambda: inverse_sqrt(0.1), "whole number of steps"),
-        (lambda: warmup_stable_decay(1, 1, "square"), "needs one of sqrt, linear"),
+        (
+            lambda: warmup_stable_decay(1, decay_length=1, decay="square"),
+            "needs one of sqrt, linear",
+        ),
         (lambda: warmup(60).then(cosine(length=0.5)).plan(100), "takes 110 steps, and the run has"),
         (lambda: cosine().plan(), "depends on how long the run is"),
     ],

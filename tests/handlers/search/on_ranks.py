@@ -70,7 +70,7 @@ class PruneAtOnce(optuna.pruners.BasePruner):
 
 study = optuna.create_study(pruner=PruneAtOnce())
 trial = study.ask() if rank == 0 else None
-sweep = build(nn.Linear(3, 1)).add(OptunaPruning(trial, "loss"))
+sweep = build(nn.Linear(3, 1)).add(OptunaPruning(trial, metric="loss"))
 epochs = []
 sweep.on(Events.EPOCH_COMPLETED)(lambda state: epochs.append(state.epoch))
 try:

@@ -51,7 +51,7 @@ def test_a_trial_is_pruned_when_its_run_is_completed_and_closed(tmp_path):
     def objective(trial):
         engine = build(
             JSONLines(tmp_path / "rows", when=Events.EPOCH_COMPLETED | Events.COMPLETED),
-            OptunaPruning(trial, "val/loss"),
+            OptunaPruning(trial, metric="val/loss"),
             RestoreBest("val/loss"),
             Checkpoint(tmp_path / "run"),
         )
@@ -74,7 +74,9 @@ def test_a_trial_that_is_not_pruned_gives_its_value():
     study = optuna.create_study()
 
     def objective(trial):
-        engine = build(OptunaPruning(trial, "val/loss", when=Events.ITERATION_COMPLETED(every=2)))
+        engine = build(
+            OptunaPruning(trial, metric="val/loss", when=Events.ITERATION_COMPLETED(every=2))
+        )
         engine.on(Events.ITERATION_COMPLETED(every=2), stage=Stage.MEASURE)(measure)
         return float(engine.run(data(), max_epochs=2).metrics["val/loss"])
 
@@ -96,7 +98,7 @@ def test_a_trial_that_is_not_pruned_gives_its_value():
 )
 def test_the_step_is_on_the_clock_of_the_trigger(when, steps):
     trial = optuna.create_study().ask()
-    engine = build(OptunaPruning(trial, "loss", when=when))
+    engine = build(OptunaPruning(trial, metric="loss", when=when))
     engine.run(data(), max_epochs=None, max_iterations=5)
     assert sorted(trial.study.trials[0].intermediate_values) == steps
 
@@ -108,7 +110,9 @@ def test_a_trial_that_goes_on_reports_no_step_twice(tmp_path):
     trial, asked = study.ask(), []
 
     def engine(trial):
-        return build(OptunaPruning(trial, "val/loss"), Checkpoint(tmp_path / "run", resume=True))
+        return build(
+            OptunaPruning(trial, metric="val/loss"), Checkpoint(tmp_path / "run", resume=True)
+        )
 
     def fail(state):
         raise KeyboardInterrupt
@@ -133,7 +137,7 @@ def test_a_run_that_was_pruned_before_its_process_died_is_pruned_again(tmp_path,
     trial = study.ask()
     for epochs in ([1, 2], []):
         seen = []
-        engine = build(OptunaPruning(trial, "val/loss"), Checkpoint(tmp_path, resume=True))
+        engine = build(OptunaPruning(trial, metric="val/loss"), Checkpoint(tmp_path, resume=True))
         engine.on(Events.EPOCH_COMPLETED)(lambda state, seen=seen: seen.append(state.epoch))
         with pytest.raises(optuna.TrialPruned, match="at step 2"):
             engine.run(data(), max_epochs=6)
@@ -143,7 +147,7 @@ def test_a_run_that_was_pruned_before_its_process_died_is_pruned_again(tmp_path,
 
 def test_a_run_that_fails_raises_its_own_error():
     trial = optuna.create_study(pruner=After(1)).ask()
-    engine = build(OptunaPruning(trial, "val/loss"))
+    engine = build(OptunaPruning(trial, metric="val/loss"))
     engine.on(Events.EPOCH_COMPLETED, stage=Stage.REPORT)(lambda state: 1 / 0)
     with pytest.raises(ZeroDivisionError) as caught:
         engine.run(data(), max_epochs=2)
@@ -152,22 +156,22 @@ def test_a_run_that_fails_raises_its_own_error():
 
 def test_a_fixed_trial_only_runs():
     trial = optuna.trial.FixedTrial({"lr": 0.1})
-    assert build(OptunaPruning(trial, "val/loss")).run(data(), max_epochs=2).epoch == 2
+    assert build(OptunaPruning(trial, metric="val/loss")).run(data(), max_epochs=2).epoch == 2
 
 
 def test_mistakes_are_told(monkeypatch):
     trial = optuna.create_study().ask()
     with pytest.raises(TypeError, match="needs the name of a metric"):
-        OptunaPruning(trial, None)
+        OptunaPruning(trial, metric=None)
     with pytest.raises(TypeError, match="needs the trial that the objective was given"):
-        OptunaPruning("val/loss", "val/loss")
+        OptunaPruning("val/loss", metric="val/loss")
     with pytest.raises(ValueError, match="rank 0 needs the trial"):
-        build(OptunaPruning(None, "val/loss"))
+        build(OptunaPruning(None, metric="val/loss"))
     with pytest.raises(LookupError, match="no metric 'accuracy'"):
-        build(OptunaPruning(trial, "accuracy")).run(data(), max_epochs=1)
+        build(OptunaPruning(trial, metric="accuracy")).run(data(), max_epochs=1)
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(ImportError, match=r'pip install "camshaft\[optuna\]"'):
-        OptunaPruning(trial, "val/loss")
+        OptunaPruning(trial, metric="val/loss")
     assert Engine(lambda state, batch: batch).run([1], max_epochs=1).output == 1
 
 

@@ -236,7 +236,7 @@ def test_a_plateau_takes_other_settings_and_keeps_its_progress(tmp_path):
         script.scheduler = ReduceLROnPlateau(script.optimizer, patience=patience)
         when = Events.ITERATION_COMPLETED
         script.engine.on(when)(lambda state: state.metrics.update(score=1.0))
-        script.engine.add(LRSchedule(script.scheduler, when=when, monitor="score"))
+        script.engine.add(LRSchedule(script.scheduler, when=when, metric="score"))
         return script
 
     first = plateau(Script(tmp_path), 100).run(8)
@@ -321,7 +321,7 @@ def scoring(directory, scores, *monitors, stop_at=None, **options):
         if state.epoch == stop_at:
             state.stop("pause", resumable=True)
 
-    engine.add(*(EarlyStopping(monitor) for monitor in monitors))
+    engine.add(*(EarlyStopping(metric) for metric in monitors))
     return engine.add(Checkpoint(directory, **options))
 
 
@@ -363,9 +363,9 @@ def test_an_override_of_a_handler_that_goes_on_says_that_reset_is_meant(tmp_path
 
 
 def test_an_override_of_a_renamed_handler_stays_in_the_script_for_ever(tmp_path, caplog):
-    def start(monitor, stop_at, *names, **options):
+    def start(metric, stop_at, *names, **options):
         again = {"override": names, "resume": True, "stop_at": stop_at} | options
-        return scoring(tmp_path, SCORES, monitor, **again).run("ab", max_epochs=20)
+        return scoring(tmp_path, SCORES, metric, **again).run("ab", max_epochs=20)
 
     start("worse", 3)
     names = ("EarlyStopping(worse)", "EarlyStopping(better)")
@@ -429,7 +429,7 @@ def test_a_plateau_that_is_reset_has_the_rate_of_the_script(tmp_path):
         made.scheduler = ReduceLROnPlateau(made.optimizer, patience=2)
         each = Events.ITERATION_COMPLETED
         made.engine.on(each)(lambda state: state.metrics.update(score=1.0))
-        made.engine.add(LRSchedule(made.scheduler, when=each, monitor="score"))
+        made.engine.add(LRSchedule(made.scheduler, when=each, metric="score"))
         return made
 
     assert script().run(5).rates[-1] == pytest.approx(0.01)

@@ -24,7 +24,7 @@ def test_a_run_s_name_from_a_checkpoint_leads_to_no_other_folder(tmp_path, monke
     monkeypatch.setitem(sys.modules, "aim", aim)
     board = tmp_path / "board"
     (board / ".aim" / "camshaft-").mkdir(parents=True)
-    Aim("tests", board).writer(Start("/../../../mine", 1))
+    Aim("tests", directory=board).writer(Start("/../../../mine", 1))
     assert not (tmp_path / "mine").exists()
     assert [each.name for each in tmp_path.iterdir()] == ["board"]
     found = [each.read_text() for each in (board / ".aim").iterdir() if each.is_file()]

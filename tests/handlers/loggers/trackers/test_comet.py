@@ -53,7 +53,9 @@ def build(directory, fail_at=None, **arguments):
             state.metrics["seen"] = Image(torch.rand(3, 4, 5), "noise")
 
     options = {"online": False}
-    return Engine(train_step, Comet("tests", directory, when=EACH, options=options, **arguments))
+    return Engine(
+        train_step, Comet("tests", directory=directory, when=EACH, options=options, **arguments)
+    )
 
 
 @pytest.mark.slow
@@ -72,6 +74,6 @@ def test_a_resumed_run_is_the_same_experiment_with_no_row_missing(tmp_path, fail
 
 def test_a_wrong_option_costs_a_warning_and_not_the_run(tmp_path, caplog):
     engine = Engine(lambda state, batch: None)
-    engine.add(Comet("tests", tmp_path, options={"online": False, "no_such_option": 1}))
+    engine.add(Comet("tests", directory=tmp_path, options={"online": False, "no_such_option": 1}))
     assert engine.run(range(3), max_epochs=1).iteration == 3
     assert "Comet could not be opened" in caplog.text

@@ -38,7 +38,7 @@ def build(uri, experiment, fail_at=None, **arguments):
             state.metrics["note"] = Text("words")
             state.metrics["seen"] = Image(torch.rand(3, 4, 5))
 
-    return Engine(train_step, MLflow(experiment, uri, when=EACH, **arguments))
+    return Engine(train_step, MLflow(experiment, uri=uri, when=EACH, **arguments))
 
 
 def the_run(uri, name):
@@ -54,6 +54,7 @@ def the_run(uri, name):
     return client, run, rows
 
 
+@pytest.mark.slow
 def test_rows_parameters_and_media_are_there(uri):
     hparams = {"lr": 0.1, "model": {"width": 8}}
     build(uri, "first", hparams=hparams, name="mine").run(range(3), max_epochs=1)
@@ -84,7 +85,7 @@ def test_names_that_are_not_allowed_cost_no_row(uri, caplog):
         state.metrics["a\nb"] = Text("words")
 
     def engine():
-        return Engine(train_step, MLflow("names", uri, when=EACH))
+        return Engine(train_step, MLflow("names", uri=uri, when=EACH))
 
     engine().run(range(2), max_epochs=1)
     assert not [each for each in caplog.records if each.name == "camshaft"]
@@ -95,8 +96,8 @@ def test_names_that_are_not_allowed_cost_no_row(uri, caplog):
 
 
 def test_a_file_is_written_at_once_and_a_server_by_a_thread(uri):
-    assert not MLflow("x", uri).background
-    assert MLflow("x", "http://localhost:5000").background
+    assert not MLflow("x", uri=uri).background
+    assert MLflow("x", uri="http://localhost:5000").background
     assert MLflow("x").background
 
 

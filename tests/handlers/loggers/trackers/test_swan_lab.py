@@ -64,7 +64,9 @@ def build(directory, fail_at=None, **arguments):
             state.metrics["seen"] = Image(torch.rand(3, 4, 5), "noise")
 
     options = {"mode": "offline"}
-    return Engine(train_step, SwanLab("tests", directory, when=EACH, options=options, **arguments))
+    return Engine(
+        train_step, SwanLab("tests", directory=directory, when=EACH, options=options, **arguments)
+    )
 
 
 @pytest.mark.slow

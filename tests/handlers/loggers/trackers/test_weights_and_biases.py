@@ -68,7 +68,9 @@ def build(directory, fail_at=None, **arguments):
             state.metrics["weights"] = Histogram.of(torch.rand(9), bins=3)
 
     options = {"mode": "offline"}
-    return Engine(train_step, WandB("tests", directory, when=EACH, options=options, **arguments))
+    return Engine(
+        train_step, WandB("tests", directory=directory, when=EACH, options=options, **arguments)
+    )
 
 
 def test_rows_configuration_and_media_are_there(tmp_path):
