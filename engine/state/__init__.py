@@ -12,6 +12,7 @@ from .generators import (
     seed_from,
     seed_of,
     seed_of_rank,
+    set_state,
 )
 from .latest_metrics import LatestMetrics, as_float
 from .run_control import RunControl
@@ -36,5 +37,6 @@ __all__ = [
     "seed_from",
     "seed_of",
     "seed_of_rank",
+    "set_state",
     "under_way",
 ]

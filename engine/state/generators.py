@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+import struct
 import sys
 from dataclasses import dataclass, field, fields
 from hashlib import blake2b
@@ -16,7 +17,8 @@ logger = logging.getLogger("camshaft")
 class Rng:
     """A copy of the generators' states, of those libraries that the program has loaded.
 
-    The engine seeds no generator of this process; it only restores their states.
+    The numbers of a state are bytes. The engine seeds no generator of this process; it only
+    restores their states.
     """
 
     python: Any
@@ -27,22 +29,22 @@ class Rng:
     """The states of the data's own generators, in the order of `generators_of`."""
 
     def state_dict(self) -> dict[str, Any]:
-        """The states as plain values and tensors; `Rng(**saved)` makes it again."""
+        """The states as plain values; `Rng(**saved)` makes it again."""
         return {item.name: getattr(self, item.name) for item in fields(self)}
 
 
 def capture_generators(data: object = None) -> Rng:
     """Copy the state of Python's, NumPy's and torch's generators, and of those inside `data`."""
-    rng = Rng(random.getstate())
+    rng = Rng(_packed(random.getstate()))
     if numpy := sys.modules.get("numpy"):
         rng.numpy = _plain(numpy.random.get_state(legacy=False))
     if torch := sys.modules.get("torch"):
-        rng.torch = torch.get_rng_state()
+        rng.torch = _plain(torch.get_rng_state())
         if torch.cuda.is_initialized():  # not in a worker that was forked
-            rng.devices["cuda"] = torch.cuda.get_rng_state_all()
+            rng.devices["cuda"] = [*map(_plain, torch.cuda.get_rng_state_all())]
             rng.devices["cuda_current"] = torch.cuda.current_device()
         if torch.backends.mps.is_available():
-            rng.devices["mps"] = torch.mps.get_rng_state()
+            rng.devices["mps"] = _plain(torch.mps.get_rng_state())
     rng.generators = [_read(generator) for generator in generators_of(data)]
     return rng
 
@@ -59,22 +61,22 @@ def restore_generators(rng: Rng, data: object = None) -> None:
             *(len(own), len(rng.generators)),
         )
         own = []
-    random.setstate(rng.python)
+    random.setstate(_unpacked(rng.python))
     if rng.numpy is not None and (numpy := sys.modules.get("numpy")):
         numpy.random.set_state(_array(rng.numpy))
     if rng.torch is not None and (torch := sys.modules.get("torch")):
-        torch.set_rng_state(rng.torch)
+        torch.set_rng_state(_array(rng.torch))
         if "cuda" in rng.devices and torch.cuda.is_available():
             _restore_cuda(torch.cuda, rng.devices)
         if "mps" in rng.devices and torch.backends.mps.is_available():
-            torch.mps.set_rng_state(rng.devices["mps"])
+            torch.mps.set_rng_state(_array(rng.devices["mps"]))
     for generator, state in zip(own, rng.generators, strict=False):
-        _write(generator, state)
+        set_state(generator, state)
 
 
 def _restore_cuda(cuda: Any, devices: dict[str, Any]) -> None:
     """Restore each device's generator; where there are others, that of the device in use."""
-    states = devices["cuda"]
+    states = [*map(_array, devices["cuda"])]
     if cuda.device_count() == len(states):
         cuda.set_rng_state_all(states)
     else:  # as where one process saw all devices of a machine, and now sees only its own
@@ -97,8 +99,7 @@ def seed_all(seed: int) -> None:
 
 def seed_from(rng: Rng) -> int:
     """A seed computed from the state of torch's generator, without drawing from it."""
-    state = b"" if rng.torch is None else rng.torch.numpy().tobytes()
-    return int.from_bytes(blake2b(state, digest_size=8).digest(), "little") >> 1
+    return int.from_bytes(blake2b(rng.torch or b"", digest_size=8).digest(), "little") >> 1
 
 
 def seed_of(*key: int) -> int:
@@ -143,32 +144,49 @@ def own_generators(thing: object) -> list[Any]:
 
 def _read(generator: Any) -> Any:
     if isinstance(generator, random.Random):
-        return generator.getstate()
+        return _packed(generator.getstate())
     if hasattr(generator, "bit_generator"):
         return _plain(generator.bit_generator.state)
     state = generator.get_state()
-    return state if hasattr(state, "device") else _plain(generator.get_state(legacy=False))
+    return _plain(state if hasattr(state, "device") else generator.get_state(legacy=False))
 
 
-def _write(generator: Any, state: Any) -> None:
+def set_state(generator: Any, state: Any) -> None:
+    """Give a generator of Python, NumPy or torch a state that `capture_generators` has read."""
     if isinstance(generator, random.Random):
-        generator.setstate(state)
+        generator.setstate(_unpacked(state))
     elif hasattr(generator, "bit_generator"):
         generator.bit_generator.state = _array(state)
     else:
         generator.set_state(_array(state))
 
 
+def _packed(state: Any) -> tuple[int, bytes, float | None]:
+    """A state of Python's generator, with its 625 numbers as bytes."""
+    version, numbers, rest = state
+    return version, struct.pack(f"<{len(numbers)}I", *numbers), rest
+
+
+def _unpacked(state: tuple[int, bytes, float | None]) -> tuple[Any, ...]:
+    version, content, rest = state
+    return version, struct.unpack(f"<{len(content) // 4}I", content), rest
+
+
 def _plain(state: Any) -> Any:
-    """A NumPy state with each array as its type and bytes, which every message can hold."""
+    """A state with each array of NumPy as its type and bytes, and torch's tensor as its bytes."""
     if isinstance(state, dict):
         return {name: _plain(value) for name, value in state.items()}
+    if hasattr(state, "device") and hasattr(state, "numpy"):
+        return state.numpy().tobytes()
     return (state.dtype.str, state.tobytes()) if hasattr(state, "tobytes") else state
 
 
 def _array(state: Any) -> Any:
     if isinstance(state, dict):
         return {name: _array(value) for name, value in state.items()}
+    if isinstance(state, bytes):
+        torch = sys.modules["torch"]
+        return torch.frombuffer(bytearray(state), dtype=torch.uint8)
     if isinstance(state, tuple):
         return sys.modules["numpy"].frombuffer(state[1], dtype=state[0])
     return state

@@ -1,5 +1,3 @@
-from .alone import resume_alone as resume_alone
-from .alone import save_alone as save_alone
 from .checkpoint import Checkpoint as Checkpoint
 from .directory import CHUNK as CHUNK
 from .directory import NAME as NAME
@@ -9,8 +7,7 @@ from .directory import Finding as Finding
 from .directory import Findings as Findings
 from .directory import NoCheckpointError as NoCheckpointError
 from .directory import Saved as Saved
-from .directory import TensorInFile as TensorInFile
-from .directory import TensorSource as TensorSource
+from .directory import StoredTensor as StoredTensor
 from .directory import checkpoints as checkpoints
 from .directory import look as look
 from .directory import need_space as need_space
@@ -32,4 +29,6 @@ from .format import keep_of as keep_of
 from .format import latest as latest
 from .format import reading as reading
 from .frozen import checksum as checksum
-from .together import chosen as chosen
+from .load import chosen as chosen
+from .save import resume_alone as resume_alone
+from .save import save_alone as save_alone

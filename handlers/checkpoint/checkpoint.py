@@ -12,30 +12,28 @@ from typing import Any
 
 from ...engine import Engine, EventEnum, Events, Stage, State, Trigger, ranks
 from ...engine.checks import Unsaved
-from .background import OnFailure
-from .beginning import (
+from .directory import Checkpoints, ReadOnce, Saved, next_number, verified_at
+from .format import Keep, latest
+from .frozen import FrozenWeights, Sums
+from .load import EvaluatesSaved, chosen, resume, settings_of, settings_of_steps
+from .save import (
+    Buffers,
+    CheckpointMemory,
+    Destination,
+    OnFailure,
+    Recorder,
+    RoundTrip,
+    Snapshot,
+    arrange_buckets,
+    buckets_of,
+    buffers_of_own,
     refuse_second_resume,
     refuse_to_forget,
     refuse_to_mix,
     refuse_unsaveable,
     start_over,
-)
-from .destination import Destination
-from .directory import Checkpoints, Held, Saved, next_number, verified_at
-from .format import Keep, latest
-from .frozen import FrozenWeights, Sums
-from .recording import CheckpointMemory, Content, Recorder
-from .resume import EvaluatesSaved, resume, settings_of, settings_of_steps
-from .round_trip import RoundTrip
-from .snapshot import Snapshot, take, take_part
-from .together import (
-    Buffers,
-    Taken,
-    arrange_buckets,
-    buckets_of,
-    buffers_of_own,
-    chosen,
-    take_together,
+    take_part,
+    take_run,
     warn_of_buckets,
 )
 
@@ -49,8 +47,9 @@ class Checkpoint(EvaluatesSaved):
     A save happens at the next commit point, so it never holds half a step. A checkpoint is a
     directory without any pickle: `<name>.safetensors` for each module, such as
     `model.safetensors`, under the plain names of its weights; `train.safetensors` and
-    `state.json` for everything else; and `manifest.json`, with the checksums of all files. It
-    appears at once, when all of it is on the disk, and only then are older ones dropped.
+    `state.json` for the other objects; `rank-00000.json` for the run of each rank; and
+    `manifest.json`, with the checksums of all files. It appears at once, when all of it is on the
+    disk, and only then are older ones dropped.
 
     A file of 1 MiB or more with the same bytes as in the checkpoint before is not written again,
     but gets a second name (a hard link). Frozen weights that are half of a module, and 1 MiB, have
@@ -220,26 +219,23 @@ class Checkpoint(EvaluatesSaved):
         sys.audit("camshaft.Checkpoint.save", self, state)
         if recorder.unsaved is not None:
             recorder.unsaved.tell()
-        recorder.round_trip.check(state.engine.objects)
+        if recorder.round_trip.is_due:
+            recorder.round_trip.check(state.engine.objects)
         memory = state.recall(self, CheckpointMemory)
         if ranks.rank() == 0:
             memory.broken = [n for n in memory.broken if (recorder.directory / n).exists()]
-        memory.buckets.update(buckets_of(state.engine))
         left_out = self._left_out(state)  # may be a collective, as for buffers
-        make: Callable[[], Content] = partial(self._take, state, left_out)
+        buffers: Buffers = {}
         if ranks.world_size() > 1:
             recorder.compare(state.engine.objects)
-            differing = buffers_of_own(state.engine.objects)
-            make = partial(self._take_together, state, left_out, differing)
-        recorder.record(state, make, reasons, broken=memory.broken.copy())
+            buffers = buffers_of_own(state.engine.objects)
+            memory.buckets.update(buckets_of(state.engine))
+        take = partial(self._take, state, left_out, buffers)
+        recorder.record(state, take, reasons, broken=memory.broken.copy())
 
-    def _take(self, state: State[Any, Any], left_out: Sums) -> Snapshot:
-        part, engine = take_part(state), state.engine
-        return take(engine.objects, [part], engine.lent, left_out, split=True)
-
-    def _take_together(self, state: State[Any, Any], left_out: Sums, differing: Buffers) -> Taken:
-        engine, layouts, part = state.engine, self._recorder(state).layouts, take_part(state)
-        return take_together(engine.objects, part, engine.lent, left_out, differing, layouts)
+    def _take(self, state: State[Any, Any], left_out: Sums, buffers: Buffers) -> Snapshot:
+        engine, layouts = state.engine, self._recorder(state).layouts
+        return take_run(engine.objects, take_part(state), engine.lent, left_out, buffers, layouts)
 
     def wait(self, state: State[Any, Any]) -> None:
         """Wait until the last save is on the disk, for handlers that read it during the run.
@@ -260,12 +256,12 @@ class Checkpoint(EvaluatesSaved):
 
     def load(self, state: State[Any, Any]) -> bool:
         """Resume from the chosen checkpoint; False if there is none."""
-        held = Held()
-        path, broken = chosen(self._choose, held.verify)
+        once = ReadOnce()
+        path, broken = chosen(self._choose, once.verify)
         if path is None:
             return False
         name = state.engine.name_of(self)
-        resume(state, path, name, held=held, override=self.override, reset=self.reset)
+        resume(state, path, name, read_once=once, override=self.override, reset=self.reset)
         memory = state.recall(self, CheckpointMemory)
         memory.broken = sorted({*memory.broken, *broken})
         arrange_buckets(state.engine, memory.buckets)
@@ -308,6 +304,6 @@ class Checkpoint(EvaluatesSaved):
     def _recorder(self, state: State[Any, Any]) -> Recorder:
         return state.recall(
             self,
-            lambda: Recorder(self, self._destination(), self._path, together=True),
+            lambda: Recorder(self, self._destination(), self._path),
             saved=False,
         )

@@ -1,26 +1,23 @@
-"""Exports: the weights of one object, without the run."""
+"""Exports: the weights of one object, without the run, or what `save_pretrained` writes of it."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
 from torch.nn import Module
 
 from ...engine import Engine, EventEnum, Events, Stage, State, Trigger, ranks
-from ...engine.modules import fully_sharded, has_shards, put_together, reshard
-from .background import OnFailure
-from .destination import Destination
-from .directory import checkpoints
-from .format import Keep, latest
-from .pretrained import check_pretrained, pretrained
-from .recording import Content, Recorder
-from .snapshot import take
-from .staging import streamed
+from ...engine.modules import fully_sharded, has_shards, put_together, reshard, unwrap
+from ..files import text_of
+from .directory import checkpoints, scratch
+from .format import TENSORS, TREE, Keep, Payload, latest, tensors_in
+from .save import Content, Destination, OnFailure, Recorder, streamed, take
 
 logger = logging.getLogger("camshaft")
 
@@ -94,7 +91,7 @@ class Export:
                 f"Export(object={self.object!r}): needs one of the engine's objects: {known}"
             )
         if self.pretrained:
-            check_pretrained(self.object, state.engine.objects[self.object])
+            _check_pretrained(self.object, state.engine.objects[self.object])
         self._recorder(state).open()
 
     def warn_of_others(self, state: State[Any, Any]) -> None:
@@ -129,9 +126,9 @@ class Export:
             if ranks.rank() == 0:
                 own = state.engine.objects[self.object]
                 make: Callable[[], Content] = (
-                    partial(pretrained, recorder.directory, self.object, own)
+                    partial(_pretrained, recorder.directory, self.object, own)
                     if self.pretrained
-                    else partial(take, {self.object: own}, [], state.engine.lent)
+                    else partial(take, {self.object: own}, state.engine.lent)
                 )
                 recorder.record(state, make, reasons, only_claimed=True)
 
@@ -139,12 +136,12 @@ class Export:
         """Write sharded weights; rank 0 has one whole tensor in memory at a time."""
         own = state.engine.objects[self.object]
         with ranks.on_all_ranks("take the weights to export"):
-            snapshot = take({self.object: own}, [], state.engine.lent)
+            snapshot = take({self.object: own}, state.engine.lent)
             ((file, tensors),) = snapshot.tensors.items()
         with ranks.on_all_ranks("export weights"), put_together(tensors) as whole:
             if whole is not None:
                 make: Callable[[], Content] = (
-                    partial(pretrained, recorder.directory, self.object, own, whole)
+                    partial(_pretrained, recorder.directory, self.object, own, whole)
                     if self.pretrained
                     else partial(streamed, snapshot, {file: whole})
                 )
@@ -175,9 +172,8 @@ class Export:
     def _recorder(self, state: State[Any, Any]) -> Recorder:
         def make() -> Recorder:
             # A sharded export sends to other ranks, which no thread may do.
-            return Recorder(
-                self, self._destination(self.background and not self._is_sharded(state))
-            )
+            to = self._destination(self.background and not self._is_sharded(state))
+            return Recorder(self, to, is_alone=True)
 
         return state.recall(self, make, saved=False)
 
@@ -186,3 +182,40 @@ class Export:
         reshard(fully_sharded(objects.values()))  # the object may be a part of the model
         own = objects[self.object]
         return ranks.is_distributed() and isinstance(own, Module) and has_shards(own)
+
+
+def _check_pretrained(name: str, own: Any) -> None:
+    """Refuse an object that has no `save_pretrained`."""
+    inner = unwrap(own) if isinstance(own, Module) else own
+    if not hasattr(inner, "save_pretrained"):
+        raise ValueError(
+            f"Export(object={name!r}, pretrained=True): the object is a {type(inner).__name__}, "
+            f"which has no save_pretrained(); leave pretrained out to write {name}.safetensors"
+        )
+
+
+def _pretrained(
+    directory: Path, name: str, module: Any, whole: Mapping[str, Tensor] | None = None
+) -> dict[str, Payload]:
+    """The files that `save_pretrained` writes, and the tree of plain values of an export.
+
+    The files are written to a temporary place in `directory`, and then read into memory. `whole`
+    are the weights of a sharded model.
+    """
+    with scratch(directory) as place:
+        model: Any = unwrap(module)
+        if whole is None:
+            model.save_pretrained(place)
+        else:
+            model.save_pretrained(place, state_dict=whole)
+        paths = sorted(path for path in place.iterdir() if path.is_file())
+        files = {path.name: Payload.of(path.read_bytes()) for path in paths}
+        weights = [path for path in paths if path.name.endswith(TENSORS)]
+        objects = {name: _content(weights[0])} if len(weights) == 1 else {}
+    return files | {TREE: Payload.of(text_of({"objects": objects}).encode())}
+
+
+def _content(path: Path) -> dict[str, Any]:
+    """The entry in an export's tree for an object whose tensors are in one file."""
+    names = tensors_in(path)
+    return {"file": path.stem, "content": {each: {"!tensor": each} for each in names}}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor
@@ -10,7 +10,8 @@ from torch.nn import Module
 from torch.nn.parameter import is_lazy
 from torch.optim.swa_utils import AveragedModel
 
-from ...engine.modules import copy_part, inside, local, plain_names, unwrap
+from ...engine.modules import box_of, copy_part, inside, is_spread, local, plain_names, unwrap
+from .directory import StoredTensor
 
 
 def weights(
@@ -35,16 +36,15 @@ def weights(
 def load_weights(module: Module, saved: Mapping[str, Any]) -> None:
     """Load what `weights` gave, or a part of it, whether or not the module is wrapped now.
 
-    A source with `glance`, such as a file, is copied from without a tensor in between.
+    A weight in a file is copied from there to its place, without a tensor in between. Of a
+    distributed weight, only this rank's shard is read.
     """
-    holder, glance = _holder(module), getattr(saved, "glance", saved.__getitem__)
+    holder = _holder(module)
     own = holder.state_dict()
     names = plain_names(holder, own)
+    found = {name: plain for name, plain in names.items() if plain in saved}
     holder.load_state_dict(
-        {
-            name: _put(own[name], names[name], saved, glance) if names[name] in saved else own[name]
-            for name in own
-        }
+        {n: _put(own[n], saved[found[n]]) if n in found else own[n] for n in own}
     )
 
 
@@ -65,12 +65,15 @@ def _holder(module: Module) -> Module:
     return module
 
 
-def _put(own: Any, name: str, saved: Mapping[str, Any], glance: Callable[[str], Any]) -> Any:
+def _put(own: Any, found: Any) -> Any:
     """Copy a weight to its place at once, so that the memory of its source is freed."""
-    if not isinstance(own, Tensor) or is_lazy(own):
-        return saved[name]
-    found = glance(name)
-    if not isinstance(found, Tensor) or (own.shape, own.dtype) != (found.shape, found.dtype):
-        return saved[name]
-    copy_part(local(own), local(found))  # both are in the same shards
-    return own
+    if isinstance(own, Tensor) and not is_lazy(own):
+        if isinstance(found, Tensor) and (own.shape, own.dtype) == (found.shape, found.dtype):
+            if own is not found:
+                copy_part(local(own), local(found))  # both are in the same shards
+            return own
+        if isinstance(found, StoredTensor) and found.shape == tuple(own.shape):
+            begin = [first for first, _ in box_of(own)] if is_spread(own) else None
+            found.fill(local(own).data, begin)
+            return own
+    return found.read() if isinstance(found, StoredTensor) else found

@@ -133,8 +133,8 @@ def sweep(directory: Path, of: str) -> None:
 
 def remove(path: Path) -> None:
     """Remove a file or a directory, as far as the system lets it be removed."""
-    if path.is_dir() and not path.is_symlink():
-        rmtree(path, ignore_errors=True)
-    else:
-        with suppress(OSError):
+    with suppress(OSError):
+        if path.is_dir() and not path.is_symlink():
+            rmtree(path, ignore_errors=True)
+        else:
             path.unlink()

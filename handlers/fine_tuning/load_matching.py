@@ -12,12 +12,21 @@ from torch import Tensor
 from torch.nn import Module
 from torch.nn.parameter import is_lazy
 
-from ...engine.modules import HIDDEN, copy_into, is_spread, plain_names, unwrap
-from ..checkpoint import Saved, TensorInFile, TensorSource, chosen, weights_at
+from ...engine.modules import (
+    HIDDEN,
+    box_of,
+    copy_into,
+    copy_part,
+    is_spread,
+    local,
+    plain_names,
+    unwrap,
+)
+from ..checkpoint import Saved, StoredTensor, chosen, weights_at
 
 logger = logging.getLogger("camshaft")
 
-Given = Tensor | TensorInFile
+Given = Tensor | StoredTensor
 SHOWN = 5
 """Names of a kind in a report."""
 
@@ -96,10 +105,14 @@ def load_matching(
             f"{_some(own)}; rename= can change its names"
         )
     for name in filter(lambda name: is_spread(own[name]), fits):
-        copy_into(own[name], given[name])
+        value = given[name]
+        if isinstance(value, StoredTensor):
+            copy_part(local(own[name]), value.read(box_of(own[name])))
+        else:
+            copy_into(own[name], value)
         given[name] = own[name]
     values = {name: given[name] for name in fits}
-    whole = {n: e.whole() if isinstance(e, TensorInFile) else e for n, e in values.items()}
+    whole = {n: e.read() if isinstance(e, StoredTensor) else e for n, e in values.items()}
     inner.load_state_dict({places[name]: value for name, value in whole.items()}, strict=False)
     tied = {_memory(own[name]) for name in fits}
     report = Matching(
@@ -122,8 +135,8 @@ def _weights_in(
     else:
         path = source if isinstance(source, Saved) else Path(source)
         content = weights_at(path, object, together)
-    if isinstance(content, TensorSource):
-        return {name: TensorInFile(content, name) for name in content}
+    if content is not source and all(isinstance(e, StoredTensor) for e in content.values()):
+        return content
     for name in (object, "state_dict", "model_state_dict"):
         if isinstance(inner := content.get(name), Mapping):
             return inner
@@ -139,7 +152,7 @@ def _plain(
     is_wrapped = own.keys().isdisjoint(weights) and all(n.startswith("module.") for n in weights)
     plain: dict[str, Given] = {}
     for name, value in weights.items():
-        if isinstance(value, Tensor | TensorInFile):
+        if isinstance(value, Given):
             parts = name.removeprefix("module." if is_wrapped else "").split(".")
             short = ".".join(part for part in parts if part not in HIDDEN)
             plain[rename(short) if rename else short] = value

@@ -275,7 +275,9 @@ def test_each_step_waits_for_the_one_before_to_be_on_the_disk(log_and_directory)
     place = order.index(("rename", new))
     synced = [name for kind, name in order[:place] if kind == "sync"]
     files = [name for name in synced if name.endswith((".safetensors", ".json"))]
-    assert set(files) == {"model.safetensors", "train.safetensors", "state.json", "manifest.json"}
+    objects = {"model.safetensors", "train.safetensors", "state.json"}
+    of_rank = {"rank-00000.json", "rank-00000.safetensors"}
+    assert set(files) == objects | of_rank | {"manifest.json"}
     assert files[-1] == "manifest.json"
     assert synced[-1].startswith(".tmp-")
     assert synced[-2] == "manifest.json"

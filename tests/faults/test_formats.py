@@ -79,7 +79,7 @@ def test_there_is_one_of_this_format():
     assert size < 50_000
 
 
-@pytest.mark.parametrize("number", [1, 999])
+@pytest.mark.parametrize("number", [1, FORMAT - 1, 999])
 def test_a_format_of_the_past_or_the_future_is_refused_with_what_is_needed(number, tmp_path):
     directory = shutil.copytree(GOLDEN / f"format-{FORMAT}", tmp_path / "run")
     (path,) = directory.glob("iteration-*")
@@ -88,7 +88,7 @@ def test_a_format_of_the_past_or_the_future_is_refused_with_what_is_needed(numbe
     body["format"] = number
     digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
     (path / "manifest.json").write_text(json.dumps({**body, "sha256": digest}))
-    says = f"it is of format {number}, and this reads 2; read it with the version that wrote it"
+    says = f"it is of format {number}, and this reads 3; read it with the version that wrote it"
     with pytest.raises(BrokenCheckpoint, match=says):
         run(directory, 6, resume=path)
     with pytest.raises(ValueError, match=says):

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from camshaft.handlers.checkpoint import BrokenCheckpoint, checkpoints
 
 NEWEST = "iteration-0000000002"
-FILES = ("state.json", "model.safetensors", "train.safetensors")
+FILES = ("state.json", "rank-00000.json", "model.safetensors", "train.safetensors")
 
 
 class Payload:
@@ -81,13 +81,17 @@ def with_file(name, content):
     return attack
 
 
-def with_tree(change):
+def with_tree(change, name="state.json"):
     def attack(path):
-        tree = json.loads((path / "state.json").read_text())
-        (path / "state.json").write_text(json.dumps(change(tree) or tree))
+        tree = json.loads((path / name).read_text())
+        (path / name).write_text(json.dumps(change(tree) or tree))
         forge(path)
 
     return attack
+
+
+def with_run(change):
+    return with_tree(change, "rank-00000.json")
 
 
 def with_manifest(change):
@@ -155,9 +159,9 @@ def sparse(path):
 
 
 OPTIMIZER = ("objects", "optimizer", "content")
-RUN = ("run", 0)
+RUN = ("run",)
 RNG = (*RUN, "position", "rng")
-A_TENSOR = {"!tensor": "run.0.position.rng.torch"}
+A_TENSOR = {"!tensor": "optimizer.state.1.momentum_buffer"}
 MODEL = "model.safetensors"
 
 ATTACKS = {
@@ -192,7 +196,7 @@ ATTACKS = {
     "a field that is none": with_manifest(put("__class__", "os.system")),
     "files as a list": with_manifest(put("files", ["state.json"])),
     "no state": with_manifest(lambda body: body["files"].pop("state.json")),
-    "no run": with_manifest(lambda body: body["files"].pop("train.safetensors")),
+    "no run": with_manifest(lambda body: body["files"].pop("rank-00000.json")),
     "format 999": with_manifest(put("format", 999)),
     "a format as text": with_manifest(put("format", "1")),
     # States
@@ -202,10 +206,10 @@ ATTACKS = {
     "a number beyond floats": with_file("state.json", b'{"objects": {}, "run": [1e400]}'),
     "a number of 5000 digits": with_file("state.json", b'{"run": [%s]}' % (b"9" * 5000)),
     "NaN": with_file("state.json", b'{"objects": {}, "run": [NaN]}'),
-    "a key twice": with_file("state.json", b'{"objects": {}, "run": [], "run": []}'),
+    "a key twice": with_file("state.json", b'{"objects": {}, "objects": {}}'),
     "another encoding": with_file("state.json", json.dumps({"objects": {}}).encode("utf-16")),
     "a state that is a list": with_tree(lambda tree: [tree]),
-    "no objects": with_tree(lambda tree: {"run": tree["run"]}),
+    "no objects": with_tree(lambda tree: {"run": {}}),
     "objects as a list": with_tree(put("objects", [])),
     "an object without content": with_tree(put("objects", "model", {})),
     "an object in no file": with_tree(put("objects", "model", "file", "../../model")),
@@ -214,23 +218,25 @@ ATTACKS = {
     "a model that is text": with_tree(put("objects", "model", "content", "weights")),
     "a weight that is text": with_tree(put("objects", "model", "content", "0.weight", "x")),
     "a weight less": with_tree(lambda tree: tree["objects"]["model"]["content"].clear()),
-    "no ranks": with_tree(put("run", [])),
-    "ranks as an object": with_tree(put("run", {})),
-    "a run that is nothing": with_tree(put("run", [None])),
-    "a tensor that is not there": with_tree(put(*RNG, "torch", {"!tensor": "x"})),
-    "a tensor of another name": with_tree(put(*RNG, "torch", {"!tensor": ["x"]})),
-    "a module by its name": with_tree(put(*RUN, "memory", {"!module": "os"})),
-    "a class by its name": with_tree(put(*RUN, "memory", {"!object": ["os.system", ["true"]]})),
-    "bytes that are none": with_tree(put(*RUN, "memory", {"x": {"!bytes": "*"}})),
-    "a float that is none": with_tree(put(*RUN, "memory", {"x": {"!float": "os"}})),
-    "a set of lists": with_tree(put(*RUN, "memory", {"x": {"!set": [[1], [2]]}})),
-    "pairs of three": with_tree(put(*RUN, "memory", {"x": {"!dict": [[1, 2, 3]]}})),
-    "an iteration as text": with_tree(put(*RUN, "iteration", "2")),
-    "an iteration of 2^64": with_tree(put(*RUN, "iteration", 2**64)),
-    "a position that is text": with_tree(put(*RUN, "position", "here")),
-    "a position of texts": with_tree(put(*RUN, "position", "began", "0")),
-    "a generator beyond its key": with_tree(put(*RNG, "numpy", "state", "pos", 10**8)),
-    "Python's generator cut": with_tree(put(*RNG, "python", {"!tuple": [3, {"!tuple": []}, None]})),
+    "a rank without a run": with_run(lambda part: part.pop("run") and None),
+    "a run as a list": with_run(put("run", [])),
+    "an empty run": with_run(put("run", {})),
+    "a run that is nothing": with_run(put("run", None)),
+    "buffers as a list": with_run(put("buffers", [])),
+    "a tensor that is not there": with_run(put(*RNG, "torch", {"!tensor": "x"})),
+    "a tensor of another name": with_run(put(*RNG, "torch", {"!tensor": ["x"]})),
+    "a module by its name": with_run(put(*RUN, "memory", {"!module": "os"})),
+    "a class by its name": with_run(put(*RUN, "memory", {"!object": ["os.system", ["true"]]})),
+    "bytes that are none": with_run(put(*RUN, "memory", {"x": {"!bytes": "*"}})),
+    "a float that is none": with_run(put(*RUN, "memory", {"x": {"!float": "os"}})),
+    "a set of lists": with_run(put(*RUN, "memory", {"x": {"!set": [[1], [2]]}})),
+    "pairs of three": with_run(put(*RUN, "memory", {"x": {"!dict": [[1, 2, 3]]}})),
+    "an iteration as text": with_run(put(*RUN, "iteration", "2")),
+    "an iteration of 2^64": with_run(put(*RUN, "iteration", 2**64)),
+    "a position that is text": with_run(put(*RUN, "position", "here")),
+    "a position of texts": with_run(put(*RUN, "position", "began", "0")),
+    "a generator beyond its key": with_run(put(*RNG, "numpy", "state", "pos", 10**8)),
+    "Python's generator cut": with_run(put(*RNG, "python", {"!tuple": [3, {"!bytes": ""}, None]})),
     "an optimizer without groups": with_tree(put(*OPTIMIZER, {"state": {}})),
     "an optimizer with groups of text": with_tree(put(*OPTIMIZER, "param_groups", ["a"])),
     "an optimizer without states": with_tree(put(*OPTIMIZER, {"param_groups": []})),

@@ -15,7 +15,8 @@ import torch
 
 from camshaft import Events
 from camshaft.handlers.checkpoint import checkpoints
-from camshaft.handlers.checkpoint.directory import strip, verify_files
+from camshaft.handlers.checkpoint.commands.pruning import strip_to_weights
+from camshaft.handlers.checkpoint.directory import verify_files
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 OLDER, NEW = "iteration-0000000002", "iteration-0000000003"
@@ -135,7 +136,7 @@ def test_killed_while_it_is_stripped_a_checkpoint_is_whole_or_its_weights(faults
 
         def task(run=run, before=faults.at_operation(number, run, faults.kill)):
             before()
-            strip(checkpoints(run)[0])
+            strip_to_weights(checkpoints(run)[0])
 
         _, status = faults.in_child(task)
         first = checkpoints(run)[0]

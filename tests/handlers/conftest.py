@@ -7,8 +7,8 @@ import pytest
 from camshaft.__main__ import main
 from camshaft.handlers.checkpoint.directory import write_checkpoint
 from camshaft.handlers.checkpoint.format import Manifest
-from camshaft.handlers.checkpoint.snapshot import Snapshot
-from camshaft.handlers.checkpoint.staging import streamed
+from camshaft.handlers.checkpoint.save.stage import streamed
+from camshaft.handlers.checkpoint.save.take import Snapshot
 
 KEEP = "best(1, 'loss', mode='min') | latest(2)"
 
@@ -16,7 +16,7 @@ KEEP = "best(1, 'loss', mode='min') | latest(2)"
 @pytest.fixture
 def save(tmp_path):
     """Writes a checkpoint to `run` and gives its path."""
-    empty = Snapshot({"objects": {}}, {"train": {}})
+    empty = Snapshot({"state.json": {"objects": {}}}, {"train": {}})
 
     def write_one(iteration, loss=math.nan, keep=KEEP, metrics=(), **more):
         metrics = {"loss": loss, **dict(metrics)}

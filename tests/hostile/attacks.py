@@ -19,7 +19,7 @@ CHECKPOINTS = [f"iteration-{number:010d}" for number in (2, 3, 4)]
 TENSORS = ["model.safetensors", "train.safetensors"]
 LOGS = ["rows.jsonl", "journal.jsonl", "rows.csv"]
 NAMED = ["LATEST", "LOCK", "images", "images/image", "images/image/4.png", *LOGS]
-INSIDE = ["manifest.json", "state.json", *TENSORS]
+INSIDE = ["manifest.json", "state.json", "rank-00000.json", *TENSORS]
 DEVICES = {"/dev/zero": (1, 5), "/dev/full": (1, 7), "/dev/random": (1, 8), "/dev/tty": (5, 0)}
 ODD_TEXTS = [
     "",
@@ -70,7 +70,8 @@ def colliding(draw):
 
 def odd(draw):
     """A value that no run writes there."""
-    name = draw(st.sampled_from(["0.weight", "run.0.position.rng.torch", "optimizer.state"]))
+    momentum = "optimizer.state.0.momentum_buffer"
+    name = draw(st.sampled_from(["0.weight", momentum, "optimizer.state"]))
     image = {"kind": "Image", "pixels": {"!tensor": name}, "caption": "\x1b"}
     edges = {"kind": "Histogram", "counts": {"!tensor": name}, "edges": 1}
     tensors = [[{"!tensor": name}] * 400, {"!ndarray": name}, {"!scalar": name}]

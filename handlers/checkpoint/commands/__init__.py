@@ -1,7 +1,6 @@
 """The commands about checkpoints, for the command line: they print, and give an exit code."""
 
-from .exporting import export
-from .overview import inspect, verify
+from .overview import export, inspect, verify
 from .pruning import prune
 
 __all__ = ["export", "inspect", "prune", "verify"]

@@ -6,13 +6,12 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from ...common import aligned, readable_metrics, readable_size
-from ..directory import Finding, infos_in, part_tree, table_in, tree_in
+from ..directory import Finding, StoredTensor, part_tree, tensors_of, tree_in
 from ..format import (
     FROZEN,
     TENSORS,
     TREE,
     Manifest,
-    TensorInfo,
     rank_file,
     reading,
     references,
@@ -30,13 +29,13 @@ def contents(found: Finding) -> list[str]:
     manifest = found.saved.manifest
     with reading(found.path, TREE):
         tree = tree_in(found.saved)
-        facts = _facts(manifest, part_tree(found.saved, tree))
-        tensors, table = infos_in(found.saved), table_in(found.saved)
-        objects = aligned([("object", *HEAD), *_objects(tree["objects"], tensors, table.keys())])
+        facts = _facts(manifest, part_tree(found.saved))
+        objects = _objects(tree["objects"], tensors_of(found.saved))
+        lines = aligned([("object", *HEAD), *objects])
     sizes = [(name, each.size) for name, each in manifest.files.items()]
     left = [("...", sum(size for _, size in sizes[MOST:]))] if len(sizes) > MOST else []
     files = aligned([("file", "bytes"), *sizes[:MOST], *left])
-    return [str(found.path), *facts, "", *objects, "", *files]
+    return [str(found.path), *facts, "", *lines, "", *files]
 
 
 MOST = 50
@@ -78,8 +77,9 @@ def _position(manifest: Manifest) -> str:
 
 
 def _objects(
-    objects: dict[str, Any], tensors: dict[str, dict[str, TensorInfo]], cut: Collection[str]
+    objects: dict[str, Any], tensors: dict[str, dict[str, StoredTensor]]
 ) -> Iterator[tuple[str | int, ...]]:
+    cut = {file for file, own in tensors.items() if any(each.is_cut for each in own.values())}
     left = {file: dict(each) for file, each in tensors.items()}
     files = {each["file"] for each in objects.values()}
     split = {file for file in files if f"{file}{FROZEN}" in tensors.keys() - files}
@@ -98,9 +98,10 @@ def _file(file: str, cut: Collection[str], split: Collection[str] = ()) -> str:
     return f"{file}{'*' if file in split else ''}{TENSORS}"
 
 
-def _sums(own: list[TensorInfo]) -> tuple[int, int, int, str]:
-    types = ", ".join(sorted({each.dtype for each in own}))
-    return len(own), sum(e.numbers for e in own), sum(e.size for e in own), types
+def _sums(own: list[StoredTensor]) -> tuple[int, int, int, str]:
+    infos = [each.info for each in own]
+    types = ", ".join(sorted({each.dtype for each in infos}))
+    return len(own), sum(e.numbers for e in infos), sum(e.size for e in infos), types
 
 
 def _names(memory: dict[str, Any]) -> list[str]:

@@ -1,4 +1,4 @@
-"""`camshaft inspect` and `camshaft verify`: each checkpoint in a line, or one in detail."""
+"""`camshaft inspect`, `verify`, `export`: checkpoints in a line each, one in detail, one file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,17 @@ from typing import Any
 
 from ...common import Cell, aligned, readable_metrics, readable_size, show
 from ...files import regular
-from ..directory import LATEST, Claims, Finding, Findings, files_on_disk, is_checkpoint, look
+from ..directory import (
+    LATEST,
+    Claims,
+    Finding,
+    Findings,
+    checkpoints,
+    files_on_disk,
+    is_checkpoint,
+    look,
+    saved_at,
+)
 from .contents import contents
 
 WIDEST = 300
@@ -45,6 +55,20 @@ def verify(path: Path) -> int:
     ]
     show([*aligned(rows), *found.notes])
     return int(any(each.problem is not None for each in found))
+
+
+def export(path: Path, file: Path, object: str | None) -> int:
+    """Export the checkpoint at a path, or the newest good one of a directory."""
+    if is_checkpoint(path):
+        saved = saved_at(path)
+    else:
+        look(path, thoroughly=False)  # raises if the directory holds no checkpoint
+        newest = checkpoints(path).latest()
+        assert newest is not None
+        saved = newest
+    saved.export(file, object)
+    show([f"{file}  {readable_size(file.stat().st_size)}  from {saved.path}"])
+    return 0
 
 
 def _overview(path: Path, found: Findings) -> list[str]:

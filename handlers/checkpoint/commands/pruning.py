@@ -4,23 +4,41 @@ from __future__ import annotations
 
 import logging
 from collections import ChainMap
+from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 
 from ...common import aligned, readable_size, show
-from ...files import locked
+from ...files import locked, regular, size_of, text_of
 from ..directory import (
+    CHUNK,
+    OF_RANK,
     Findings,
     Saved,
     drop,
     files_on_disk,
     is_checkpoint,
     look,
-    module_files,
+    payload_of,
+    problem_of,
+    refuse_unknown_metrics,
+    table_in,
+    tensors_of,
+    tree_in,
+    unused_path,
     verify_files,
+    write_checkpoint,
 )
-from ..directory import strip as strip_to_weights
-from ..format import BrokenCheckpoint, Keep
+from ..format import (
+    PLAIN_NAME,
+    TENSORS,
+    TRAIN,
+    TREE,
+    BrokenCheckpoint,
+    Keep,
+    Payload,
+    reading,
+)
 
 logger = logging.getLogger("camshaft")
 
@@ -45,7 +63,7 @@ def prune(path: Path, keep: Keep, dry_run: bool, strip: bool = False) -> int:
         found = look(path, thoroughly=False)
         broken = {each.path.name: each.problem for each in found if each.problem is not None}
         good = [each.saved for each in found if each.saved and each.problem is None]
-        _check_metrics(path, good, keep)
+        refuse_unknown_metrics(path, good, keep)
         claimed = _claimed_and_whole(good, keep, broken)
         if not claimed:
             raise ValueError(f"no checkpoint in {path} is good, so none is dropped")
@@ -100,17 +118,6 @@ def _kept(claims: list[str]) -> str:
     return f"kept by {', '.join(claims)}" if claims else "kept, being the newest good one"
 
 
-def _check_metrics(path: Path, good: list[Saved], keep: Keep) -> None:
-    """Refuse a misspelt metric: it would claim nothing, and all would be dropped."""
-    known = {name for saved in good for name in saved.manifest.metrics}
-    for claim in keep.bests:
-        if good and claim.metric not in known:
-            raise ValueError(
-                f"no checkpoint in {path} has the metric {claim.metric!r}; they have: "
-                f"{', '.join(map(repr, sorted(known))) or 'none'}"
-            )
-
-
 def _claimed_and_whole(
     good: list[Saved], keep: Keep, broken: dict[str, str]
 ) -> dict[int, list[str]]:
@@ -118,12 +125,66 @@ def _claimed_and_whole(
     while True:
         claimed = keep.kept(saved.manifest for saved in good)
         for saved in good:
-            if saved.manifest.number in claimed:
-                try:
-                    verify_files(saved)
-                except BrokenCheckpoint as error:
-                    good.remove(saved)
-                    broken[saved.path.name] = error.reason
-                    break
+            if saved.manifest.number in claimed and (problem := problem_of(saved)) is not None:
+                good.remove(saved)
+                broken[saved.path.name] = problem
+                break
         else:
             return claimed
+
+
+def module_files(saved: Saved) -> dict[str, int]:
+    """The files of modules that remain when a checkpoint is stripped, with approximate sizes.
+
+    Empty if the checkpoint holds nothing else. A module that is saved in pieces becomes one file.
+    """
+    if not saved.manifest.holds_run:
+        return {}
+    table = table_in(saved)
+    whole = {f"{file}{TENSORS}": grids for file, grids in table.items() if PLAIN_NAME.match(file)}
+    files = {name: sum(each.info.size for each in own.values()) for name, own in whole.items()}
+    files |= {
+        name: sums.size
+        for name, sums in saved.manifest.files.items()
+        if name.endswith(TENSORS) and not OF_RANK.fullmatch(name)
+    }
+    return {name: size for name, size in files.items() if name != f"{TRAIN}{TENSORS}"}
+
+
+def strip_to_weights(saved: Saved) -> Saved:
+    """Replace a checkpoint by the weights of its modules: an export, from which no run resumes.
+
+    The new files are on the disk before the old ones go; the path and the number stay.
+
+    Raises:
+        BrokenCheckpoint: A file is missing or damaged.
+        OSError: Writing failed, or there are files that Camshaft did not write.
+    """
+    verify_files(saved)
+    if foreign := saved.foreign:
+        raise OSError(f"{saved.path} holds files that are not Camshaft's: {foreign}")
+    names = module_files(saved)
+    with reading(saved.path, TREE):
+        every = tree_in(saved)["objects"]
+        kept = {name: each for name, each in every.items() if f"{each['file']}{TENSORS}" in names}
+    tensors = tensors_of(saved)
+    files = {
+        name: _copied(saved.path / name)
+        if name in saved.manifest.files
+        else payload_of(tensors[name.removesuffix(TENSORS)])
+        for name in names
+    }
+    files[TREE] = Payload.of(text_of({"objects": kept}).encode())
+    aside = unused_path(saved.path.parent, saved.manifest.iteration)
+    stripped = write_checkpoint(saved.path.parent, files, saved.manifest, saved)
+    drop(Saved(aside, saved.manifest))
+    return stripped
+
+
+def _copied(path: Path) -> Payload:
+    def pieces() -> Iterator[memoryview]:
+        with regular(path) as file:
+            while piece := file.read(CHUNK):
+                yield memoryview(piece)
+
+    return Payload(size_of(path), pieces)

@@ -3,81 +3,97 @@
 Importing this room imports no torch.
 """
 
-from .catalogue import Checkpoints, checkpoints, verified_at
-from .contents import (
-    BrokenPieces,
-    Held,
-    checksums_of,
-    has_parts,
-    infos_in,
-    part_tree,
-    read_checkpoint,
-    read_part,
-    table_in,
-    tree_in,
-    verify_files,
-    verify_part,
+from .catalogue import (
+    Checkpoints,
+    Claims,
+    Finding,
+    Findings,
+    NoCheckpointError,
+    checkpoints,
+    is_checkpoint,
+    look,
+    next_number,
+    refuse_unknown_metrics,
+    scan,
+    verified_at,
 )
-from .files import CHUNK, need_space, scratch, sweep
-from .findings import Claims, Finding, Findings, NoCheckpointError, is_checkpoint, look
-from .lock import DirectoryLock
-from .parts import commit, write_part
-from .read_back import UnreadableError, next_number
-from .saved import NAME, Saved, files_on_disk, saved_at, scan
-from .strip import module_files, strip
-from .tensor_files import PieceFile, TensorInFile, TensorSource
+from .checksums import CHUNK, checksums_of
+from .contents import (
+    NAME,
+    OF_RANK,
+    OpenFiles,
+    StoredTensor,
+    part_tree,
+    payload_of,
+    read_part,
+    stored_in,
+    stored_in_pieces,
+    table_in,
+    tensors_of,
+    tree_in,
+)
+from .files import DirectoryLock, need_space, scratch, sweep
+from .saved import Saved, files_on_disk, read_checkpoint, saved_at
+from .verify import BrokenPieces, ReadOnce, problem_of, verify_files, verify_part
 from .weights_at import weights_at
 from .write import (
     LATEST,
+    commit,
     drop,
     drop_unclaimed,
     is_claimed,
+    place_for,
     set_aside,
+    telling_failures,
     unused_path,
     write_checkpoint,
+    write_part,
 )
 
 __all__ = [
     "CHUNK",
     "LATEST",
     "NAME",
+    "OF_RANK",
     "BrokenPieces",
     "Checkpoints",
     "Claims",
     "DirectoryLock",
     "Finding",
     "Findings",
-    "Held",
     "NoCheckpointError",
-    "PieceFile",
+    "OpenFiles",
+    "ReadOnce",
     "Saved",
-    "TensorInFile",
-    "TensorSource",
-    "UnreadableError",
+    "StoredTensor",
     "checkpoints",
     "checksums_of",
     "commit",
     "drop",
     "drop_unclaimed",
     "files_on_disk",
-    "has_parts",
-    "infos_in",
     "is_checkpoint",
     "is_claimed",
     "look",
-    "module_files",
     "need_space",
     "next_number",
     "part_tree",
+    "payload_of",
+    "place_for",
+    "problem_of",
     "read_checkpoint",
     "read_part",
+    "refuse_unknown_metrics",
     "saved_at",
     "scan",
     "scratch",
     "set_aside",
-    "strip",
+    "stored_in",
+    "stored_in_pieces",
     "sweep",
     "table_in",
+    "telling_failures",
+    "tensors_of",
     "tree_in",
     "unused_path",
     "verified_at",

@@ -1,46 +1,30 @@
-"""Files that are written durably, and checked when they are read."""
+"""The files of a directory of checkpoints: written durably, and removed; and its lock."""
 
 from __future__ import annotations
 
 import errno
+import logging
 import os
-import zlib
-from collections.abc import Collection, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from shutil import disk_usage
 
-from ...files import beside, created, remove, shared
+from ....engine import ranks
+from ...files import beside, created, locked, make_directory, remove, shared
 from ...files import sweep as sweep_beside
 from ..format import Checksums, Payload
+from .checksums import CHUNK, RunningChecksums
 
-CHUNK = 16 * 2**20
+logger = logging.getLogger("camshaft")
+
 SMALLEST = 2**20
 """The fewest bytes of a file that checkpoints share."""
+PATIENCE = 30.0
+"""Seconds that a restarted rank 0 waits for its predecessor, which may still be ending."""
 OWN = r"iteration-\d+(\.\d+)?|LATEST"
 """The names of what a run writes to its directory."""
-
-
-class RunningChecksums:
-    """The checksums of bytes that are added piece by piece."""
-
-    def __init__(self) -> None:
-        self.size = 0
-        self._sums: list[int] = []
-
-    def add(self, piece: memoryview) -> None:
-        """Add these bytes."""
-        while piece:
-            filled = self.size % CHUNK
-            part, piece = piece[: CHUNK - filled], piece[CHUNK - filled :]
-            before = self._sums.pop() if filled else 0
-            self._sums.append(zlib.crc32(part, before))
-            self.size += len(part)
-
-    def result(self) -> Checksums:
-        """The checksums of all bytes so far."""
-        return Checksums(self.size, list(self._sums))
 
 
 def write_files(
@@ -112,11 +96,6 @@ def need_space(directory: Path, size: int) -> None:
         )
 
 
-def foreign_files(directory: Path, known: Collection[str]) -> list[str]:
-    """The names in a directory besides the known ones."""
-    return sorted(path.name for path in directory.iterdir() if path.name not in known)
-
-
 @contextmanager
 def scratch(directory: Path) -> Generator[Path, None, None]:
     """A temporary directory inside `directory`; `sweep` removes those of killed processes."""
@@ -138,3 +117,47 @@ def vanish(path: Path) -> None:
 def sweep(directory: Path) -> None:
     """Remove what a killed process had not finished writing or removing."""
     sweep_beside(directory, OWN)
+
+
+class DirectoryLock:
+    """Keeps a directory for one run, also when somebody removes the directory under the run."""
+
+    def __init__(self, directory: Path) -> None:
+        """Hold nothing yet."""
+        self.directory = directory
+        self._held = ExitStack()
+        self._is_held: Callable[[], bool] = lambda: False
+
+    def acquire(self) -> None:
+        """Make and lock the directory, and remove what a killed run had not finished.
+
+        On several ranks this waits for the lock: a launcher restarts all ranks when one has failed,
+        and the rank 0 of before may still be ending.
+
+        Raises:
+            BlockingIOError: Another run writes there.
+        """
+        make_directory(self.directory)
+        patience = PATIENCE if ranks.world_size() > 1 else 0.0
+        self._is_held = self._held.enter_context(locked(self.directory, patience))
+        sweep(self.directory)
+
+    def renew(self) -> None:
+        """Make and lock the directory anew if somebody has removed it, or moved it elsewhere.
+
+        Raises:
+            BlockingIOError: Another run has begun to write there meanwhile.
+        """
+        if self._is_held():
+            return
+        self._held.close()
+        self.acquire()
+        logger.warning(
+            "%s, or the file LOCK in it, was removed or moved while the run wrote to it; the run "
+            "goes on there, and earlier checkpoints are where they are now, if anywhere",
+            self.directory,
+        )
+
+    def release(self) -> None:
+        """Let other runs write there."""
+        self._held.close()

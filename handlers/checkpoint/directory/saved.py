@@ -1,23 +1,32 @@
-"""One checkpoint on the disk, found by its manifest.
+"""One checkpoint on the disk, and what it holds: the run's values, tensors, and objects.
 
 Importing this file imports no torch, which takes longer than looking at a directory.
 """
 
 from __future__ import annotations
 
-import os
-import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ...files import budget, regular
-from ..format import MANIFEST, TENSORS, BrokenCheckpoint, Manifest, reading
-from .contents import CheckpointFiles, read_objects, write_tensors
+from ...files import Tables, appearing, make_directory, refuse_odd
+from ..format import TENSORS, TREE, decode, reading
+from .contents import (
+    CheckpointFiles,
+    StoredTensor,
+    manifest_at,
+    payload_of,
+    tensors_of,
+    tree_in,
+)
+from .files import write_file
+from .verify import compare_sizes, verify_files, verify_objects
 
-NAME = re.compile(r"iteration-\d{10,}(\.\d+)?", re.ASCII)
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -74,21 +83,7 @@ def saved_at(path: Path, name: str | None = None) -> Saved:
     Raises:
         BrokenCheckpoint: The manifest is missing, damaged, or that of another checkpoint.
     """
-    with reading(path, MANIFEST):
-        if path.is_symlink():
-            raise BrokenCheckpoint("it is a link to a directory; name the directory itself", path)
-        with regular(path / MANIFEST) as file:
-            text = file.read(budget.LARGEST_MANIFEST + 1)
-        try:
-            if len(text) > budget.LARGEST_MANIFEST:
-                raise ValueError(f"it has more than {budget.LARGEST_MANIFEST:,} bytes")
-            manifest = Manifest.of_json(text)
-        except ValueError as error:
-            raise ValueError(f"cannot be used: {error}") from error
-        name = path.name if name is None else name
-        if NAME.fullmatch(name) and int(name[10:].split(".")[0]) != manifest.iteration:
-            raise ValueError(f"is of iteration {manifest.iteration}: the directory was renamed")
-    return Saved(path, manifest)
+    return Saved(path, manifest_at(path, name))
 
 
 def files_on_disk(found: Iterable[Saved]) -> dict[object, int]:
@@ -103,24 +98,112 @@ def files_on_disk(found: Iterable[Saved]) -> dict[object, int]:
     return files
 
 
-def names_in(directory: Path) -> list[str]:
-    """The names of the checkpoints in a directory, in their order."""
-    found = os.listdir(directory) if directory.is_dir() else []
-    return sorted(filter(NAME.fullmatch, found))
+def read_checkpoint(
+    saved: CheckpointFiles, in_memory: Mapping[str, Mapping[str, Tensor]] | None = None
+) -> tuple[Any, dict[str, Mapping[str, StoredTensor | Tensor]]]:
+    """The tree of plain values, and the tensors by file and name, of a verified checkpoint.
 
+    The tensors of files that are `in_memory` are taken from there.
 
-def scan(
-    directory: Path, names: Iterable[str] | None = None
-) -> tuple[list[Saved], dict[str, BrokenCheckpoint]]:
-    """The checkpoints in the order of writing; and the broken ones by name, with their errors.
-
-    Only manifests are read, by default those of all checkpoints in the directory.
+    Raises:
+        BrokenCheckpoint: A file has the right checksum and a wrong format.
     """
-    found: list[Saved] = []
-    broken: dict[str, BrokenCheckpoint] = {}
-    for name in names_in(directory) if names is None else names:
-        try:
-            found.append(saved_at(directory / name))
-        except BrokenCheckpoint as error:
-            broken[name] = error
-    return sorted(found, key=lambda each: each.manifest.number), broken
+    compare_sizes(saved)
+    return tree_in(saved), {**tensors_of(saved, but=in_memory or ()), **(in_memory or {})}
+
+
+def read_objects(saved: CheckpointFiles, object: str | None = None) -> dict[str, Any]:
+    """The states of the run's objects, or of one, by name; verifies the files that hold them.
+
+    Raises:
+        BrokenCheckpoint: A file is missing or damaged.
+        ValueError: The run had no object of that name.
+    """
+    chosen = objects_in(saved, object)
+    with reading(saved.path, TREE):
+        tensors, tables = _verified_tensors(saved, chosen), Tables()
+        return {
+            name: decode(each["content"], tensors.get(each["file"], {}), tables)
+            for name, each in chosen.items()
+        }
+
+
+def read_weights(saved: CheckpointFiles, object: str, *, is_verified: bool) -> Mapping[str, Any]:
+    """The state of an object; its tensors stay in their files.
+
+    The files are verified, unless that is done already.
+
+    Raises:
+        BrokenCheckpoint: A file is missing or damaged.
+        ValueError: The run had no object of that name.
+    """
+    chosen = objects_in(saved, object)
+    content, file = chosen[object]["content"], chosen[object]["file"]
+    with reading(saved.path, TREE):
+        verified = tensors_of(saved, {file}) if is_verified else _verified_tensors(saved, chosen)
+        own = verified.get(file, {})
+        state: Mapping[str, Any] = _tensors(content, own) or decode(content, own)
+        return state
+
+
+def write_tensors(saved: CheckpointFiles, file: Path, object: str) -> Path:
+    """Write the tensors of an object as one file, with one tensor in memory at a time.
+
+    Raises:
+        BrokenCheckpoint: A file is missing or damaged.
+        OSError: The file cannot be written.
+        TypeError: The object's state is more than tensors by name.
+        ValueError: The run had no object of that name.
+    """
+    chosen = objects_in(saved, object)
+    with reading(saved.path, TREE):
+        content, own = chosen[object]["content"], _verified_tensors(saved, chosen)
+        tensors = _tensors(content, own.get(chosen[object]["file"], {}))
+    if odd := [name for name in content if name not in tensors]:
+        raise TypeError(
+            f"the state of {object!r} is more than tensors by name, such as {odd[0]!r}: export it "
+            "to a file that ends with .pt"
+        )
+    refuse_odd(file)
+    make_directory(file.absolute().parent)
+    with appearing(file) as temporary, ThreadPoolExecutor(1) as helper:
+        write_file(temporary, payload_of(tensors), helper)
+    return file
+
+
+def objects_in(saved: CheckpointFiles, object: str | None) -> dict[str, Any]:
+    """The entries of the run's objects in the tree, or the entry of one object.
+
+    Raises:
+        BrokenCheckpoint: The tree is missing or damaged.
+        ValueError: The run had no object of that name.
+    """
+    verify_files(saved, [TREE])
+    with reading(saved.path, TREE):
+        objects = dict(tree_in(saved)["objects"])
+    if object is None:
+        return objects
+    if object not in objects:
+        listed = ", ".join(map(repr, objects)) or "none"
+        raise ValueError(f"{saved.path} holds no object {object!r}; its objects are: {listed}")
+    return {object: objects[object]}
+
+
+def _verified_tensors(
+    saved: CheckpointFiles, objects: Mapping[str, Any]
+) -> dict[str, dict[str, StoredTensor]]:
+    files = {each["file"] for each in objects.values()}
+    verify_objects(saved, files)
+    return tensors_of(saved, files)
+
+
+def _tensors(content: Any, own: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:
+    """The tensors among the values of an object, under the names that they have there."""
+    names = {
+        name: value["!tensor"]
+        for name, value in content.items()
+        if isinstance(value, dict) and value.keys() == {"!tensor"}
+    }
+    if odd := [inside for inside in names.values() if inside not in own]:
+        raise ValueError(f"names tensors that are not there: {odd[:3]}")
+    return {name: own[inside] for name, inside in names.items()}

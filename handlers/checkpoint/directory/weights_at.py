@@ -14,9 +14,9 @@ from zipfile import ZIP_STORED, ZipFile, is_zipfile
 from ...files import path_of, printable_lines, regular
 from ..format import FROZEN, TENSORS
 from .catalogue import Checkpoints, checkpoints
-from .contents import read_weights, verify_files
-from .saved import Saved, saved_at
-from .tensor_files import Joined, TensorFile
+from .contents import stored_in
+from .saved import Saved, read_weights, saved_at
+from .verify import verify_files
 
 Verify = Callable[[Saved], None]
 Together = Callable[[Callable[[Verify], Path | None]], Path | None]
@@ -27,8 +27,8 @@ def weights_at(
 ) -> Mapping[str, Any]:
     """What a file, a checkpoint, or a directory of either holds; see `load_matching`.
 
-    A file of `torch.save` may hold several objects. Tensors stay in their files until they are
-    looked up, and a `TensorSource` gives parts of them.
+    A file of `torch.save` may hold several objects. Other tensors are `StoredTensor`s, which stay
+    in their files until they are read.
 
     Args:
         path: The file, the checkpoint or the directory.
@@ -45,8 +45,8 @@ def weights_at(
             raise FileNotFoundError(f"{str(path)!r} does not exist; name a file or a checkpoint")
         if not path.is_dir():
             if path.suffix == TENSORS:
-                own, frozen = TensorFile(path.resolve()), path.with_suffix(f"{FROZEN}{TENSORS}")
-                return Joined(own, TensorFile(frozen)) if frozen.exists() else own
+                own, frozen = stored_in(path.resolve()), path.with_suffix(f"{FROZEN}{TENSORS}")
+                return stored_in(frozen) | own if frozen.exists() else own
             return _loaded(path)
     if together is None and (one := _one(path)) is not None:
         return read_weights(one, object, is_verified=False)
@@ -54,7 +54,7 @@ def weights_at(
     if chosen is not None:
         return read_weights(saved_at(chosen), object, is_verified=True)
     if not isinstance(path, Saved) and (file := path / f"{object}{TENSORS}").exists():
-        return TensorFile(file.resolve())  # resolved, since Hugging Face's caches hold links
+        return stored_in(file.resolve())  # resolved, since Hugging Face's caches hold links
     raise FileNotFoundError(f"{path} holds no checkpoint and no {object}{TENSORS}")
 
 

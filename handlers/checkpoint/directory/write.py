@@ -11,15 +11,21 @@ from os.path import lexists
 from pathlib import Path
 from shutil import disk_usage
 
-from ...files import appearing, created, make_directory, synchronise
-from ..format import MANIFEST, Keep, Manifest, Payload, needing_memory
-from .files import (
-    foreign_files,
-    vanish,
-    write_files,
+from ...files import appearing, beside, created, make_directory, remove, synchronise
+from ..format import (
+    MANIFEST,
+    Checksums,
+    Keep,
+    Manifest,
+    Payload,
+    TensorInfo,
+    UnreadableError,
+    needing_memory,
 )
-from .read_back import UnreadableError, next_number, read_back
-from .saved import Saved, scan
+from .catalogue import next_number, scan
+from .files import vanish, write_files
+from .saved import Saved
+from .verify import read_back, read_manifest_back
 
 logger = logging.getLogger("camshaft")
 
@@ -37,63 +43,138 @@ def write_checkpoint(
     Args:
         directory: The directory of the checkpoints.
         payloads: The files.
-        manifest: What the checkpoint says of itself, without its number and its files.
-        before: A checkpoint of the run; if it is of the same iteration, the new one gets its path,
-            and the old one stays under another name until it is dropped. Files with the same bytes
-            are shared with it.
+        manifest: See `commit`.
+        before: See `commit`.
 
     Raises:
         OSError: Writing failed. Nothing of the checkpoint is left; older ones are as they were.
         UnreadableError: The files could not be read again; none of them is left.
     """
-    place, aside = place_for(directory, manifest.iteration, before)
+    place, _ = place_for(directory, manifest.iteration, before)
+    temporary = beside(place, "tmp")
     try:
-        manifest = replace(manifest, number=next_number(directory))
+        with telling_failures(place):
+            make_directory(directory)
+            files = write_part(temporary, payloads, {}, before)
+        return commit(directory, temporary, files, manifest, before)
+    except BaseException:
+        remove(temporary)
+        raise
+
+
+def write_part(
+    temporary: Path,
+    payloads: Mapping[str, Payload],
+    meant: Mapping[str, TensorInfo],
+    before: Saved | None = None,
+) -> Mapping[str, Checksums]:
+    """Write the files of a rank into a directory that all ranks write to; wait for the disk.
+
+    Args:
+        temporary: The directory.
+        payloads: The files.
+        meant: The pieces that they have to hold.
+        before: A checkpoint with which files of the same bytes are shared.
+
+    Raises:
+        OSError: Writing failed; nothing of the files is left, and another attempt begins anew.
+        UnreadableError: The written files cannot be read, or do not hold the pieces.
+    """
+    earlier, known = (before.path, before.manifest.files) if before else (None, {})
+    with needing_memory("write its files"):
+        temporary.mkdir(exist_ok=True)
+        try:
+            files = write_files(temporary, payloads, earlier, known)
+            read_back(temporary, payloads, meant)
+        except BaseException:
+            for name in payloads:
+                with suppress(OSError):
+                    (temporary / name).unlink()
+            raise
+    return files
+
+
+def commit(
+    directory: Path,
+    temporary: Path,
+    files: Mapping[str, Checksums],
+    manifest: Manifest,
+    before: Saved | None = None,
+) -> Saved:
+    """Write the manifest of what all ranks have written, and give the directory its name.
+
+    Args:
+        directory: The directory of the checkpoints.
+        temporary: Where the files are.
+        files: Their checksums.
+        manifest: What the checkpoint says of itself, without its files. It has a number only if an
+            older checkpoint gets other files and keeps its place in the order of writing.
+        before: A checkpoint of the run; if it is of the same iteration, the new one gets its path,
+            and the old one stays under another name until it is dropped.
+
+    Raises:
+        OSError: Writing failed; what the ranks have written is still there, for another attempt.
+        UnreadableError: The written files cannot be read again.
+    """
+    place, aside = place_for(directory, manifest.iteration, before)
+    with telling_failures(place):
         make_directory(directory)
-        saved = write_at(place, aside, payloads, manifest, before)
-    except OSError as error:
-        raise failure_of(place, error) from error
-    note_latest(place)
+        number = manifest.number or next_number(directory)
+        saved = _appear(
+            temporary, place, aside, replace(manifest, number=number, files=dict(files))
+        )
+    if not manifest.number:
+        note_latest(place)
     return saved
 
 
-def write_at(
-    place: Path,
-    aside: Path | None,
-    payloads: Mapping[str, Payload],
-    manifest: Manifest,
-    before: Saved | None,
-) -> Saved:
-    """Write a checkpoint to a path, durably; an older one at this path is moved to `aside` first.
-
-    Files with the same bytes are shared with the checkpoint `before`. After an error, the older one
-    is at its path again.
-    """
-    earlier, known = (before.path, before.manifest.files) if before else (None, {})
-    writing = needing_memory("write its files")
-    with _put_back(place, aside), appearing(place, aside) as temporary, writing:
-        temporary.mkdir()
-        files = write_files(temporary, payloads, earlier, known)
-        whole = replace(manifest, files=files)
-        with created(temporary / MANIFEST) as file:
-            file.write(whole.to_json().encode())
-        synchronise(temporary / MANIFEST)
-        read_back(temporary, place, whole)
-    return Saved(place, whole)
+def _appear(temporary: Path, place: Path, aside: Path | None, manifest: Manifest) -> Saved:
+    """Write the manifest, and durably rename the directory; an older one goes `aside` first."""
+    (temporary / MANIFEST).unlink(missing_ok=True)  # left by an attempt that failed
+    with created(temporary / MANIFEST) as file:
+        file.write(manifest.to_json().encode())
+    synchronise(temporary / MANIFEST)
+    read_manifest_back(temporary, place, manifest)
+    synchronise(temporary)
+    with _named_back(temporary, place, aside):
+        if aside is not None:
+            place.rename(aside)
+            synchronise(place.parent)
+        temporary.rename(place)
+        synchronise(place.parent)
+    return Saved(place, manifest)
 
 
 @contextmanager
-def _put_back(place: Path, aside: Path | None) -> Generator[None, None, None]:
-    """After an error, remove a checkpoint whose name is not durable, and restore the old one."""
+def _named_back(temporary: Path, place: Path, aside: Path | None) -> Generator[None, None, None]:
+    """After an error, undo a rename that is not yet durable, and restore the old checkpoint."""
     try:
         yield
     except OSError:
         with suppress(OSError):
-            if lexists(place) and (aside is None or lexists(aside)):
-                vanish(place)
+            if not lexists(temporary) and (aside is None or lexists(aside)):
+                place.rename(temporary)
             if aside is not None and lexists(aside):
                 aside.rename(place)
         raise
+
+
+@contextmanager
+def telling_failures(place: Path) -> Generator[None, None, None]:
+    """Name the checkpoint in an OSError from inside, and the free space of the disk."""
+    try:
+        yield
+    except OSError as error:
+        free = "unknown"
+        with suppress(OSError):
+            free = f"{disk_usage(place.parent).free:,}"
+        kind = UnreadableError if isinstance(error, UnreadableError) else OSError
+        failure = kind(
+            f"could not write the checkpoint {place}: {error} (bytes free there: {free}). Nothing "
+            "of it is left, and older ones are as they were"
+        )
+        failure.errno = error.errno
+        raise failure from error
 
 
 def is_claimed(directory: Path, keep: Keep, manifest: Manifest) -> bool:
@@ -135,7 +216,7 @@ def drop(saved: Saved) -> bool:
     A checkpoint with files that Camshaft did not write stays.
     """
     try:
-        if foreign := foreign_files(saved.path, {MANIFEST, *saved.manifest.files}):
+        if foreign := saved.foreign:
             raise OSError(f"it holds files that are not Camshaft's: {foreign}; move them away")
         vanish(saved.path)
     except OSError as error:
@@ -153,26 +234,12 @@ def note_latest(place: Path) -> None:
         logger.warning("%s is saved, but %s does not say so: %s", place, LATEST, error)
 
 
-def failure_of(place: Path, error: OSError) -> OSError:
-    """The error to raise, with the free space of the disk."""
-    free = "unknown"
-    with suppress(OSError):
-        free = f"{disk_usage(place.parent).free:,}"
-    kind = UnreadableError if isinstance(error, UnreadableError) else OSError
-    failure = kind(
-        f"could not write the checkpoint {place}: {error} (bytes free there: {free}). Nothing of "
-        "it is left, and older ones are as they were"
-    )
-    failure.errno = error.errno
-    return failure
-
-
 def place_for(directory: Path, iteration: int, before: Saved | None) -> tuple[Path, Path | None]:
     """The path for a checkpoint, and the path to which an older one there is moved."""
     unused = unused_path(directory, iteration)
     if before is None or before.manifest.iteration != iteration or not before.path.exists():
         return unused, None
-    if foreign_files(before.path, {MANIFEST, *before.manifest.files}):
+    if before.foreign:
         return unused, None
     return before.path, unused
 

@@ -1,8 +1,14 @@
 """What the files of a checkpoint say: manifest, tensors, values as JSON, claims. Without torch."""
 
 from .decoder import decode, references
-from .encoder import Encoder, is_untagged
-from .errors import BrokenCheckpoint, UnreadCheckpoint, reading
+from .encoder import MAPPINGS, Encoder, is_untagged
+from .errors import (
+    BrokenCheckpoint,
+    UnreadableError,
+    UnreadCheckpoint,
+    needing_memory,
+    reading,
+)
 from .manifest import (
     FROZEN,
     LARGEST_COUNT,
@@ -14,16 +20,16 @@ from .manifest import (
     Checksums,
     Manifest,
     installed_versions,
+    rank_file,
 )
-from .no_memory import needing_memory
 from .pieces import (
     MEMORY,
     PIECES,
     Grid,
     Piece,
+    PlacedPiece,
     Shares,
     Table,
-    rank_file,
     table_as_tree,
     table_of_tree,
 )
@@ -44,6 +50,7 @@ __all__ = [
     "FROZEN",
     "LARGEST_COUNT",
     "MANIFEST",
+    "MAPPINGS",
     "MEMORY",
     "PIECES",
     "PLAIN_NAME",
@@ -59,10 +66,12 @@ __all__ = [
     "Manifest",
     "Payload",
     "Piece",
+    "PlacedPiece",
     "Shares",
     "Table",
     "TensorInfo",
     "UnreadCheckpoint",
+    "UnreadableError",
     "best",
     "decode",
     "every",

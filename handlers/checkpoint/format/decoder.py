@@ -5,22 +5,31 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ...common import KINDS, content
 from ...files import Tables
-from .encoder import MAPPINGS, SEQUENCES
+from .encoder import COPIES, FEW, MAPPINGS, SEQUENCES
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 TENSOR_TAGS = frozenset({"!tensor", "!ndarray", "!scalar"})
-COPIES, FEW = 4, 2**26
-"""The bytes that media may copy: COPIES times the bytes of their tensors, and FEW more."""
 
 
-def decode(encoded: Any, tensors: Mapping[str, Tensor], tables: Tables | None = None) -> Any:
-    """The value that `Encoder.encode` was given; `tables` is shared by all values of one file.
+class Stored(Protocol):
+    """A tensor that stays in its file until it is read."""
+
+    def read(self) -> Tensor:
+        """The whole tensor, as a new one."""
+
+
+def decode(
+    encoded: Any, tensors: Mapping[str, Stored | Tensor], tables: Tables | None = None
+) -> Any:
+    """The value that `Encoder.encode` was given; tensors in files are read when they are met.
+
+    `tables` is shared by all values of one file.
 
     Raises:
         ValueError: `Encoder` cannot have written this, or a tensor is missing.
@@ -31,7 +40,7 @@ def decode(encoded: Any, tensors: Mapping[str, Tensor], tables: Tables | None = 
 class LookedUp(dict[str, "Tensor"]):
     """The tensors looked up so far: the same name always gives the same tensor."""
 
-    def __init__(self, tensors: Mapping[str, Tensor], tables: Tables) -> None:
+    def __init__(self, tensors: Mapping[str, Stored | Tensor], tables: Tables) -> None:
         super().__init__()
         self._tensors = tensors
         self.tables = tables
@@ -49,7 +58,8 @@ class LookedUp(dict[str, "Tensor"]):
             raise ValueError("has many media of the same tensors, and each copies them")
 
     def __missing__(self, name: str) -> Tensor:
-        self[name] = tensor = self._tensors[name]
+        found = self._tensors[name]
+        self[name] = tensor = found.read() if hasattr(found, "read") else found
         return tensor
 
 

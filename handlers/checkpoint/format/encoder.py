@@ -8,6 +8,7 @@ import re
 import sys
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
 from ...common import KINDS, content
@@ -17,9 +18,12 @@ from .tensors import DTYPES
 if TYPE_CHECKING:
     from torch import Tensor
 
+IS_TAG = methodcaller("startswith", "!")
 SEQUENCES: dict[type, str] = {tuple: "!tuple", set: "!set", frozenset: "!frozenset"}
 MAPPINGS: dict[type, str] = {dict: "!dict", OrderedDict: "!ordered", Counter: "!counter"}
 BEYOND = 10**LONGEST
+COPIES, FEW = 4, 2**26
+"""The bytes that media may copy: COPIES times the bytes of their tensors, and FEW more."""
 PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 """A surrogate pair in a text, which JSON would read back as one character."""
 
@@ -51,6 +55,8 @@ class Encoder:
         """Distributed tensors, under names that are the same on all ranks."""
         self._once: dict[Any, str] | None = {} if once else None
         self._root = ""
+        self._bytes = self._copied = 0
+        """The bytes of the tensors of a value, and those that its media copy when it is read."""
 
     def encode(self, value: Any, path: str = "") -> Any:
         """The value as JSON; `path` is its place, which names its tensors.
@@ -60,7 +66,7 @@ class Encoder:
         """
         if self._once is not None:
             self._once = {}
-        self._root = path
+        self._root, self._bytes, self._copied = path, 0, 0
         return self._encode(value, path, DEEPEST)
 
     def _encode(self, value: Any, path: str, depth: int) -> Any:
@@ -72,7 +78,7 @@ class Encoder:
                 return value
             raise self._refuse(path, f"an integer of more than {LONGEST} digits")
         if kind is str:
-            return self._text(value, path)
+            return value if value.isascii() else self._text(value, path)
         if kind is float:
             return value if math.isfinite(value) else {"!float": repr(value)}
         if kind is bytes:
@@ -89,11 +95,15 @@ class Encoder:
             return self._mapping(value, path, depth)
         if KINDS.get(kind.__name__) is kind:
             held = {"kind": kind.__name__, **content(value)}
-            return {"!media": self._mapping(held, path, depth)}
+            made = {"!media": self._mapping(held, path, depth)}
+            self._copied += sum(getattr(each, "nbytes", 0) for each in held.values())
+            if self._copied > COPIES * self._bytes + FEW:
+                raise self._refuse(path, "one of many media of the same tensors")
+            return made
         return self._array(value, path)
 
     def _text(self, value: str, path: str) -> str:
-        if value.isascii() or not PAIR.search(value):
+        if not PAIR.search(value):
             return value
         raise self._refuse(path, f"the text {value!r}, with halves of a character side by side")
 
@@ -106,18 +116,21 @@ class Encoder:
                 raise self._refuse(_join(path, "<key>"), found)
 
     def _each(self, values: Any, path: str, depth: int) -> list[Any]:
-        # Python's generator is 625 integers; to name the place of each would take most of the time.
+        # A list may hold many integers; to name the place of each would take most of the time.
         return [
             value
             if type(value) is int and -BEYOND < value < BEYOND
-            else self._encode(value, _join(path, index), depth - 1)
+            else self._encode(value, f"{path}.{index}" if path else str(index), depth - 1)
             for index, value in enumerate(values)
         ]
 
     def _mapping(self, value: Mapping[Any, Any], path: str, depth: int) -> Any:
         if type(value) is dict and is_untagged(value):
+            place = f"{path}." if path else ""
             return {
-                self._text(key, path): self._encode(item, _join(path, key), depth - 1)
+                key if key.isascii() else self._text(key, path): self._encode(
+                    item, place + key, depth - 1
+                )
                 for key, item in value.items()
             }
         self._refuse_lost(value, path)
@@ -203,6 +216,7 @@ class Encoder:
         while name in self.tensors or name == "__metadata__":
             name, number = f"{plain}~{number}", number + 1
         self.tensors[name] = tensor.detach()
+        self._bytes += tensor.nbytes
         return name
 
     def _refuse(self, path: str, found: str) -> TypeError:
@@ -216,9 +230,7 @@ class Encoder:
 
 def is_untagged(value: Any) -> bool:
     """True for a dict that is saved as a JSON object: all keys are text, and none is a tag."""
-    return isinstance(value, dict) and all(
-        type(key) is str and not key.startswith("!") for key in value
-    )
+    return isinstance(value, dict) and {*map(type, value)} <= {str} and not any(map(IS_TAG, value))
 
 
 def _join(path: str, key: object) -> str:

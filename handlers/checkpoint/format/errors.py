@@ -1,4 +1,4 @@
-"""A checkpoint that cannot be trusted: damaged, incomplete, hostile or not ours."""
+"""What goes wrong: a checkpoint that cannot be trusted, and memory that runs out at a save."""
 
 from __future__ import annotations
 
@@ -18,6 +18,13 @@ OF_THE_SYSTEM = {
     if hasattr(errno, name)
 }
 """Errors of reading that say nothing about the content of the file."""
+
+
+OF_NO_MEMORY = (
+    *("can't allocate memory", "cannot allocate memory", "out of memory", "not enough memory"),
+    "can't start new thread",
+)
+"""What torch and Python say in a RuntimeError when memory or threads have run out."""
 
 
 class BrokenCheckpoint(ValueError):  # noqa: N818  # reads as what it is
@@ -55,6 +62,10 @@ may be whole, so no other one is taken for it; start again, or move it away
         )
 
 
+class UnreadableError(OSError):
+    """A checkpoint was written and cannot be read; another attempt would end in the same way."""
+
+
 @contextmanager
 def reading(path: Path | None = None, file: str = "") -> Generator[None, None, None]:
     """Any error inside means that this file of the checkpoint at `path` is broken.
@@ -83,3 +94,38 @@ def _said(error: Exception) -> str:
     if isinstance(error, OSError) or type(error) is ValueError:
         return str(error)
     return f"has invalid content ({type(error).__name__}: {error})"
+
+
+class NoMemory(OSError):  # noqa: N818  # reads as what it is
+    """Memory or threads have run out in a task of a save: ENOMEM."""
+
+    def __init__(self, task: str, cause: BaseException, advice: str = "") -> None:
+        said = (str(cause).splitlines() or [""])[0]
+        super().__init__(f"could not {task} ({type(cause).__name__}: {said}){advice}")
+        self.errno = errno.ENOMEM
+
+
+@contextmanager
+def needing_memory(task: str, advice: str = "") -> Generator[None, None, None]:
+    """Raise an OSError with this task, and what to do, if memory or threads run out inside.
+
+    >>> with needing_memory("copy the model"):
+    ...     bytes(2**62)
+    Traceback (most recent call last):
+    ...
+    camshaft.handlers.checkpoint.format.errors.NoMemory: could not copy the model (MemoryError: )
+    """
+    try:
+        yield
+    except (MemoryError, OSError, RuntimeError) as error:
+        if isinstance(error, NoMemory) or not _has_run_out(error):
+            raise
+        # The new error has no local name: its frame would keep the unfinished copy in memory.
+        raise NoMemory(task, error, advice) from error
+
+
+def _has_run_out(error: BaseException) -> bool:
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    said = str(error).lower()
+    return isinstance(error, MemoryError) or any(each in said for each in OF_NO_MEMORY)

@@ -16,7 +16,7 @@ from camshaft import Events, ranks, supervised
 from camshaft.handlers import Checkpoint
 from camshaft.handlers.checkpoint import checkpoints
 from camshaft.handlers.checkpoint.directory import Checkpoints
-from camshaft.handlers.checkpoint.together import chosen
+from camshaft.handlers.checkpoint.load import chosen
 
 UNREAD = []
 """Parts of the names of files that this rank's disk does not give."""

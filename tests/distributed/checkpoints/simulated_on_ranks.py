@@ -15,10 +15,10 @@ from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from camshaft.handlers.checkpoint.directory import TensorSource
-from camshaft.handlers.checkpoint.format import TensorInfo
+from camshaft.handlers.checkpoint.directory import stored_in_pieces
 from camshaft.handlers.checkpoint.frozen import checksum
-from camshaft.handlers.checkpoint.sharding import Layouts, Targets
+from camshaft.handlers.checkpoint.sharding import Layouts
+from camshaft.handlers.checkpoint.weights import load_weights
 
 NAMES = {1: ("data",), 2: ("data", "tensor"), 3: ("replicate", "data", "tensor")}
 
@@ -49,34 +49,17 @@ def on_mesh(net, shape, is_sharded):
     return net
 
 
-class Pieces(TensorSource):
-    """The pieces of all ranks, in memory."""
+class Pieces:
+    """The pieces of all ranks, in memory in place of files."""
 
-    def __init__(self, table, pieces):
-        self.table, self.pieces = table, pieces
+    def __init__(self, pieces):
+        self.pieces = pieces
 
-    def __getitem__(self, name):
-        return self.read(name, [(0, size) for size in self.table[name].shape])
-
-    def __contains__(self, name):
-        return name in self.table
-
-    def __iter__(self):
-        return iter(self.table)
-
-    def __len__(self):
-        return len(self.table)
-
-    def info(self, name):
-        return TensorInfo("float32", self.table[name].shape, 0)
-
-    def fill(self, name, begin, into):
-        whole = torch.full(self.table[name].shape, torch.nan)
-        for piece in self.table[name].pieces():
-            at = tuple(map(slice, piece.begin, piece.end))
-            assert whole[at].isnan().all()
-            whole[at] = self.pieces[piece.key("model", name)]
-        into.copy_(whole[tuple(slice(a, a + n) for a, n in zip(begin, into.shape, strict=True))])
+    def fill(self, into, file, name, begin):
+        at = tuple(slice(a, a + n) for a, n in zip(begin, into.shape, strict=True))
+        assert self.pieces[name][at].shape == into.shape
+        assert into.isnan().all()
+        into.copy_(self.pieces[name][at])
 
 
 def ranks_of(shape, sizes, is_sharded):
@@ -107,8 +90,10 @@ def saved(shape, sizes, is_sharded):
         digests.add(layout.digest)
         sums = sums + torch.stack([checksum(each) for each in tensors.values()])
     assert len(digests) == 1
-    source = Pieces(layout.table["model"], pieces)
-    assert all(torch.equal(source[name], each) for name, each in whole.items()), shape
+    source = stored_in_pieces("model", layout.table["model"], Pieces(pieces))
+    for name, each in whole.items():
+        source[name].fill(found := torch.full_like(each, torch.nan))
+        assert torch.equal(found, each), shape
     if len(shape) == 1 or is_sharded:
         shards = [name for name, each in tensors.items() if hasattr(each, "device_mesh")]
         expected = torch.stack([checksum(each) for each in whole.values()])
@@ -120,12 +105,13 @@ def saved(shape, sizes, is_sharded):
 def check_read(source, shape, sizes, is_sharded):
     """Each rank reads just what it holds."""
     for net in ranks_of(shape, sizes, is_sharded):
-        tensors = dict(net.named_parameters())
-        found = Targets({"model": net}).of("model", source)
-        for name, each in tensors.items():
-            one, other = (getattr(e, "_local_tensor", e) for e in (found[name], each))
-            assert torch.equal(one, other), (shape, name)
-            assert one.shape == other.shape
+        own = {name: getattr(e, "_local_tensor", e).detach() for name, e in net.named_parameters()}
+        before = {name: each.clone() for name, each in own.items()}
+        for each in own.values():
+            each.fill_(torch.nan)
+        load_weights(net, source)
+        for name, each in own.items():
+            assert torch.equal(each, before[name]), (shape, name)
 
 
 MESHES = [

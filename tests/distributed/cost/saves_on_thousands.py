@@ -17,8 +17,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard
 from torch.testing._internal.distributed import fake_pg  # noqa: F401  # makes it known
 
+from camshaft.handlers.checkpoint.save.take import Part, take_run
 from camshaft.handlers.checkpoint.sharding import Layouts
-from camshaft.handlers.checkpoint.together import take_together
 
 
 def sharded(mesh, rows, columns=2):
@@ -67,8 +67,8 @@ def main():
     objects, layouts = {"model": model_of(mesh, options.tensors)}, Layouts()
 
     def save():
-        taken = take_together(objects, None, {}, {}, {}, layouts)
-        return taken.digest, taken.layout.table, [*taken.snapshot.tensors["rank-00000"]]
+        taken = take_run(objects, Part({}, {}), {}, {}, {}, layouts)
+        return taken.digest, layouts._layout.table, [*taken.tensors["rank-00000"]]
 
     found = []
     for number in range(4):

@@ -17,8 +17,9 @@ from torch import nn
 
 from camshaft import Engine, Events
 from camshaft.handlers import Checkpoint, Export, best, latest
-from camshaft.handlers.checkpoint import background, checkpoints
+from camshaft.handlers.checkpoint import checkpoints
 from camshaft.handlers.checkpoint.directory import LATEST, verify_files
+from camshaft.handlers.checkpoint.save import writer
 from camshaft.handlers.files import locked
 
 EACH = Events.ITERATION_COMPLETED
@@ -26,7 +27,7 @@ EACH = Events.ITERATION_COMPLETED
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch):
-    monkeypatch.setattr(background, "FIRST_WAIT", 0.001)
+    monkeypatch.setattr(writer, "FIRST_WAIT", 0.001)
 
 
 def counting(*handlers):
@@ -263,9 +264,9 @@ import torch
 from torch import nn
 from camshaft import Engine, Events
 from camshaft.handlers import Checkpoint
-from camshaft.handlers.checkpoint import background
+from camshaft.handlers.checkpoint.save import writer
 
-background.FIRST_WAIT = 0.001
+writer.FIRST_WAIT = 0.001
 model = nn.Linear(1000, 1000)
 engine = Engine(lambda state, batch: model.weight.data.add_(1), objects={"model": model})
 engine.add(Checkpoint(sys.argv[1], when=Events.ITERATION_COMPLETED, on_failure=sys.argv[2]))
@@ -340,7 +341,7 @@ def test_what_a_checkpoint_shares_with_the_one_before_needs_no_space(small):
 
 
 def test_a_disk_that_is_emptied_meanwhile_takes_the_save_from_the_same_memory(small, monkeypatch):
-    monkeypatch.setattr(background, "FIRST_WAIT", 0.1)
+    monkeypatch.setattr(writer, "FIRST_WAIT", 0.1)
     small.joinpath("other").write_bytes(bytes(3_500_000))
     threading.Timer(0.25, small.joinpath("other").unlink).start()
     engine = counting(Checkpoint(small / "run", when=EACH(at=1), retries=5))

@@ -16,10 +16,11 @@ from torch import nn
 
 from camshaft import Engine, Events, supervised
 from camshaft.handlers import EMA, Checkpoint, Export, Freeze, checkpoints, latest, load_matching
-from camshaft.handlers.checkpoint.directory import drop, strip, verify_files, write_checkpoint
+from camshaft.handlers.checkpoint.commands.pruning import strip_to_weights
+from camshaft.handlers.checkpoint.directory import drop, verify_files, write_checkpoint
 from camshaft.handlers.checkpoint.format import Manifest
-from camshaft.handlers.checkpoint.snapshot import Snapshot
-from camshaft.handlers.checkpoint.staging import streamed
+from camshaft.handlers.checkpoint.save.stage import streamed
+from camshaft.handlers.checkpoint.save.take import Snapshot
 
 EACH = Events.ITERATION_COMPLETED
 FROZEN = "model.frozen.safetensors"
@@ -333,7 +334,6 @@ def test_readers_find_the_weights_of_both_files(tmp_path, camshaft):
     assert code == 0
     (row,) = [line.split() for line in lines if line.startswith("model ")]
     assert row == ["model", "4", "361,802", "1,447,208", "float32", "model*.safetensors"]
-    assert sum(line.startswith("(the run)") for line in lines) == 1
     for suffix, read in ((".safetensors", load_file), (".pt", torch.load)):
         camshaft("export", tmp_path, tmp_path / f"model{suffix}", "--object", "model")
         assert equal(read(tmp_path / f"model{suffix}"), model.state_dict())
@@ -364,7 +364,7 @@ def test_what_is_shared_counts_once_and_is_freed_with_the_last_checkpoint(tmp_pa
 def test_a_stripped_checkpoint_shares_the_files_that_it_keeps(tmp_path):
     _, states = trained(tmp_path)
     before = numbers(tmp_path)
-    strip(checkpoints(tmp_path)[0])
+    strip_to_weights(checkpoints(tmp_path)[0])
     assert numbers(tmp_path) == before
     check(tmp_path, states)
 
@@ -379,7 +379,7 @@ def test_an_object_whose_name_ends_like_a_file_of_frozen_weights_is_read_as_its_
         name: {"file": name, "content": {key: {"!tensor": key} for key in own}}
         for name, own in tensors.items()
     }
-    earlier = Snapshot({"objects": encoded, "run": []}, tensors)  # as it was written before
+    earlier = Snapshot({"state.json": {"objects": encoded}}, tensors)  # as it was written before
     write_checkpoint(tmp_path / "old", streamed(earlier), Manifest())
     for place in ("new", "old"):
         saved = checkpoints(tmp_path / place).latest()

@@ -7,11 +7,13 @@ import torch
 from torch import nn
 
 from camshaft import Engine
-from camshaft.handlers.checkpoint.directory import read_checkpoint, write_checkpoint
+from camshaft.handlers.checkpoint.directory import write_checkpoint
 from camshaft.handlers.checkpoint.format import Manifest
-from camshaft.handlers.checkpoint.resume import SavedRun
-from camshaft.handlers.checkpoint.snapshot import take, take_part
-from camshaft.handlers.checkpoint.staging import streamed
+from camshaft.handlers.checkpoint.load import SavedRun
+from camshaft.handlers.checkpoint.load.read import in_memory
+from camshaft.handlers.checkpoint.save.stage import streamed
+from camshaft.handlers.checkpoint.save.take import take_part, take_run
+from camshaft.handlers.checkpoint.sharding import Layouts
 
 
 class Average:
@@ -36,11 +38,12 @@ def idle(state, batch):
 def finished(objects):
     engine = Engine(idle, objects=objects)
     state = engine.run("abc", max_epochs=2)
-    return take(engine.objects, [take_part(state)])
+    return take_run(engine.objects, take_part(state), {}, {}, {}, Layouts())
 
 
-def loaded(snapshot):
-    return SavedRun.of(snapshot.tree, snapshot.tensors)
+def loaded(directory, snapshot):
+    saved = write_checkpoint(directory, streamed(snapshot), Manifest())
+    return SavedRun.at(saved, {})
 
 
 def test_each_module_has_a_file_of_plain_names_and_the_rest_shares_one():
@@ -55,18 +58,18 @@ def test_each_module_has_a_file_of_plain_names_and_the_rest_shares_one():
     assert {"ema.value", "optimizer.state.0.momentum_buffer"} < snapshot.tensors["train"].keys()
 
 
-def test_a_module_whose_name_cannot_be_a_file_is_saved_all_the_same():
+def test_a_module_whose_name_cannot_be_a_file_is_saved_all_the_same(tmp_path):
     objects = {"train": nn.Linear(1, 1), "../x": nn.Linear(2, 2)}
     snapshot = finished(objects)
     assert list(snapshot.tensors) == ["train"]
-    saved = loaded(snapshot).objects
+    saved = loaded(tmp_path, snapshot).objects
     assert all(torch.equal(saved[name]["weight"], objects[name].weight) for name in objects)
 
 
-def test_what_is_loaded_of_a_snapshot_is_what_was_taken():
+def test_what_is_loaded_of_a_snapshot_is_what_was_taken(tmp_path):
     model = nn.Linear(2, 1)
-    found = loaded(finished({"model": model, "ema": Average(3.0)}))
-    assert torch.equal(found.objects["model"]["weight"], model.weight)
+    found = loaded(tmp_path, finished({"model": model, "ema": Average(3.0)}))
+    assert torch.equal(found.objects["model"]["weight"].read(), model.weight)
     assert found.objects["ema"] == {"value": torch.tensor(3.0)}
     assert (found.run["iteration"], found.run["epoch"], found.is_own) == (6, 2, True)
 
@@ -78,12 +81,38 @@ def test_what_cannot_be_saved_is_named():
         take_part(state)
 
 
-def test_another_number_of_ranks_is_told_of(caplog):
+def test_another_number_of_ranks_is_told_of(tmp_path, caplog):
     state = Engine(idle).run("abc", max_epochs=1)
-    snapshot = take({}, [take_part(state), take_part(state)])
+    snapshot = take_run({}, take_part(state), {}, {}, {}, Layouts())
+    saved = write_checkpoint(tmp_path, streamed(snapshot), Manifest(world_size=2))
     with caplog.at_level(logging.WARNING, "camshaft"):
-        assert loaded(snapshot).is_own
+        assert SavedRun.at(saved, {}).is_own
     assert "written by 2 ranks and is loaded by 1" in caplog.text
+
+
+@pytest.mark.filterwarnings("ignore:objects.'other'. updates parameters of no module")
+def test_the_entry_of_an_optimizer_names_its_parameters_beside_their_indices():
+    """An export without the script needs them: indices alone tell no parameter."""
+    model, critic = nn.Linear(2, 1), nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1))
+    critic[1].weight = critic[0].weight
+    for each in critic:
+        each.bias.requires_grad_(False)
+    groups = [{"params": [critic[0].weight, model.bias]}, {"params": [model.weight]}]
+    unnamed = nn.Parameter(torch.zeros(1))
+    objects = {
+        "model": nn.DataParallel(model),
+        "critic": critic,
+        "optimizer": torch.optim.SGD(groups),
+        "other": torch.optim.SGD([unnamed]),
+    }
+    entries = finished(objects).trees["state.json"]["objects"]
+    assert entries["optimizer"]["parameters"] == {
+        "model": {"weight": 2, "bias": 1},
+        "critic": {"0.weight": 0, "1.weight": 0},
+    }
+    assert entries["optimizer"]["content"]["param_groups"][1]["params"] == [2]
+    assert entries["other"]["parameters"] == {}
+    assert "parameters" not in entries["model"]
 
 
 @pytest.mark.parametrize("name", ["!dict", "__metadata__", "\ud800"])
@@ -91,6 +120,6 @@ def test_a_weight_may_have_any_name(tmp_path, name):
     module = nn.Module()
     module.register_buffer(name, torch.arange(3.0))
     saved = write_checkpoint(tmp_path, streamed(finished({"model": module})), Manifest())
-    (found,) = SavedRun.of(*read_checkpoint(saved)).objects["model"].items()
+    (found,) = SavedRun.at(saved, {}).objects["model"].items()
     assert found[0] == name
-    assert found[1].tolist() == [0, 1, 2]
+    assert in_memory(dict([found]))[name].tolist() == [0, 1, 2]

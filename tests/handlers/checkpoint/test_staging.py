@@ -11,8 +11,8 @@ from safetensors import safe_open
 from safetensors.torch import load
 
 from camshaft.handlers.checkpoint.format import DTYPES
-from camshaft.handlers.checkpoint.snapshot import Snapshot
-from camshaft.handlers.checkpoint.staging import Staging, streamed
+from camshaft.handlers.checkpoint.save.stage import Staging, streamed
+from camshaft.handlers.checkpoint.save.take import Snapshot
 
 HERE = [name for name in DTYPES if hasattr(torch, name.removeprefix("torch."))]
 FORMS = st.dictionaries(
@@ -31,7 +31,7 @@ def whole(payload):
 
 
 def of(**tensors):
-    return Snapshot({"a": 1}, {"model": tensors})
+    return Snapshot({"state.json": {"a": 1}}, {"model": tensors})
 
 
 def staged(staging, **tensors):
@@ -59,7 +59,7 @@ def bits(tensor):
 @given(FORMS)
 def test_safetensors_reads_any_tensors_copied_or_streamed(forms):
     given_ = made(forms)
-    snapshot = Snapshot({"a": 1}, {"model": given_, "train": {}})
+    snapshot = Snapshot({"state.json": {"a": 1}}, {"model": given_, "train": {}})
     copied, own = Staging().copy(snapshot), streamed(snapshot)
     assert {name: whole(each) for name, each in own.items()} == {
         name: whole(each) for name, each in copied.items()
@@ -86,7 +86,7 @@ def test_odd_views_are_written_as_what_they_show():
 
 def test_a_change_after_the_copy_is_not_in_it():
     tree, weight = {"losses": [1.0]}, torch.ones(2)
-    files = Staging().copy(Snapshot(tree, {"model": {"weight": weight}}))
+    files = Staging().copy(Snapshot({"state.json": tree}, {"model": {"weight": weight}}))
     tree["losses"].append(2.0)
     weight.zero_()
     assert json.loads(whole(files["state.json"])) == {"losses": [1.0]}
@@ -119,7 +119,7 @@ def test_memory_is_used_again_while_names_shapes_and_types_stay(other, is_same):
 def test_a_file_that_is_no_longer_there_is_dropped():
     staging = Staging()
     staging.copy(of(a=torch.ones(1)))
-    assert staging.copy(Snapshot({}, {})).keys() == {"state.json"}
+    assert staging.copy(Snapshot({"state.json": {}}, {})).keys() == {"state.json"}
 
 
 def test_the_metadata_says_that_the_tensors_are_of_torch(tmp_path):

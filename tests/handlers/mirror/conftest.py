@@ -6,8 +6,8 @@ import torch
 from camshaft.handlers.checkpoint import latest
 from camshaft.handlers.checkpoint.directory import drop_unclaimed, write_checkpoint
 from camshaft.handlers.checkpoint.format import Manifest
-from camshaft.handlers.checkpoint.snapshot import Snapshot
-from camshaft.handlers.checkpoint.staging import streamed
+from camshaft.handlers.checkpoint.save.stage import streamed
+from camshaft.handlers.checkpoint.save.take import Snapshot
 from camshaft.handlers.mirror.fetching import LOGS
 from camshaft.handlers.mirror.store import Store
 from camshaft.handlers.mirror.uploader import Uploader
@@ -36,7 +36,7 @@ def save(directory, iteration, keep=None, metrics=(), value=0.0):
     tensors = {"model": {"weight": torch.full((3,), value)}, "train": {}}
     manifest = Manifest(iteration=iteration, keep=repr(keep), metrics=dict(metrics))
     saved = write_checkpoint(
-        directory, streamed(Snapshot({"objects": {}, "run": []}, tensors)), manifest
+        directory, streamed(Snapshot({"state.json": {"objects": {}}}, tensors)), manifest
     )
     drop_unclaimed(directory, keep)
     return saved

@@ -10,7 +10,7 @@ import torch
 
 from camshaft import Events, Stage, supervised
 from camshaft.handlers import Checkpoint, LRSchedule
-from camshaft.handlers.checkpoint.resume import changes, settings_of
+from camshaft.handlers.checkpoint.load import changes, settings_of
 
 
 class Told:

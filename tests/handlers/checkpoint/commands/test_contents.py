@@ -8,6 +8,9 @@ import torch
 
 from camshaft import Events, supervised
 from camshaft.handlers import Checkpoint, EarlyStopping, Export, best, latest
+from camshaft.handlers.checkpoint.directory import write_checkpoint
+from camshaft.handlers.checkpoint.format import Manifest
+from camshaft.handlers.checkpoint.save import Snapshot, streamed
 
 
 @pytest.fixture
@@ -56,8 +59,11 @@ def test_for_programs_it_is_a_list_of_one(path, camshaft):
     assert (code, only["latest"], only["iteration"]) == (0, True, 5)
 
 
-def test_what_no_run_writes_is_told_in_one_line(save, camshaft):
-    code, lines, errors = camshaft("inspect", save(1))
+def test_what_no_run_writes_is_told_in_one_line(tmp_path, camshaft):
+    entry = {"file": "model", "content": {"weight": {"!tensor": "weight"}}}
+    snapshot = Snapshot({"state.json": {"objects": {"model": entry}}}, {})
+    saved = write_checkpoint(tmp_path, streamed(snapshot), Manifest())
+    code, lines, errors = camshaft("inspect", saved.path)
     assert (code, lines, len(errors)) == (1, [], 1)
     assert "state.json" in errors[0]
     assert "KeyError" in errors[0]

@@ -14,12 +14,11 @@ from torch import nn
 
 from camshaft import supervised
 from camshaft.handlers import Checkpoint, LRSchedule, checkpoints
-from camshaft.handlers.checkpoint.directory import write_checkpoint
+from camshaft.handlers.checkpoint.directory import payload_of, stored_in, write_checkpoint
 from camshaft.handlers.checkpoint.directory.pt_export import portable
-from camshaft.handlers.checkpoint.directory.tensor_files import TensorFile, payload_of
 from camshaft.handlers.checkpoint.format import Manifest
-from camshaft.handlers.checkpoint.snapshot import Part, Snapshot, take
-from camshaft.handlers.checkpoint.staging import streamed
+from camshaft.handlers.checkpoint.save.stage import streamed
+from camshaft.handlers.checkpoint.save.take import Snapshot, take
 
 # What torch 2.4.0 takes of those that can come from here, read from its source.
 TAKEN_BY_TORCH_2_4 = {
@@ -63,7 +62,7 @@ def saved_with(directory, **objects):
     held = {name: Holder(state) for name, state in objects.items()}
     return write_checkpoint(
         directory,
-        streamed(take(held, [Part({}, {})])),
+        streamed(take(held)),
         Manifest(iteration=7, metrics={"loss": 0.5}),
     )
 
@@ -101,8 +100,7 @@ def test_one_object_alone_loads_straight_into_such_an_object(trained, tmp_path):
 
 
 def test_a_file_that_is_made_of_tensors_of_another_has_the_size_that_is_told_before(trained):
-    source = TensorFile(trained[0].path / "model.safetensors")
-    payload = payload_of(source, {name: name for name in source})
+    payload = payload_of(stored_in(trained[0].path / "model.safetensors"))
     assert payload.size == sum(len(each) for each in payload.pieces())
 
 
@@ -216,7 +214,7 @@ def _export_with_little_space(saved, file, limit, pipe):
 def test_an_export_that_fails_in_the_middle_leaves_what_was_there(tmp_path, limit):
     file = tmp_path / "out" / "run.pt"
     saved = write_checkpoint(
-        tmp_path, streamed(Snapshot({"objects": {}}, {"train": {}})), Manifest()
+        tmp_path, streamed(Snapshot({"state.json": {"objects": {}}}, {"train": {}})), Manifest()
     ).export(file)
     before = file.read_bytes()
     saved = saved_with(tmp_path, own={"large": torch.ones(50_000)})

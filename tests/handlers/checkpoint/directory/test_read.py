@@ -15,13 +15,13 @@ from camshaft.handlers.checkpoint.directory import (
     write_checkpoint,
 )
 from camshaft.handlers.checkpoint.format import Manifest, UnreadCheckpoint
-from camshaft.handlers.checkpoint.snapshot import Snapshot
-from camshaft.handlers.checkpoint.staging import streamed
+from camshaft.handlers.checkpoint.save.stage import streamed
+from camshaft.handlers.checkpoint.save.take import Snapshot
 
 
 def save(directory, iteration=0):
     tensors = {"model": {"matrix": torch.ones(2, 3)}, "train": {}}
-    files = streamed(Snapshot({"plain": [1, "two"]}, tensors))
+    files = streamed(Snapshot({"state.json": {"plain": [1, "two"]}}, tensors))
     return write_checkpoint(directory, files, Manifest(iteration=iteration))
 
 

@@ -11,24 +11,20 @@ from hypothesis import strategies as st
 from camshaft import Engine, Events, supervised
 from camshaft.handlers import Checkpoint, best, latest
 from camshaft.handlers.checkpoint import checkpoints
-from camshaft.handlers.checkpoint.directory import (
-    UnreadableError,
-    next_number,
-    scan,
-    strip,
-    write_checkpoint,
-)
+from camshaft.handlers.checkpoint.commands.pruning import strip_to_weights
+from camshaft.handlers.checkpoint.directory import next_number, scan, write_checkpoint
 from camshaft.handlers.checkpoint.format import (
     Checksums,
     Manifest,
     Payload,
+    UnreadableError,
     installed_versions,
     keep_of,
 )
 from camshaft.handlers.files import text_of
 
 LARGEST = 2**63 - 1
-TREE = text_of({"objects": {}, "run": []}).encode()
+TREE = text_of({"objects": {}}).encode()
 
 
 def write(directory, manifest, **files):
@@ -221,12 +217,12 @@ def test_a_module_with_a_name_too_long_for_a_file_is_saved_with_the_rest(tmp_pat
     engine.run([1], max_epochs=1)
     saved = checkpoints(tmp_path).latest()
     assert torch.equal(saved.state_dict(name)["weight"], model.weight)
-    assert set(saved.manifest.files) == {"state.json", "train.safetensors"}
+    assert set(saved.manifest.files) == {"state.json", "train.safetensors", "rank-00000.json"}
 
 
 def test_a_stripped_checkpoint_is_read_back_too(tmp_path):
     script(tmp_path).run(DATA, max_epochs=1)
-    strip(checkpoints(tmp_path)[-1])
+    strip_to_weights(checkpoints(tmp_path)[-1])
     assert checkpoints(tmp_path).latest().manifest.files.keys() == {
         "state.json",
         "model.safetensors",

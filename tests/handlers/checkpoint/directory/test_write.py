@@ -12,8 +12,8 @@ from torch import nn
 
 from camshaft.handlers.checkpoint.directory import read_checkpoint, verify_files, write_checkpoint
 from camshaft.handlers.checkpoint.format import Manifest
-from camshaft.handlers.checkpoint.snapshot import Snapshot
-from camshaft.handlers.checkpoint.staging import streamed
+from camshaft.handlers.checkpoint.save.stage import streamed
+from camshaft.handlers.checkpoint.save.take import Snapshot
 
 TENSORS = {
     "matrix": torch.arange(6.0).reshape(2, 3),
@@ -30,7 +30,8 @@ TENSORS = {
 
 
 def save(directory, iteration=0, **tensors):
-    files = streamed(Snapshot({"plain": [1, "two"]}, {"model": tensors or TENSORS, "train": {}}))
+    trees = {"state.json": {"plain": [1, "two"]}}
+    files = streamed(Snapshot(trees, {"model": tensors or TENSORS, "train": {}}))
     return write_checkpoint(directory, files, Manifest(iteration=iteration))
 
 
@@ -45,7 +46,7 @@ def test_every_kind_of_tensor_comes_back(tmp_path):
     assert tree == {"plain": [1, "two"]}
     assert tensors["model"].keys() == TENSORS.keys()
     for name, tensor in TENSORS.items():
-        found = tensors["model"][name]
+        found = tensors["model"][name].read()
         assert (found.dtype, found.shape) == (tensor.dtype, tensor.shape)
         assert torch.equal(found, tensor), name
 
@@ -61,7 +62,7 @@ def test_tied_weights_are_there_under_each_name_and_anybody_can_load_them(tmp_pa
 
 def test_what_was_read_does_not_depend_on_the_files(tmp_path):
     saved = save(tmp_path)
-    matrix = read_checkpoint(saved)[1]["model"]["matrix"]
+    matrix = read_checkpoint(saved)[1]["model"]["matrix"].read()
     with (saved.path / "model.safetensors").open("r+b") as file:
         file.write(bytes(2000))
         file.truncate(0)
@@ -152,14 +153,12 @@ def test_a_resumed_run_never_needs_more_memory_than_a_fresh_one(processes, tmp_p
 
 
 def test_a_file_is_read_tensor_by_tensor_however_often_it_is_opened(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        "camshaft.handlers.checkpoint.directory.tensor_files.tensor_file.MAPPED", 10
-    )
+    monkeypatch.setattr("camshaft.handlers.checkpoint.directory.contents.MAPPED", 10)
     saved = save(tmp_path)
     stored = read_checkpoint(saved)[1]["model"]
     assert len(stored) == len(TENSORS)
     for name in [*TENSORS, *TENSORS]:
-        assert torch.equal(stored[name], TENSORS[name])
+        assert torch.equal(stored[name].read(), TENSORS[name])
 
 
 def test_a_save_does_not_fail_for_the_name_of_the_latest(tmp_path, caplog):
@@ -173,5 +172,4 @@ def test_what_could_not_be_read_is_not_written(tmp_path, monkeypatch):
     monkeypatch.setattr("camshaft.handlers.checkpoint.format.tensors.LARGEST_HEADER", 1000)
     many = {f"a rather long name {number}": torch.zeros(1) for number in range(20)}
     with pytest.raises(ValueError, match=r"20 tensors, such as 'a rather long name 0', are too"):
-        write_checkpoint(tmp_path / "run", streamed(Snapshot({}, {"model": many})), Manifest())
-    assert not (tmp_path / "run").exists()
+        streamed(Snapshot({"state.json": {}}, {"model": many}))

@@ -48,5 +48,5 @@ def test_only_plain_names_of_files_are_taken(name):
 
 
 def test_another_format_is_refused_by_name():
-    with pytest.raises(ValueError, match="it is of format 3, and this reads 2"):
-        Manifest.of_json(Manifest(1, format=3).to_json())
+    with pytest.raises(ValueError, match="it is of format 2, and this reads 3"):
+        Manifest.of_json(Manifest(1, format=2).to_json())

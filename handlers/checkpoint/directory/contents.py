@@ -1,0 +1,346 @@
+"""What a checkpoint holds: its manifest, its plain values, and its tensors.
+
+A tensor stays in its files until it, or a part of it, is read. Nothing here verifies anything.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...files import LARGEST_TEXT, budget, regular, tree_of
+from ..format import (
+    DTYPES,
+    FROZEN,
+    MANIFEST,
+    PIECES,
+    TENSORS,
+    TREE,
+    BrokenCheckpoint,
+    Grid,
+    Manifest,
+    Payload,
+    Piece,
+    Table,
+    TensorInfo,
+    layout,
+    open_tensors,
+    rank_file,
+    reading,
+    references,
+    table_of_tree,
+    tensors_in,
+)
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+NAME = re.compile(r"iteration-\d{10,}(\.\d+)?", re.ASCII)
+"""The names of checkpoints in a directory of them."""
+OF_RANK = re.compile(r"rank-\d{5,}\.safetensors", re.ASCII)
+"""The names of the files that ranks write for themselves; see `rank_file`."""
+Box = Sequence[tuple[int, int]]
+"""For each dimension where a part of a tensor begins and ends."""
+MAPPED = 16 * 2**20
+"""Bytes of tensors that are read before their file is opened anew."""
+MOST_OPEN = 32
+"""The most files that are open at a time: there may be one for each of thousands of ranks."""
+
+
+@dataclass(frozen=True)
+class CheckpointFiles:
+    """A checkpoint on the disk: its directory, and its manifest, which has been read."""
+
+    path: Path
+    manifest: Manifest = field(repr=False)
+    """When and why it was written, the metrics at that time, and the checksums of its files."""
+
+    @property
+    def foreign(self) -> list[str]:
+        """The names of files in its directory that do not belong to it."""
+        own = {MANIFEST, *self.manifest.files}
+        return sorted(path.name for path in self.path.iterdir() if path.name not in own)
+
+
+def manifest_at(path: Path, name: str | None = None) -> Manifest:
+    """The manifest of the checkpoint at `path`, whose name is to be `name`.
+
+    Raises:
+        BrokenCheckpoint: The manifest is missing, damaged, or that of another checkpoint.
+    """
+    with reading(path, MANIFEST):
+        if path.is_symlink():
+            raise BrokenCheckpoint("it is a link to a directory; name the directory itself", path)
+        with regular(path / MANIFEST) as file:
+            text = file.read(budget.LARGEST_MANIFEST + 1)
+        try:
+            if len(text) > budget.LARGEST_MANIFEST:
+                raise ValueError(f"it has more than {budget.LARGEST_MANIFEST:,} bytes")
+            manifest = Manifest.of_json(text)
+        except ValueError as error:
+            raise ValueError(f"cannot be used: {error}") from error
+        name = path.name if name is None else name
+        if NAME.fullmatch(name) and int(name[10:].split(".")[0]) != manifest.iteration:
+            raise ValueError(f"is of iteration {manifest.iteration}: the directory was renamed")
+    return manifest
+
+
+def tree_in(saved: CheckpointFiles) -> Any:
+    """The tree of plain values of a checkpoint.
+
+    Raises:
+        BrokenCheckpoint: The tree is beyond a limit, or no run writes such a tree.
+    """
+    tree = tree_at(saved, TREE)
+    with reading(saved.path, TREE):
+        _refuse_repeated(tree)
+    return tree
+
+
+def part_tree(saved: CheckpointFiles) -> Any:
+    """The state of the run that the first rank has saved; None for an export."""
+    return tree_at(saved, f"{rank_file(0)}.json")["run"] if saved.manifest.holds_run else None
+
+
+def table_in(saved: CheckpointFiles) -> Table:
+    """The table of how tensors are cut into pieces; empty if no tensor is cut.
+
+    Raises:
+        BrokenCheckpoint: The table is beyond a limit, or no run writes such a table.
+    """
+    if PIECES not in saved.manifest.files:
+        return {}
+    tree = tree_at(saved, PIECES)
+    with reading(saved.path, PIECES):
+        return table_of_tree(tree, saved.manifest.world_size)
+
+
+def tree_at(saved: CheckpointFiles, name: str) -> Any:
+    """The values of one JSON file of a checkpoint."""
+    with reading(saved.path, name), regular(saved.path / name) as file:
+        size = os.fstat(file.fileno()).st_size  # read() allocates as many bytes as it is given
+        return tree_of(file.read(min(size, LARGEST_TEXT) + 1))
+
+
+def _refuse_repeated(tree: Any) -> None:
+    """Refuse a tensor with two owners: no run writes it, and each owner would copy it."""
+    owners = dict[tuple[str, str], int]()
+    for number, each in enumerate(tree.get("objects", {}).values()):
+        file = each["file"]
+        for name in references(each["content"]):
+            if owners.setdefault((file, name), number) != number:
+                raise ValueError(f"names the tensor {name!r} twice, for two owners")
+
+
+class OpenFiles:
+    """The files of tensors in a directory; each is opened when it is read from."""
+
+    def __init__(self, directory: Path, checkpoint: Path | None = None) -> None:
+        """Open nothing yet.
+
+        Args:
+            directory: Where the files lie.
+            checkpoint: The checkpoint to name in an error, if the files are those of one.
+        """
+        self._directory, self._checkpoint = directory, checkpoint
+        self._open: dict[str, tuple[Any, int]] = {}
+        """Open files, and the bytes that were read from each; the one just used comes last."""
+
+    def fill(self, into: Tensor, file: str, name: str, begin: Sequence[int]) -> None:
+        """Fill `into` with the part of a tensor in a file that begins at these indices.
+
+        Raises:
+            BrokenCheckpoint: The file of a checkpoint cannot be read.
+            ValueError: The part has another type or shape.
+        """
+        with reading(self._checkpoint, file) if self._checkpoint else nullcontext():
+            opened, mapped = self._opened(file)
+            if begin:
+                at = zip(begin, into.shape, strict=True)
+                slices = tuple(slice(place, place + size) for place, size in at)
+                part = opened.get_slice(name)[slices]
+            else:  # a single number has no slices
+                part = opened.get_tensor(name)
+            if part.dtype != into.dtype or part.shape != into.shape:
+                raise ValueError(f"has another type or shape than it should: {name!r}")
+            into.copy_(part)
+            self._open[file] = opened, mapped + into.nbytes
+
+    def _opened(self, file: str) -> tuple[Any, int]:
+        opened, mapped = self._open.pop(file, (None, 0))
+        # The pages of a mapped file count as this process's memory until the file is closed.
+        if opened is None or mapped > MAPPED:
+            while len(self._open) >= MOST_OPEN:
+                del self._open[next(iter(self._open))]
+            opened, mapped = open_tensors(self._directory / file, "pt"), 0
+        return opened, mapped
+
+
+@dataclass(frozen=True, eq=False)
+class StoredTensor:
+    """A tensor in the files of a checkpoint; its values are read when they are asked for.
+
+    A model is thus loaded weight by weight, without a second model in memory, and each of several
+    ranks reads its own part alone. A tensor that one file holds whole is a grid of one piece.
+    """
+
+    info: TensorInfo
+    grid: Grid
+    files: OpenFiles
+    file: str
+    """The name of its file; of a tensor in pieces, the file in which one rank would have it."""
+    name: str
+    is_cut: bool = False
+    """True if its pieces lie in the files of ranks."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the whole tensor."""
+        return self.info.shape
+
+    def read(self, box: Box | None = None) -> Tensor:
+        """A new tensor with this part, by default with all of it; nothing else is read.
+
+        Raises:
+            BrokenCheckpoint: A file cannot be read.
+            ValueError: No save writes a tensor of this type.
+        """
+        import torch
+
+        if f"torch.{self.info.dtype}" not in DTYPES:
+            raise ValueError(f"has a tensor of {self.info.dtype}: {self.name!r}")
+        box = [(0, size) for size in self.shape] if box is None else box
+        dtype = getattr(torch, self.info.dtype)
+        made = torch.empty([last - first for first, last in box], dtype=dtype, device="cpu")
+        self.fill(made, [first for first, _ in box])
+        return made
+
+    def fill(self, into: Tensor, begin: Sequence[int] | None = None) -> None:
+        """Fill a tensor with the part of its shape that begins at these indices, by default at 0.
+
+        Raises:
+            BrokenCheckpoint: A file cannot be read.
+            ValueError: A part has another type or shape.
+        """
+        begin = [0] * len(self.shape) if begin is None else begin
+        meant = [(a, a + size) for a, size in zip(begin, into.shape, strict=True)]
+        for piece in self.grid.pieces(meant) if into.numel() else ():
+            # Both ranges are in indices of the whole tensor: the part to read, and the piece.
+            common = [
+                (max(a, first), min(b, last))
+                for (a, b), first, last in zip(meant, piece.begin, piece.end, strict=True)
+            ]
+            inside = [a - first for (a, _), first in zip(common, piece.begin, strict=True)]
+            target = tuple(
+                slice(a - first, b - first) for (a, b), first in zip(common, begin, strict=True)
+            )
+            self.files.fill(into[target], *self._place(piece), inside)
+
+    def _place(self, piece: Piece) -> tuple[str, str]:
+        """The file that holds a piece, and the name of the piece in it."""
+        if self.is_cut:
+            return f"{rank_file(piece.rank)}{TENSORS}", piece.key(self.file, self.name)
+        return self.file, self.name
+
+
+def stored_in(path: Path, files: OpenFiles | None = None) -> dict[str, StoredTensor]:
+    """The tensors of one file, by name; only its header is read.
+
+    Raises:
+        OSError: The file cannot be read.
+        ValueError: The file is not a `.safetensors` file.
+    """
+    files = files or OpenFiles(path.parent)
+    return {
+        name: StoredTensor(
+            info, Grid.whole(f"torch.{info.dtype}", info.shape), files, path.name, name
+        )
+        for name, info in tensors_in(path).items()
+    }
+
+
+def stored_in_pieces(
+    file: str, grids: Mapping[str, Grid], files: OpenFiles
+) -> dict[str, StoredTensor]:
+    """The tensors whose pieces lie in the files of ranks, by name; nothing is read."""
+    return {
+        name: StoredTensor(grid.info, grid, files, file, name, is_cut=True)
+        for name, grid in grids.items()
+    }
+
+
+def tensors_of(
+    saved: CheckpointFiles, files: Collection[str] | None = None, but: Collection[str] = ()
+) -> dict[str, dict[str, StoredTensor]]:
+    """The tensors of a verified checkpoint by file and name; only headers are read.
+
+    The file of a tensor in pieces is the one in which a single rank would have it. The tensors of
+    a module that lie in two files, because some are frozen, are those of the first one.
+
+    Args:
+        saved: The checkpoint.
+        files: The files to look at, as in `state.json`; by default all.
+        but: The files to leave out.
+
+    Raises:
+        BrokenCheckpoint: A file has the right checksum and a wrong format.
+    """
+    opened, table = OpenFiles(saved.path, saved.path), table_in(saved)
+    found = dict[str, dict[str, StoredTensor]]()
+    for name in saved.manifest.files:
+        file = name.removesuffix(TENSORS)
+        is_wanted = files is None or file.removesuffix(FROZEN) in files
+        if is_wanted and file not in but and name.endswith(TENSORS) and not OF_RANK.fullmatch(name):
+            with reading(saved.path, name):
+                found[file] = stored_in(saved.path / name, opened)
+    for file in [each for each in found if f"{each}{FROZEN}" in found]:
+        found[file] = found[f"{file}{FROZEN}"] | found[file]
+    cut = (each for each in table if files is None or each in files)
+    return found | {file: stored_in_pieces(file, table[file], opened) for file in cut}
+
+
+def tensors_of_rank(saved: CheckpointFiles, rank: int) -> dict[str, StoredTensor]:
+    """The tensors of the run's state on one rank, and its pieces of others.
+
+    Raises:
+        BrokenCheckpoint: The file has the right checksum and a wrong format.
+    """
+    name = f"{rank_file(rank)}{TENSORS}"
+    if name not in saved.manifest.files:
+        return {}
+    with reading(saved.path, name):
+        return stored_in(saved.path / name, OpenFiles(saved.path, saved.path))
+
+
+def read_part(saved: CheckpointFiles, rank: int) -> tuple[Any, dict[str, StoredTensor]]:
+    """The state of the run that one rank has saved, and its tensors; of a verified checkpoint.
+
+    Raises:
+        BrokenCheckpoint: A file has the right checksum and a wrong format.
+    """
+    return tree_at(saved, f"{rank_file(rank)}.json"), tensors_of_rank(saved, rank)
+
+
+def payload_of(tensors: Mapping[str, StoredTensor]) -> Payload:
+    """A `.safetensors` file of these tensors, with one of them in memory at a time."""
+    import torch
+
+    def form(info: TensorInfo) -> Tensor:
+        return torch.empty(info.shape, dtype=getattr(torch, info.dtype), device="meta")
+
+    forms = {name: form(each.info) for name, each in tensors.items()}
+    header, places = layout(forms)
+
+    def pieces() -> Iterator[memoryview]:
+        yield memoryview(header)
+        for name in places:
+            tensor = tensors[name].read().reshape(-1)
+            if tensor.numel():
+                yield tensor.view(torch.uint8).numpy().data
+
+    return Payload(len(header) + sum(each.nbytes for each in forms.values()), pieces)

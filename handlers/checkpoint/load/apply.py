@@ -1,0 +1,175 @@
+"""Resuming a run from a checkpoint: compare both, then load all of it or nothing."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+from torch.nn import Module
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+
+from ....engine import State, ranks
+from ...common import advance, fields_of
+from ...files import printable, printable_lines
+from ..directory import ReadOnce, saved_at
+from ..format import reading
+from ..weights import load_weights
+from .check import has_groups
+from .plan import Fate, Plan, with_fate
+from .read import SavedRun, in_memory
+from .settings import Change, is_of
+
+logger = logging.getLogger("camshaft")
+
+
+def resume(
+    state: State[Any, Any],
+    path: Path,
+    handler: str,
+    *,
+    read_once: ReadOnce | None = None,
+    override: Sequence[str] = (),
+    reset: Sequence[str] = (),
+) -> None:
+    """Load a checkpoint into a run, on all ranks; `handler` is the name of the one that loads.
+
+    Tensors that are in memory, because they were verified there, are not read again.
+
+    Raises:
+        BrokenCheckpoint: The checkpoint cannot be read.
+        ValueError: The checkpoint does not fit the script; nothing is changed.
+    """
+    with ranks.on_all_ranks(f"read {path}"), reading(path):
+        found = saved_at(path)
+        tensors = read_once.tensors_of(found) if read_once else {}
+        saved = SavedRun.at(found, state.engine.objects, tensors)
+        earlier = saved.run["memory"].get(handler, {})
+        plan = Plan(saved, state.engine, state.control.settings, override, reset, earlier)
+        own = plan.names()
+    override_names, reset_names = (
+        set[str]().union(*each) for each in zip(*ranks.gathered(own), strict=True)
+    )
+    with ranks.on_all_ranks(f"load {path}"), _naming(path):
+        plan.check(override_names, reset_names)
+    with ranks.on_all_ranks(f"load {path}"), _naming(path):
+        _report(plan)
+        load(plan, state)
+
+
+@contextmanager
+def _naming(path: Path) -> Generator[None, None, None]:
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(printable_lines(f"cannot load {path}: {error}")) from error
+
+
+def load(plan: Plan, state: State[Any, Any]) -> None:
+    """Load the saved states of what goes on, and step the schedules that are replayed.
+
+    Raises:
+        ValueError: A changed schedule is shorter than the run so far.
+    """
+    objects, saved = plan.engine.objects, plan.saved.objects
+    courses = _courses(plan)
+    loaded = with_fate(plan.objects, Fate.LOAD)
+    # Modules come last: if another object refuses its state, the model is unchanged.
+    for name in sorted(loaded, key=lambda name: isinstance(objects[name], Module)):
+        if isinstance(objects[name], Module):
+            load_weights(objects[name], saved[name])
+            load_weights(objects[name], plan.saved.buffers.get(name, {}))
+        else:
+            objects[name].load_state_dict(in_memory(saved[name]))
+    for name in with_fate(plan.objects, Fate.ANEW):
+        if isinstance(objects.get(name), Optimizer) and has_groups(saved.get(name, ())):
+            take_rates(objects[name], saved[name]["param_groups"], [objects[e] for e in loaded])
+    put_settings(objects, plan.changes.values())
+    for name, course in courses.items():
+        for group, driven in zip(objects[name].optimizer.param_groups, course, strict=True):
+            group.update(driven)
+    run = plan.saved.run
+    memory = {name: run["memory"][name] for name in with_fate(plan.memory, Fate.LOAD)}
+    state.load_state_dict({**run, "memory": memory, "settings": plan.own_settings})
+
+
+def _courses(plan: Plan) -> dict[str, list[dict[str, Any]]]:
+    """By schedule that is not loaded: the values that it set in each group."""
+    objects, saved = plan.engine.objects, plan.saved.objects
+    courses = {}
+    for name in with_fate(plan.objects, Fate.REPLAY):
+        try:
+            courses[name] = replay(objects[name], saved.get(name))
+        except ValueError as error:
+            raise ValueError(f"the changed schedule {name!r} cannot resume: {error}") from error
+    for name in with_fate(plan.objects, Fate.ANEW):
+        if isinstance(objects.get(name), LRScheduler):
+            courses[name] = replay(objects[name], None)
+    return courses
+
+
+def _report(plan: Plan) -> None:
+    if ranks.rank() > 0:
+        return
+    for what, lines in plan.report().items():
+        if lines:
+            logger.warning("%s:\n  %s", what, "\n  ".join(map(printable, lines)))
+    if new := with_fate(plan.memory, Fate.KEEP):
+        logger.info("handlers without a memory in the checkpoint: %s", ", ".join(new))
+
+
+def replay(scheduler: LRScheduler, saved: Mapping[str, Any] | None) -> list[dict[str, Any]]:
+    """Step a new schedule to where the saved one was; return the values it set in each group.
+
+    A schedule that the checkpoint lacks, and a `ReduceLROnPlateau`, stays at its start.
+
+    Raises:
+        ValueError: The schedule is shorter than the run so far.
+    """
+    if saved is not None:
+        advance(scheduler, saved)
+    fields = fields_of(scheduler)
+    return [_moved(group, fields) for group in scheduler.optimizer.param_groups]
+
+
+def take_rates(
+    optimizer: Optimizer, saved: Sequence[Mapping[str, Any]], kept: Iterable[object]
+) -> None:
+    """Give an optimizer that begins anew the saved rates of the schedules that are loaded.
+
+    Raises:
+        ValueError: The optimizer has another number of groups.
+    """
+    schedules = [e for e in kept if isinstance(e, LRScheduler) and e.optimizer is optimizer]
+    for fields in map(fields_of, schedules):
+        for group, saved_group in zip(optimizer.param_groups, saved, strict=True):
+            group.update(_moved(saved_group, fields))
+
+
+def put_settings(objects: Mapping[str, Any], changes: Iterable[Change]) -> None:
+    """Set the changed settings of optimizers and of `ReduceLROnPlateau`."""
+    values = {change.name: change.new for change in changes}
+    for name, each in objects.items():
+        own = {key.removeprefix(f"{name}."): values[key] for key in values if is_of(name, key)}
+        own.pop("class", None)
+        if isinstance(each, ReduceLROnPlateau):
+            each.load_state_dict(deepcopy(own))
+        elif isinstance(each, Optimizer):
+            for number, group in enumerate(each.param_groups):
+                prefix = "" if len(each.param_groups) == 1 else f"{number}."
+                mine = {key.removeprefix(prefix): own[key] for key in own if key.startswith(prefix)}
+                mine |= {f"initial_{k}": mine[k] for k in mine if f"initial_{k}" in group}
+                group.update(deepcopy(mine))
+
+
+def _moved(group: Mapping[str, Any], fields: Sequence[str]) -> dict[str, Any]:
+    """The values of a group that a schedule of these fields sets."""
+    return {
+        key: deepcopy(value)
+        for key, value in group.items()
+        if key.removeprefix("initial_").partition(".")[0] in fields
+    }

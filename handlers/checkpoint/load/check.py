@@ -1,0 +1,294 @@
+"""What prevents loading: names, kinds and shapes that do not fit, values that no run writes.
+
+All of it is found before anything is loaded, so that an error changes nothing.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Module
+from torch.nn.parameter import is_lazy
+from torch.optim import LBFGS, Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from ....engine.state import Position, Rng, State, set_state
+from ..directory import StoredTensor
+from ..frozen import changed
+from ..weights import weights
+
+FROM_SCHEDULES = frozenset(
+    {"initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum", "swa_lr"}
+)
+"""Keys that schedulers add to an optimizer's groups."""
+
+EXTRA_STATE = "_extra_state"
+"""The key of the value of a module's `get_extra_state`, which may have any kind and shape."""
+FREE_SHAPES = (LBFGS, getattr(torch.optim, "Adafactor", LBFGS))
+"""Torch's optimizers with states of other shapes than the parameters."""
+
+
+def mismatches(
+    objects: Mapping[str, Any],
+    saved: Mapping[str, Any],
+    frozen: Mapping[str, Mapping[str, int]] | None = None,
+) -> list[str]:
+    """One line for each difference that prevents loading; `frozen` weights were left out."""
+    found = list(_names("objects", "the engine", objects, saved))
+    for name in objects.keys() & saved.keys():
+        if isinstance(objects[name], Module):
+            out = (frozen or {}).get(name, {})
+            found += _module_mismatches(name, objects[name], saved[name], out)
+        elif isinstance(objects[name], Optimizer):
+            if has_groups(own := objects[name].state_dict()) != has_groups(saved[name]):
+                found += [f"{name!r} is of another class: its state has {sorted(own)}"]
+            elif has_groups(own):
+                found += _optimizer_mismatches(name, objects[name], saved[name])
+        elif isinstance(objects[name], LRScheduler):
+            found += _unknown(name, objects[name].state_dict(), saved[name])
+    return found
+
+
+def has_groups(saved: Any) -> bool:
+    """True for a state in torch's form; an optimizer that wraps others may have another form."""
+    return {"state", "param_groups"} <= {*saved}
+
+
+def of_another_class(objects: Mapping[str, Any], saved: Mapping[str, Any]) -> list[str]:
+    """The optimizers and schedules into which the saved ones cannot be loaded."""
+    stepped = (Optimizer, LRScheduler)
+    names = [name for name in objects if name in saved and isinstance(objects[name], stepped)]
+    return [name for name in names if mismatches({name: objects[name]}, {name: saved[name]})]
+
+
+def memory_mismatches(unclaimed: Sequence[str], new: Sequence[str]) -> list[str]:
+    """The lines about saved memories without a handler, and about the script's new handlers."""
+    return list(_names("handlers", "the script", new, unclaimed)) if unclaimed else []
+
+
+def _names(what: str, place: str, own: Collection[str], saved: Collection[str]) -> Iterator[str]:
+    sides = ((place, set(own).difference(saved)), ("the checkpoint", set(saved).difference(own)))
+    for where, names in sides:
+        if names:
+            yield f"{what} only in {where}: {', '.join(map(repr, sorted(names)))}"
+
+
+def _module_mismatches(
+    name: str, module: Module, saved: Mapping[str, Any], frozen: Mapping[str, int]
+) -> Iterator[str]:
+    own = weights(module)
+    yield from _names(f"weights of {name!r}", "the module", own, {*saved, *frozen})
+    if frozen and (others := changed(module, {key: frozen[key] for key in frozen if key in own})):
+        yield (
+            f"{len(others)} frozen weights of {name!r}, such as {others[0]!r}, are not those of "
+            "the run, and the checkpoint does not hold them: make the model of the same ones"
+        )
+    for key in own.keys() & saved.keys():
+        if is_lazy(own[key]) or key.rpartition(".")[2] == EXTRA_STATE:
+            continue
+        here, there = _kind_and_shape(own[key]), _kind_and_shape(saved[key])
+        if here != there:
+            yield f"weight {key!r} of {name!r}: {there} in the checkpoint, {here} in the module"
+
+
+def _optimizer_mismatches(
+    name: str, optimizer: Optimizer, saved: Mapping[str, Any]
+) -> Iterator[str]:
+    own = optimizer.state_dict()["param_groups"]
+    here = [len(group["params"]) for group in own]
+    there = [len(group["params"]) for group in saved["param_groups"]]
+    if here != there:
+        yield (
+            f"the groups of {name!r} hold {there} parameters in the checkpoint and {here} in the "
+            "optimizer"
+        )
+        return
+    if not type(optimizer).__module__.startswith("torch."):
+        return  # its `step` may add values to groups
+    for group, saved_group in zip(own, saved["param_groups"], strict=True):
+        yield from _unknown(name, group, saved_group)
+
+
+def _unknown(name: str, own: Mapping[str, Any], saved: Mapping[str, Any]) -> Iterator[str]:
+    # New keys are no mismatch: newer versions of torch have more settings.
+    if names := saved.keys() - own.keys() - FROM_SCHEDULES:
+        listed = ", ".join(map(repr, sorted(names)))
+        yield f"{name!r} is of another class: it has no {listed}, which the checkpoint has"
+
+
+def _kind_and_shape(value: Any) -> str:
+    if isinstance(value, StoredTensor):
+        return f"{value.info.dtype}{[*value.shape]}"
+    if not isinstance(value, Tensor):
+        return type(value).__name__
+    return f"{str(value.dtype).removeprefix('torch.')}{[*value.shape]}"
+
+
+def validate_run(run: Any) -> None:
+    """Check that the saved state of a run can be loaded.
+
+    Raises:
+        ValueError: A value is missing, or of another kind than a run writes.
+    """
+    with refusing("a run"):
+        found = [*_of_run(run)]
+    if found:
+        raise ValueError("holds values that no run can resume from: " + "; ".join(found))
+
+
+def validate_objects(objects: Mapping[str, Any], saved: Mapping[str, Any]) -> list[str]:
+    """One line for each value of an optimizer or a schedule with the wrong kind or shape."""
+    found = list[str]()
+    for name in objects.keys() & saved.keys():
+        if isinstance(objects[name], Optimizer):
+            if has_groups(objects[name].state_dict()):
+                found += _of_optimizer(name, objects[name], saved[name])
+        elif isinstance(objects[name], LRScheduler):
+            found += _of_schedule(name, objects[name].state_dict(), saved[name])
+    return found
+
+
+@contextmanager
+def refusing(what: str) -> Generator[None, None, None]:
+    """Turn any error inside into a ValueError: a malformed state can cause errors of all kinds."""
+    try:
+        yield
+    except ValueError:
+        raise
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}"
+        raise ValueError(f"holds a malformed state of {what} ({said})") from error
+
+
+def _of_run(run: Any) -> Iterator[str]:
+    state, fresh = State[Any, Any](), State[Any, Any]()
+    state.load_state_dict(run)
+    for name, own in fresh.state_dict().items():
+        if type(own) is int:
+            yield from _count(name, run[name])
+        elif type(own) is bool:
+            yield from _kinds(name, own, run[name])
+    for name, count in {**state.counts.state_dict(), "metrics": state.metrics.writes}.items():
+        yield from _count(f"the count of {name}", count)
+    yield from _kinds("stop_reason", "", run["stop_reason"])
+    yield from _kinds("handlers", [], run["handlers"])
+    yield from _kinds("settings", {}, run["settings"])
+    if any(type(name) is not str for name in (*run["handlers"], *run["settings"], *run["memory"])):
+        yield "it has handlers or settings without a name"
+    if state.control.completed is not None:
+        yield from _of_generators(state.control.completed)
+    if (position := state.control.position) is not None:
+        yield from _of_position(position, run["position"])
+
+
+def _of_position(position: Position, saved: Mapping[str, Any]) -> Iterator[str]:
+    if saved.keys() != position.state_dict().keys():
+        yield f"the position has {sorted(saved)}"
+    for name in ("used_up", "at_end"):
+        if type(getattr(position, name)) is not bool:
+            yield f"position.{name} is neither true nor false"
+    if position.read_from is not None:
+        yield from _count("position.read_from", position.read_from)
+    yield from _count("position.number", position.number)
+    yield from _count("position.began", position.began)
+    if type(position.seed) is not int or not -(2**63) <= position.seed < 2**64:
+        yield "position.seed is no seed"
+    for name, size in position.sizes.items():
+        yield from _count(f"position.sizes.{name}", size)
+    if position.number and position.dealing is None:
+        yield "the position does not say how ranks share the samples"
+    for name, size in (saved["dealing"] or {}).items():
+        if name == "order":
+            yield from _kinds("position.dealing.order", "", size)
+        elif size is not None or name != "batch":
+            yield from _count(f"position.dealing.{name}", size)
+    for rng in (position.rng, position.left):
+        if rng is not None:
+            yield from _of_generators(rng)
+
+
+def _of_generators(rng: Rng) -> Iterator[str]:
+    set_state(random.Random(), rng.python)
+    if rng.torch is not None:
+        set_state(torch.Generator(), rng.torch)
+    for state in (rng.numpy, *rng.generators):
+        if isinstance(state, dict):
+            yield from _of_numpy(state)
+
+
+def _of_numpy(state: Mapping[str, Any]) -> Iterator[str]:
+    """Check a saved position, since NumPy does not and would read memory beyond its buffer."""
+    inner = state["state"]
+    for place, limit in ((inner.get("pos", 0), 624), (state.get("buffer_pos", 0), 4)):
+        if type(place) is not int or not 0 <= place <= limit:
+            yield f"a generator of NumPy is at {repr(place)[:50]}"
+            return
+    if "key" in inner and (numpy := sys.modules.get("numpy")):
+        kind, content = inner["key"]
+        key = numpy.frombuffer(content, dtype=kind)
+        if state["bit_generator"] == "MT19937" and (key.dtype != numpy.uint32 or len(key) != 624):
+            yield "a generator of NumPy has an invalid key"
+        elif state["bit_generator"] == "MT19937":
+            numpy.random.RandomState().set_state({**state, "state": {**inner, "key": key}})
+
+
+def _of_optimizer(name: str, optimizer: Optimizer, saved: Any) -> Iterator[str]:
+    parameters = [each for group in optimizer.param_groups for each in group["params"]]
+    indices = [index for group in saved["param_groups"] for index in group["params"]]
+    if len(set(indices)) != len(parameters) or not saved["state"].keys() <= set(indices):
+        yield f"{name!r} has states of other parameters than it has"
+        return
+    by_index = dict(zip(indices, parameters, strict=True))
+    for own, group in zip(optimizer.param_groups, saved["param_groups"], strict=True):
+        for key in own.keys() & group.keys() - {"params"}:
+            yield from _kinds(f"{name}.{key}", own[key], group[key])
+    for index, state in saved["state"].items():
+        for key, value in state.items():
+            if not _fits(optimizer, by_index[index], value):
+                shape = list(by_index[index].shape)
+                yield f"the state {key!r} in {name!r} does not fit a parameter of shape {shape}"
+
+
+def _fits(optimizer: Optimizer, parameter: Tensor, value: Any) -> bool:
+    module = type(optimizer).__module__
+    if not module.startswith("torch.optim.") or isinstance(optimizer, FREE_SHAPES):
+        return True  # an optimizer that is not torch's may keep anything
+    if not isinstance(value, Tensor):
+        return value is None or isinstance(value, int | float)
+    if value.numel() == 1 and value.ndim == 0:
+        return True
+    return value.shape == parameter.shape and value.is_complex() == parameter.is_complex()
+
+
+def _of_schedule(name: str, own: Mapping[str, Any], saved: Any) -> Iterator[str]:
+    for key in own.keys() & saved.keys():
+        yield from _kinds(f"{name}.{key}", own[key], saved[key])
+
+
+def _kinds(name: str, own: Any, saved: Any) -> Iterator[str]:
+    """A line if a saved value is not of the kind that the script has; None fits every kind."""
+    here, there = _kind(own), _kind(saved)
+    if None not in (own, saved) and here != there:
+        yield f"{name} is {there} in the checkpoint, and needs to be {here}"
+    elif isinstance(saved, int) and abs(saved) >= 2**63:
+        yield f"{name} is out of range in the checkpoint"
+
+
+def _count(name: str, saved: Any) -> Iterator[str]:
+    if type(saved) is not int or not 0 <= saved < 2**63:
+        yield f"{name} is no count: {repr(saved)[:50]}"
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true or false"
+    if isinstance(value, int | float | Tensor):
+        return "a number"
+    kinds = {str: "text", list: "a list", tuple: "a tuple", dict: "a dict"}
+    return next((kind for each, kind in kinds.items() if isinstance(value, each)), "an object")

@@ -1,0 +1,291 @@
+"""What happens to each part of a run when it resumes: a table that check, load and report read."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property
+from typing import Any
+
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+
+from ....engine import Engine
+from ...common import DRIVEN, fields_of
+from .check import has_groups, memory_mismatches, mismatches, refusing, validate_objects
+from .read import SavedRun
+from .settings import Change, changes, is_of
+
+
+class Fate(Enum):
+    """What happens to an object, to what a handler remembers, or to a setting that differs."""
+
+    LOAD = "goes on from the checkpoint"
+    REPLAY = "a schedule: it is stepped from its beginning to where the run is"
+    ANEW = "begins anew, as the script makes it"
+    KEEP = "stays as the script made it"
+    TELL = "stays as the script made it, and is told"
+    DROP = "is left out"
+    REFUSE = "prevents the resume"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The fates of all that a checkpoint or a script has.
+
+    `override` accepts differences by name: for a setting, the script's value counts, and an object
+    on one side only is left alone. What `reset` names is not loaded, once: a name that the script
+    had at its last start is ignored. A name that `override` had at that start stays valid, even if
+    it is not needed any more.
+    """
+
+    saved: SavedRun
+    engine: Engine[Any, Any]
+    own_settings: Mapping[str, Any]
+    """The settings of the script, before anything was loaded."""
+    override: Sequence[str] = ()
+    reset: Sequence[str] = ()
+    earlier: Mapping[str, Any] = field(default_factory=dict)
+    """The `override` and the `reset` of the last start."""
+
+    @cached_property
+    def anew(self) -> list[str]:
+        """The names of objects and handlers that begin anew, and have not done so before."""
+        return [name for name in self.reset if name not in self.earlier.get("reset", ())]
+
+    @cached_property
+    def changes(self) -> dict[str, Change]:
+        """The settings that differ, by name, without those of objects that begin anew."""
+        found = changes(self.saved.run["settings"], self.own_settings)
+        return {each.name: each for each in found if not self._begins_anew(each.name)}
+
+    @cached_property
+    def settings(self) -> dict[str, Fate]:
+        """The fates of the settings that differ."""
+
+        def fate(each: Change) -> Fate:
+            if self._accepts(each.name):
+                return Fate.KEEP
+            return Fate.TELL if each.is_told else Fate.REFUSE
+
+        return {name: fate(each) for name, each in self.changes.items()}
+
+    @cached_property
+    def objects(self) -> dict[str, Fate]:
+        """The fates of the objects of both sides."""
+        own, saved = self.engine.objects, self.saved.objects
+        accepted = with_fate(self.settings, Fate.KEEP)
+        accepted += [name for name in own if name not in saved and self._accepts(name)]
+        replayed = schedules_to_replay(own, accepted)
+
+        def fate(name: str) -> Fate:
+            if name in self.anew:
+                return Fate.ANEW
+            if name in replayed:
+                return Fate.REPLAY
+            if name in own and name in saved:
+                # A schedule of another class is refused, or accepted, as a change of its class.
+                return Fate.KEEP if self._is_of_another_class(name) else Fate.LOAD
+            if name not in self.override:
+                return Fate.REFUSE
+            return Fate.KEEP if name in own else Fate.DROP
+
+        return {name: fate(name) for name in dict.fromkeys([*saved, *own])}
+
+    @cached_property
+    def memory(self) -> dict[str, Fate]:
+        """The fates of what handlers remember, and of handlers that the saved run did not have."""
+
+        def fate(name: str) -> Fate:
+            if name in self.anew:
+                return Fate.ANEW
+            if self.engine.has_name(name):
+                return Fate.LOAD
+            # Another rank's memory may belong to handlers that this rank lacks.
+            return Fate.DROP if name in self.override or not self.saved.is_own else Fate.REFUSE
+
+        run = self.saved.run
+        new = (name for name in self.engine.attached if name not in run["handlers"])
+        return dict.fromkeys(new, Fate.KEEP) | {name: fate(name) for name in run["memory"]}
+
+    def names(self) -> tuple[set[str], set[str]]:
+        """The names that `override` can accept, and those that `reset` can."""
+        settings = {*self.saved.run["settings"], *self.own_settings}
+        objects = {*self.saved.objects, *self.engine.objects}
+        handlers = {*self.saved.run["memory"], *self.engine.attached}
+        earlier = (self.earlier.get(word, ()) for word in ("override", "reset"))
+        override, reset = ({*objects, *handlers, *each} for each in earlier)
+        return settings | override, reset
+
+    def check(self, override: Collection[str], reset: Collection[str]) -> None:
+        """Find all that prevents the resume; the names are those of all ranks.
+
+        Raises:
+            ValueError: A difference is not accepted, or `override` or `reset` has an unknown name.
+        """
+        self._check_names(override, reset)
+        with refusing("these objects"):
+            refused = with_fate(self.settings, Fate.REFUSE)
+            lines = [*self._mismatches(), *(str(self.changes[name]) for name in refused)]
+            own, saved = self._compared()
+            if not lines and (odd := validate_objects(own, saved)):
+                raise ValueError("it holds values that cannot be loaded:\n  " + "\n  ".join(odd))
+        if not lines:
+            return
+        replaced = [
+            name
+            for name, each in own.items()
+            if name in saved
+            and isinstance(each, Optimizer | LRScheduler)
+            and mismatches({name: each}, {name: saved[name]})
+        ]
+        one_sided = sorted(self.saved.objects.keys() ^ self.engine.objects.keys())
+        accept = [*one_sided, *with_fate(self.memory, Fate.REFUSE), *refused]
+        accept = [name for name in accept if not any(is_of(each, name) for each in replaced)]
+        new = [name for name in accept if name not in self.override]
+        advice = "Change the script back"
+        if replaced:
+            advice += f", or let these begin anew: Checkpoint(..., reset={replaced})"
+        if new:
+            names = [*self.override, *new]
+            advice += f", or accept the differences: Checkpoint(..., override={names})"
+        raise ValueError("it does not fit this script:\n  " + "\n  ".join(lines) + f"\n{advice}")
+
+    def report(self) -> dict[str, list[str]]:
+        """What differs and was accepted, by what is said of it."""
+        own = self.engine.objects
+        told, accepted = (
+            [str(self.changes[name]) for name in with_fate(self.settings, fate)]
+            for fate in (Fate.TELL, Fate.KEEP)
+        )
+        for name in sorted(self.saved.objects.keys() ^ own.keys()):
+            if name not in self.anew and name in own:
+                accepted.append(f"{name}: not in the checkpoint, stays as the script made it")
+            elif name not in self.anew:
+                accepted.append(f"{name}: not in the script, left out")
+        dropped = with_fate(self.memory, Fate.DROP)
+        accepted += [f"{name}: its saved memory is dropped" for name in dropped]
+        return {
+            "the script trains in another way than the saved run": told,
+            "override, accepted as the script has it": accepted,
+            "reset, begins anew": self.anew,
+        }
+
+    def _check_names(self, override: Collection[str], reset: Collection[str]) -> None:
+        def listed(names: Iterable[str]) -> str:
+            return ", ".join(sorted(names))
+
+        if unknown := [o for o in self.override if not any(is_of(o, name) for name in override)]:
+            raise ValueError(f"override={unknown!r}: unknown names; it can name {listed(override)}")
+        if unknown := [name for name in self.reset if name not in reset]:
+            raise ValueError(
+                f"reset={unknown!r}: needs names of objects or handlers, which begin anew: "
+                f"{listed(reset)}; to accept a changed setting, use override="
+            )
+        claimed = {name for name in self.saved.run["memory"] if self.engine.has_name(name)}
+        known = {*self.saved.objects, *self.earlier.get("override", ())}  # or accepted before
+        if useless := [name for name in self.override if name in claimed.difference(known)]:
+            raise ValueError(
+                f"override={useless!r}: accepts what differs, and what handlers remember goes on; "
+                f"to let them begin anew, write reset={useless!r}"
+            )
+
+    def _accepts(self, name: str) -> bool:
+        """True if `override` accepts what this setting or object is in the script."""
+        return any(is_of(each, name) for each in self.override)
+
+    def _begins_anew(self, setting: str) -> bool:
+        """True if a setting is of an object that begins anew, and of no schedule that is loaded.
+
+        A schedule that is loaded has the rates of the checkpoint.
+        """
+        return any(is_of(name, setting) for name in self.anew) and {*self.anew}.issuperset(
+            schedules_to_replay(self.engine.objects, [setting])
+        )
+
+    def _is_of_another_class(self, name: str) -> bool:
+        """True for a schedule of another class, which cannot load the saved state."""
+        is_schedule = isinstance(self.engine.objects[name], LRScheduler)
+        return is_schedule and f"{name}.class" in self.changes
+
+    def _compared(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The objects to load, and those on one side that nothing accepts; own and saved ones."""
+        names = with_fate(self.objects, Fate.LOAD, Fate.REFUSE)
+        own, saved = (
+            {name: each[name] for name in each if name in names}
+            for each in (self.engine.objects, self.saved.objects)
+        )
+        return own, saved
+
+    def _mismatches(self) -> list[str]:
+        refused, new = (with_fate(self.memory, fate) for fate in (Fate.REFUSE, Fate.KEEP))
+        return [
+            *mismatches(*self._compared(), self.saved.frozen),
+            *memory_mismatches(refused, new),
+            *self._other_groups(),
+        ]
+
+    def _other_groups(self) -> Iterator[str]:
+        """A line for each optimizer that begins anew and does not fit a schedule that is loaded."""
+        for name in self.anew:
+            optimizer, saved = self.engine.objects.get(name), self.saved.objects.get(name)
+            if not isinstance(optimizer, Optimizer) or saved is None or not has_groups(saved):
+                continue
+            own, there = len(optimizer.param_groups), len(saved["param_groups"])
+            for schedule, each in _schedules(self.engine.objects).items():
+                is_loaded = schedule in self.saved.objects and schedule not in self.anew
+                if own != there and each.optimizer is optimizer and is_loaded:
+                    yield (
+                        f"{name!r} begins anew with {own} groups, and its schedule {schedule!r} is "
+                        f"of {there}: let it begin anew too, reset={[*self.reset, schedule]}"
+                    )
+
+
+def with_fate(table: Mapping[str, Fate], *fates: Fate) -> list[str]:
+    """The names that have one of these fates."""
+    return [name for name, fate in table.items() if fate in fates]
+
+
+def schedules_to_replay(objects: Mapping[str, Any], changed: Iterable[str]) -> list[str]:
+    """The schedules whose course these changed settings or new objects change.
+
+    `ReduceLROnPlateau` is never replayed: it follows a metric.
+
+    Raises:
+        ValueError: A schedule to replay moves the same values as another schedule.
+    """
+    changed = set(changed)
+    found = []
+    for name, scheduler in _schedules(objects).items():
+        of_optimizer = [key for key, each in objects.items() if each is scheduler.optimizer]
+        if isinstance(scheduler, ReduceLROnPlateau):
+            continue
+        if not any(is_of(name, key) or _moves(scheduler, key, of_optimizer) for key in changed):
+            continue
+        sharing = [
+            other
+            for other, each in _schedules(objects).items()
+            if each.optimizer is scheduler.optimizer
+            and not {*fields_of(each)}.isdisjoint(fields_of(scheduler))
+        ]
+        if len(sharing) > 1:
+            raise ValueError(
+                f"{' and '.join(map(repr, sharing))} move the rates of one optimizer in an unknown "
+                "order, so an override cannot change their settings; combine them into one, such "
+                "as SequentialLR or ChainedScheduler"
+            )
+        found.append(name)
+    return found
+
+
+def _schedules(objects: Mapping[str, Any]) -> dict[str, LRScheduler]:
+    return {name: each for name, each in objects.items() if isinstance(each, LRScheduler)}
+
+
+def _moves(scheduler: LRScheduler, key: str, optimizers: list[str]) -> bool:
+    """True for a setting of the schedule's optimizer that the schedule starts from."""
+    fields = fields_of(scheduler)
+    if fields == DRIVEN:
+        fields = ("lr", "max_lr", "min_lr", "swa_lr", "base_momentum", "max_momentum")
+    return key.rpartition(".")[2] in fields and any(is_of(name, key) for name in optimizers)

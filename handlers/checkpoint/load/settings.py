@@ -1,0 +1,146 @@
+"""The settings of a script that a checkpoint saves, and those that differ when it is resumed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from numbers import Number
+from typing import Any
+
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from ....engine import label
+from ....engine.modules import HIDDEN
+from ....engine.supervised import Supervised
+from ....engine.update import Update
+from ...common import given
+
+PROGRESS = frozenset(
+    {
+        *("last_epoch", "_step_count", "_last_lr", "_is_initial", "_get_lr_called_within_step"),
+        *("T_cur", "T_i", "best", "num_bad_epochs", "cooldown_counter", "epochs", "metric"),
+    }
+)
+"""Keys of a scheduler's state_dict that are progress, not settings."""
+
+BASES = ("base_lrs", "bases", "base_values")
+"""Keys of a scheduler's state_dict that repeat its optimizer's settings."""
+
+ACCUMULATE, LOSS = "accumulate", "loss_fn"
+"""The settings of updates and of `supervised` that are compared, and may differ."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """A setting that differs from the checkpoint's.
+
+    >>> print(Change("optimizer.lr", 0.1, 0.05))
+    optimizer.lr: 0.1 in the checkpoint -> 0.05 in the script
+    """
+
+    name: str
+    old: Any
+    new: Any
+
+    @property
+    def is_told(self) -> bool:
+        """True if the change is only reported: a run may continue with another loss function."""
+        return self.name.rpartition(".")[2] in (ACCUMULATE, LOSS)
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.old!r} in the checkpoint -> {self.new!r} in the script"
+
+
+def changes(saved: Mapping[str, Any], own: Mapping[str, Any]) -> list[Change]:
+    """The settings that differ; for names on one side only, see `mismatches`."""
+    common = [name for name in own if name in saved]
+    return [Change(n, saved[n], own[n]) for n in common if not _equal(saved[n], own[n])]
+
+
+def is_of(name: str, setting: str) -> bool:
+    """True if a name is that of a setting or of its object.
+
+    >>> is_of("optimizer", "optimizer.lr"), is_of("optimizer.lr", "optimizer.lr_decay")
+    (True, False)
+    """
+    return setting == name or setting.startswith(f"{name}.")
+
+
+def settings_of(objects: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of new optimizers and schedulers, by name.
+
+    A scheduler changes `lr` when it is made, so `lr` is the value that it was given: `initial_lr`.
+    Functions, such as those of `LambdaLR`, cannot be compared and are left out.
+    """
+    found: dict[str, Any] = {}
+    for name, each in objects.items():
+        if isinstance(each, Optimizer):
+            own = dict(_of_groups(each.param_groups))
+        elif isinstance(each, LRScheduler):
+            own = dict(_of_schedule(each.state_dict()))
+            if any(
+                each.optimizer is other for other in objects.values()
+            ):  # the optimizer has its rates
+                own = {key: own[key] for key in own if key.rpartition(".")[2] not in BASES}
+        else:
+            continue
+        found[f"{name}.class"] = type(each).__name__
+        found |= {f"{name}.{key}": deepcopy(own[key]) for key in own if _is_plain(own[key])}
+    return found
+
+
+def settings_of_steps(handlers: Mapping[str, Any]) -> dict[str, Any]:
+    """How the script makes a step: the batches of each `Update`, the name of the loss function."""
+    found: dict[str, Any] = {}
+    for name, each in handlers.items():
+        if isinstance(each, Update):
+            found[f"{name}.{ACCUMULATE}"] = each.accumulate
+        elif isinstance(each, Supervised):
+            found[f"supervised.{LOSS}"] = label(each.loss_fn)
+    return found
+
+
+def _of_groups(groups: list[dict[str, Any]]) -> Iterator[tuple[str, Any]]:
+    for number, group in enumerate(groups):
+        prefix = "" if len(groups) == 1 else f"{number}."
+        for key, value in given(group).items():
+            if key == "param_names":  # a wrapped model has longer names
+                yield f"{prefix}{key}", [_short(name) for name in value]
+            elif key != "params":
+                yield f"{prefix}{key}", value
+
+
+def _short(name: str) -> str:
+    return ".".join(part for part in name.split(".") if part not in ("module", *HIDDEN))
+
+
+def _of_schedule(saved: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for key, value in saved.items():
+        if key == "_schedulers":
+            for number, inner in enumerate(value):
+                yield from ((f"{number}.{name}", item) for name, item in _of_schedule(inner))
+        elif key not in PROGRESS:
+            yield key, value
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    if isinstance(value, Mapping):
+        return all(map(_is_plain, [*value, *value.values()]))
+    return value is None or isinstance(value, Number | str | Tensor)
+
+
+def _equal(a: Any, b: Any) -> bool:
+    a, b = (each.tolist() if isinstance(each, Tensor) else each for each in (a, b))
+    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
+        return len(a) == len(b) and all(map(_equal, a, b))
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        return a.keys() == b.keys() and all(_equal(a[key], b[key]) for key in a)
+    if isinstance(a, float) and isinstance(b, float) and math.isnan(a):
+        return math.isnan(b)
+    return bool(a == b)

@@ -1,0 +1,348 @@
+"""The saves of one handler in one run: asked for, taken, copied, and written by a thread."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ....engine import State, ranks
+from ....engine.checks import Unsaved
+from ...common import scalars
+from ...files import remove, synchronise
+from ..directory import (
+    DirectoryLock,
+    Saved,
+    commit,
+    drop_unclaimed,
+    is_claimed,
+    place_for,
+    saved_at,
+    telling_failures,
+    write_part,
+)
+from ..format import (
+    Checksums,
+    Keep,
+    Manifest,
+    Payload,
+    TensorInfo,
+    installed_versions,
+    needing_memory,
+)
+from ..frozen import FrozenWeights
+from ..sharding import Layouts
+from .alike import check_weights
+from .begin import Destination
+from .round_trip import RoundTrip
+from .stage import Staging, streamed
+from .take import Snapshot
+from .team import Team
+from .writer import Writer
+
+logger = logging.getLogger("camshaft")
+
+Content = Snapshot | Mapping[str, Payload]
+"""What a handler saves: what a rank has taken, or ready files."""
+FAILED = "the last one failed"
+NOTHING = -1
+"""The digest of a rank that writes nothing: no claim keeps it, or there is no memory for it."""
+
+
+@dataclass
+class CheckpointMemory:
+    """What a handler remembers of a run, saved in its checkpoints."""
+
+    broken: list[str] = field(default_factory=list)
+    """Broken checkpoints: ignored by retention, never deleted."""
+    warned: bool = False
+    """True after the warning that a metric of a claim is missing."""
+    override: list[str] = field(default_factory=list)
+    reset: list[str] = field(default_factory=list)
+    """The arguments of the last start: what `reset` names begins anew only once."""
+    weights: dict[str, list[str]] = field(default_factory=dict)
+    """By object, the weights that checkpoints hold, if frozen weights are left out."""
+
+    buckets: dict[str, list[list[int]]] = field(default_factory=dict)
+    """By model, the buckets in which more than two ranks add up its gradients under DDP."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """The fields."""
+        return vars(self).copy()
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """The saved fields; older checkpoints have fewer."""
+        vars(self).update(saved)
+
+
+class Recorder:
+    """Writes one handler's checkpoints of one run, and holds the directory's lock.
+
+    A save is taken and copied at a commit point. Then a thread writes this rank's part, tells rank
+    0, and on rank 0 commits what all ranks have written. One process does the same as one of
+    several ranks; there is nobody to tell.
+    """
+
+    def __init__(
+        self,
+        handler: object,
+        to: Destination,
+        spared: Path | None = None,
+        *,
+        is_alone: bool = False,
+    ) -> None:
+        """Write nothing yet.
+
+        Args:
+            handler: Whose checkpoints these are.
+            to: Where they are written, and how.
+            spared: A checkpoint that is never dropped.
+            is_alone: True if rank 0 writes all files; else each rank writes its own.
+        """
+        self.handler = handler
+        self.directory = Path(to.directory).absolute()  # the script may change its directory
+        self.frozen: FrozenWeights | None = None
+        """The frozen weights, if saves leave them out."""
+        self.unsaved: Unsaved | None = None
+        """The script's objects that the run changes and that are not among the engine's objects."""
+        self.round_trip = RoundTrip()
+        """Tries at the first save whether objects can be put back."""
+        self.layouts = Layouts()
+        """How tensors lie on the ranks, from save to save."""
+        self._keep = to.keep
+        self._spared = spared and spared.resolve()
+        self._lock = DirectoryLock(self.directory)
+        self._staging = Staging() if to.background else None
+        self._writer = Writer(to.background, to.retries, to.on_failure)
+        self._team = Team(self.directory, is_alone=is_alone)
+        self._newest: Saved | None = None
+        self._why: tuple[int, str] = (0, "")
+        """The iteration of the newest save, and its reasons."""
+        self._is_open = False
+        self._are_compared = False
+
+    def open(self) -> None:
+        """Make and lock the directory, and remove what a killed run had not finished.
+
+        On several ranks, rank 0 holds the lock.
+        """
+        if self._is_open:
+            return
+        with ranks.on_all_ranks(f"write to {self.directory}"):
+            if ranks.rank() == 0:
+                self._lock.acquire()
+            self._is_open = True
+        self._team.meet()
+
+    def go_on_from(self, path: Path) -> None:
+        """Let the next save replace this checkpoint, if both are of the same iteration."""
+        path = path.absolute()
+        if path.parent == self.directory and path.resolve() != self._spared:
+            self._newest = saved = saved_at(path)
+            self._why = (saved.manifest.iteration, saved.manifest.reason)
+
+    def prepare(self, state: State[Any, Any], *, of_all: bool) -> list[str]:
+        """The reasons to save at this commit point; empty if the handler was not asked.
+
+        With `of_all`, `state.save("why")` without `by=` also asks this handler.
+        """
+        meant = [self.handler, None] if of_all else [self.handler]
+        asked = [why for why, by in state.control.saves if any(by is each for each in meant)]
+        if asked:
+            self.open()
+            _warn_of_missing(state, self._keep, self.handler)
+        return asked
+
+    def compare(self, objects: Mapping[str, Any]) -> None:
+        """Before the first save, check that all ranks hold the same weights; all call this.
+
+        Raises:
+            ValueError: Ranks hold other weights, which are no shards of one.
+        """
+        if not self._are_compared:
+            check_weights(objects)
+            self._are_compared = True
+
+    def record(
+        self,
+        state: State[Any, Any],
+        make: Callable[[], Content],
+        reasons: list[str],
+        *,
+        only_claimed: bool = False,
+        broken: Collection[str] = (),
+    ) -> None:
+        """Copy what `make` gives, write the copy, and drop the checkpoints that no claim keeps.
+
+        On ranks that write together, all ranks call this, and `make` gives the part of each. When
+        this returns, the run may change; an error in writing is raised by the next call or by
+        `wait`. A save of the same iteration as the save before replaces it, with the reasons of
+        both. With `only_claimed`, a save that no claim would keep is not written. Checkpoints that
+        are `broken` are ignored.
+
+        Raises:
+            OSError: The save before could not be written, or memory has run out.
+            RuntimeError: The ranks save different objects, or distribute them differently.
+        """
+        team, writer = self._team, self._writer
+        iteration, earlier = self._why
+        reason = _with_reasons(earlier if iteration == state.iteration else "", reasons)
+        self._why = (state.iteration, reason)
+        manifest = _manifest_of(state, reason, self._keep)
+        content: Content | None = None
+        with team.all("take part in a checkpoint"):
+            writer.wait()
+            if not only_claimed or self._is_claimed(manifest):
+                content = writer.attempt(make)
+        own = NOTHING if content is None else getattr(content, "digest", 0)
+        first = team.of_first(own)
+        if first == NOTHING:
+            return
+        with team.all("copy its part of a checkpoint"):
+            if own not in (first, NOTHING):
+                raise RuntimeError(
+                    f"rank {team.rank} saves other objects, or distributes them otherwise, than "
+                    "rank 0: several ranks make one checkpoint only of the same objects on one mesh"
+                )
+            files = None if content is None else writer.attempt(partial(self._copied, content))
+        if team.any(files is None) or files is None:
+            return
+        meant = content.pieces if isinstance(content, Snapshot) else {}
+        temporary = team.temporary(state.iteration)
+        save = partial(self._save, temporary, files, meant, manifest, broken)
+        failed = partial(self._ask_again, state)
+        if self._staging is not None:
+            writer.start(save, failed)
+            return
+        with team.all("write its part of a checkpoint"):
+            writer.start(save, failed)
+
+    def wait(self) -> None:
+        """Wait until the last save is on the disk."""
+        self._writer.wait()
+
+    def close(self, state: State[Any, Any]) -> None:
+        """Wait until the last save is on the disk, and release the directory."""
+        together = ranks.on_all_ranks("write its last checkpoint")
+        with nullcontext() if state.error is not None else together:  # ranks that fail do not meet
+            self._is_open = False
+            if state.error is not None:
+                self._team.give_up()
+            try:
+                self._writer.close(self._lock.release)
+            finally:  # close raises the error, so no commit point has to
+                saves = state.control.saves
+                saves[:] = [each for each in saves if each != (FAILED, self.handler)]
+
+    def _is_claimed(self, manifest: Manifest) -> bool:
+        return self._team.rank > 0 or bool(
+            self._writer.attempt(lambda: is_claimed(self.directory, self._keep, manifest))
+        )
+
+    def _copied(self, content: Content) -> Mapping[str, Payload]:
+        """The files to write; in the background they are a copy, and the run may change."""
+        if not isinstance(content, Snapshot):
+            return content
+        with needing_memory("copy the run"):
+            return (streamed if self._staging is None else self._staging.copy)(content)
+
+    def _save(
+        self,
+        temporary: Path,
+        files: Mapping[str, Payload],
+        meant: Mapping[str, TensorInfo],
+        manifest: Manifest,
+        broken: Collection[str],
+        failure: BaseException | None,
+    ) -> None:
+        """In the thread: write this rank's part and tell; rank 0 commits what all have written."""
+        written: Mapping[str, Checksums] | None = None
+        if failure is None:  # there is a thread
+            write = partial(self._write, temporary, files, meant, manifest.iteration)
+            try:
+                written = self._writer.several_times(write)
+            except BaseException as error:
+                failure = error
+        try:
+            all_written = self._team.report(temporary, written, failure)
+            if all_written is None:
+                return
+            task = partial(commit, self.directory, temporary, all_written, manifest, self._newest)
+            self._newest = saved = self._writer.several_times(task)
+        except BaseException:
+            if self._team.rank == 0:
+                remove(temporary)
+            raise
+        logger.info("saved %s (%s)", saved.path, saved.manifest.reason)
+        try:
+            drop_unclaimed(self.directory, self._keep, broken, self._spared)
+        except OSError as error:  # the save itself has not failed
+            logger.warning("older checkpoints stay in %s: %s", self.directory, error)
+
+    def _write(
+        self,
+        temporary: Path,
+        files: Mapping[str, Payload],
+        meant: Mapping[str, TensorInfo],
+        iteration: int,
+    ) -> Mapping[str, Checksums]:
+        if self._team.rank == 0:
+            self._lock.renew()
+        if self._team.size > 1:
+            written = write_part(temporary, files, meant, self._newest)
+            synchronise(temporary)  # rank 0 commits what other hosts have written
+            return written
+        place, _ = place_for(self.directory, iteration, self._newest)
+        with telling_failures(place):
+            return write_part(temporary, files, meant, self._newest)
+
+    def _ask_again(self, state: State[Any, Any]) -> None:
+        """Ask for another save, so that the next commit point raises this save's error."""
+        if ranks.world_size() == 1:  # several ranks have to be asked together
+            state.save(FAILED, by=self.handler)
+
+
+def _manifest_of(state: State[Any, Any], reason: str, keep: Keep) -> Manifest:
+    """The manifest of a save at this moment, without its number and its files."""
+    # Claims name metrics by text, so a manifest holds only metrics whose names are text.
+    metrics = {name: n for name, n in scalars(state.metrics).items() if isinstance(name, str)}
+    return Manifest(
+        iteration=state.iteration,
+        step=state.step,
+        epoch=state.epoch - state.control.in_epoch,
+        reason=reason,
+        metrics=metrics,
+        written={name: state.metrics.written(name) for name in metrics},
+        keep=repr(keep),
+        world_size=ranks.world_size(),
+        versions=installed_versions(),
+    )
+
+
+def _with_reasons(text: str, reasons: list[str]) -> str:
+    """A text of reasons, to which the new ones among these are added."""
+    for reason in reasons:
+        if f", {reason}, " not in f", {text}, ":
+            text = f"{text}, {reason}" if text else reason
+    return text
+
+
+def _warn_of_missing(state: State[Any, Any], keep: Keep, handler: object) -> None:
+    """Warn once a run if the metric of a claim does not exist."""
+    if not keep.bests or (state.epoch == 1 and state.control.in_epoch):  # its end may produce it
+        return
+    numbers = scalars(state.metrics)
+    missing = sorted({best.metric for best in keep.bests} - numbers.keys())
+    if missing and not (memory := state.recall(handler, CheckpointMemory)).warned:
+        memory.warned = True
+        logger.warning(
+            "%r goes by %s, which no handler has produced so far; the metrics that are "
+            "numbers are %s. A checkpoint without it is never best",
+            keep,
+            ", ".join(map(repr, missing)),
+            ", ".join(map(repr, numbers)) or "none",
+        )

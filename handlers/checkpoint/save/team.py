@@ -1,0 +1,158 @@
+"""The ranks that write one checkpoint together: what they agree on, and tell one another."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ....engine import ranks
+from ...files import beside, created
+from ..format import Checksums
+
+GRACE = 4.0
+"""Seconds that a run which ends with an error waits for other ranks, which may be gone."""
+SECONDS = 5.0
+"""Seconds that a rank looks for a file made on another host: network file systems are slow."""
+Files = Mapping[str, Checksums]
+
+
+class Team:
+    """The ranks that write to one directory. One process is a team of one, and sends nothing.
+
+    At a commit point, the ranks agree on a save by messages whose number and size are constant. A
+    thread takes part in no such message: it reports to rank 0 by a letter.
+    """
+
+    def __init__(self, directory: Path, *, is_alone: bool) -> None:
+        """Agree on nothing yet; with `is_alone`, this rank writes without the others."""
+        self._directory = directory
+        self._is_alone = is_alone
+        self._session = ""
+        """A random number that all ranks know, of which names of temporary directories are made."""
+        self._saves = 0
+        self._given_up: float | None = None
+        """When the run ended with an error, after which other ranks may be gone."""
+
+    @property
+    def size(self) -> int:
+        """How many ranks write a part of each checkpoint."""
+        return 1 if self._is_alone else ranks.world_size()
+
+    @property
+    def rank(self) -> int:
+        """The number of this rank among them."""
+        return 0 if self._is_alone else ranks.rank()
+
+    def all(self, task: str) -> AbstractContextManager[None]:
+        """What one rank raises inside is raised on all."""
+        return ranks.on_all_ranks(task) if self.size > 1 else nullcontext()
+
+    def any(self, flag: bool) -> bool:
+        """True on every rank if `flag` is true on one."""
+        return ranks.any_rank(flag) if self.size > 1 else flag
+
+    def of_first(self, number: int) -> int:
+        """Rank 0's number, on every rank."""
+        return int(ranks.agreed(number)) if self.size > 1 else number
+
+    def meet(self) -> None:
+        """Check that all ranks see the directory of rank 0: else it would lack the parts of some.
+
+        Raises:
+            FileNotFoundError: A rank sees another directory: on all ranks.
+            OSError: Rank 0 cannot write to the directory.
+        """
+        probe = beside(self._directory / "iteration-0", "tmp")
+        self._session = probe.name.rpartition("-")[2]
+        if self.size == 1:
+            return
+        with self.all(f"write to {self._directory}"):
+            if self.rank == 0:
+                with created(probe):
+                    pass
+        own = socket.gethostname(), str(self._directory)
+        try:
+            name, host, place = ranks.gathered((probe.name, *own))[0]
+            seen = ranks.gathered((_is_there(self._directory / name), *own))
+        finally:
+            if self.rank == 0:
+                with suppress(OSError):
+                    probe.unlink()
+        self._session = str(name).rpartition("-")[2]
+        if blind := [rank for rank, (is_there, *_) in enumerate(seen) if not is_there]:
+            _, other, theirs = seen[blind[0]]
+            listed = ", ".join(map(str, blind[:8])) + (", ..." if len(blind) > 8 else "")
+            raise FileNotFoundError(
+                f"rank {listed} (first on {other}, in {theirs}) does not see what rank 0 writes on "
+                f"{host} in {place}: several ranks write one checkpoint together, so they need one "
+                "directory. Name a folder that all hosts share, by the same absolute path on each"
+            )
+
+    def temporary(self, iteration: int) -> Path:
+        """Where all ranks write the next save: a hidden name, removed if the run is killed."""
+        self._saves += 1
+        unique = f"{int(self._session, 16) ^ self._saves:032x}"
+        return self._directory / f".tmp-iteration-{iteration:010d}-{unique}"
+
+    def give_up(self) -> None:
+        """Note that the run ended with an error: wait at most `GRACE` seconds for silent ranks."""
+        self._given_up = time.monotonic()
+
+    def report(
+        self, temporary: Path, written: Files | None, failure: BaseException | None
+    ) -> Files | None:
+        """Tell rank 0 what this rank has written, or why not; on rank 0, what all have written.
+
+        Raises:
+            OSError: On rank 0: a rank could not write, or did not report.
+            BaseException: On other ranks, and in a team of one: the failure.
+        """
+        if self.size > 1:
+            said: dict[str, Any] = (
+                {"files": {name: asdict(each) for name, each in written.items()}}
+                if written is not None
+                else {"failed": f"rank {self.rank} on {socket.gethostname()}: {failure}"}
+            )
+            ranks.leave(temporary.name, self.rank, json.dumps(said))
+            if self.rank == 0 and (failure is None or isinstance(failure, OSError)):
+                return self._collected(temporary)  # it raises this rank's failure with the others'
+        if failure is not None:
+            raise failure
+        return written if self.size == 1 else None
+
+    def _collected(self, temporary: Path) -> Files:
+        letters = ranks.collected(temporary.name, self.size, self._is_over)
+        told = [json.loads(each) if each else None for each in letters]
+        silent = [rank for rank, each in enumerate(told) if each is None]
+        failures = [each["failed"] for each in told if each and "failed" in each]
+        if silent:
+            failures.append(f"rank {', '.join(map(str, silent))} did not tell that it has written")
+        if failures:
+            shown = "; ".join(failures[:3]) + ("; ..." if len(failures) > 3 else "")
+            raise OSError(
+                f"could not write the checkpoint {temporary}: {shown}. Nothing of it is "
+                "left, and older ones are as they were"
+            )
+        found: dict[str, Checksums] = {}
+        for each in filter(None, told):
+            found |= {name: Checksums(**sums) for name, sums in each["files"].items()}
+        return dict(sorted(found.items()))
+
+    def _is_over(self) -> bool:
+        """True once silent ranks are no longer waited for."""
+        return self._given_up is not None and time.monotonic() - self._given_up > GRACE
+
+
+def _is_there(path: Path) -> bool:
+    until = time.monotonic() + SECONDS
+    while not path.exists():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.05)
+    return True

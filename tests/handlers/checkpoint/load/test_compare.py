@@ -1,0 +1,253 @@
+"""Comparison: settings that changed, and all that does not fit, by name."""
+
+import math
+from collections import Counter
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.nn import Linear, Sequential
+from torch.optim import SGD, Adam, AdamW
+from torch.optim.lr_scheduler import (
+    ChainedScheduler,
+    CosineAnnealingLR,
+    CyclicLR,
+    ExponentialLR,
+    LambdaLR,
+    LinearLR,
+    MultiStepLR,
+    OneCycleLR,
+    ReduceLROnPlateau,
+    SequentialLR,
+    StepLR,
+)
+
+from camshaft.handlers.checkpoint.load import (
+    Change,
+    changes,
+    memory_mismatches,
+    mismatches,
+    settings_of,
+)
+from camshaft.handlers.checkpoint.weights import weights
+
+SCHEDULES = {
+    "cosine": lambda o: CosineAnnealingLR(o, 100),
+    "steps": lambda o: MultiStepLR(o, [3, 5]),
+    "lambda": lambda o: LambdaLR(o, lambda step: 0.5**step),
+    "plateau": lambda o: ReduceLROnPlateau(o, patience=2),
+    "one cycle": lambda o: OneCycleLR(o, 1.0, total_steps=60),
+    "cyclic": lambda o: CyclicLR(o, 0.1, 1.0, step_size_up=10),
+    "warm-up": lambda o: SequentialLR(o, [LinearLR(o), CosineAnnealingLR(o, 90)], [10]),
+    "chain": lambda o: ChainedScheduler([LinearLR(o), ExponentialLR(o, 0.9)]),
+}
+
+
+def script(schedule=None, optimizer=SGD, **options):
+    made = optimizer(Linear(2, 1).parameters(), **{"lr": 0.1, **options})
+    return {"optimizer": made} | ({} if schedule is None else {"scheduler": schedule(made)})
+
+
+@pytest.mark.parametrize("kind", SCHEDULES)
+def test_two_scripts_that_say_the_same_have_the_same_settings(kind):
+    first, second = (settings_of(script(SCHEDULES[kind], momentum=0.9)) for _ in range(2))
+    assert changes(first, second) == []
+    assert first.keys() == second.keys()
+    assert first["optimizer.lr"] == (0.04 if kind == "one cycle" else 0.1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "other", "expected"),
+    [
+        ("cosine", lambda o: CosineAnnealingLR(o, 200), ["scheduler.T_max"]),
+        ("steps", lambda o: MultiStepLR(o, [3, 7], 0.2), ["scheduler.milestones"]),
+        ("plateau", lambda o: ReduceLROnPlateau(o, patience=3), ["scheduler.patience"]),
+        (
+            "warm-up",
+            lambda o: SequentialLR(o, [LinearLR(o), CosineAnnealingLR(o, 80)], [20]),
+            ["scheduler._milestones", "scheduler.1.T_max"],
+        ),
+        (
+            "chain",
+            lambda o: ChainedScheduler([LinearLR(o, 0.2), ExponentialLR(o, 0.9)]),
+            ["scheduler.0.start_factor"],
+        ),
+    ],
+    ids=["cosine", "steps", "plateau", "warm-up", "chain"],
+)
+def test_a_changed_schedule_is_told_by_the_names_of_what_changed(kind, other, expected):
+    found = changes(settings_of(script(SCHEDULES[kind])), settings_of(script(other)))
+    assert [each.name for each in found if each.name != "scheduler.gamma"] == expected
+
+
+@pytest.mark.parametrize("kind", [None, *SCHEDULES])
+def test_a_changed_rate_is_one_change(kind):
+    schedule = SCHEDULES.get(kind)
+    found = changes(settings_of(script(schedule)), settings_of(script(schedule, lr=0.05)))
+    if kind in ("one cycle", "cyclic"):  # these set the rates themselves
+        assert found == []
+    else:
+        assert list(map(str, found)) == [
+            "optimizer.lr: 0.1 in the checkpoint -> 0.05 in the script"
+        ]
+
+
+def test_an_optimizer_that_the_engine_does_not_know_has_its_rates_told_by_the_schedule():
+    first, second = (
+        settings_of({"s": StepLR(SGD(Linear(1, 1).parameters(), lr), 3)}) for lr in (0.1, 0.2)
+    )
+    assert changes(first, second) == [Change("s.base_lrs", [0.1], [0.2])]
+
+
+def test_a_class_is_a_setting():
+    found = changes(settings_of(script(optimizer=Adam)), settings_of(script(optimizer=AdamW)))
+    assert Change("optimizer.class", "Adam", "AdamW") in found
+    found = changes(
+        settings_of(script(lambda o: ExponentialLR(o, 0.9))),
+        settings_of(script(lambda o: StepLR(o, 5, 0.9))),
+    )
+    assert found == [Change("scheduler.class", "ExponentialLR", "StepLR")]
+
+
+def test_several_groups_are_numbered():
+    model = Linear(2, 1)
+    groups = [{"params": [model.weight], "lr": 0.1}, {"params": [model.bias], "lr": 0.2}]
+    found = settings_of({"optimizer": SGD(groups, 1.0), "model": model})
+    assert (found["optimizer.0.lr"], found["optimizer.1.lr"]) == (0.1, 0.2)
+    assert "optimizer.lr" not in found
+
+
+def test_settings_are_values_of_their_own():
+    rate = torch.tensor(0.1)
+    objects = script(optimizer=Adam, lr=rate)
+    found = settings_of(objects)
+    rate.fill_(0.2)
+    objects["optimizer"].param_groups[0]["lr"].fill_(0.3)
+    assert found["optimizer.lr"] == torch.tensor(0.1)
+
+
+def test_functions_are_left_out():
+    objects = script()
+    objects["optimizer"].param_groups[0]["hook"] = len
+    objects["optimizer"].param_groups[0]["hooks"] = {"a": [len]}
+    assert not [name for name in settings_of(objects) if "hook" in name]
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.floats() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner),
+    max_leaves=6,
+)
+
+
+@given(st.dictionaries(st.text(min_size=1, max_size=3), VALUES, max_size=4))
+def test_whatever_a_setting_is_it_equals_itself(values):
+    again = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
+    }
+    assert changes(values, again) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "same"),
+    [
+        (0.9, 0.9, True),
+        (1, 1.0, True),
+        ((0.9, 0.99), [0.9, 0.99], True),
+        ((0.9, 0.99), (0.9, 0.999), False),
+        ((0.9,), (0.9, 0.999), False),
+        (None, 0, False),
+        (math.nan, math.nan, True),
+        (torch.tensor(0.5), torch.tensor(0.5), True),
+        (torch.tensor(0.5), torch.tensor([0.5]), False),
+        (torch.tensor([1.0, 2.0]), torch.tensor([1.0, 3.0]), False),
+        (torch.tensor(0.5), 0.5, True),
+        (Counter({3: 1}), {3: 1}, True),
+        ({"a": (1, 2)}, {"a": [1, 3]}, False),
+        ("cos", "linear", False),
+    ],
+    ids=str,
+)
+def test_settings_are_compared_by_value(old, new, same):
+    assert (changes({"x": old}, {"x": new}) == []) is same
+
+
+def test_what_fits_is_no_mismatch():
+    model = Linear(2, 1)
+    optimizer = SGD(model.parameters(), 0.1)
+    assert (
+        mismatches(
+            {"model": model, "optimizer": optimizer},
+            {"model": weights(Linear(2, 1)), "optimizer": optimizer.state_dict()},
+        )
+        == []
+    )
+
+
+def test_names_of_objects_are_listed_on_both_sides():
+    assert mismatches({"model": None, "ema": None}, {"model": {}, "critic": {}}) == [
+        "objects only in the engine: 'ema'",
+        "objects only in the checkpoint: 'critic'",
+    ]
+
+
+def test_weights_are_compared_by_name_shape_and_type():
+    model = Sequential(Linear(2, 3), Linear(3, 1))
+    saved = weights(Sequential(Linear(2, 4), Linear(3, 1).to(torch.bfloat16)))
+    del saved["1.bias"]
+    saved["2.bias"] = torch.zeros(1)
+    there = {"0.weight": "[4, 2]", "0.bias": "[4]"}
+    here = {"0.weight": "[3, 2]", "0.bias": "[3]"}
+    assert set(mismatches({"model": model}, {"model": saved})) == {
+        "weights of 'model' only in the module: '1.bias'",
+        "weights of 'model' only in the checkpoint: '2.bias'",
+        "weight '1.weight' of 'model': bfloat16[1, 3] in the checkpoint, "
+        "float32[1, 3] in the module",
+        *(
+            f"weight {name!r} of 'model': float32{there[name]} in the checkpoint, "
+            f"float32{here[name]} in the module"
+            for name in there
+        ),
+    }
+
+
+def test_groups_of_parameters_are_counted():
+    model = Linear(2, 1)
+    whole, part = SGD(model.parameters(), 0.1), SGD([model.weight], 0.1)
+    (line,) = mismatches({"optimizer": part}, {"optimizer": whole.state_dict()})
+    assert line == (
+        "the groups of 'optimizer' hold [2] parameters in the checkpoint and [1] in the optimizer"
+    )
+
+
+@pytest.mark.parametrize("kind", ["optimizer", "scheduler"])
+def test_an_optimizer_or_a_schedule_of_another_class_is_told_by_what_it_remembers(kind):
+    model = Linear(2, 1)
+    sgd, adam = SGD(model.parameters(), 0.1), Adam(model.parameters())
+    pairs = {"optimizer": (sgd, adam), "scheduler": (StepLR(sgd, 1), CosineAnnealingLR(adam, 3))}
+    own, other = pairs[kind]
+    (line,) = mismatches({kind: own}, {kind: other.state_dict()})
+    assert line.startswith(f"'{kind}' is of another class: it has no ")
+
+
+def test_a_handler_that_is_missed_is_listed_with_those_that_may_be_its_new_name():
+    assert memory_mismatches(["old"], ["new", "bar"]) == [
+        "handlers only in the script: 'bar', 'new'",
+        "handlers only in the checkpoint: 'old'",
+    ]
+    assert memory_mismatches([], ["new", "bar"]) == []
+
+
+def test_what_a_schedule_noted_in_an_optimizer_is_no_mismatch():
+    own, scheduled = SGD(Linear(2, 1).parameters(), 0.1), SGD(Linear(2, 1).parameters(), 0.1)
+    StepLR(scheduled, 1)
+    assert mismatches({"optimizer": own}, {"optimizer": scheduled.state_dict()}) == []
+
+
+def test_what_a_module_keeps_besides_its_weights_may_be_of_any_kind():
+    saved = {"_extra_state": {"scale": 1.0}, "0.inner._extra_state": torch.ones(3)}
+    model = Sequential(Linear(1, 1))
+    own = weights(model) | {"_extra_state": None, "0.inner._extra_state": torch.ones(2)}
+    model.state_dict = lambda: own
+    assert mismatches({"model": model}, {"model": own | saved}) == []

@@ -1,0 +1,101 @@
+"""How much of the package one act passes through: its files, and calls of their functions.
+
+A bound that rises means that one path has become longer, or that there are two where one was.
+"""
+
+import json
+import sys
+import threading
+from collections import Counter
+from pathlib import Path
+
+import torch
+
+import camshaft
+from camshaft import Events, supervised
+from camshaft.handlers import Checkpoint
+
+ROOT = Path(camshaft.__file__).parent
+BATCH = torch.zeros(3, 4), torch.zeros(3, 2)
+
+
+class Walk:
+    """Counts the calls of functions under `engine/` and `handlers/`, by file, in a `with` block."""
+
+    def __init__(self):
+        self.calls = Counter()
+
+    def __enter__(self):
+        threading.setprofile(self._note)
+        sys.setprofile(self._note)
+        return self
+
+    def __exit__(self, *_):
+        sys.setprofile(None)
+        threading.setprofile(None)
+
+    def _note(self, frame, event, _):
+        if event == "call" and frame.f_code.co_filename.startswith(str(ROOT)):
+            file = Path(frame.f_code.co_filename).relative_to(ROOT)
+            if file.parts[0] in ("engine", "handlers"):
+                self.calls[file.as_posix()] += 1
+
+
+def second_save(directory, engine):
+    """The walk of a run's second save, on the thread that trains."""
+
+    class Walked(Checkpoint):
+        def save(self, state):
+            if state.iteration != 2:
+                return super().save(state)
+            with walk:
+                return super().save(state)
+
+    walk = Walk()
+    engine.add(Walked(directory, when=Events.ITERATION_COMPLETED, background=False))
+    engine.run([BATCH] * 2, max_epochs=1)
+    return walk.calls
+
+
+def engine_of(model):
+    optimizer = torch.optim.AdamW(model.parameters())
+    return supervised(model, optimizer, torch.nn.functional.mse_loss)
+
+
+ALONE = """
+import json, sys
+sys.path.insert(0, sys.argv[2])
+import torch
+from test_walks import engine_of, second_save
+
+print(json.dumps(second_save(sys.argv[1], engine_of(torch.nn.Linear(4, 2)))))
+"""
+RANKS = """
+import json, sys
+sys.path.insert(0, sys.argv[2])
+import torch
+from torch.distributed.fsdp import fully_shard
+from camshaft import ranks
+from test_walks import engine_of, second_save
+
+with ranks.process_group("gloo"):
+    model = torch.nn.Linear(4, 2)
+    fully_shard(model)
+    print(json.dumps(second_save(sys.argv[1], engine_of(model))))
+"""
+
+
+def test_a_save_of_one_process(processes, tmp_path):
+    done = processes.run(ALONE, tmp_path / "run", Path(__file__).parent)
+    check(done, files=43, calls=2_200)
+
+
+def test_a_save_of_two_ranks(processes, tmp_path):
+    for done in processes.run_ranks(2, RANKS, tmp_path / "run", Path(__file__).parent):
+        check(done, files=49, calls=2_500)
+
+
+def check(done, files, calls):
+    found = Counter(json.loads(done.stdout))
+    assert len(found) <= files, sorted(found)
+    assert found.total() <= calls, found.most_common(9)
