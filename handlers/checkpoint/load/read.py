@@ -88,10 +88,12 @@ class SavedRun:
         count = saved.manifest.world_size
         own = _own_part(count)
         name = f"{rank_file(own)}.json"
-        part, own_part = read_part(saved, own)
+        part, remembered = read_part(saved, own)
+        # One process saves whole what several save in pieces.
+        whole = targets.of(name, remembered) if count == 1 else remembered
         memory = targets.of_memory(tensors.get(MEMORY, {}))
         with reading(file=name):
-            run, buffers = cls.of_part(part, {**memory, **own_part})
+            run, buffers = cls.of_part(part, {**memory, **whole})
         is_own = own == ranks.rank() and count == ranks.world_size()
         return cls(states, run, own == ranks.rank(), frozen, buffers if is_own else {})
 
