@@ -180,6 +180,17 @@ def test_no_folder_is_crowded():
     assert crowded == {}
 
 
+def test_a_name_stands_for_one_thing():
+    """Of functions and classes that other files may import; ignite's `Engine` has ignite's name."""
+    homes = {}
+    for path in MODULES:
+        for node in tree_of(path).body:
+            if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name[0] != "_":
+                homes.setdefault(node.name, []).append(name_of(path))
+    twice = {name: files for name, files in homes.items() if len(files) > 1}
+    assert twice.keys() == {"Engine"}, twice
+
+
 def test_every_room_says_what_it_is_for():
     silent = [
         name_of(path)

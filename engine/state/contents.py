@@ -85,7 +85,7 @@ def plain_entries(memory: Any) -> dict[Any, Any]:
     return {name: each for name, each in entries(memory).items() if not has_state(each)}
 
 
-def objects_in(memory: Any) -> dict[Any, type]:
+def object_types_in(memory: Any) -> dict[Any, type]:
     """The types of the objects in a memory that are put back in place, by their names."""
     if has_state(memory) or not (isinstance(memory, dict) or is_dataclass(memory)):
         return {}
@@ -98,7 +98,7 @@ def refuse_moved(memory: Any, made: Mapping[Any, type]) -> None:
     Raises:
         TypeError: One is, so that its state would be put back as a dict, or into another object.
     """
-    now, held = objects_in(memory), {} if has_state(memory) else entries(memory)
+    now, held = object_types_in(memory), {} if has_state(memory) else entries(memory)
     for name in held:
         here, there = now.get(name), made.get(name)
         if here is there or (here and there and issubclass(there, here)):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .contents import dump_memory, load_memory, objects_in, refuse_moved
+from .contents import dump_memory, load_memory, object_types_in, refuse_moved
 from .generators import capture_generators, restore_generators
 from .sharing import refuse_shared
 from .tensors import devices_of, on_devices, refuse_graphs
@@ -38,7 +38,7 @@ class HandlerMemory:
         is_loaded = saved and name in self.loaded
         made = make() if not is_loaded else self._put_back(name, make, objects)
         if saved and not is_loaded:
-            self.made[name] = objects_in(made)
+            self.made[name] = object_types_in(made)
         (self.saved if saved else self.unsaved)[name] = made
         return made
 
@@ -46,7 +46,7 @@ class HandlerMemory:
         rng = capture_generators()  # what `make` draws was drawn before the save
         made = make()
         restore_generators(rng)
-        self.made[name] = objects_in(made)
+        self.made[name] = object_types_in(made)
         content = on_devices(self.loaded[name], self.devices.get(name, {}), objects)
         try:
             load_memory(made, content)

@@ -144,7 +144,7 @@ def check_replays(compile: Compile, options: dict[str, Any] | None, place: torch
         )
 
 
-def check_evaluation(accumulate: int) -> None:
+def refuse_accumulation(accumulate: int) -> None:
     """Refuse what only training needs."""
     if accumulate != 1:
         raise ValueError(

@@ -14,7 +14,7 @@ from ..update import Update
 from .check import PRECISIONS
 
 
-def check_sharded(
+def check_sharded_options(
     model: Module, optimizer: Optimizer | Update | None, precision: str, split: int | str | None
 ) -> None:
     """Refuse what would hang or train wrongly on a model split by `fully_shard`.

@@ -13,7 +13,7 @@ from torch.nn import Module
 from ..checks import warn, words_in
 from ..outputs import Output
 from ..state import capture_generators, restore_generators
-from .nested import mapped, tensors_in
+from .nested import mapped, tensors_of
 
 FEW = 3
 """The samples of which a loss is computed again."""
@@ -39,7 +39,7 @@ class SumCheck:
 
     def look(self, made: Any, target: Any, samples: int) -> None:
         """Warn if the loss of a few samples is the sum of the losses of each."""
-        tensors = [each for each in tensors_in((made, target)) if each.ndim]
+        tensors = [each for each in tensors_of((made, target)) if each.ndim]
         if samples < FEW or any(len(each) != samples for each in tensors):
             return
         self.is_due = False

@@ -21,12 +21,12 @@ from .check import (
     PRECISIONS,
     check,
     check_compile,
-    check_evaluation,
     check_replays,
     check_update,
+    refuse_accumulation,
     warn_of_sums,
 )
-from .check_sharded import check_sharded
+from .check_sharded import check_sharded_options
 from .checked_means import SumCheck
 from .device import Transfer, way_to
 from .split import Split
@@ -102,7 +102,7 @@ def supervised(
     3
     """
     check(model, optimizer, loss_fn, weight, precision)
-    check_sharded(model, optimizer, precision, split)
+    check_sharded_options(model, optimizer, precision, split)
     options = check_compile(compile, model, optimizer)
     is_sum = _reduction(loss_fn) == "sum"
     if is_sum and weight is None:
@@ -116,7 +116,7 @@ def supervised(
     check_replays(compile, options, place)
     if optimizer is None:
         update = None
-        check_evaluation(accumulate)
+        refuse_accumulation(accumulate)
     elif isinstance(optimizer, Update):
         update = optimizer
         check_update(update, model, accumulate, precision, split)

@@ -50,7 +50,7 @@ def mapped(
     return tree_map(visit, nested, is_leaf=is_leaf)  # type: ignore[no-any-return]
 
 
-def tensors_in(nested: Any) -> list[Tensor]:
+def tensors_of(nested: Any) -> list[Tensor]:
     """All tensors, in the order in which `mapped` changes them."""
     found: list[Tensor] = []
     mapped(nested, found.append)

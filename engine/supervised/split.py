@@ -16,7 +16,7 @@ from ..modules import buffers_in_training
 from ..outputs import Output
 from ..state import State, capture_generators, restore_generators
 from ..update import MicroBatch, Update
-from .nested import mapped, tensors_in
+from .nested import mapped, tensors_of
 
 if TYPE_CHECKING:
     from ..engine import Engine
@@ -151,7 +151,7 @@ def _no_loss_of_a_part() -> ValueError:
 
 def _joined(trees: tuple[Any, ...], shares: list[float]) -> Any:
     """Join the tensors of structures that are alike; other values are those of the first one."""
-    columns = zip(*map(tensors_in, trees), strict=True)
+    columns = zip(*map(tensors_of, trees), strict=True)
     joined = iter([_join(column, shares) for column in columns])
     return trees[0] if len(trees) == 1 else mapped(trees[0], lambda _: next(joined))
 
@@ -200,7 +200,7 @@ def _rows(start: int, end: int, tensor: Tensor) -> Tensor:
 
 def common_length(pair: tuple[Any, Any]) -> int:
     """The length of the first dimension of all tensors that have one."""
-    lengths = {len(tensor) for tensor in tensors_in(pair) if tensor.ndim}
+    lengths = {len(tensor) for tensor in tensors_of(pair) if tensor.ndim}
     if len(lengths) != 1:
         raise ValueError(
             f"split= cuts tensors along their first dimension, the samples, and the tensors of "

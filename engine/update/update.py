@@ -21,7 +21,7 @@ from .direct import step as step_by
 from .gradients import Gradients, check_scale, clear, has_overflowed, parameters_of
 from .micro_batch import MicroBatch
 from .sync import Sync, is_wrapped
-from .window import Evaluation, Window, by_share, check_weights, needs_closure
+from .window import Evaluation, Window, by_share, check_loss_weights, needs_closure
 
 if TYPE_CHECKING:
     from torch.amp import GradScaler
@@ -289,7 +289,7 @@ class Update:
         if ranks.is_distributed():
             known = state.engine.objects.values() if state.is_running else ()
             if self.sync is not None or is_wrapped(parameters_of(self.optimizer), known):
-                check_weights(weight, has_loss=has_loss)
+                check_loss_weights(weight, has_loss=has_loss)
         self._has_met_first = True
 
     def _check_model(self, state: State[Any, Any]) -> None:

@@ -105,7 +105,7 @@ class Window:
         return now / self.scale * (1.0 if factor is None else factor)
 
 
-def check_weights(weight: Tensor | float | None, *, has_loss: bool = True) -> None:
+def check_loss_weights(weight: Tensor | float | None, *, has_loss: bool = True) -> None:
     """Refuse that ranks give weights of different kinds, whose messages would not match.
 
     Asked of all ranks, at the same micro-batch. A rank without a loss goes with any other.

@@ -13,7 +13,7 @@ from .directory import look as look
 from .directory import need_space as need_space
 from .directory import saved_at as saved_at
 from .directory import scratch as scratch
-from .directory import sweep as sweep
+from .directory import sweep_run as sweep_run
 from .directory import unused_path as unused_path
 from .directory import verify_files as verify_files
 from .directory import weights_at as weights_at

@@ -14,7 +14,7 @@ from torch.nn.parameter import is_lazy
 from ...engine import ranks
 from ...engine.modules import TWIN, box_of
 from .sharding import holds_first_copy, is_sharded
-from .weights import parameters_of, weights
+from .weights import named_parameters_of, weights
 
 PIECE = 2**24
 AT_ONCE = 2**16
@@ -98,7 +98,9 @@ def apart(
 def checksums(module: Module, names: set[str] | None = None) -> dict[str, int]:
     """The checksums of a module's parameters, or of those named, by their plain names."""
     own = {
-        key: each for key, each in parameters_of(module).items() if names is None or key in names
+        key: each
+        for key, each in named_parameters_of(module).items()
+        if names is None or key in names
     }
     own = {key: each for key, each in own.items() if not is_lazy(each)}
     sums = {key: checksum(each) for key, each in own.items()}
@@ -160,5 +162,5 @@ def _modules(objects: Mapping[str, Any]) -> dict[str, Module]:
 
 
 def _frozen(module: Module) -> set[str]:
-    own = parameters_of(module)
+    own = named_parameters_of(module)
     return {name for name, parameter in own.items() if not parameter.requires_grad}

@@ -24,10 +24,10 @@ Forms = dict[str, dict[str, tuple[Any, ...]]]
 
 def is_sharded(value: object) -> bool:
     """True for a distributed tensor of several ranks."""
-    return is_distributed(value) and value.device_mesh.size() > 1  # type: ignore[attr-defined]
+    return is_dtensor(value) and value.device_mesh.size() > 1  # type: ignore[attr-defined]
 
 
-def is_distributed(value: object) -> bool:
+def is_dtensor(value: object) -> bool:
     """True for a distributed tensor; torch's module of them is not imported for that."""
     module = sys.modules.get("torch.distributed.tensor")
     return module is not None and isinstance(value, module.DTensor)
@@ -107,7 +107,7 @@ def _spans(
             yield begin, end, known
 
 
-class Plan:
+class ShardPlan:
     """The table of pieces; each rank computes it, with the same result.
 
     A piece that several ranks hold is written once, by the rank with the fewest bytes so far.
@@ -174,7 +174,10 @@ class Layouts:
             }
         if forms != self._forms:
             _check_shards(tensors)
-            self._layout, self._forms = Layout(Plan(is_the_same).table(tensors), tensors), forms
+            self._layout, self._forms = (
+                Layout(ShardPlan(is_the_same).table(tensors), tensors),
+                forms,
+            )
         return self._layout
 
 

@@ -48,7 +48,7 @@ def load_weights(module: Module, saved: Mapping[str, Any]) -> None:
     )
 
 
-def parameters_of(module: Module) -> dict[str, Tensor]:
+def named_parameters_of(module: Module) -> dict[str, Tensor]:
     """The parameters by their plain names; those of tied weights under each."""
     inner = unwrap(module)
     named = dict(inner.named_parameters(remove_duplicate=False))

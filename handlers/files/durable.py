@@ -69,7 +69,7 @@ def appearing(place: Path, aside: Path | None = None) -> Generator[Path, None, N
         temporary.replace(place)
         synchronise(place.parent)
     except BaseException:
-        remove(temporary)
+        remove_path(temporary)
         raise
 
 
@@ -89,7 +89,7 @@ def replacing(path: Path) -> Generator[BinaryIO, None, None]:
             yield file
         temporary.replace(path)
     except BaseException:
-        remove(temporary)
+        remove_path(temporary)
         raise
 
 
@@ -104,7 +104,7 @@ def link_folder(source: Path, place: Path) -> bool:
     """
     make_directory(place.parent)
     sweep(place.parent, re.escape(place.name))
-    remove(place)
+    remove_path(place)
     try:
         with appearing(place) as temporary:
             copytree(source, temporary, copy_function=os.link)
@@ -128,10 +128,10 @@ def sweep(directory: Path, of: str) -> None:
     for path in directory.iterdir():
         found = LEFTOVER.fullmatch(path.name)
         if found and re.fullmatch(of, found[1]):
-            remove(path)
+            remove_path(path)
 
 
-def remove(path: Path) -> None:
+def remove_path(path: Path) -> None:
     """Remove a file or a directory, as far as the system lets it be removed."""
     with suppress(OSError):
         if path.is_dir() and not path.is_symlink():

@@ -46,7 +46,7 @@ def key_of(manifest: Manifest) -> str:
     return hashlib.sha256(manifest.to_json().encode()).hexdigest()
 
 
-def place_of(manifest: Manifest) -> str:
+def store_place_of(manifest: Manifest) -> str:
     """Where a checkpoint goes in the store: a name that no other checkpoint ever gets.
 
     On the disk a later save of the same iteration may get the name of an earlier one; in a store,

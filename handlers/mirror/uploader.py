@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from ..checkpoint import CHUNK, MANIFEST, Checksums, Saved, checkpoints, keep_of, scratch
 from ..files import linked, regular
-from .copies import DRAFT, RUN, WRITER, Copies, Copy, key_of, note, noted, place_of
+from .copies import DRAFT, RUN, WRITER, Copies, Copy, key_of, note, noted, store_place_of
 from .fetching import join
 from .logs import LogCopies
 from .store import Store
@@ -118,7 +118,7 @@ class Uploader:
         return [saved for saved in here if key_of(saved.manifest) not in known]
 
     def _upload(self, saved: Saved, copies: Copies) -> None:
-        copy = Copy(place_of(saved.manifest), saved.manifest)
+        copy = Copy(store_place_of(saved.manifest), saved.manifest)
         manifest = saved.manifest.to_json().encode()
         try:
             with _held(saved) as folder:  # a run that saves often drops it soon

@@ -14,7 +14,7 @@ from torch.nn import Module
 from ...engine import Engine, ranks
 from ...engine.data import source_of
 from ...engine.modules import fully_sharded
-from ..checkpoint import checksum, sweep
+from ..checkpoint import checksum, sweep_run
 from ..files import locked, make_directory, make_directory_inside
 from .predictions import Predictions
 from .shards import Shards
@@ -81,7 +81,7 @@ def predict(
             make_directory(found.directory)
             make_directory_inside(place)
             is_held = stack.enter_context(locked(place))
-            sweep(place)
+            sweep_run(place)
             most = int(megabytes * 1e6)
             shards = Shards(place, is_held, select, interleaved, seconds, most, weights_sum)
             shards.check(_sizes(data), found.worlds())

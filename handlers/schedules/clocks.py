@@ -17,15 +17,15 @@ LOST = 2e-3
 """A rate that has fallen to this share in half of a run trains next to nothing in the other."""
 
 
-def steps_of(scheduler: LRScheduler) -> int | None:
+def length_in_steps(scheduler: LRScheduler) -> int | None:
     """After how many of its steps a schedule is over; None if it does not say."""
     if isinstance(scheduler, Scheduled):
         return scheduler.total
     if parts := getattr(scheduler, "_schedulers", None):
         if joints := getattr(scheduler, "_milestones", None):
-            last = steps_of(parts[-1])
+            last = length_in_steps(parts[-1])
             return None if last is None else joints[-1] + last
-        lengths = [steps_of(each) for each in parts if falls(each)]  # without a warm-up
+        lengths = [length_in_steps(each) for each in parts if falls(each)]  # without a warm-up
         return max((each for each in lengths if each is not None), default=None)
     for name in LENGTHS:
         if found := getattr(scheduler, name, None):
@@ -74,7 +74,7 @@ def advice_by_steps(scheduler: LRScheduler, horizon: Horizon) -> str | None:
     steps, epochs, batches = horizon.steps, horizon.epochs, horizon.limit
     if steps < MANY:  # so few show nothing
         return None
-    length, kind = steps_of(scheduler), type(scheduler).__name__
+    length, kind = length_in_steps(scheduler), type(scheduler).__name__
     by_epochs = (
         "write LRSchedule(..., when=Events.EPOCH_COMPLETED) to step it after each epoch, or give "
         "its lengths in optimizer steps"
@@ -112,7 +112,7 @@ def advice_by_epochs(scheduler: LRScheduler, horizon: Horizon) -> str | None:
     Raises:
         ValueError: The length of the run is not known.
     """
-    length, kind = steps_of(scheduler), type(scheduler).__name__
+    length, kind = length_in_steps(scheduler), type(scheduler).__name__
     epochs = horizon.epochs
     if length is None or length <= epochs:
         return None
@@ -148,6 +148,6 @@ def _shrinks(scheduler: LRScheduler, steps: int, epochs: int) -> tuple[int | Non
     if getattr(scheduler, "_milestones", None):
         return _shrinks(scheduler._schedulers[-1], steps, epochs)  # type: ignore[attr-defined]
     gamma, size = getattr(scheduler, "gamma", None), getattr(scheduler, "step_size", 1)
-    if not isinstance(gamma, float) or steps_of(scheduler) is not None or size >= epochs:
+    if not isinstance(gamma, float) or length_in_steps(scheduler) is not None or size >= epochs:
         return None, 1.0
     return size, float(gamma ** (steps // size))

@@ -13,7 +13,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from ...engine import EventEnum, Events, State
 from ..common import Monitored, group_values
 from .by_updates import ByUpdates
-from .clocks import steps_of
+from .clocks import length_in_steps
 from .horizon import Horizon
 from .scheduled import Scheduled
 
@@ -105,7 +105,7 @@ class Following:
         """
         if event in (None, Events.ITERATION_COMPLETED, Events.EPOCH_COMPLETED):
             return
-        length = steps_of(scheduler) or 0
+        length = length_in_steps(scheduler) or 0
         with suppress(ValueError):  # an unknown number is no wrong one
             if not (length if is_ready else horizon.is_asked) or horizon.steps == horizon.max_steps:
                 return

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from ...common import aligned, readable_metrics, readable_size
-from ..directory import Finding, StoredTensor, part_tree, tensors_of, tree_in
+from ..directory import Finding, StoredTensor, part_tree, tensors_by_name, tree_in
 from ..format import (
     FROZEN,
     TENSORS,
@@ -30,7 +30,7 @@ def contents(found: Finding) -> list[str]:
     with reading(found.path, TREE):
         tree = tree_in(found.saved)
         facts = _facts(manifest, part_tree(found.saved))
-        objects = _objects(tree["objects"], tensors_of(found.saved))
+        objects = _objects(tree["objects"], tensors_by_name(found.saved))
         lines = aligned([("object", *HEAD), *objects])
     sizes = [(name, each.size) for name, each in manifest.files.items()]
     left = [("...", sum(size for _, size in sizes[MOST:]))] if len(sizes) > MOST else []

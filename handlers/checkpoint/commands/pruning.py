@@ -23,7 +23,7 @@ from ..directory import (
     problem_of,
     refuse_unknown_metrics,
     table_in,
-    tensors_of,
+    tensors_by_name,
     tree_in,
     unused_path,
     verify_files,
@@ -167,7 +167,7 @@ def strip_to_weights(saved: Saved) -> Saved:
     with reading(saved.path, TREE):
         every = tree_in(saved)["objects"]
         kept = {name: each for name, each in every.items() if f"{each['file']}{TENSORS}" in names}
-    tensors = tensors_of(saved)
+    tensors = tensors_by_name(saved)
     files = {
         name: _copied(saved.path / name)
         if name in saved.manifest.files

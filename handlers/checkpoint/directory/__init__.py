@@ -29,10 +29,10 @@ from .contents import (
     stored_in,
     stored_in_pieces,
     table_in,
-    tensors_of,
+    tensors_by_name,
     tree_in,
 )
-from .files import DirectoryLock, need_space, scratch, sweep
+from .files import DirectoryLock, need_space, scratch, sweep_run
 from .saved import Saved, files_on_disk, read_checkpoint, saved_at
 from .verify import BrokenPieces, ReadOnce, problem_of, verify_files, verify_part
 from .weights_at import weights_at
@@ -90,10 +90,10 @@ __all__ = [
     "set_aside",
     "stored_in",
     "stored_in_pieces",
-    "sweep",
+    "sweep_run",
     "table_in",
     "telling_failures",
-    "tensors_of",
+    "tensors_by_name",
     "tree_in",
     "unused_path",
     "verified_at",

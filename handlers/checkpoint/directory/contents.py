@@ -25,7 +25,7 @@ from ..format import (
     Grid,
     Manifest,
     Payload,
-    Piece,
+    StoredPiece,
     Table,
     TensorInfo,
     layout,
@@ -241,7 +241,7 @@ class StoredTensor:
             )
             self.files.fill(into[target], *self._place(piece), inside)
 
-    def _place(self, piece: Piece) -> tuple[str, str]:
+    def _place(self, piece: StoredPiece) -> tuple[str, str]:
         """The file that holds a piece, and the name of the piece in it."""
         if self.is_cut:
             return f"{rank_file(piece.rank)}{TENSORS}", piece.key(self.file, self.name)
@@ -274,7 +274,7 @@ def stored_in_pieces(
     }
 
 
-def tensors_of(
+def tensors_by_name(
     saved: CheckpointFiles, files: Collection[str] | None = None, but: Collection[str] = ()
 ) -> dict[str, dict[str, StoredTensor]]:
     """The tensors of a verified checkpoint by file and name; only headers are read.

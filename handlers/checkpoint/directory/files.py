@@ -12,7 +12,7 @@ from pathlib import Path
 from shutil import disk_usage
 
 from ....engine import ranks
-from ...files import beside, created, locked, make_directory, remove, shared
+from ...files import beside, created, locked, make_directory, remove_path, shared
 from ...files import sweep as sweep_beside
 from ..format import Checksums, Payload
 from .checksums import CHUNK, RunningChecksums
@@ -104,17 +104,17 @@ def scratch(directory: Path) -> Generator[Path, None, None]:
     try:
         yield temporary
     finally:
-        remove(temporary)
+        remove_path(temporary)
 
 
 def vanish(path: Path) -> None:
     """Remove a directory: rename it first, so that its name is gone, then delete its files."""
     condemned = beside(path, "del")
     path.rename(condemned)
-    remove(condemned)
+    remove_path(condemned)
 
 
-def sweep(directory: Path) -> None:
+def sweep_run(directory: Path) -> None:
     """Remove what a killed process had not finished writing or removing."""
     sweep_beside(directory, OWN)
 
@@ -140,7 +140,7 @@ class DirectoryLock:
         make_directory(self.directory)
         patience = PATIENCE if ranks.world_size() > 1 else 0.0
         self._is_held = self._held.enter_context(locked(self.directory, patience))
-        sweep(self.directory)
+        sweep_run(self.directory)
 
     def renew(self) -> None:
         """Make and lock the directory anew if somebody has removed it, or moved it elsewhere.

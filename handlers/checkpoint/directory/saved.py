@@ -19,7 +19,7 @@ from .contents import (
     StoredTensor,
     manifest_at,
     payload_of,
-    tensors_of,
+    tensors_by_name,
     tree_in,
 )
 from .files import write_file
@@ -109,7 +109,7 @@ def read_checkpoint(
         BrokenCheckpoint: A file has the right checksum and a wrong format.
     """
     compare_sizes(saved)
-    return tree_in(saved), {**tensors_of(saved, but=in_memory or ()), **(in_memory or {})}
+    return tree_in(saved), {**tensors_by_name(saved, but=in_memory or ()), **(in_memory or {})}
 
 
 def read_objects(saved: CheckpointFiles, object: str | None = None) -> dict[str, Any]:
@@ -140,7 +140,9 @@ def read_weights(saved: CheckpointFiles, object: str, *, is_verified: bool) -> M
     chosen = objects_in(saved, object)
     content, file = chosen[object]["content"], chosen[object]["file"]
     with reading(saved.path, TREE):
-        verified = tensors_of(saved, {file}) if is_verified else _verified_tensors(saved, chosen)
+        verified = (
+            tensors_by_name(saved, {file}) if is_verified else _verified_tensors(saved, chosen)
+        )
         own = verified.get(file, {})
         state: Mapping[str, Any] = _tensors(content, own) or decode(content, own)
         return state
@@ -194,7 +196,7 @@ def _verified_tensors(
 ) -> dict[str, dict[str, StoredTensor]]:
     files = {each["file"] for each in objects.values()}
     verify_objects(saved, files)
-    return tensors_of(saved, files)
+    return tensors_by_name(saved, files)
 
 
 def _tensors(content: Any, own: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:

@@ -11,7 +11,7 @@ from os.path import lexists
 from pathlib import Path
 from shutil import disk_usage
 
-from ...files import appearing, beside, created, make_directory, remove, synchronise
+from ...files import appearing, beside, created, make_directory, remove_path, synchronise
 from ..format import (
     MANIFEST,
     Checksums,
@@ -58,7 +58,7 @@ def write_checkpoint(
             files = write_part(temporary, payloads, {}, before)
         return commit(directory, temporary, files, manifest, before)
     except BaseException:
-        remove(temporary)
+        remove_path(temporary)
         raise
 
 

@@ -62,7 +62,7 @@ class Grid:
         name = self.dtype.removeprefix("torch.")
         return TensorInfo(name, self.shape, prod(self.shape) * bits_of(self.dtype) // 8)
 
-    def pieces(self, overlapping: Iterable[tuple[int, int]] | None = None) -> Iterator[Piece]:
+    def pieces(self, overlapping: Iterable[tuple[int, int]] | None = None) -> Iterator[StoredPiece]:
         """All pieces, or those that overlap a range of each dimension."""
         ranges = list(overlapping or ((0, size) for size in self.shape))
         near = [
@@ -75,7 +75,7 @@ class Grid:
                 number = number * (len(cuts) - 1) + at
             yield self._piece(number, place)
 
-    def piece(self, number: int) -> Piece:
+    def piece(self, number: int) -> StoredPiece:
         """The piece of a number: its place in `owners`."""
         left, place = number, list[int]()
         for cuts in reversed(self.cuts):
@@ -83,14 +83,14 @@ class Grid:
             place.append(at)
         return self._piece(number, place[::-1])
 
-    def _piece(self, number: int, place: Sequence[int]) -> Piece:
+    def _piece(self, number: int, place: Sequence[int]) -> StoredPiece:
         begin = tuple(cuts[at] for at, cuts in zip(place, self.cuts, strict=True))
         end = tuple(cuts[at + 1] for at, cuts in zip(place, self.cuts, strict=True))
-        return Piece(number, self.owners[number], begin, end)
+        return StoredPiece(number, self.owners[number], begin, end)
 
 
 @dataclass(frozen=True)
-class Piece:
+class StoredPiece:
     """One piece of a tensor: where it lies in the tensor, and which rank's file holds it."""
 
     number: int
@@ -106,7 +106,7 @@ class Piece:
     def key(self, file: str, name: str) -> str:
         """Its name in the rank's file.
 
-        >>> Piece(3, 1, (0,), (2,)).key("model", "layers.0.weight")
+        >>> StoredPiece(3, 1, (0,), (2,)).key("model", "layers.0.weight")
         'model/layers.0.weight[3]'
         """
         return f"{file}/{name}[{self.number}]"
@@ -126,7 +126,7 @@ class PlacedPiece(NamedTuple):
     file: str
     name: str
     grid: Grid
-    piece: Piece
+    piece: StoredPiece
 
     @property
     def key(self) -> str:

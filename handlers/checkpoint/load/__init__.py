@@ -4,7 +4,7 @@ from .apply import put_settings, replay, resume
 from .check import memory_mismatches, mismatches, refusing, validate_objects, validate_run
 from .choose import chosen
 from .evaluated import EvaluatesSaved
-from .plan import Fate, Plan, schedules_to_replay
+from .plan import Fate, LoadPlan, schedules_to_replay
 from .read import SavedRun
 from .settings import Change, changes, settings_of, settings_of_steps
 
@@ -12,7 +12,7 @@ __all__ = [
     "Change",
     "EvaluatesSaved",
     "Fate",
-    "Plan",
+    "LoadPlan",
     "SavedRun",
     "changes",
     "chosen",

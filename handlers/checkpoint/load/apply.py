@@ -20,7 +20,7 @@ from ..directory import ReadOnce, saved_at
 from ..format import reading
 from ..weights import load_weights
 from .check import has_groups
-from .plan import Fate, Plan, with_fate
+from .plan import Fate, LoadPlan, with_fate
 from .read import SavedRun, in_memory
 from .settings import Change, is_of
 
@@ -49,7 +49,7 @@ def resume(
         tensors = read_once.tensors_of(found) if read_once else {}
         saved = SavedRun.at(found, state.engine.objects, tensors)
         earlier = saved.run["memory"].get(handler, {})
-        plan = Plan(saved, state.engine, state.control.settings, override, reset, earlier)
+        plan = LoadPlan(saved, state.engine, state.control.settings, override, reset, earlier)
         own = plan.names()
     override_names, reset_names = (
         set[str]().union(*each) for each in zip(*ranks.gathered(own), strict=True)
@@ -69,7 +69,7 @@ def _naming(path: Path) -> Generator[None, None, None]:
         raise ValueError(printable_lines(f"cannot load {path}: {error}")) from error
 
 
-def load(plan: Plan, state: State[Any, Any]) -> None:
+def load(plan: LoadPlan, state: State[Any, Any]) -> None:
     """Load the saved states of what goes on, and step the schedules that are replayed.
 
     Raises:
@@ -97,7 +97,7 @@ def load(plan: Plan, state: State[Any, Any]) -> None:
     state.load_state_dict({**run, "memory": memory, "settings": plan.own_settings})
 
 
-def _courses(plan: Plan) -> dict[str, list[dict[str, Any]]]:
+def _courses(plan: LoadPlan) -> dict[str, list[dict[str, Any]]]:
     """By schedule that is not loaded: the values that it set in each group."""
     objects, saved = plan.engine.objects, plan.saved.objects
     courses = {}
@@ -112,7 +112,7 @@ def _courses(plan: Plan) -> dict[str, list[dict[str, Any]]]:
     return courses
 
 
-def _report(plan: Plan) -> None:
+def _report(plan: LoadPlan) -> None:
     if ranks.rank() > 0:
         return
     for what, lines in plan.report().items():

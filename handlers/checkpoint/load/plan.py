@@ -31,7 +31,7 @@ class Fate(Enum):
 
 
 @dataclass(frozen=True)
-class Plan:
+class LoadPlan:
     """The fates of all that a checkpoint or a script has.
 
     `override` accepts differences by name: for a setting, the script's value counts, and an object

@@ -19,7 +19,7 @@ from ....engine import ranks
 from ....engine.modules import fully_sharded, plain_names, reshard, unwrap
 from ..frozen import checksum, checksums
 from ..sharding import is_sharded
-from ..weights import parameters_of, weights
+from ..weights import named_parameters_of, weights
 
 SHOWN = 4
 """Weights and ranks that an error names."""
@@ -29,7 +29,7 @@ Buffers = dict[str, dict[str, Tensor]]
 """By object and plain name."""
 
 
-def check_weights(objects: Mapping[str, Any]) -> None:
+def check_same_weights(objects: Mapping[str, Any]) -> None:
     """Compare the parameters of modules over all ranks; they all have to call this.
 
     Buffers may differ, and are saved for each rank. Ranks that hold the same send two messages of
@@ -53,7 +53,7 @@ def _sums(objects: Mapping[str, Any]) -> Sums:
     reshard(fully_sharded(objects.values()))  # after a forward pass alone
     for name in sorted(objects):
         if isinstance(objects[name], Module):
-            own = parameters_of(objects[name])
+            own = named_parameters_of(objects[name])
             whole = {key for key, each in own.items() if _is_dense(each)}
             sums = checksums(objects[name], whole) if whole else {}
             found |= {(name, key): sums[key] for key in sorted(sums)}

@@ -13,7 +13,7 @@ from typing import Any
 from ....engine import State, ranks
 from ....engine.checks import Unsaved
 from ...common import scalars
-from ...files import remove, synchronise
+from ...files import remove_path, synchronise
 from ..directory import (
     DirectoryLock,
     Saved,
@@ -36,13 +36,13 @@ from ..format import (
 )
 from ..frozen import FrozenWeights
 from ..sharding import Layouts
-from .alike import check_weights
+from .alike import check_same_weights
 from .begin import Destination
 from .round_trip import RoundTrip
 from .stage import Staging, streamed
 from .take import Snapshot
 from .team import Team
-from .writer import Writer
+from .writer import CheckpointWriter
 
 logger = logging.getLogger("camshaft")
 
@@ -117,7 +117,7 @@ class Recorder:
         self._spared = spared and spared.resolve()
         self._lock = DirectoryLock(self.directory)
         self._staging = Staging() if to.background else None
-        self._writer = Writer(to.background, to.retries, to.on_failure)
+        self._writer = CheckpointWriter(to.background, to.retries, to.on_failure)
         self._team = Team(self.directory, is_alone=is_alone)
         self._newest: Saved | None = None
         self._why: tuple[int, str] = (0, "")
@@ -164,7 +164,7 @@ class Recorder:
             ValueError: Ranks hold other weights, which are no shards of one.
         """
         if not self._are_compared:
-            check_weights(objects)
+            check_same_weights(objects)
             self._are_compared = True
 
     def record(
@@ -275,7 +275,7 @@ class Recorder:
             self._newest = saved = self._writer.several_times(task)
         except BaseException:
             if self._team.rank == 0:
-                remove(temporary)
+                remove_path(temporary)
             raise
         logger.info("saved %s (%s)", saved.path, saved.manifest.reason)
         try:

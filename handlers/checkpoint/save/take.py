@@ -32,7 +32,7 @@ from ..format import (
 from ..frozen import apart
 from ..load import validate_run
 from ..sharding import Layout, Layouts, is_sharded
-from ..weights import parameters_of, weights
+from ..weights import named_parameters_of, weights
 from .alike import Buffers
 
 OF_RANKS = re.compile(r"rank-\d+")
@@ -214,7 +214,7 @@ def parameter_names(optimizer: Optimizer, objects: Mapping[str, Any]) -> dict[st
     """By module and plain name: the index by which the optimizer's state calls each parameter."""
     groups = optimizer.param_groups
     indices = {id(p): n for n, p in enumerate(p for group in groups for p in group["params"])}
-    named = {name: parameters_of(m) for name, m in objects.items() if isinstance(m, Module)}
+    named = {name: named_parameters_of(m) for name, m in objects.items() if isinstance(m, Module)}
     found = {
         name: {key: indices[id(each)] for key, each in own.items() if id(each) in indices}
         for name, own in named.items()
@@ -227,7 +227,7 @@ class _Same:
 
     def __init__(self, objects: Mapping[str, Any]) -> None:
         self._files = {
-            name: parameters_of(each).keys()
+            name: named_parameters_of(each).keys()
             for name, each in objects.items()
             if isinstance(each, Module) and is_file_name(name)
         }

@@ -24,7 +24,7 @@ Task = Callable[[Exception | None], object]
 
 
 @dataclass(eq=False)
-class Writer:
+class CheckpointWriter:
     """Runs one task at a time, in a thread or, without `background`, at once.
 
     An OSError that a task raises is decided by `on_failure`: `"raise"` it in the next call of

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from camshaft.handlers.checkpoint.save import writer as module
-from camshaft.handlers.checkpoint.save.writer import Writer
+from camshaft.handlers.checkpoint.save.writer import CheckpointWriter
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +42,7 @@ def again(writer, task):
 
 
 def test_a_task_runs_beside_and_the_next_one_waits_for_it():
-    writer, go_on, order = Writer(True, 0, "raise"), threading.Event(), []
+    writer, go_on, order = CheckpointWriter(True, 0, "raise"), threading.Event(), []
 
     def first(unable):
         go_on.wait(60)
@@ -59,7 +59,7 @@ def test_a_task_runs_beside_and_the_next_one_waits_for_it():
 
 
 def test_without_a_thread_a_task_is_done_when_start_returns():
-    writer, done = Writer(False, 0, "raise"), []
+    writer, done = CheckpointWriter(False, 0, "raise"), []
     writer.start(lambda unable: done.append(threading.current_thread()), ignore)
     assert done == [threading.main_thread()]
     writer.close(lambda: done.append("closed"))
@@ -68,7 +68,7 @@ def test_without_a_thread_a_task_is_done_when_start_returns():
 
 @pytest.mark.parametrize("background", [True, False])
 def test_what_fails_is_tried_again_with_a_warning_each_time(background, caplog):
-    writer, task = Writer(background, 3, "raise"), Failing(3)
+    writer, task = CheckpointWriter(background, 3, "raise"), Failing(3)
     writer.start(again(writer, task), task.tell)
     writer.close(ignore)
     assert (task.calls, task.told) == (4, [])
@@ -84,12 +84,12 @@ def test_the_waits_are_one_two_and_four_seconds(monkeypatch, caplog):
     monkeypatch.setattr(module, "FIRST_WAIT", 1.0)
     monkeypatch.setattr(module.time, "sleep", waits.append)
     with pytest.raises(OSError, match="disk full"):
-        Writer(False, 3, "raise").several_times(Failing(9))
+        CheckpointWriter(False, 3, "raise").several_times(Failing(9))
     assert waits == [1, 2, 4]
 
 
 def test_a_failure_for_good_is_told_at_once_and_raised_by_who_waits_next():
-    writer, task, reached = Writer(True, 2, "raise"), Failing(9), threading.Event()
+    writer, task, reached = CheckpointWriter(True, 2, "raise"), Failing(9), threading.Event()
     writer.start(again(writer, task), reached.set)
     assert reached.wait(60)
     with pytest.raises(OSError, match="disk full"):
@@ -100,7 +100,7 @@ def test_a_failure_for_good_is_told_at_once_and_raised_by_who_waits_next():
 
 
 def test_a_failure_that_is_only_warned_of_is_an_error_in_the_log_and_the_next_task_runs(caplog):
-    writer, task, done = Writer(True, 0, "warn"), Failing(1), []
+    writer, task, done = CheckpointWriter(True, 0, "warn"), Failing(1), []
     writer.start(task, task.tell)
     writer.start(lambda unable: done.append(True), ignore)
     writer.close(ignore)
@@ -112,7 +112,7 @@ def test_a_failure_that_is_only_warned_of_is_an_error_in_the_log_and_the_next_ta
 
 @pytest.mark.parametrize("on_failure", ["raise", "warn"])
 def test_what_is_no_failure_of_the_disk_is_raised_and_not_tried_again(on_failure):
-    writer, task = Writer(True, 3, on_failure), Failing(1, ZeroDivisionError)
+    writer, task = CheckpointWriter(True, 3, on_failure), Failing(1, ZeroDivisionError)
     writer.start(again(writer, task), task.tell)
     with pytest.raises(ZeroDivisionError):
         writer.wait()
@@ -121,7 +121,7 @@ def test_what_is_no_failure_of_the_disk_is_raised_and_not_tried_again(on_failure
 
 
 def test_closing_waits_raises_and_does_the_last_thing_all_the_same():
-    writer, last = Writer(True, 0, "raise"), []
+    writer, last = CheckpointWriter(True, 0, "raise"), []
     writer.start(Failing(1), ignore)
     with pytest.raises(OSError, match="disk full"):
         writer.close(lambda: last.append(True))
@@ -132,7 +132,7 @@ def test_closing_waits_raises_and_does_the_last_thing_all_the_same():
 def test_a_task_whose_thread_cannot_start_is_called_with_the_error_and_never_done_later(
     on_failure, caplog
 ):
-    writer, order = Writer(True, 0, on_failure), []
+    writer, order = CheckpointWriter(True, 0, on_failure), []
 
     def task(unable):
         order.append("done" if unable is None else "told")
@@ -157,7 +157,7 @@ def test_a_task_whose_thread_cannot_start_is_called_with_the_error_and_never_don
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_fork_does_not_wait_for_the_thread_it_has_not_got():
-    writer, go_on = Writer(True, 0, "raise"), threading.Event()
+    writer, go_on = CheckpointWriter(True, 0, "raise"), threading.Event()
     writer.start(lambda unable: go_on.wait(60), ignore)
     child = os.fork()
     if child == 0:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from camshaft.handlers.checkpoint.directory import checksums_of, sweep
+from camshaft.handlers.checkpoint.directory import checksums_of, sweep_run
 from camshaft.handlers.checkpoint.directory.files import vanish
 
 
@@ -16,7 +16,7 @@ def test_what_a_killed_process_left_is_swept_and_nothing_else(tmp_path):
         (tmp_path / name).mkdir()
         (tmp_path / name / "file").touch()
     (tmp_path / f".tmp-LATEST-{number}").touch()
-    sweep(tmp_path)
+    sweep_run(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(foreign)
 
 
