@@ -31,22 +31,22 @@ class Evaluated:
         self._writes = state.metrics.writes
 
     def _check(self, state: State[Any, Any]) -> None:
-        _check(state, self._writes)
-
-
-def _check(state: State[Any, Any], writes: int) -> None:
-    memories = (*state.memory.saved, *state.memory.unsaved)
-    if state.iteration < 2 or any(each.endswith(("()", "engine.process")) for each in memories):
-        return
-    metrics = state.metrics
-    last = [name for name in metrics if metrics.written(name) <= writes and metrics.is_fresh(name)]
-    for name in last:
-        if _is_measured(metrics[name]):
-            warn(
-                f"the metric {name!r} of an evaluation is that of its last batch alone: the "
-                "process function writes it for each batch, and no handler averages it. "
-                f"engine.add(Average({name!r})) makes it the mean over all samples"
-            )
+        memories = (*state.memory.saved, *state.memory.unsaved)
+        if state.iteration < 2 or any(each.endswith(("()", "engine.process")) for each in memories):
+            return
+        metrics = state.metrics
+        last = [
+            name
+            for name in metrics
+            if metrics.written(name) <= self._writes and metrics.is_fresh(name)
+        ]
+        for name in last:
+            if _is_measured(metrics[name]):
+                warn(
+                    f"the metric {name!r} of an evaluation is that of its last batch alone: the "
+                    "process function writes it for each batch, and no handler averages it. "
+                    f"engine.add(Average({name!r})) makes it the mean over all samples"
+                )
 
 
 def _is_measured(value: Any) -> bool:

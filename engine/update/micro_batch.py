@@ -103,15 +103,15 @@ class MicroBatch:
     def count(self, loss: Tensor, weight: Tensor | float | None = None) -> None:
         """Count the micro-batch, whose gradients are there; step if its window is complete."""
         update, state = self._update, self._state
-        if (check := state.step_under_way.check) is not None and check.inside is not update:
-            check.watch(update, partial(self.count, loss, weight))
-            return
+        step = state.step_under_way
         update.meet(state, weight, has_loss=True)
-        window = state.step_under_way.windows[update]
         _, weight, _ = by_share(state.share, loss, weight)
+        window = step.windows[update]
         window.add(loss, weight)
         if window.calls >= update.accumulate or state.is_last_batch:
             update.close(state)
+        if step.check is not None:
+            step.check.accept(update)
 
     def copy(self) -> Callable[[], None]:
         """Copy the open window and its gradients; return a function that restores them."""

@@ -116,6 +116,19 @@ def test_in_the_middle_of_an_epoch_it_is_told_and_ends_with_the_epoch(caplog):
     assert caplog.text.count(LEFT) == 1
 
 
+@pytest.mark.parametrize("ends", ["by a limit", "by an interruption"])
+@pytest.mark.parametrize("when", [Events.ITERATION_COMPLETED(at=1), Events.COMPLETED])
+def test_a_run_that_ends_inside_an_epoch_tells_of_its_batches_alone(ends, when, caplog):
+    model = make()
+    engine = ENGINES["own"](model)
+    engine.on(when)(lambda state: model.eval() and None)
+    if ends == "by an interruption":
+        engine.on(Events.ITERATION_COMPLETED(at=2))(lambda state: state.stop("", resumable=True))
+    engine.run(BATCHES, max_iterations=2 if ends == "by a limit" else 3)
+    told = "objects['model'] is in evaluation mode at the last batch of epoch 1"
+    assert (told in caplog.text) == (when != Events.COMPLETED)
+
+
 def test_modes_of_parts_that_the_script_chose_stay(caplog):
     model = make()
     model[1].eval()  # a frozen BatchNorm

@@ -311,6 +311,19 @@ def test_optimizers_are_looked_at_in_the_first_epoch_only(model):
     assert not hooks
 
 
+def test_they_are_looked_at_no_longer_once_an_update_has_stepped(model):
+    from torch.optim.optimizer import _global_optimizer_post_hooks as hooks
+
+    update, looking = Update(torch.optim.SGD(model.parameters(), lr=0.1)), []
+
+    def step(state, batch):
+        update(state, model(batch).mean())
+        looking.append(len(hooks))
+
+    Engine(step, ClipGradNorm(1.0)).run([BATCHES[0]] * 30, max_epochs=1)
+    assert looking == [1] * 20 + [0] * 10  # in the first 20, gradients are looked at
+
+
 def test_a_run_that_begins_and_ends_in_another_thread_leaves_the_hooks_of_a_step_alone(model):
     from torch.optim import optimizer as optimizers
 
