@@ -23,7 +23,7 @@ from ..state import (
 )
 from .in_step import InStep
 from .other_ranks import check_same_ranks, go_on, is_of_other_ranks
-from .prepared import loader_inside
+from .prepared import inside_prepared
 from .sources import END, Source, Stateful, read_again, rest_of, shortest, tell_of_repeats
 
 logger = logging.getLogger("camshaft")
@@ -349,7 +349,7 @@ def source_of(data: Iterable[Any], each_once: bool = False) -> Source[Any]:
 
     With `each_once`, a rank without a sample of a short batch has one batch less.
     """
-    if (found := loader_inside(data)) is not None:
+    if (found := inside_prepared(data)) is not None:
         source = source_of(found.loader, each_once)
         source.prepared = found
         return source
@@ -369,7 +369,7 @@ def source_of(data: Iterable[Any], each_once: bool = False) -> Source[Any]:
 
 def order_of(data: Any) -> str | None:
     """The order that ranks share, and the samples of a batch over all of them; None if unknown."""
-    if (found := loader_inside(data)) is not None:
+    if (found := inside_prepared(data)) is not None:
         data = found.loader
     if not hasattr(data, "batch_sampler") or "torch.utils.data" not in sys.modules:
         return None

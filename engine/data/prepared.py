@@ -23,7 +23,7 @@ class Inside:
     """Moves a batch to the device."""
 
 
-def loader_inside(data: Any) -> Inside | None:
+def inside_prepared(data: Any) -> Inside | None:
     """The loader inside a prepared one; None for other data.
 
     Raises:

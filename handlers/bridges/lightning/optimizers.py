@@ -12,7 +12,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 
 @dataclass(eq=False)
-class LightningSchedule:
+class SchedulerConfig:
     """A scheduler, and when it is stepped: Lightning's dictionary of a scheduler, with its keys."""
 
     scheduler: Any
@@ -65,7 +65,7 @@ class LightningSchedule:
             )
 
 
-def configured(module: Module) -> tuple[list[Optimizer], list[LightningSchedule]]:
+def configured(module: Module) -> tuple[list[Optimizer], list[SchedulerConfig]]:
     """The optimizers and schedules of a module.
 
     Raises:
@@ -96,10 +96,10 @@ def configured(module: Module) -> tuple[list[Optimizer], list[LightningSchedule]
     return optimizers, [_schedule(each) for each in schedulers]
 
 
-def _schedule(given: Any) -> LightningSchedule:
+def _schedule(given: Any) -> SchedulerConfig:
     if not isinstance(given, Mapping):
-        return LightningSchedule(given)
-    known = {field.name for field in fields(LightningSchedule)}
+        return SchedulerConfig(given)
+    known = {field.name for field in fields(SchedulerConfig)}
     unknown = given.keys() - known
     if unknown or "scheduler" not in given:
         wrong = f"has no key {sorted(unknown)}" if unknown else "needs a 'scheduler'"
@@ -107,4 +107,4 @@ def _schedule(given: Any) -> LightningSchedule:
             f"configure_optimizers: the dictionary of a scheduler {wrong}; its keys are "
             f"{', '.join(sorted(known))}"
         )
-    return LightningSchedule(**given)
+    return SchedulerConfig(**given)

@@ -14,7 +14,7 @@ from ....engine.state import State, under_way
 from ....engine.update import parameters_of
 from .carried import Carried
 from .hooks import Hooks
-from .optimizers import LightningSchedule
+from .optimizers import SchedulerConfig
 
 
 class LightningEvents(EventEnum):
@@ -86,7 +86,7 @@ class TrainerView:
         self.lightning_module = self.model = hooks.module
         self.callbacks: list[Any] = []
         self.optimizers: list[Optimizer] = []
-        self.lr_scheduler_configs: list[LightningSchedule] = []
+        self.lr_scheduler_configs: list[SchedulerConfig] = []
         self.precision_plugin = self.strategy = self
         vars(self).update(given)
         if "logger" in given:

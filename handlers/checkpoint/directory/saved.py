@@ -143,7 +143,7 @@ def read_weights(saved: CheckpointFiles, object: str, *, is_verified: bool) -> M
         verified = (
             tensors_by_name(saved, {file}) if is_verified else _verified_tensors(saved, chosen)
         )
-        own = read.get(file, {})
+        own = verified.get(file, {})
         state: Mapping[str, Any] = _tensors(content, own) or decode(content, own)
         return state
 
