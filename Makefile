@@ -54,7 +54,7 @@ bench: .venv/bench-$(KEY)  ## measure the overhead, the saves and the start agai
 
 # Tests of the core that need no other library, each in an environment of its own, without .venv.
 CORE = tests/engine tests/handlers/averages tests/handlers/guards tests/handlers/metrics \
-	tests/handlers/schedules tests/handlers/checkpoint/resume
+	tests/handlers/schedules tests/handlers/checkpoint/load
 
 lowest: .versions/lowest-$(KEY)  ## run tests of the core with the lowest versions that are declared
 	.versions/lowest/bin/pytest --numprocesses logical --maxprocesses 8 --timeout 120 $(CORE)
