@@ -53,7 +53,8 @@ class LookedUp(dict[str, "Tensor"]):
 
     def __missing__(self, name: str) -> Tensor:
         found = self._tensors[name]
-        self[name] = tensor = found.read() if hasattr(found, "read") else found
+        tensor: Tensor = found.read() if hasattr(found, "read") else found
+        self[name] = tensor
         return tensor
 
 
