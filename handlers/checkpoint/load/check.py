@@ -130,14 +130,18 @@ def _kind_and_shape(value: Any) -> str:
     return f"{str(value.dtype).removeprefix('torch.')}{[*value.shape]}"
 
 
-def validate_run(run: Any) -> None:
+def validate_run(run: Any, *, generators: bool = True) -> None:
     """Check that the saved state of a run can be loaded.
+
+    Args:
+        run: The state.
+        generators: False for states of generators that this process has just read from its own.
 
     Raises:
         ValueError: A value is missing, or of another kind than a run writes.
     """
     with refusing("a run"):
-        found = [*_of_run(run)]
+        found = [*_of_run(run, generators)]
     if found:
         raise ValueError("holds values that no run can resume from: " + "; ".join(found))
 
@@ -166,7 +170,7 @@ def refusing(what: str) -> Generator[None, None, None]:
         raise ValueError(f"holds a malformed state of {what} ({said})") from error
 
 
-def _of_run(run: Any) -> Iterator[str]:
+def _of_run(run: Any, generators: bool) -> Iterator[str]:
     state, fresh = State[Any, Any](), State[Any, Any]()
     state.load_state_dict(run)
     for name, own in fresh.state_dict().items():
@@ -181,10 +185,13 @@ def _of_run(run: Any) -> Iterator[str]:
     yield from _kinds("settings", {}, run["settings"])
     if any(type(name) is not str for name in (*run["handlers"], *run["settings"], *run["memory"])):
         yield "it has handlers or settings without a name"
-    if state.control.completed is not None:
-        yield from _of_generators(state.control.completed)
+    kept = [state.control.completed]
     if (position := state.control.position) is not None:
         yield from _of_position(position, run["position"])
+        kept += [position.rng, position.left]
+    for rng in kept:
+        if generators and rng is not None:
+            yield from _of_generators(rng)
 
 
 def _of_position(position: Position, saved: Mapping[str, Any]) -> Iterator[str]:
@@ -208,9 +215,6 @@ def _of_position(position: Position, saved: Mapping[str, Any]) -> Iterator[str]:
             yield from _kinds("position.dealing.order", "", size)
         elif size is not None or name != "batch":
             yield from _count(f"position.dealing.{name}", size)
-    for rng in (position.rng, position.left):
-        if rng is not None:
-            yield from _of_generators(rng)
 
 
 def _of_generators(rng: Rng) -> Iterator[str]:

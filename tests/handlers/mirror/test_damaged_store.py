@@ -50,7 +50,7 @@ DAMAGES = {
     "a half": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
     "empty": lambda path: path.write_bytes(b""),
     "of another format": lambda path: path.write_text(
-        path.read_text().replace('"format": 2', '"format": 3')
+        path.read_text().replace('"format": 3', '"format": 4')
     ),
     "a list": lambda path: path.write_text("[]"),
     "too large": lambda path: path.write_bytes(b" " * (4 * 2**20 + 1)),
