@@ -68,7 +68,14 @@ sys.path.insert(0, sys.argv[2])
 import torch
 from test_walks import engine_of, second_save
 
-print(json.dumps(second_save(sys.argv[1], engine_of(torch.nn.Linear(4, 2)))))
+def imported():
+    return {name for name in sys.modules if name.startswith("torch.distributed")}
+
+engine = engine_of(torch.nn.Linear(4, 2))
+before = imported()
+calls = second_save(sys.argv[1], engine)
+assert imported() == before  # one process has nobody to send to
+print(json.dumps(calls))
 """
 RANKS = """
 import json, sys
