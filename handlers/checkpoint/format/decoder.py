@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ...common import KINDS, content
 from ...files import Tables
@@ -17,19 +17,13 @@ if TYPE_CHECKING:
 TENSOR_TAGS = frozenset({"!tensor", "!ndarray", "!scalar"})
 
 
-class Stored(Protocol):
-    """A tensor that stays in its file until it is read."""
+def decode(encoded: Any, tensors: Mapping[str, Any], tables: Tables | None = None) -> Any:
+    """The value that `Encoder.encode` was given.
 
-    def read(self) -> Tensor:
-        """The whole tensor, as a new one."""
-
-
-def decode(
-    encoded: Any, tensors: Mapping[str, Stored | Tensor], tables: Tables | None = None
-) -> Any:
-    """The value that `Encoder.encode` was given; tensors in files are read when they are met.
-
-    `tables` is shared by all values of one file.
+    Args:
+        encoded: The value as JSON.
+        tensors: By name; those with a method `read` stay in their files until they are met here.
+        tables: Shared by all values of one file.
 
     Raises:
         ValueError: `Encoder` cannot have written this, or a tensor is missing.
@@ -40,7 +34,7 @@ def decode(
 class LookedUp(dict[str, "Tensor"]):
     """The tensors looked up so far: the same name always gives the same tensor."""
 
-    def __init__(self, tensors: Mapping[str, Stored | Tensor], tables: Tables) -> None:
+    def __init__(self, tensors: Mapping[str, Any], tables: Tables) -> None:
         super().__init__()
         self._tensors = tensors
         self.tables = tables
@@ -59,7 +53,8 @@ class LookedUp(dict[str, "Tensor"]):
 
     def __missing__(self, name: str) -> Tensor:
         found = self._tensors[name]
-        self[name] = tensor = found.read() if hasattr(found, "read") else found
+        tensor: Tensor = found.read() if hasattr(found, "read") else found
+        self[name] = tensor
         return tensor
 
 
