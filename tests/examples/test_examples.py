@@ -52,7 +52,8 @@ def test_it_leaves_checkpoints_events_and_rows(finished):
     assert 2 <= len(checkpoints) <= 3
     for checkpoint in checkpoints:
         assert {path.name for path in checkpoint.iterdir()} == {
-            *("model.safetensors", "train.safetensors", "state.json", "manifest.json")
+            *("model.safetensors", "train.safetensors", "state.json", "manifest.json"),
+            *("rank-00000.json", "rank-00000.safetensors"),  # the run: counts and running means
         }
     assert list(directory.glob("events.out.tfevents.*"))
     rows = json_rows(directory)

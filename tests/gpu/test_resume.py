@@ -1,14 +1,14 @@
 """Runs that were interrupted, and what their checkpoints hold, on a device and between two."""
 
 import json
-import random
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import nn
 
 from camshaft import Events, supervised
-from camshaft.engine.state import Rng, restore_generators
+from camshaft.engine.state import capture_generators, restore_generators
 from camshaft.handlers import Checkpoint, checkpoints, latest
 
 
@@ -85,8 +85,9 @@ def test_a_process_that_sees_fewer_devices_gets_the_generator_of_the_one_it_used
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "set_rng_state", put.append)
     monkeypatch.setattr(torch.cuda, "set_rng_state_all", put.append)
-    own = random.getstate(), None, torch.get_rng_state()
-    states = [f"of device {number}" for number in range(4)]
-    restore_generators(Rng(*own, devices={"cuda": states, "cuda_current": 2}))
-    restore_generators(Rng(*own, devices={"cuda": states[:1], "cuda_current": 0}))
-    assert put == ["of device 2", ["of device 0"]]
+    rng, states = capture_generators(), [[number] * 4 for number in range(4)]
+    packed = [bytes(each) for each in states]
+    for devices in ({"cuda": packed, "cuda_current": 2}, {"cuda": packed[:1], "cuda_current": 0}):
+        restore_generators(replace(rng, devices=devices))
+    (third, (first,)) = put
+    assert [third.tolist(), first.tolist()] == [states[2], states[0]]
