@@ -1,6 +1,8 @@
 # Needs make and Python 3.11 or newer; everything else is installed into .venv on first use.
 
 PYTHON ?= python3
+# Tests start hundreds of processes, which would each compile the package again.
+unexport PYTHONDONTWRITEBYTECODE
 BIN := .venv/bin
 # A process a core. The one that is done first takes over half of what another has still to do.
 WORKERS = logical

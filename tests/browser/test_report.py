@@ -62,6 +62,7 @@ def lines(page, plot=PLOT):
     )
 
 
+@pytest.mark.slow
 def test_a_real_run_is_shown_without_an_error_and_without_asking_for_anything(
     trained, report, open_page, artefact
 ):
@@ -112,6 +113,7 @@ def test_the_switches_and_the_slider_change_what_is_drawn(report, open_page, tmp
     assert page.complaints == []
 
 
+@pytest.mark.slow
 def test_a_comparison_shows_all_runs_and_what_differs(digits, trained, report, open_page, artefact):
     other = digits("other", "--max-epochs", "2", "--batch-size", "64")
     page = drawn(open_page(report(trained, other)))

@@ -200,6 +200,7 @@ def test_alone_a_process_is_rank_0():
         raise ZeroDivisionError
 
 
+@pytest.mark.slow
 def test_a_run_of_one_process_imports_nothing_of_ignite(tmp_path):
     script = """if True:
         import sys, torch

@@ -13,7 +13,7 @@ EACH = {"workers": 4} | dict.fromkeys(set(SOURCES) - {"workers"}, 10)
 
 
 def test_a_few_runs_left_anywhere_are_the_whole_runs():
-    Look().at(scripts(), 15)
+    Look().at(scripts(), 10)
 
 
 @pytest.mark.slow

@@ -645,6 +645,7 @@ def on_ranks(processes):
     return run
 
 
+@pytest.mark.slow
 def test_on_two_ranks_errors_are_shared_and_what_one_rank_alone_remembers_is_no_misfit(
     on_ranks, tmp_path
 ):

@@ -72,6 +72,7 @@ def test_rows_parameters_and_media_are_there(uri):
     assert found == ["note/2.md", "seen/2.png"]
 
 
+@pytest.mark.slow
 def test_a_resumed_run_is_the_same_run_with_no_row_twice_or_missing(uri, fail_and_resume):
     fail_and_resume(partial(build, uri, "second"))
     _, _, rows = the_run(uri, "second")
