@@ -81,6 +81,7 @@ def test_a_real_run_is_shown_without_an_error_and_without_asking_for_anything(
     page.screenshot(path=artefact("report"), full_page=True)
 
 
+@pytest.mark.slow
 def test_the_switches_and_the_slider_change_what_is_drawn(report, open_page, tmp_path):
     page = drawn(open_page(report(rows(tmp_path / "run"))))
     raw, smooth = page.evaluate(f"{PLOT}.data.filter(t => t.name == 'loss').map(t => t.y)")
@@ -234,6 +235,7 @@ def test_the_toolbar_of_a_chart_is_there_while_the_pointer_is(report, open_page,
     page.until("getComputedStyle(document.querySelector('.modebar-group')).opacity == 0")
 
 
+@pytest.mark.slow
 def test_images_and_histograms_are_there_and_a_slider_goes_through_the_run(
     report, open_page, tmp_path, artefact
 ):

@@ -95,7 +95,10 @@ def run(directory, wrapping, build, epochs, names=False):
 @pytest.mark.parametrize("build", [by_supervised, pytest.param(by_hand, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("first", "second"),
-    [pair for other in WRAPPED for pair in (("plain", other), (other, "plain"))],
+    [
+        *(("plain", other) for other in WRAPPED),
+        *(pytest.param(other, "plain", marks=pytest.mark.slow) for other in WRAPPED),
+    ],
 )
 def test_a_run_goes_on_with_another_wrapping_to_the_last_bit(first, second, build, tmp_path):
     run(tmp_path, first, build, 1)

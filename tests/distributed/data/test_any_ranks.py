@@ -84,6 +84,7 @@ PLAN = {
 }
 
 
+@pytest.mark.slow
 def test_four_ranks_then_two_are_the_run_of_one_process(processes, run_of_one_process, tmp_path):
     check(processes, run_of_one_process(PLAN), tmp_path, PLAN, [(4, 3), (2, 0)])
 

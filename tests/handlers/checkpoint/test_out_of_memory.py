@@ -162,9 +162,8 @@ def test_a_value_that_no_checkpoint_can_hold_stays_an_error(processes, tmp_path)
     assert "TypeError: run.0.memory.engine.process.wrong is a builtins.object" in said
 
 
-@pytest.mark.parametrize(
-    ("what", "poor"), [("text", 1), pytest.param("copy", 0, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("what", "poor"), [("text", 1), ("copy", 0)])
 def test_ranks_leave_out_a_save_together(processes, tmp_path, what, poor):
     """The first rank copies the model, each rank what it remembers."""
     ran = run(processes, tmp_path, what, world=2, poor=poor, on_failure="warn")
