@@ -32,12 +32,14 @@ def test_thousands_of_runs_left_anywhere_are_the_whole_runs():
 
 @pytest.mark.slow
 def test_after_a_difference_a_smaller_run_is_looked_for_for_a_bounded_time(capsys):
+    calls = []
+
     def differs(plan, kills):
+        calls.append(plan)
         time.sleep(0.05)
         raise AssertionError("other weights")
 
-    began = time.monotonic()
     with pytest.raises(AssertionError, match="other weights"):
         Look(shrinking=0.2, check=differs).at(scripts(), 25)
-    assert time.monotonic() - began < 10
+    assert 1 <= len(calls) <= 5
     assert capsys.readouterr().out.startswith("check(Plan(data=")
