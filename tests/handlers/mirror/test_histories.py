@@ -112,7 +112,7 @@ class History:
 
 def live(keep, steps):
     with TemporaryDirectory() as folder:
-        history = History(Path(folder), most=keep)
+        history = History(Path(folder), keep)
         for kind, number, loss in steps:
             if kind == "save":
                 history.save(number, loss)

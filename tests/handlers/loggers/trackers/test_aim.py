@@ -26,7 +26,7 @@ def build(fail_at=None):
 
     hparams = {"lr": 0.1, "model": {"width": 8}}
     each = Events.ITERATION_COMPLETED
-    return Engine(train_step, Aim("tests", "board", when=each, hparams=hparams))
+    return Engine(train_step, Aim("tests", directory="board", when=each, hparams=hparams))
 
 saved, first = [], build(fail_at=6)
 first.on(Events.ITERATION_COMPLETED(at=4))(lambda state: state.save("test"))

@@ -30,7 +30,7 @@ def build(fail_at=None):
 
     hparams = {"lr": 0.1, "model": {"width": 8}}
     options = {"auto_connect_frameworks": {"detect_repository": False}}
-    logger = ClearML("tests", "mine", when=Events.ITERATION_COMPLETED, hparams=hparams,
+    logger = ClearML("tests", name="mine", when=Events.ITERATION_COMPLETED, hparams=hparams,
                      options=options, offline=True)
     return Engine(train_step, logger)
 
