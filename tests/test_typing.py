@@ -50,8 +50,13 @@ def check(checker, directory, source):
     return subprocess.run(command, capture_output=True, text=True, cwd=directory, timeout=250)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("checker", ["mypy", "pyright"])
+@pytest.mark.parametrize(
+    "checker",
+    [
+        pytest.param("mypy", marks=pytest.mark.soak),
+        pytest.param("pyright", marks=pytest.mark.slow),
+    ],
+)
 def test_type_checkers_accept_what_is_right_and_reject_what_is_wrong(checker, tmp_path):
     right = check(checker, tmp_path, GOOD)
     assert right.returncode == 0, right.stdout

@@ -69,7 +69,7 @@ class TrainWorker:
         if self.storage.storage_filesystem.type_name == "local":
             self.storage._check_validation_file()
             if link_folder(Path(checkpoint.path), place):
-                return self.ray.Checkpoint(str(place), when=self.storage.storage_filesystem)
+                return self.ray.Checkpoint(str(place), self.storage.storage_filesystem)
         return self.storage.persist_current_checkpoint(checkpoint, name)
 
 

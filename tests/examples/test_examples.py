@@ -71,7 +71,7 @@ def test_run_again_it_says_that_it_is_done(run, finished):
     assert (directory / "rows.jsonl").read_text() == before
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_stopped_and_run_again_it_carries_on_as_the_same_run(processes, run, tmp_path):
     # The schedule spans the whole run, so the first part is not a shorter run but a killed one.
     whole = run(tmp_path / "whole", "--max-epochs", "4")
@@ -172,7 +172,7 @@ def test_in_forty_steps_it_learns_which_characters_there_are(forty_steps):
     assert json_rows(directory)[-1]["step"] == 40
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_asked_to_stop_it_carries_on_as_the_same_run(forty_steps, processes, tmp_path):
     with processes.start(CHAR_GPT, "--directory", tmp_path, *SHORT) as process:
         while not (tmp_path / "rows.jsonl").exists() and process.poll() is None:

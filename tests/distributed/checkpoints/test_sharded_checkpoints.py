@@ -83,7 +83,7 @@ def test_sizes_that_divide_by_no_mesh_go_on_to_the_same_bits_and_on_any_ranks(
 
 @pytest.mark.parametrize(
     ("meshes", "sizes"),
-    [(1, [1, 7]), pytest.param(8, [*range(10), 13, 33], marks=pytest.mark.slow)],
+    [(1, [1, 7]), pytest.param(8, [*range(10), 13, 33], marks=pytest.mark.soak)],
 )
 def test_real_shards_of_any_size_are_written_and_read_on_simulated_ranks(processes, meshes, sizes):
     script = Path(__file__).with_name("simulated_on_ranks.py")

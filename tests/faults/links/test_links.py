@@ -135,8 +135,10 @@ def no_hang(about):
 
 KINDS = [
     link,
-    pytest.param(folder_link, marks=pytest.mark.slow),
-    *(pytest.param(each, marks=pytest.mark.soak) for each in (hard_link, pipe, dangling, folder)),
+    *(
+        pytest.param(each, marks=pytest.mark.soak)
+        for each in (folder_link, hard_link, pipe, dangling, folder)
+    ),
 ]
 
 

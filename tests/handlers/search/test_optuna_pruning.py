@@ -206,7 +206,8 @@ def objective(trial):
     rate = trial.suggest_float("lr", 1e-3, 1e-1, log=True)
     optimizer = torch.optim.Adam(model.parameters(), lr=rate)
     engine = supervised(model, optimizer, nn.functional.mse_loss)
-    engine.add(Validate(data), OptunaPruning(trial, metric="val/loss"), Checkpoint(folder, resume=True))
+    engine.add(Validate(data), OptunaPruning(trial, metric="val/loss"))
+    engine.add(Checkpoint(folder, resume=True))
 
     @engine.on(Events.EPOCH_COMPLETED(at=4), stage=Stage.REPORT)
     def die(state):
