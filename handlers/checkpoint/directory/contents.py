@@ -160,11 +160,11 @@ class OpenFiles:
         """
         with reading(self._checkpoint, file) if self._checkpoint else nullcontext():
             opened, mapped = self._opened(file)
-            if begin:
+            stored = opened.get_slice(name)
+            if any(begin) or stored.get_shape() != list(into.shape):
                 at = zip(begin, into.shape, strict=True)
-                slices = tuple(slice(place, place + size) for place, size in at)
-                part = opened.get_slice(name)[slices]
-            else:  # a single number has no slices
+                part = stored[tuple(slice(place, place + size) for place, size in at)]
+            else:  # the whole tensor, or a single number, which has no slices
                 part = opened.get_tensor(name)
             if part.dtype != into.dtype or part.shape != into.shape:
                 raise ValueError(f"has another type or shape than it should: {name!r}")

@@ -174,7 +174,7 @@ def test_no_graph_is_kept_and_the_number_of_tensors_does_not_grow():
         counts.append(sum(issubclass(type(each), torch.Tensor) for each in gc.get_objects()))
 
     metrics = engine.run([1.0] * 1000, max_epochs=1).metrics
-    assert counts[0] == counts[1]
+    assert counts[1] <= counts[0]
     assert not any(metrics[f"loss/{kind}"].requires_grad for kind in ("epoch", "mean", "smooth"))
 
 
