@@ -128,30 +128,49 @@ class Processes:
         assert code in (None, result.returncode), result.stderr[-4000:]
         return result
 
-    def run_ranks(self, count, script, *arguments, code=0, env=(), **options):
-        """The same on so many ranks, with the environment that torchrun makes; a result each."""
+    def start_ranks(self, count, script, *arguments, store=None, env=(), **options):
+        """Start it on so many ranks, with what torchrun puts into the environment of each.
+
+        Attempts that share a `store` see what the ones before have left in it, as under torchrun.
+        """
+        store = store or self.rank_store()
+        started = [
+            self.start(
+                script,
+                *arguments,
+                env={**self.rank_environment(store, rank, count), **dict(env)},
+                **options,
+            )
+            for rank in range(count)
+        ]
+        for each in started:
+            each.store = store  # which closes with the last of them
+        return started
+
+    @staticmethod
+    def rank_store():
+        """What torchrun's agent keeps for its ranks."""
         from torch.distributed import TCPStore
 
-        store = TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
-        shared = {
+        return TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+
+    @staticmethod
+    def rank_environment(store, rank, count):
+        """The variables that torchrun sets for one of the ranks of a host."""
+        return {
             **{"MASTER_ADDR": "localhost", "MASTER_PORT": str(store.port)},
             **{"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)},
+            **{"RANK": str(rank), "LOCAL_RANK": str(rank)},
             **{"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0"},
-            **dict(env),
         }
+
+    def run_ranks(self, count, script, *arguments, code=0, **options):
+        """Run a script on so many ranks to its end, as `run` does; a result for each."""
         with ThreadPoolExecutor(count) as pool, ExitStack() as stack:
-            processes = [
-                stack.enter_context(
-                    self.start(
-                        script,
-                        *arguments,
-                        env={**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-                        **options,
-                    )
-                )
-                for rank in range(count)
-            ]
-            results = list(pool.map(Process.result, processes))
+            started = self.start_ranks(count, script, *arguments, **options)
+            for each in started:
+                stack.enter_context(each)
+            results = list(pool.map(Process.result, started))
         for result in results:
             assert code in (None, result.returncode), result.stderr[-4000:]
         return results

@@ -9,12 +9,10 @@ from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
-from torch.distributed import TCPStore
 
 from camshaft.handlers import checkpoints
 
 GPT = Path(__file__).parents[2] / "examples" / "fsdp_gpt.py"
-NAMES = ("RANK", "LOCAL_RANK")
 SMALL = ("--length", "32", "--width", "32", "--layers", "2", "--modules", "a*.py")
 
 
@@ -46,15 +44,7 @@ class Ranks:
 
     def __init__(self, processes, directory, *arguments):
         self.directory = directory
-        self.store = TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
-        env = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(self.store.port)}
-        env |= {"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "4", "TORCHELASTIC_USE_AGENT_STORE": "True"}
-        self.processes = [
-            processes.start(
-                GPT, "--directory", directory, *arguments, env=env | dict.fromkeys(NAMES, str(rank))
-            )
-            for rank in range(4)
-        ]
+        self.processes = processes.start_ranks(4, GPT, "--directory", directory, *arguments)
 
     def wait_for_saves(self, count):
         """Wait until so many checkpoints have been written."""

@@ -5,14 +5,10 @@ import json
 import pytest
 
 
-def test_ddp_and_fsdp_with_one_rank_resume_to_the_last_bit(device, run_script, tmp_path):
-    from torch.distributed import TCPStore
-
-    store = TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+def test_ddp_and_fsdp_with_one_rank_resume_to_the_last_bit(device, run_script, processes, tmp_path):
+    store = processes.rank_store()
     env = {
-        **{"MASTER_ADDR": "localhost", "MASTER_PORT": str(store.port)},
-        **{"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"},
-        **{"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0"},
+        **processes.rank_environment(store, 0, 1),
         **{"NCCL_SOCKET_IFNAME": "lo", "GLOO_SOCKET_IFNAME": "lo"},  # there may be no network
     }
     said = json.loads(run_script("one_rank.py", tmp_path, env=env).splitlines()[-1])

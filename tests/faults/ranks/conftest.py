@@ -15,7 +15,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from torch.distributed import TCPStore
 
 from camshaft.handlers.checkpoint import checkpoints
 
@@ -44,23 +43,15 @@ class Job:
     def __init__(self, processes, directory):
         self.processes, self.directory = processes, directory
         self.marker = directory.with_name(f"{directory.name}.fault")
-        self.store = TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+        self.store = processes.rank_store()
 
     def run(self, count, *arguments):
         """The ends of all ranks; one that still stands still when the others have ended is killed.
 
         Each has `code`, `stderr`, and `seconds` from the fault to its end.
         """
-        env = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(self.store.port)}
-        env |= {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)}
-        env |= {"TORCHELASTIC_USE_AGENT_STORE": "True"}
         arguments = (self.directory, "--timeout", TIMEOUT, *arguments)
-        started = [
-            self.processes.start(
-                SCRIPT, *arguments, env=env | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
-            )
-            for rank in range(count)
-        ]
+        started = self.processes.start_ranks(count, SCRIPT, *arguments, store=self.store)
         with ThreadPoolExecutor(count) as pool:
             ends = [pool.submit(self._end, each) for each in started]
             self._end_who_stands_still(started)
