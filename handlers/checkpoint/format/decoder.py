@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...common import KINDS, content
-from ...files import Tables
 from .encoder import COPIES, FEW, MAPPINGS, SEQUENCES
 
 if TYPE_CHECKING:
@@ -17,28 +16,25 @@ if TYPE_CHECKING:
 TENSOR_TAGS = frozenset({"!tensor", "!ndarray", "!scalar"})
 
 
-def decode(encoded: Any, tensors: Mapping[str, Any], tables: Tables | None = None) -> Any:
+def decode(encoded: Any, tensors: Mapping[str, Any]) -> Any:
     """The value that `Encoder.encode` was given.
 
     Args:
         encoded: The value as JSON.
         tensors: By name; those with a method `read` stay in their files until they are met here.
-        tables: Shared by all values of one file.
 
     Raises:
         ValueError: `Encoder` cannot have written this, or a tensor is missing.
     """
-    return _decode(encoded, LookedUp(tensors, tables or Tables()))
+    return _decode(encoded, LookedUp(tensors))
 
 
 class LookedUp(dict[str, "Tensor"]):
     """The tensors looked up so far: the same name always gives the same tensor."""
 
-    def __init__(self, tensors: Mapping[str, Any], tables: Tables) -> None:
+    def __init__(self, tensors: Mapping[str, Any]) -> None:
         super().__init__()
         self._tensors = tensors
-        self.tables = tables
-        """Makes the sets and dicts."""
         self._copied = 0
 
     def note_copy(self, size: int) -> None:
@@ -100,24 +96,15 @@ def _permuted(given: Any, tensors: LookedUp) -> Any:
 
 def _sequence(kind: Callable[[Any], Any]) -> Decoder:
     def made(items: Any, tensors: LookedUp) -> Any:
-        decoded = (_decode(item, tensors) for item in _list(items))
-        if kind is tuple:
-            return tuple(decoded)
-        values = set[Any]()
-        tensors.tables.fill(values, decoded)
-        return kind(values)
+        return kind(_decode(item, tensors) for item in _list(items))
 
     return made
 
 
 def _mapping(kind: Callable[[Any], Any]) -> Decoder:
     def made(items: Any, tensors: LookedUp) -> Any:
-        values = dict[Any, Any]()
         pairs = map(_list, _list(items))
-        tensors.tables.fill(
-            values, ((_decode(key, tensors), _decode(item, tensors)) for key, item in pairs)
-        )
-        return kind(values)
+        return kind({_decode(key, tensors): _decode(item, tensors) for key, item in pairs})
 
     return made
 
