@@ -28,7 +28,7 @@ PLAIN = re.compile(r"[\w%+=@-][\w.%+=@ -]*")
 """The names of folders and files that may be fetched: not hidden, and not a way out."""
 
 
-def place_of(manifest: Manifest) -> str:
+def store_place_of(manifest: Manifest) -> str:
     """Where a checkpoint goes in the store: a name that no other checkpoint ever gets.
 
     On the disk a later save of the same iteration may get the name of an earlier one; in a store,

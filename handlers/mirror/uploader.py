@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from ..checkpoint import MANIFEST, NAME, Checksums, Saved, checkpoints, keep_of, scratch
 from ..files import regular
-from .copies import DRAFT, RUN, Copies, is_log, place_of
+from .copies import DRAFT, RUN, Copies, is_log, store_place_of
 from .fetching import join
 from .store import DRAFT as FILE_DRAFT
 from .store import DamagedError, Store
@@ -115,11 +115,13 @@ class Uploader:
     def _missing(self) -> list[Saved]:
         known = {*(self._copies or ()), *self._passed_over}
         return [
-            each for each in checkpoints(self.directory) if place_of(each.manifest) not in known
+            each
+            for each in checkpoints(self.directory)
+            if store_place_of(each.manifest) not in known
         ]
 
     def _upload(self, saved: Saved, copies: Copies) -> None:
-        place, manifest = place_of(saved.manifest), saved.manifest.to_json().encode()
+        place, manifest = store_place_of(saved.manifest), saved.manifest.to_json().encode()
         try:
             with _kept(saved) as folder:  # a run that saves often drops it soon
                 self._check_alone()
@@ -164,7 +166,7 @@ class Uploader:
         with suppress(ValueError):  # the claims of a later version
             keep = keep_of(here[-1].manifest.keep)
             kept = keep.kept(copies.values())
-            on_disk = {place_of(saved.manifest) for saved in here}
+            on_disk = {store_place_of(saved.manifest) for saved in here}
             for place, manifest in copies.in_order():
                 if place not in on_disk and manifest.number not in kept:
                     copies.drop(place, manifest)
