@@ -1,7 +1,6 @@
 """What the files of a checkpoint say: manifest, tensors, values as JSON, claims. Without torch."""
 
-from .decoder import decode, references
-from .encoder import MAPPINGS, Encoder, is_untagged
+from .codec import MAPPINGS, Encoder, decode, is_untagged, references
 from .errors import (
     BrokenCheckpoint,
     UnreadableError,
@@ -26,7 +25,6 @@ from .pieces import (
     MEMORY,
     PIECES,
     Grid,
-    PlacedPiece,
     Shares,
     StoredPiece,
     Table,
@@ -65,7 +63,6 @@ __all__ = [
     "Keep",
     "Manifest",
     "Payload",
-    "PlacedPiece",
     "Shares",
     "StoredPiece",
     "Table",

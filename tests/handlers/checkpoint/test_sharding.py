@@ -67,7 +67,7 @@ def test_the_pieces_of_a_grid_cover_a_tensor_once_and_are_their_owners_shards(sh
         table = {"model": {"w": grid, "again": grid}}
         held = [each for rank in range(12) for each in Shares(table).of(rank)]
         assert len({*held}) == len(held) == 2 * len(grid.owners)
-        assert {each.piece for each in held} == {*grid.pieces()}
+        assert {piece for _, _, piece, _ in held} == {*grid.pieces()}
         assert Shares(table).ranks == sorted({*grid.owners})
         assert table_of_tree(table_as_tree(table), mesh.mesh.numel()) == table
 
