@@ -4,12 +4,6 @@ Every reader of a run directory takes its limits from here. A reader that meets 
 a checkpoint is broken, and a report names what it leaves out.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterable
-from time import thread_time
-from typing import Any
-
 LARGEST_TEXT = 64 * 2**20
 """Bytes of a text."""
 MOST = 2_000_000
@@ -68,36 +62,3 @@ MOST_SHOWN = 1000
 """Images on a page."""
 MOST_CLAIMS = 50
 """Claims on the checkpoints of a directory."""
-SECONDS, SECONDS_EACH = 0.5, 2e-6
-"""Processor time to fill the sets and dicts of a text, and for each value: 20 times the usual."""
-AT_ONCE = 200
-"""Values that are put into a set or a dict between two looks at the clock."""
-
-
-class Tables:
-    """Fills the sets and dicts of one text, unless their keys were chosen to make that slow.
-
-    Numbers and tuples have hashes that anybody can compute, so a file can hold keys that all go to
-    one place of a table; then each is compared with all before it. The time is this thread's on a
-    processor, so neither a busy machine nor a process that was suspended makes it longer.
-    """
-
-    def __init__(self) -> None:
-        self._left = SECONDS
-
-    def fill(self, made: dict[Any, Any] | set[Any], items: Iterable[Any]) -> None:
-        """Put values into an empty set, or pairs into an empty dict.
-
-        Raises:
-            ValueError: It takes twenty times as long as usual.
-        """
-        listed = list(items)
-        for done in range(0, len(listed), AT_ONCE):
-            began = thread_time()
-            made.update(listed[done : done + AT_ONCE])
-            self._left -= max(0.0, thread_time() - began - SECONDS_EACH * AT_ONCE)
-            if self._left < 0:
-                raise ValueError(
-                    f"has {len(listed)} keys of which many have one place in a table, so that a "
-                    "set or a dict takes very long to make; no run saves such keys"
-                )

@@ -16,8 +16,6 @@ from typing import BinaryIO
 REGULAR_ONLY = (
     getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 )
-OPENED = Path("/dev/fd")
-"""Where Linux and macOS show the open files of this process."""
 KINDS = {
     stat.S_IFLNK: "link",
     stat.S_IFDIR: "directory",
@@ -69,16 +67,6 @@ def created(path: Path) -> Generator[BinaryIO, None, None]:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | REGULAR_ONLY, 0o666)
     with open(descriptor, "wb") as file:
         yield file
-
-
-def linked(path: Path, name: Path) -> None:
-    """Give a file a second name on the same disk, under which it stays when the first one goes.
-
-    Raises:
-        FileNotFoundError: The file is gone.
-        OSError: The file system has no second names.
-    """
-    os.link(path, name, follow_symlinks=False)
 
 
 def appending(path: Path) -> int:
@@ -142,15 +130,6 @@ def refuse_removed(descriptor: int, path: Path) -> None:
             f"{path} was removed while the run wrote to it: what it held is lost, and what "
             "follows goes to a new file"
         )
-
-
-def path_of(file: BinaryIO, path: Path) -> str:
-    """A path for a library that opens files itself: the file that is open, whatever `path` is now.
-
-    Where the system shows no open files, it is `path` itself.
-    """
-    shown = OPENED / str(file.fileno())
-    return str(shown if shown.exists() else path)
 
 
 def opened(path: Path, flags: int) -> int:

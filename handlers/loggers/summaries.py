@@ -14,7 +14,7 @@ from typing import Any
 
 from ...engine.modules import untouched
 from ..common import Embedding, Histogram, Image, Medium, PRCurve, Text, grid
-from ..files import LARGEST_TEXT, Folder, regular, replacing, safe_name
+from ..files import LARGEST_TEXT, make_directory_inside, regular, replacing, safe_name
 from .images import as_bytes, png
 from .logger import flat_hparams
 
@@ -115,9 +115,10 @@ def write_embedding(directory: Path, name: str, iteration: int, embedding: Embed
         files["sprite.png"] = png(Image(grid(embedding.images)))
         settings.append(f'  sprite {{ image_path: "{inside}/sprite.png"')
         settings.append(f"    single_image_dim: {width} single_image_dim: {height} }}")
-    with Folder(directory, *names) as folder:
-        for file, content in files.items():
-            folder.put(file, content)
+    folder = make_directory_inside(directory, *names)
+    for each, content in files.items():
+        with replacing(folder / each) as file:
+            file.write(content)
     _add("embeddings {\n" + "\n".join(settings) + "\n}\n", directory / CONFIG)
 
 

@@ -237,11 +237,8 @@ def _logs_to_fetch(directory: Path, logs: list[str], sizes: dict[str, int]) -> d
     """
     wanted = dict[str, int]()
     for name in (each for each in sizes if is_log(each, logs)):
-        place = directory
-        for folder in name.split("/")[:-1]:
-            place /= folder
-            make_directory_inside(place)
-        place = directory / name
+        *folders, last = name.split("/")
+        place = make_directory_inside(directory, *folders) / last
         refuse_odd(place)
         if sizes[name] == ODD or not place.exists() or size_of(place) < sizes[name]:
             wanted[name] = sizes[name]

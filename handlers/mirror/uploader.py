@@ -13,7 +13,7 @@ from typing import BinaryIO
 from uuid import uuid4
 
 from ..checkpoint import CHUNK, MANIFEST, Checksums, Saved, checkpoints, keep_of, scratch
-from ..files import linked, regular
+from ..files import regular
 from .copies import DRAFT, RUN, WRITER, Copies, Copy, key_of, note, noted, store_place_of
 from .fetching import join
 from .logs import LogCopies
@@ -180,7 +180,7 @@ def _held(saved: Saved) -> Generator[Path, None, None]:
     with scratch(saved.path.parent) as folder:
         try:
             for name in (*saved.manifest.files, MANIFEST):
-                linked(saved.path / name, folder / name)
+                os.link(saved.path / name, folder / name, follow_symlinks=False)
         except FileNotFoundError:
             raise GoneError from None
         except OSError as error:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...files import Tables, appearing, make_directory, refuse_odd
+from ...files import appearing, make_directory, refuse_odd
 from ..format import TENSORS, TREE, decode, reading
 from .contents import (
     CheckpointFiles,
@@ -121,9 +121,9 @@ def read_objects(saved: CheckpointFiles, object: str | None = None) -> dict[str,
     """
     chosen = objects_in(saved, object)
     with reading(saved.path, TREE):
-        tensors, tables = _verified_tensors(saved, chosen), Tables()
+        tensors = _verified_tensors(saved, chosen)
         return {
-            name: decode(each["content"], tensors.get(each["file"], {}), tables)
+            name: decode(each["content"], tensors.get(each["file"], {}))
             for name, each in chosen.items()
         }
 

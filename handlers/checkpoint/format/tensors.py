@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
 
-from ...files import LARGEST_HEADER, path_of, regular, tree_of
+from ...files import LARGEST_HEADER, regular, tree_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -111,7 +111,7 @@ def open_tensors(path: Path, framework: str) -> Any:
         try:
             if size > LARGEST_HEADER:
                 raise ValueError(f"a header of {size} bytes; at most {LARGEST_HEADER} are read")
-            return safe_open(path_of(file, path), framework)
+            return safe_open(path, framework)
         except (SafetensorError, ValueError) as error:
             raise ValueError(f"{path.name} is not a .safetensors file: {error}") from error
 

@@ -14,7 +14,6 @@ from torch.optim import Optimizer
 
 from ....engine import ranks
 from ....engine.modules import box_of, is_spread, local
-from ...files import Tables
 from ..directory import Saved, StoredTensor, read_checkpoint, read_part
 from ..format import MEMORY, TRAIN, decode, is_untagged, rank_file, reading
 from ..weights import weights
@@ -104,8 +103,7 @@ class SavedRun:
         Raises:
             ValueError: No run writes such values.
         """
-        tables = Tables()
-        run, buffers = (decode(part[each], tensors, tables) for each in ("run", "buffers"))
+        run, buffers = (decode(part[each], tensors) for each in ("run", "buffers"))
         validate_run(run)
         if not isinstance(buffers, dict) or odd_buffers(buffers):
             raise ValueError("has buffers that are no tensors by object and name")
@@ -138,13 +136,13 @@ def odd_buffers(buffers: dict[Any, Any]) -> bool:
 
 def _objects(tree: Any, tensors: Mapping[str, Tensors]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The states of the objects, and the checksums of the weights that were left out."""
-    objects, tables = dict[str, Any](), Tables()
+    objects = dict[str, Any]()
     for name, each in tree["objects"].items():
         content, own = each["content"], tensors.get(each["file"], {})
         if each["file"] != TRAIN and is_untagged(content):
-            objects[name] = {key: _weight(value, own, tables) for key, value in content.items()}
+            objects[name] = {key: _weight(value, own) for key, value in content.items()}
         else:
-            objects[name] = decode(content, own, tables)
+            objects[name] = decode(content, own)
     if odd := [name for name, each in objects.items() if not isinstance(each, Mapping)]:
         raise ValueError(f"has objects without a state: {odd}")
     frozen = {name: each.get("frozen", {}) for name, each in tree["objects"].items()}
@@ -153,11 +151,11 @@ def _objects(tree: Any, tensors: Mapping[str, Tensors]) -> tuple[dict[str, Any],
     return objects, frozen
 
 
-def _weight(encoded: Any, tensors: Tensors, tables: Tables) -> Any:
+def _weight(encoded: Any, tensors: Tensors) -> Any:
     """A value of a module; a weight is not read before it is loaded, since all may be large."""
     if isinstance(encoded, dict) and encoded.keys() == {"!tensor"}:
         return tensors[encoded["!tensor"]]
-    return decode(encoded, tensors, tables)
+    return decode(encoded, tensors)
 
 
 def in_memory(state: Mapping[str, Any]) -> Mapping[str, Any]:
