@@ -27,6 +27,7 @@ from ...engine.modules import (
     unwrap,
 )
 from .directory import StoredTensor
+from .format import FROZEN
 from .sharding import Box, holds_first_copy, is_sharded
 
 PIECE = 2**24
@@ -144,19 +145,20 @@ class FrozenWeights:
         return {name: out for name, out in found.items() if out}
 
 
-def apart(
+def with_frozen_apart(
     modules: Mapping[str, Module], files: Mapping[str, Mapping[str, Tensor]]
-) -> dict[str, set[str]]:
-    """By module, the weights that get a file of their own, which later checkpoints can share.
+) -> dict[str, Mapping[str, Tensor]]:
+    """The tensors by file, where the frozen weights of some modules get a file of their own.
 
-    These are the frozen weights of a module that is trained in part, if they are at least half of
-    its bytes and `SMALLEST`. For an average they are the frozen weights of its model.
+    Later checkpoints can share such a file. It holds the frozen weights of a module that is trained
+    in part, if they are at least half of its bytes and `SMALLEST`. For an average they are the
+    frozen weights of its model.
 
     Args:
-        modules: By name.
-        files: By the same names, the tensors that are saved.
+        modules: By the names of their files.
+        files: The tensors that are saved, by file and name.
     """
-    frozen, found = dict[str, set[str]](), dict[str, set[str]]()
+    frozen, found = dict[str, set[str]](), dict(files)
     for name in sorted(modules, key=lambda name: hasattr(modules[name], TWIN)):
         own, tensors = modules[name], files[name]
         if hasattr(own, TWIN):
@@ -168,7 +170,8 @@ def apart(
             frozen[name] = set()
         size = sum(tensors[each].nbytes for each in frozen[name])
         if size >= SMALLEST and 2 * size >= sum(each.nbytes for each in tensors.values()):
-            found[name] = frozen[name]
+            found[name] = {n: each for n, each in tensors.items() if n not in frozen[name]}
+            found[name + FROZEN] = {n: tensors[n] for n in tensors if n in frozen[name]}
     return found
 
 

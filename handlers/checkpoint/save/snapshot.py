@@ -44,9 +44,11 @@ from ..format import (
 )
 from ..load import SavedRun, validate_run
 from ..sharding import Layout, is_sharded
-from ..weights import apart, named_parameters_of, weights
+from ..weights import named_parameters_of, weights, with_frozen_apart
 from .team import Buffers
 
+UNUSABLE = "no run could be resumed from this checkpoint: "
+OF_MAPPINGS = {*MAPPINGS.values()}
 OF_RANKS = re.compile(r"rank-\d+")
 """The names of files that ranks write; see `rank_file`."""
 
@@ -109,7 +111,9 @@ def take_run(
     tensors = dict[str, Mapping[str, Tensor]]()
     if sharded or is_first:
         whole = take(objects, lent, left_out)
-        _refuse_stateless(whole.trees[TREE]["objects"])
+        saved = whole.trees[TREE]["objects"]
+        if odd := [name for name, each in saved.items() if not _is_mapping(each["content"])]:
+            raise UnreadableError(f"{UNUSABLE}has objects without a state: {odd}")
         tensors |= whole.tensors
         trees |= whole.trees if is_first else {}
     if sharded:
@@ -119,24 +123,13 @@ def take_run(
         trees |= {PIECES: lies.tree} if is_first else {}
         tensors = {}
     else:
-        tensors = _with_frozen_apart(objects, tensors)
+        modules = {file: objects[file] for file in tensors if file != TRAIN}
+        tensors = with_frozen_apart(modules, tensors)
     if mine:
         tensors[own] = mine
     said = dumps([sorted(objects), lies.digest if sharded else ""])
     digest = int(sha256(said.encode()).hexdigest()[:12], 16)
     return Snapshot(trees, tensors, lies.infos if sharded else {}, digest)
-
-
-def _with_frozen_apart(
-    objects: Mapping[str, Any], tensors: Mapping[str, Mapping[str, Tensor]]
-) -> dict[str, Mapping[str, Tensor]]:
-    """The tensors by file, where frozen weights of some modules get a file of their own."""
-    found = dict(tensors)
-    modules = {file: objects[file] for file in tensors if file != TRAIN}
-    for file, frozen in apart(modules, tensors).items():
-        found[file] = {name: each for name, each in tensors[file].items() if name not in frozen}
-        found[file + FROZEN] = {n: each for n, each in tensors[file].items() if n in frozen}
-    return found
 
 
 def take_part(state: State[Any, Any]) -> Part:
@@ -153,7 +146,7 @@ def take_part(state: State[Any, Any]) -> Part:
     try:
         validate_run(run, generators=False)
     except ValueError as error:
-        raise _unusable(error) from error
+        raise UnreadableError(f"{UNUSABLE}{error}") from error
     size = sum(each.nbytes for each in encoder.tensors.values())
     with needing_memory(f"copy the tensors of the run's state, {size:,} bytes"):
         own = {name: tensor.cpu() for name, tensor in encoder.tensors.items()}
@@ -195,21 +188,9 @@ def take(
     return Snapshot({TREE: {"objects": saved}}, tensors)
 
 
-def _refuse_stateless(saved: Mapping[str, Any]) -> None:
-    """Refuse objects that a resume would refuse: their state is no mapping."""
-    tags = {*MAPPINGS.values()}
-    contents = {name: each["content"] for name, each in saved.items()}
-    odd = [
-        name
-        for name, each in contents.items()
-        if not (is_untagged(each) or (isinstance(each, dict) and each.keys() <= tags))
-    ]
-    if odd:
-        raise _unusable(f"has objects without a state: {odd}")
-
-
-def _unusable(why: object) -> UnreadableError:
-    return UnreadableError(f"no run could be resumed from this checkpoint: {why}")
+def _is_mapping(content: Any) -> bool:
+    """True for the encoded state of an object that a resume takes."""
+    return is_untagged(content) or (isinstance(content, dict) and {*content} <= OF_MAPPINGS)
 
 
 def is_file_name(name: str) -> bool:

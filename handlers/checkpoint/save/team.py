@@ -148,9 +148,9 @@ class Team:
 
     def _collected(self, temporary: Path) -> Files:
         letters = ranks.collected(temporary.name, self.size, self._is_over)
-        told = [json.loads(each) if each else None for each in letters]
-        silent = [rank for rank, each in enumerate(told) if each is None]
-        failures = [each["failed"] for each in told if each and "failed" in each]
+        reports = [json.loads(each) if each else None for each in letters]
+        silent = [rank for rank, each in enumerate(reports) if each is None]
+        failures = [each["failed"] for each in reports if each and "failed" in each]
         if silent:
             failures.append(f"rank {', '.join(map(str, silent))} did not tell that it has written")
         if failures:
@@ -160,7 +160,7 @@ class Team:
                 "left, and older ones are as they were"
             )
         found: dict[str, Checksums] = {}
-        for each in filter(None, told):
+        for each in filter(None, reports):
             found |= {name: Checksums(**sums) for name, sums in each["files"].items()}
         return dict(sorted(found.items()))
 
