@@ -12,10 +12,10 @@ from typing import Any
 
 from ...engine import Engine, EventEnum, Events, Stage, State, Trigger, ranks
 from ...engine.checks import Unsaved
-from .directory import Checkpoints, ReadOnce, Saved, next_number, verified_at
+from .directory import Checkpoints, Saved, chosen, next_number, verified_at
 from .format import Keep, latest
 from .frozen import FrozenWeights, Sums
-from .load import EvaluatesSaved, chosen, resume, settings_of, settings_of_steps
+from .load import EvaluatesSaved, ReadOnce, resume, settings_of, settings_of_steps
 from .save import (
     Buffers,
     CheckpointMemory,
