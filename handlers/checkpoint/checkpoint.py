@@ -12,9 +12,9 @@ from typing import Any
 
 from ...engine import Engine, EventEnum, Events, Stage, State, Trigger, ranks
 from ...engine.checks import Unsaved
-from .directory import Checkpoints, ReadOnce, Saved, next_number, verified_at
+from .directory import Checkpoints, Saved, chosen, next_number, verified_at
 from .format import Keep, latest
-from .load import EvaluatesSaved, chosen, resume, settings_of, settings_of_steps
+from .load import EvaluatesSaved, ReadOnce, resume, settings_of, settings_of_steps
 from .save import (
     Buffers,
     CheckpointMemory,
@@ -215,7 +215,7 @@ class Checkpoint(EvaluatesSaved):
             TypeError: At the first save: what an optimizer gives cannot be put back.
         """
         recorder = self._recorder(state)
-        if not (reasons := recorder.prepare(state)):
+        if not (reasons := recorder.prepare(state, state.engine.objects)):
             return
         sys.audit("camshaft.Checkpoint.save", self, state)
         if recorder.unsaved is not None:
@@ -229,7 +229,6 @@ class Checkpoint(EvaluatesSaved):
         left_out = self._left_out(state)  # may be a collective, as for buffers
         buffers: Buffers = {}
         if ranks.world_size() > 1:
-            recorder.compare(state.engine.objects)
             buffers = buffers_of_own(state.engine.objects)
             memory.buckets.update(buckets_of(state.engine))
         take = partial(self._take, state, left_out, buffers)

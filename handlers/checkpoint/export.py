@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
@@ -114,34 +114,35 @@ class Export:
             OSError: The export before could not be written.
         """
         recorder = self._recorder(state)
-        if not (reasons := recorder.prepare(state)):
+        own = {self.object: state.engine.objects[self.object]}
+        if not (reasons := recorder.prepare(state, own)):
             return
-        if ranks.world_size() > 1:
-            recorder.compare({self.object: state.engine.objects[self.object]})
-        if self._is_sharded(state):
-            self._save_shards(state, recorder, reasons)
+        if not self._is_sharded(state):
+            with ranks.on_all_ranks("export weights"):
+                if ranks.rank() == 0:
+                    self._record(state, reasons, partial(take, own, state.engine.lent))
             return
-        own = state.engine.objects[self.object]
-        with ranks.on_all_ranks("export weights"):
-            if ranks.rank() == 0:
-                make = partial(take, {self.object: own}, state.engine.lent)
-                if self.pretrained:
-                    make = partial(_pretrained, recorder.directory, self.object, own)
-                recorder.record(state, make, reasons)
-
-    def _save_shards(self, state: State[Any, Any], recorder: Recorder, reasons: list[str]) -> None:
-        """Write sharded weights; rank 0 has one whole tensor in memory at a time."""
-        own = state.engine.objects[self.object]
         with ranks.on_all_ranks("take the weights to export"):
-            snapshot = take({self.object: own}, state.engine.lent)
+            snapshot = take(own, state.engine.lent)
             ((file, tensors),) = snapshot.tensors.items()
+        # Rank 0 has one whole tensor in memory at a time.
         with ranks.on_all_ranks("export weights"), put_together(tensors) as whole:
             if whole is not None:
                 ready = {f"{file}{TENSORS}": stream_of(tensors, whole)}
                 make = partial(Snapshot, snapshot.trees, {}, ready=ready)
-                if self.pretrained:
-                    make = partial(_pretrained, recorder.directory, self.object, own, whole)
-                recorder.record(state, make, reasons)
+                self._record(state, reasons, make, whole)
+
+    def _record(
+        self,
+        state: State[Any, Any],
+        reasons: list[str],
+        make: Callable[[], Snapshot],
+        whole: Mapping[str, Tensor] | None = None,
+    ) -> None:
+        recorder, own = self._recorder(state), state.engine.objects[self.object]
+        if self.pretrained:
+            make = partial(_pretrained, recorder.directory, self.object, own, whole)
+        recorder.record(state, make, reasons)
 
     def wait(self, state: State[Any, Any]) -> None:
         """Wait until the last export is on the disk, for handlers that read it during the run.
@@ -200,12 +201,8 @@ def _pretrained(
             model.save_pretrained(place, state_dict=whole)
         paths = sorted(path for path in place.iterdir() if path.is_file())
         files = {path.name: Payload.of(path.read_bytes()) for path in paths}
-        weights = [path for path in paths if path.name.endswith(TENSORS)]
-        objects = {name: _content(weights[0])} if len(weights) == 1 else {}
+        objects = dict[str, Any]()
+        if len(weights := [path for path in paths if path.name.endswith(TENSORS)]) == 1:
+            content = {each: {"!tensor": each} for each in tensors_in(weights[0])}
+            objects[name] = {"file": weights[0].stem, "content": content}
     return Snapshot({TREE: {"objects": objects}}, {}, ready=files)
-
-
-def _content(path: Path) -> dict[str, Any]:
-    """The entry in an export's tree for an object whose tensors are in one file."""
-    names = tensors_in(path)
-    return {"file": path.stem, "content": {each: {"!tensor": each} for each in names}}

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ...engine import ranks
 from ...engine.modules import box_at, box_of, is_spread, local
-from .format import Grid, Shares, Table, TensorInfo, table_as_tree
+from .format import Grid, Pieces, Table, TensorInfo, table_as_tree
 
 Tensors = Mapping[str, Mapping[str, Tensor]]
 """By file and name."""
@@ -59,8 +59,8 @@ def _grids(
     boxes = sorted(owners[min(owners)])  # the same in all replicas, in the order of a grid
     sides = zip(*boxes, strict=True)
     cuts = tuple((0, *sorted({end for begin, end in side if begin < end})) for side in sides)
-    held = [box for box in boxes if all(begin < end for begin, end in box)]
-    return tuple(Grid(dtype, cuts, tuple(own[box] for box in held)) for own in owners.values())
+    full = [box for box in boxes if all(begin < end for begin, end in box)]
+    return tuple(Grid(dtype, cuts, tuple(own[box] for box in full)) for own in owners.values())
 
 
 def _on_all(mesh: Any, placements: Sequence[Any]) -> tuple[Any, list[Any]]:
@@ -113,7 +113,7 @@ class Layout:
         self.table, self._forms = table_of(tensors, is_the_same), forms
         self.tree = table_as_tree(self.table)
         self.digest = sha256(dumps(self.tree, sort_keys=True).encode()).hexdigest()
-        own = [*Shares(self.table).of(ranks.rank())]
+        own = [*Pieces(self.table).of(ranks.rank())]
         self.infos = {piece.key(file, name): info for file, name, piece, info in own}
         self._places = [(piece.key(file, name), file, name) for file, name, piece, _ in own]
 

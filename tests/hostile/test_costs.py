@@ -70,7 +70,7 @@ def test_a_tensor_of_two_objects_is_refused(run):
     tree["objects"] |= {f"{number}": own for number in range(400)}
     path.write_text(json.dumps(tree))
     with pytest.raises(BrokenCheckpoint, match="names the tensor .* twice, for two owners"):
-        tree_in(checkpoints(run)[-1])
+        tree_in(checkpoints(run)[-1].path)
 
 
 def test_a_header_of_82_megabytes_is_not_read(run, hostile):

@@ -1,6 +1,6 @@
 """What the files of a checkpoint say: manifest, tensors, values as JSON, claims. Without torch."""
 
-from .codec import MAPPINGS, Encoder, decode, is_untagged, references
+from .codec import MAPPINGS, Encoder, decode, references
 from .errors import (
     BrokenCheckpoint,
     UnreadableError,
@@ -25,7 +25,7 @@ from .pieces import (
     MEMORY,
     PIECES,
     Grid,
-    Shares,
+    Pieces,
     StoredPiece,
     Table,
     table_as_tree,
@@ -63,7 +63,7 @@ __all__ = [
     "Keep",
     "Manifest",
     "Payload",
-    "Shares",
+    "Pieces",
     "StoredPiece",
     "Table",
     "TensorInfo",
@@ -74,7 +74,6 @@ __all__ = [
     "every",
     "info_of",
     "installed_versions",
-    "is_untagged",
     "keep_of",
     "latest",
     "layout",

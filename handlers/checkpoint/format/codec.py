@@ -96,9 +96,9 @@ class Encoder:
         if kind in MAPPINGS:
             return self._mapping(value, path, depth)
         if KINDS.get(kind.__name__) is kind:
-            held = {"kind": kind.__name__, **content(value)}
-            made = {"!media": self._mapping(held, path, depth)}
-            self._copied += sum(getattr(each, "nbytes", 0) for each in held.values())
+            fields = {"kind": kind.__name__, **content(value)}
+            made = {"!media": self._mapping(fields, path, depth)}
+            self._copied += sum(getattr(each, "nbytes", 0) for each in fields.values())
             if self._copied > COPIES * self._bytes + FEW:
                 raise self._refuse(path, "one of many media of the same tensors")
             return made
@@ -123,7 +123,7 @@ class Encoder:
         ]
 
     def _mapping(self, value: Mapping[Any, Any], path: str, depth: int) -> Any:
-        if type(value) is dict and is_untagged(value):
+        if type(value) is dict and _is_untagged(value):
             place = f"{path}." if path else ""
             return {
                 key if key.isascii() else self._text(key, path): self._encode(
@@ -181,16 +181,16 @@ class Encoder:
             )
         form = (tensor.device_mesh, tensor.placements, tensor.shape, tensor.dtype)
         # An empty shard has no address; its rank has to use the same names as the other ranks.
-        held = (*form, local.device, local.untyped_storage()._cdata, local.storage_offset())
-        if self._once is not None and held in self._once:
-            return self._once[held]
+        shard = (*form, local.device, local.untyped_storage()._cdata, local.storage_offset())
+        if self._once is not None and shard in self._once:
+            return self._once[shard]
         if self._of_rank:
             name = f"run{path[len(self._root) :]}"
             self.shared[name] = tensor
         else:
             name = self._name(tensor, path)
         if self._once is not None:
-            self._once[held] = name
+            self._once[shard] = name
         return name
 
     def _put(self, tensor: Tensor, path: str) -> str:
@@ -226,7 +226,7 @@ class Encoder:
         )
 
 
-def is_untagged(value: Any) -> bool:
+def _is_untagged(value: Any) -> bool:
     """True for a dict that is saved as a JSON object: all keys are text, and none is a tag."""
     return isinstance(value, dict) and {*map(type, value)} <= {str} and not any(map(IS_TAG, value))
 

@@ -109,15 +109,15 @@ Place = tuple[str, str, Grid]
 """The file and the name of a tensor, and how it is cut."""
 
 
-class Shares:
+class Pieces:
     """The pieces of a table by the rank whose file holds them.
 
     Each list of owners is read once, however many tensors have it. To list the pieces of a rank
     then takes time in proportion to their number.
 
     >>> grid = Grid("torch.float32", ((0, 2, 4), (0, 3)), (7, 5))
-    >>> shares = Shares({"model": {"weight": grid}})
-    >>> shares.ranks, shares.infos(5)
+    >>> pieces = Pieces({"model": {"weight": grid}})
+    >>> pieces.ranks, pieces.infos(5)
     ([5, 7], {'model/weight[1]': TensorInfo(dtype='float32', shape=(2, 3))})
     """
 
@@ -203,17 +203,17 @@ def table_of_tree(tree: Any, world_size: int) -> Table:
                 raise ValueError(f"has more than {budget.MOST_PIECES} pieces of tensors")
             uses[place] += 1
             table[file][name] = grid
-    _check_shares(owners, uses)
+    _refuse_many(owners, uses)
     return table
 
 
-def _check_shares(owners: list[tuple[int, ...]], uses: Mapping[int, int]) -> None:
+def _refuse_many(owners: list[tuple[int, ...]], uses: Mapping[int, int]) -> None:
     """Refuse a rank with too many pieces: a small text can name a list of owners very often."""
-    shares = Counter[int]()
+    counts = Counter[int]()
     for place, times in uses.items():
-        for rank, pieces in Counter(owners[place]).items():
-            shares[rank] += times * pieces
-    rank, most = max(shares.items(), key=itemgetter(1), default=(0, 0))
+        for rank, count in Counter(owners[place]).items():
+            counts[rank] += times * count
+    rank, most = max(counts.items(), key=itemgetter(1), default=(0, 0))
     if most > budget.MOST_PIECES_OF_RANK:
         raise ValueError(
             f"gives rank {rank} {most} pieces of tensors, more than {budget.MOST_PIECES_OF_RANK}"

@@ -199,10 +199,10 @@ def _try(name: str, own: Any, copy: Any) -> None:
         f"Let {kind}.state_dict() give the state of all that it holds, and "
         f"{kind}.load_state_dict() put that back"
     )
-    held = {place: type(each).__name__ for place, each in _held(own)}
-    if held:
-        named = ", ".join(f"{place} (a {each})" for place, each in held.items())
-        advice += f"; it holds {named}. Or name these in objects= in the place of the {kind}"
+    if inner := [f"{place} (a {type(each).__name__})" for place, each in _inner(own)]:
+        advice += (
+            f"; it holds {', '.join(inner)}. Or name these in objects= in the place of the {kind}"
+        )
     try:
         copy.load_state_dict(state)
     except Exception as error:
@@ -210,19 +210,19 @@ def _try(name: str, own: Any, copy: Any) -> None:
         raise TypeError(
             f"{begin}its load_state_dict() fails with its own state_dict() ({said}). {advice}"
         ) from error
-    twins = {"": copy, **dict(_held(copy))}
-    for place, each in {"": own, **dict(_held(own))}.items():
+    twins = {"": copy, **dict(_inner(copy))}
+    for place, each in {"": own, **dict(_inner(own))}.items():
         there = twins[place].state_dict() if place in twins else None
         if (at := _differs(each.state_dict(), there)) is not None:
             where = ".".join(filter(None, (place, at)))
             raise TypeError(f"{begin}after loading, {where or 'it'} is not what it was. {advice}")
 
 
-def _held(own: Any) -> Iterator[tuple[str, Any]]:
+def _inner(own: Any) -> Iterator[tuple[str, Any]]:
     """The parts of an object that have a state of their own, by their places in it."""
     for key, value in vars(own).items():
-        inner = {f"{key}[{n!r}]": each for n, each in _items(value)}
-        for place, each in {key: value, **inner}.items():
+        elements = {f"{key}[{n!r}]": each for n, each in _items(value)}
+        for place, each in {key: value, **elements}.items():
             has_state = hasattr(each, "state_dict") and hasattr(each, "load_state_dict")
             if has_state and not isinstance(each, Module | type) and each is not own:
                 yield place, each
@@ -236,9 +236,9 @@ def _items(value: Any) -> list[tuple[Any, Any]]:
 
 def _shared(objects: Mapping[str, Any], own: Any) -> dict[int, Any]:
     """The modules and parameters that a copy shares with the original, by identity."""
-    modules = all_modules([*objects.values(), own, *(inner for _, inner in _held(own))])
+    modules = all_modules([*objects.values(), own, *(inner for _, inner in _inner(own))])
     shared: list[Any] = [*modules, *(each for m in modules for each in m.parameters())]
-    for each in (own, *(inner for _, inner in _held(own))):
+    for each in (own, *(inner for _, inner in _inner(own))):
         groups = getattr(each, "param_groups", [])
         shared += [parameter for group in groups for parameter in group["params"]]
     return {id(each): each for each in shared}
@@ -254,7 +254,7 @@ def _copied(own: Any, memo: dict[int, Any]) -> Any:
     if sum(each.nbytes for each in tensors if isinstance(each, Tensor)) > LARGEST:
         raise MemoryError
     copy = memo[id(own)] = object.__new__(type(own))
-    for _, each in _held(own):
+    for _, each in _inner(own):
         if isinstance(each, Optimizer) and id(each) not in memo:
             _copied(each, memo)
     vars(copy).update({key: deepcopy(value, memo) for key, value in vars(own).items()})

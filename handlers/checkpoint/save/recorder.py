@@ -79,9 +79,9 @@ class CheckpointMemory:
 class Recorder:
     """Writes one handler's checkpoints of one run, and holds the directory's lock.
 
-    A save is taken and copied at a commit point. Then a thread writes this rank's part, tells rank
-    0, and on rank 0 commits what all ranks have written. One process does the same as one of
-    several ranks; there is nobody to tell.
+    A save is taken and copied at a commit point. Then a thread writes this rank's part, reports
+    to rank 0, and on rank 0 commits what all ranks have written. One process does the same as one
+    of several ranks; it only sends no report.
     """
 
     def __init__(
@@ -138,27 +138,23 @@ class Recorder:
             self._newest = saved = saved_at(path)
             self._why = (saved.manifest.iteration, saved.manifest.reason)
 
-    def prepare(self, state: State[Any, Any]) -> list[str]:
-        """The reasons to save at this commit point; empty if the handler was not asked.
+    def prepare(self, state: State[Any, Any], objects: Mapping[str, Any]) -> list[str]:
+        """The reasons to save these objects at this commit point; empty if nobody asked for it.
 
         `state.save("why")` without `by=` asks for checkpoints and not for exports.
+
+        Raises:
+            ValueError: At the first save: ranks hold other weights, which are no shards of one.
         """
         meant = [self.handler] if self._is_export else [self.handler, None]
         asked = [why for why, by in state.control.saves if any(by is each for each in meant)]
         if asked:
             self.open()
             _warn_of_missing(state, self.handler.keep, self.handler)
+            if not self._are_compared:
+                check_same_weights(objects)
+                self._are_compared = True
         return asked
-
-    def compare(self, objects: Mapping[str, Any]) -> None:
-        """Before the first save, check that all ranks hold the same weights; all call this.
-
-        Raises:
-            ValueError: Ranks hold other weights, which are no shards of one.
-        """
-        if not self._are_compared:
-            check_same_weights(objects)
-            self._are_compared = True
 
     def record(
         self,

@@ -36,7 +36,6 @@ from ..format import (
     TensorInfo,
     UnreadableError,
     installed_versions,
-    is_untagged,
     layout,
     needing_memory,
     rank_file,
@@ -190,7 +189,9 @@ def take(
 
 def _is_mapping(content: Any) -> bool:
     """True for the encoded state of an object that a resume takes."""
-    return is_untagged(content) or (isinstance(content, dict) and {*content} <= OF_MAPPINGS)
+    return isinstance(content, dict) and all(
+        key in OF_MAPPINGS or not key.startswith("!") for key in content
+    )
 
 
 def is_file_name(name: str) -> bool:
@@ -226,16 +227,13 @@ def _same_on_all_ranks(objects: Mapping[str, Any]) -> Callable[[str, str], bool]
 
 
 def _hold_shards(objects: Mapping[str, Any]) -> bool:
+    tensors = list[Any]()
     for each in objects.values():
         if isinstance(each, Module):
-            held = [*each.parameters(), *each.buffers()]
+            tensors += [*each.parameters(), *each.buffers()]
         elif isinstance(each, Optimizer):
-            held = [tensor for group in each.param_groups for tensor in group["params"]]
-        else:
-            continue
-        if any(map(is_sharded, held)):
-            return True
-    return False
+            tensors += [tensor for group in each.param_groups for tensor in group["params"]]
+    return any(map(is_sharded, tensors))
 
 
 def save_alone(

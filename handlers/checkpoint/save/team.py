@@ -187,6 +187,8 @@ def check_same_weights(objects: Mapping[str, Any]) -> None:
     Raises:
         ValueError: A parameter that is no shard differs between ranks: on all ranks.
     """
+    if ranks.world_size() == 1:
+        return
     own = _sums(objects)
     numbers = [_digest([*own]), _digest([*own.values()])]
     if all(ranks.decided(numbers, lambda rows: (rows == rows[0]).all(0))):
@@ -194,7 +196,7 @@ def check_same_weights(objects: Mapping[str, Any]) -> None:
     first = ranks.from_first(own)
     odd = [each for each in [*first, *own] if own.get(each) != first.get(each)]
     found = ranks.gathered((len({*odd}), list(dict.fromkeys(odd))[:SHOWN]))
-    raise ValueError(_told(found))
+    raise ValueError(_difference(found))
 
 
 def _sums(objects: Mapping[str, Any]) -> Sums:
@@ -220,7 +222,7 @@ def _digest(values: list[Any]) -> int:
     return int(sha256(repr(values).encode()).hexdigest()[:12], 16)
 
 
-def _told(found: list[tuple[int, list[tuple[str, str]]]]) -> str:
+def _difference(found: list[tuple[int, list[tuple[str, str]]]]) -> str:
     others = [rank for rank, (count, _) in enumerate(found) if count]
     count, odd = found[others[0]]
     who = f"rank{'s' * (len(others) > 1)} {', '.join(map(str, others[:SHOWN]))}"
@@ -241,34 +243,29 @@ def buffers_of_own(objects: Mapping[str, Any]) -> Buffers:
 
     Their checksums are compared, in one message.
     """
-    held = _buffers_of(objects)
-    if not held:
+    buffers = _buffers_of(objects)
+    if not buffers:
         return {}
-    places = [(name, key) for name, each in held.items() for key in each]
-    own = torch.stack([checksum(held[name][key]) for name, key in places])
+    own = torch.stack([checksum(each) for each in buffers.values()])
     first = own.clone()
     ranks.share([first])
     differs = (own != first).tolist()
     found: Buffers = {}
-    for (name, key), is_own in zip(places, differs, strict=True):
+    for ((name, key), buffer), is_own in zip(buffers.items(), differs, strict=True):
         if is_own:
-            found.setdefault(name, {})[key] = held[name][key]
+            found.setdefault(name, {})[key] = buffer
     return found
 
 
-def _buffers_of(objects: Mapping[str, Any]) -> Buffers:
+def _buffers_of(objects: Mapping[str, Any]) -> dict[tuple[str, str], Tensor]:
     """The saved buffers of modules, without distributed ones, which belong to no single rank."""
-    found: Buffers = {}
+    found = dict[tuple[str, str], Tensor]()
     for name, each in objects.items():
-        if not isinstance(each, Module):
-            continue
-        inner = unwrap(each)
-        held = dict(inner.named_buffers(remove_duplicate=False))
-        if not held:
-            continue
-        names, saved = plain_names(inner, held), weights(each)
-        own = {names[key]: buffer for key, buffer in held.items()}
-        own = {key: own[key] for key in own if key in saved and not is_sharded(own[key])}
-        if own:
-            found[name] = own
+        if isinstance(each, Module):
+            inner = unwrap(each)
+            if buffers := dict(inner.named_buffers(remove_duplicate=False)):
+                names, saved = plain_names(inner, buffers), weights(each)
+                for key, buffer in buffers.items():
+                    if names[key] in saved and not is_sharded(buffer):
+                        found[name, names[key]] = buffer
     return found
