@@ -22,7 +22,7 @@ from ...engine.modules import (
     plain_names,
     unwrap,
 )
-from ..checkpoint import Saved, StoredTensor, chosen, weights_at
+from ..checkpoint import Saved, StoredTensor, weights_at
 
 logger = logging.getLogger("camshaft")
 
@@ -95,7 +95,7 @@ def load_matching(
     places = {plain: name for name, plain in plain_names(inner, state).items()}
     own = {plain: state[name] for plain, name in places.items()}
     # Ranks that share a model read it together: each verifies a part of the files.
-    together = chosen if any(map(is_spread, own.values())) else None
+    together = any(map(is_spread, own.values()))
     given = _plain(_weights_in(source, object, together), own, rename)
     fits = [name for name in own if name in given and _fits(own[name], given[name])]
     shown = "a state dict" if isinstance(source, Mapping) else getattr(source, "path", source)
@@ -128,13 +128,13 @@ def load_matching(
 
 
 def _weights_in(
-    source: str | Path | Saved | Mapping[str, Any], object: str, together: Any
+    source: str | Path | Saved | Mapping[str, Any], object: str, together: bool
 ) -> Mapping[str, Any]:
     if isinstance(source, Mapping):
         content = source
     else:
         path = source if isinstance(source, Saved) else Path(source)
-        content = weights_at(path, object, together)
+        content = weights_at(path, object, together=together)
     if content is not source and all(isinstance(e, StoredTensor) for e in content.values()):
         return content
     for name in (object, "state_dict", "model_state_dict"):

@@ -7,8 +7,7 @@ import pytest
 from camshaft.__main__ import main
 from camshaft.handlers.checkpoint.directory import write_checkpoint
 from camshaft.handlers.checkpoint.format import Manifest
-from camshaft.handlers.checkpoint.save.stage import streamed
-from camshaft.handlers.checkpoint.save.take import Snapshot
+from camshaft.handlers.checkpoint.save.snapshot import Snapshot, streamed
 
 KEEP = "best(1, 'loss', mode='min') | latest(2)"
 

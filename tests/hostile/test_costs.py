@@ -43,7 +43,7 @@ def test_a_manifest_has_no_sets_and_no_keys_but_text():
         del body["sha256"]
         digest = json.dumps(body, sort_keys=True).encode()
         text = json.dumps(body | {"sha256": hashlib.sha256(digest).hexdigest()})
-        with pytest.raises(ValueError, match=r"it is no manifest: it has a (!|dict with a key)"):
+        with pytest.raises(ValueError, match=r"it is no manifest"):
             Manifest.of_json(text)
     assert Manifest.of_json(Manifest(metrics={"!loss": 1.0}).to_json()).metrics == {"!loss": 1.0}
 
@@ -70,7 +70,7 @@ def test_a_tensor_of_two_objects_is_refused(run):
     tree["objects"] |= {f"{number}": own for number in range(400)}
     path.write_text(json.dumps(tree))
     with pytest.raises(BrokenCheckpoint, match="names the tensor .* twice, for two owners"):
-        tree_in(checkpoints(run)[-1])
+        tree_in(checkpoints(run)[-1].path)
 
 
 def test_a_header_of_82_megabytes_is_not_read(run, hostile):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -18,16 +19,22 @@ from ..directory import (
     Claims,
     Finding,
     Findings,
+    StoredTensor,
     checkpoints,
     files_on_disk,
     is_checkpoint,
     look,
     saved_at,
+    tensors_by_name,
+    tree_at,
+    tree_in,
 )
-from .contents import contents
+from ..format import FROZEN, TENSORS, TREE, Manifest, rank_file, reading, references
 
 WIDEST = 300
 """The most characters before the last column; a longer line shifts only its own last cell."""
+MOST = 50
+"""The most files that are listed: a run on thousands of ranks has as many files."""
 LONGEST = 300
 """The most bytes of `LATEST` that are read; it holds one name."""
 HEAD = ("checkpoint", "epochs", "iteration", "step", "size", "written", "kept by", "why", "metrics")
@@ -40,7 +47,7 @@ def inspect(path: Path, as_json: bool, verify: bool) -> int:
         claims, latest = Claims.of(found), _latest(path)
         print(json.dumps([_values(each, claims, latest) for each in found], indent=1))
     elif is_checkpoint(path):
-        show(contents(found[0]))
+        show(_contents(found[0]))
     else:
         show(_overview(path, found))
     return int(any(each.problem is not None for each in found))
@@ -135,7 +142,7 @@ def _values(each: Finding, claims: Claims, latest: str | None) -> dict[str, Any]
         "kept_by": claims.kept.get(number) if number is not None else None,
         "world_size": one.world_size,
         "versions": one.versions,
-        "files": {name: contents.size for name, contents in one.files.items()},
+        "files": {name: each.size for name, each in one.files.items()},
     }
 
 
@@ -152,3 +159,81 @@ def _written(each: Finding) -> str:
         if (seconds := each.written) is not None:
             return datetime.fromtimestamp(seconds).isoformat(" ", "minutes")
     return "-"
+
+
+def _contents(found: Finding) -> list[str]:
+    """The lines about one checkpoint's content; for a broken one, the reason.
+
+    Raises:
+        BrokenCheckpoint: The files are whole, but no run writes such files.
+    """
+    if found.saved is None or found.problem is not None:
+        return [f"{found.path} is broken: {found.problem}"]
+    manifest = found.saved.manifest
+    with reading(found.path, TREE):
+        tree, part = tree_in(found.path), None
+        if manifest.holds_run:
+            part = tree_at(found.path, f"{rank_file(0)}.json")["run"]
+        facts = _facts(manifest, part)
+        objects = _objects(tree["objects"], tensors_by_name(found.saved))
+        lines = aligned([("object", "tensors", "numbers", "bytes", "types", "file"), *objects])
+    sizes = [(name, each.size) for name, each in manifest.files.items()]
+    left = [("...", sum(size for _, size in sizes[MOST:]))] if len(sizes) > MOST else []
+    files = aligned([("file", "bytes"), *sizes[:MOST], *left])
+    return [str(found.path), *facts, "", *lines, "", *files]
+
+
+def _facts(manifest: Manifest, run: dict[str, Any] | None) -> list[str]:
+    clocks = {"epoch": manifest.epoch, "iteration": manifest.iteration, "step": manifest.step}
+    position = ", ".join(_counted(count, name) for name, count in clocks.items())
+    of_run = [("holds", "exported objects alone; no run can resume from them")]
+    if run is not None:
+        if run["in_epoch"]:
+            inside = _counted(run["iteration"] - run["epoch_began"], "iteration")
+            position += f"; {inside} into epoch {run['epoch']}"
+        memory = run["memory"]
+        names = [str(name) for name, _ in memory["!dict"]] if "!dict" in memory else list(memory)
+        of_run = [("stopped", str(run["stop_reason"] or "no"))]
+        of_run += [("memory", ", ".join(names) or "none")]
+    rows = [
+        *(("position", position), *of_run),
+        ("why", manifest.reason),
+        ("metrics", readable_metrics(manifest.metrics) or "none"),
+        ("kept by", manifest.keep or "unknown"),
+        ("versions", ", ".join(f"{name} {each}" for name, each in manifest.versions.items())),
+        ("ranks", str(manifest.world_size)),
+        ("size", readable_size(manifest.size)),
+    ]
+    return aligned(rows)
+
+
+def _objects(
+    objects: dict[str, Any], tensors: dict[str, dict[str, StoredTensor]]
+) -> Iterator[tuple[str | int, ...]]:
+    cut = {file for file, own in tensors.items() if any(each.is_cut for each in own.values())}
+    left = {file: dict(each) for file, each in tensors.items()}
+    files = {each["file"] for each in objects.values()}
+    split = {file for file in files if f"{file}{FROZEN}" in tensors.keys() - files}
+    for name, each in objects.items():
+        own = [left[each["file"]].pop(tensor) for tensor in {*references(each["content"])}]
+        yield (name, *_sums(own), _file(each["file"], cut, split))
+    for file, rest in left.items():
+        if rest and file.removesuffix(FROZEN) not in split:
+            yield ("(the run)", *_sums(list(rest.values())), _file(file, cut))
+
+
+def _file(file: str, cut: Collection[str], split: Collection[str] = ()) -> str:
+    """The name of a file, or a pattern for the files of ranks that hold its tensors in pieces."""
+    if file in cut:
+        return f"{rank_file(0)[:5]}*{TENSORS}"
+    return f"{file}{'*' if file in split else ''}{TENSORS}"
+
+
+def _sums(own: list[StoredTensor]) -> tuple[int, int, int, str]:
+    infos = [each.info for each in own]
+    types = ", ".join(sorted({each.dtype for each in infos}))
+    return len(own), sum(e.numbers for e in infos), sum(e.size for e in infos), types
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

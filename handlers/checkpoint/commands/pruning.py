@@ -13,7 +13,6 @@ from ...files import locked, regular, size_of, text_of
 from ..directory import (
     CHUNK,
     OF_RANK,
-    Findings,
     Saved,
     drop,
     files_on_disk,
@@ -67,31 +66,26 @@ def prune(path: Path, keep: Keep, dry_run: bool, strip: bool = False) -> int:
         claimed = _claimed_and_whole(good, keep, broken)
         if not claimed:
             raise ValueError(f"no checkpoint in {path} is good, so none is dropped")
-        dropped = [saved for saved in good if saved.manifest.number not in claimed]
-        sizes = {saved.path: _freed(saved, strip) for saved in dropped}
-        dropped = [saved for saved in dropped if sizes[saved.path]]
-        files = {each.path: files_on_disk([each]) for each in _readable(found)}
+        others = [saved for saved in good if saved.manifest.number not in claimed]
+        sizes = {saved.path: _freed(saved, strip) for saved in others}
+        dropped = [saved for saved in others if sizes[saved.path]]
+        files = {each.path: files_on_disk([each.saved]) for each in found if each.saved}
         if not dry_run:
             dropped = [saved for saved in dropped if (_strip if strip else drop)(saved)]
     done = "stripped to weights" if strip else "dropped"
     gone = f"would be {done}" if dry_run else done
     rows = [(name, f"broken and left alone: {problem}") for name, problem in broken.items()]
     for saved in good:
-        claims = claimed.get(saved.manifest.number)
-        if claims is not None:
-            rows.append((saved.path.name, _kept(claims)))
-        else:
-            rows.append((saved.path.name, gone if saved in dropped else "stays"))
+        fate = gone if saved in dropped else "stays"
+        if (claims := claimed.get(saved.manifest.number)) is not None:
+            fate = f"kept by {', '.join(claims)}" if claims else "kept, being the newest good one"
+        rows.append((saved.path.name, fate))
     size = sum(sizes[saved.path] for saved in dropped)
     if not strip:  # a file that another checkpoint shares stays
         lost = ChainMap(*(files.pop(saved.path) for saved in dropped))
         size = sum(lost[each] for each in lost.keys() - ChainMap(*files.values()).keys())
     show([*aligned(rows), *found.notes, f"{len(dropped)} {gone}, {readable_size(size)}"])
     return 0
-
-
-def _readable(found: Findings) -> list[Saved]:
-    return [each.saved for each in found if each.saved]
 
 
 def _freed(saved: Saved, strip: bool) -> int:
@@ -112,10 +106,6 @@ def _strip(saved: Saved) -> bool:
         logger.warning("the checkpoint %s stays as it is: %s", saved.path, error)
         return False
     return True
-
-
-def _kept(claims: list[str]) -> str:
-    return f"kept by {', '.join(claims)}" if claims else "kept, being the newest good one"
 
 
 def _claimed_and_whole(
@@ -165,7 +155,7 @@ def strip_to_weights(saved: Saved) -> Saved:
         raise OSError(f"{saved.path} holds files that are not Camshaft's: {foreign}")
     names = module_files(saved)
     with reading(saved.path, TREE):
-        every = tree_in(saved)["objects"]
+        every = tree_in(saved.path)["objects"]
         kept = {name: each for name, each in every.items() if f"{each['file']}{TENSORS}" in names}
     tensors = tensors_by_name(saved)
     files = {

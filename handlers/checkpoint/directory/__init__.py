@@ -5,36 +5,38 @@ Importing this room imports no torch.
 
 from .catalogue import (
     Checkpoints,
-    Claims,
-    Finding,
-    Findings,
-    NoCheckpointError,
     checkpoints,
-    is_checkpoint,
-    look,
+    chosen,
     next_number,
     refuse_unknown_metrics,
     scan,
     verified_at,
 )
-from .checksums import CHUNK, checksums_of
 from .contents import (
-    NAME,
     OF_RANK,
     OpenFiles,
     StoredTensor,
-    part_tree,
     payload_of,
     read_part,
     stored_in,
     stored_in_pieces,
     table_in,
     tensors_by_name,
+    tree_at,
     tree_in,
 )
 from .files import DirectoryLock, need_space, scratch, sweep_run
-from .saved import Saved, files_on_disk, read_checkpoint, saved_at
-from .verify import BrokenPieces, ReadOnce, problem_of, verify_files, verify_part
+from .look import Claims, Finding, Findings, NoCheckpointError, is_checkpoint, look
+from .saved import NAME, Saved, files_on_disk, saved_at
+from .verify import (
+    CHUNK,
+    Places,
+    check_pieces,
+    checksums_of,
+    problem_of,
+    verify_files,
+    verify_part,
+)
 from .weights_at import weights_at
 from .write import (
     LATEST,
@@ -55,7 +57,6 @@ __all__ = [
     "LATEST",
     "NAME",
     "OF_RANK",
-    "BrokenPieces",
     "Checkpoints",
     "Claims",
     "DirectoryLock",
@@ -63,11 +64,13 @@ __all__ = [
     "Findings",
     "NoCheckpointError",
     "OpenFiles",
-    "ReadOnce",
+    "Places",
     "Saved",
     "StoredTensor",
+    "check_pieces",
     "checkpoints",
     "checksums_of",
+    "chosen",
     "commit",
     "drop",
     "drop_unclaimed",
@@ -77,11 +80,9 @@ __all__ = [
     "look",
     "need_space",
     "next_number",
-    "part_tree",
     "payload_of",
     "place_for",
     "problem_of",
-    "read_checkpoint",
     "read_part",
     "refuse_unknown_metrics",
     "saved_at",
@@ -94,6 +95,7 @@ __all__ = [
     "table_in",
     "telling_failures",
     "tensors_by_name",
+    "tree_at",
     "tree_in",
     "unused_path",
     "verified_at",

@@ -1,4 +1,4 @@
-"""What is in a directory: its checkpoints, broken ones too; the newest good one, the best one.
+"""The checkpoints of a directory: the newest good one, the best one, as one rank or all choose it.
 
 Importing this file imports no torch, which takes longer than looking at a directory.
 """
@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
-from ...files import budget
+from ....engine import ranks
 from ..format import (
     LARGEST_COUNT,
-    MANIFEST,
     Best,
     BrokenCheckpoint,
     Keep,
@@ -24,13 +24,16 @@ from ..format import (
     UnreadCheckpoint,
     best,
     keep_of,
+    reading,
 )
-from .contents import NAME
-from .saved import Saved, saved_at
-from .verify import problem_of, verify_files
+from .saved import NAME, Saved, saved_at
+from .verify import check_pieces, verify_files, verify_part
 
 logger = logging.getLogger("camshaft")
 
+Result = TypeVar("Result")
+Verify = Callable[[Saved], None]
+"""Raises BrokenCheckpoint if a checkpoint is not whole."""
 SHOWN = 20
 """The most broken checkpoints that a message names; a directory may hold thousands."""
 
@@ -84,9 +87,7 @@ class Checkpoints(list[Saved]):
     because it may be whole: that is an error.
     """
 
-    def __init__(
-        self, directory: str | Path, verify: Callable[[Saved], None] = verify_files
-    ) -> None:
+    def __init__(self, directory: str | Path, verify: Verify = verify_files) -> None:
         found, broken = scan(Path(directory))
         super().__init__(found)
         self.directory, self._verify = Path(directory), verify
@@ -185,7 +186,7 @@ def checkpoints(directory: str | Path) -> Checkpoints:
     return Checkpoints(directory)
 
 
-def verified_at(path: Path, verify: Callable[[Saved], None] = verify_files) -> Saved:
+def verified_at(path: Path, verify: Verify = verify_files) -> Saved:
     """The checkpoint at a path, with all files verified.
 
     Raises:
@@ -225,111 +226,68 @@ def _no_metric(directory: Path, claim: Best, found: Iterable[Saved]) -> ValueErr
     )
 
 
-class NoCheckpointError(FileNotFoundError):
-    """A path holds no checkpoint."""
+def chosen(choose: Callable[[Verify], Result], alone: Verify = verify_files) -> Result:
+    """Let rank 0 choose among checkpoints that all ranks verify; return its choice on all ranks.
 
-
-@dataclass(frozen=True)
-class Finding:
-    """A checkpoint, whole or broken."""
-
-    path: Path
-    saved: Saved | None
-    """None if the manifest cannot be read."""
-    problem: str | None
-    """Why the checkpoint is broken; None if it is whole."""
-
-    @property
-    def written(self) -> float | None:
-        """When the manifest was written, in seconds; None if it has just been removed."""
-        try:
-            return (self.path / MANIFEST).stat().st_mtime
-        except OSError:
-            return None
-
-
-@dataclass(frozen=True)
-class Claims:
-    """The claims of the run that wrote the newest good checkpoint."""
-
-    keep: Keep | None
-    """None if the manifest's claims cannot be read."""
-    kept: dict[int, list[str]]
-    """The numbers of the kept checkpoints, with the claims on each."""
-    names: list[str]
-    """The names of the claims, such as `latest`."""
-
-    @classmethod
-    def of(cls, found: list[Finding]) -> Claims:
-        """The claims in the newest good manifest, and what they keep of these checkpoints."""
-        good = [each.saved.manifest for each in found if each.saved and each.problem is None]
-        keep = None
-        if good:
-            with suppress(ValueError):
-                keep = keep_of(good[-1].keep)
-        names = [text.partition("(")[0] for text in repr(keep).split(" | ")]
-        return cls(keep, keep.kept(good) if keep else {}, names)
-
-    def text(self, each: Finding) -> str:
-        """The claims on one checkpoint, in short."""
-        if self.keep is None or each.saved is None:
-            return "unknown"
-        kept = self.kept.get(each.saved.manifest.number)
-        return "nothing" if kept is None else ", ".join(map(self._short, kept)) or "newest"
-
-    def _short(self, claim: str) -> str:
-        """The name of a claim, or all of it if another claim has the same name."""
-        name = claim.partition("(")[0]
-        return name if self.names.count(name) == 1 else claim
-
-
-class Findings(list[Finding]):
-    """What `look` finds at a path."""
-
-    def __init__(self, found: Iterable[Finding], left_out: int = 0) -> None:
-        super().__init__(found)
-        self.left_out = left_out
-        """The number of checkpoints with lower names that were not looked at."""
-
-    @property
-    def notes(self) -> list[str]:
-        """A line if not all were looked at."""
-        shown = budget.MOST_CHECKPOINTS
-        return [f"shown: the last {shown} of {shown + self.left_out}"] if self.left_out else []
-
-
-def is_checkpoint(path: Path) -> bool:
-    """True if the path is one checkpoint, rather than a directory of checkpoints."""
-    return (path / MANIFEST).exists() or (
-        path.is_dir() and NAME.fullmatch(path.resolve().name) is not None
-    )
-
-
-def look(path: Path, *, thoroughly: bool) -> Findings:
-    """The checkpoint at a path, or all in a directory in the order of writing, broken ones first.
+    To try a checkpoint takes one broadcast and one gather. Each rank reads its part of the files.
 
     Args:
-        path: The directory or the checkpoint.
-        thoroughly: True to read every file; otherwise only sizes are compared.
+        choose: Called on rank 0 alone, with a function that verifies one checkpoint at a time.
+        alone: How the only rank verifies.
 
     Raises:
-        NoCheckpointError: The path holds no checkpoint.
+        UnreadCheckpoint: A rank could not read a file: on all ranks, with its number and host.
+        Exception: Any other error of `choose`, on all ranks.
     """
-    if is_checkpoint(path):
-        try:
+    if ranks.world_size() == 1:
+        return choose(alone)
+    with ranks.on_all_ranks("find a checkpoint"):
+        result: Result | None = None
+        if ranks.rank() == 0:
+            ends: BrokenCheckpoint | None = None
+            try:
+                result = choose(_verify_together)
+            except BrokenCheckpoint as error:
+                ends = error
+                raise
+            finally:
+                ranks.from_first(ends)
+        else:
+            while isinstance(heard := ranks.from_first(None), Path):
+                _verify_own_part(heard)
+            if heard is not None:
+                raise heard
+    return ranks.from_first(result)  # type: ignore[return-value]  # of rank 0, which has one
+
+
+def _verify_together(saved: Saved) -> None:
+    """On rank 0: let each rank verify its part.
+
+    Raises:
+        UnreadCheckpoint: A rank could not read a file.
+        BrokenCheckpoint: A rank has found damage; of several, the first in the order of files.
+    """
+    ranks.from_first(saved.path)
+    if found := _verify_own_part(saved.path):
+        _, number, host, error = found
+        by = f" (as rank {number} on {host} has read it)" if number else ""
+        raise type(error)(f"{error.reason}{by}", saved.path)
+
+
+def _verify_own_part(path: Path) -> tuple[bool, int, str, BrokenCheckpoint] | None:
+    """Verify this rank's part; return the first damage that any rank has found, on rank 0.
+
+    That is whether all bytes of the part are right, the rank, its host, and the error. Damaged
+    bytes explain wrong pieces, so they come first.
+    """
+    found, bytes_are_right, rank = None, False, ranks.rank()
+    try:
+        with reading(path):
             saved = saved_at(path)
-        except BrokenCheckpoint as error:
-            return Findings([Finding(path, None, error.reason)])
-        return Findings([Finding(path, saved, problem_of(saved, thoroughly=thoroughly))])
-    names = names_in(path)
-    whole, broken = scan(path, names[-budget.MOST_CHECKPOINTS :])
-    if not whole and not broken:
-        what = "holds no checkpoint" if path.is_dir() else "is no directory"
-        raise NoCheckpointError(f"{path} {what}")
-    found = [Finding(path / name, None, error.reason) for name, error in broken.items()]
-    found += [
-        Finding(saved.path, saved, problem_of(saved, thoroughly=thoroughly)) for saved in whole
-    ]
-    # A run that is under way may have dropped a checkpoint meanwhile.
-    here = (each for each in found if each.problem is None or os.path.lexists(each.path))
-    return Findings(here, max(0, len(names) - budget.MOST_CHECKPOINTS))
+            verify_part(saved, rank, ranks.world_size())
+            bytes_are_right = True
+            check_pieces(saved, rank, ranks.world_size())
+    except BrokenCheckpoint as error:
+        found = (bytes_are_right, rank, socket.gethostname(), type(error)(error.reason))
+    damage = filter(None, ranks.gathered_at_first(found) or [])
+    return min(damage, default=None, key=itemgetter(0, 1))

@@ -1,6 +1,7 @@
-"""What a checkpoint holds: its manifest, its plain values, and its tensors.
+"""What a checkpoint holds: its plain values, and its tensors.
 
-A tensor stays in its files until it, or a part of it, is read. Nothing here verifies anything.
+A tensor stays in its files until it, or a part of it, is read. Nothing here verifies anything; what
+a file cannot have of a run is a BrokenCheckpoint.
 """
 
 from __future__ import annotations
@@ -9,21 +10,18 @@ import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...files import LARGEST_TEXT, budget, regular, tree_of
+from ...files import LARGEST_TEXT, regular, tree_of
 from ..format import (
     DTYPES,
     FROZEN,
-    MANIFEST,
     PIECES,
     TENSORS,
     TREE,
-    BrokenCheckpoint,
     Grid,
-    Manifest,
     Payload,
     StoredPiece,
     Table,
@@ -40,8 +38,8 @@ from ..format import (
 if TYPE_CHECKING:
     from torch import Tensor
 
-NAME = re.compile(r"iteration-\d{10,}(\.\d+)?", re.ASCII)
-"""The names of checkpoints in a directory of them."""
+    from .saved import Saved
+
 OF_RANK = re.compile(r"rank-\d{5,}\.safetensors", re.ASCII)
 """The names of the files that ranks write for themselves; see `rank_file`."""
 Box = Sequence[tuple[int, int]]
@@ -52,102 +50,42 @@ MOST_OPEN = 32
 """The most files that are open at a time: there may be one for each of thousands of ranks."""
 
 
-@dataclass(frozen=True)
-class CheckpointFiles:
-    """A checkpoint on the disk: its directory, and its manifest, which has been read."""
-
-    path: Path
-    manifest: Manifest = field(repr=False)
-    """When and why it was written, the metrics at that time, and the checksums of its files."""
-
-    @property
-    def foreign(self) -> list[str]:
-        """The names of files in its directory that do not belong to it."""
-        own = {MANIFEST, *self.manifest.files}
-        return sorted(path.name for path in self.path.iterdir() if path.name not in own)
-
-
-def manifest_at(path: Path, name: str | None = None) -> Manifest:
-    """The manifest of the checkpoint at `path`, whose name is to be `name`.
-
-    Raises:
-        BrokenCheckpoint: The manifest is missing, damaged, or that of another checkpoint.
-    """
-    with reading(path, MANIFEST):
-        if path.is_symlink():
-            raise BrokenCheckpoint("it is a link to a directory; name the directory itself", path)
-        with regular(path / MANIFEST) as file:
-            text = file.read(budget.LARGEST_MANIFEST + 1)
-        try:
-            if len(text) > budget.LARGEST_MANIFEST:
-                raise ValueError(f"it has more than {budget.LARGEST_MANIFEST:,} bytes")
-            manifest = Manifest.of_json(text)
-        except ValueError as error:
-            raise ValueError(f"cannot be used: {error}") from error
-        name = path.name if name is None else name
-        if NAME.fullmatch(name) and int(name[10:].split(".")[0]) != manifest.iteration:
-            raise ValueError(f"is of iteration {manifest.iteration}: the directory was renamed")
-    return manifest
-
-
-def tree_in(saved: CheckpointFiles) -> Any:
-    """The tree of plain values of a checkpoint.
-
-    Raises:
-        BrokenCheckpoint: The tree is beyond a limit, or no run writes such a tree.
-    """
-    tree = tree_at(saved, TREE)
-    with reading(saved.path, TREE):
-        _refuse_repeated(tree)
-    return tree
-
-
-def part_tree(saved: CheckpointFiles) -> Any:
-    """The state of the run that the first rank has saved; None for an export."""
-    return tree_at(saved, f"{rank_file(0)}.json")["run"] if saved.manifest.holds_run else None
-
-
-def table_in(saved: CheckpointFiles) -> Table:
-    """The table of how tensors are cut into pieces; empty if no tensor is cut.
-
-    Raises:
-        BrokenCheckpoint: The table is beyond a limit, or no run writes such a table.
-    """
-    if PIECES not in saved.manifest.files:
-        return {}
-    tree = tree_at(saved, PIECES)
-    with reading(saved.path, PIECES):
-        return table_of_tree(tree, saved.manifest.world_size)
-
-
-def tree_at(saved: CheckpointFiles, name: str) -> Any:
+def tree_at(directory: Path, name: str) -> Any:
     """The values of one JSON file of a checkpoint."""
-    with reading(saved.path, name), regular(saved.path / name) as file:
+    with reading(directory, name), regular(directory / name) as file:
         size = os.fstat(file.fileno()).st_size  # read() allocates as many bytes as it is given
         return tree_of(file.read(min(size, LARGEST_TEXT) + 1))
 
 
-def _refuse_repeated(tree: Any) -> None:
-    """Refuse a tensor with two owners: no run writes it, and each owner would copy it."""
-    owners = dict[tuple[str, str], int]()
-    for number, each in enumerate(tree.get("objects", {}).values()):
-        file = each["file"]
-        for name in references(each["content"]):
-            if owners.setdefault((file, name), number) != number:
-                raise ValueError(f"names the tensor {name!r} twice, for two owners")
+def tree_in(directory: Path) -> Any:
+    """The tree of plain values of a checkpoint, in which each tensor has one owner.
+
+    No run writes a tensor with two owners, and each of them would copy it.
+    """
+    tree, owners = tree_at(directory, TREE), dict[tuple[str, str], str]()
+    with reading(directory, TREE):
+        for owner, each in tree.get("objects", {}).items():
+            for name in references(each["content"]):
+                if owners.setdefault((each["file"], name), owner) != owner:
+                    raise ValueError(f"names the tensor {name!r} twice, for two owners")
+    return tree
+
+
+def table_in(saved: Saved) -> Table:
+    """The table of how tensors are cut into pieces; empty if no tensor is cut."""
+    if PIECES not in saved.manifest.files:
+        return {}
+    tree = tree_at(saved.path, PIECES)
+    with reading(saved.path, PIECES):
+        return table_of_tree(tree, saved.manifest.world_size)
 
 
 class OpenFiles:
     """The files of tensors in a directory; each is opened when it is read from."""
 
-    def __init__(self, directory: Path, checkpoint: Path | None = None) -> None:
-        """Open nothing yet.
-
-        Args:
-            directory: Where the files lie.
-            checkpoint: The checkpoint to name in an error, if the files are those of one.
-        """
-        self._directory, self._checkpoint = directory, checkpoint
+    def __init__(self, directory: Path, *, in_checkpoint: bool = True) -> None:
+        """Open nothing yet; an error names the directory if it is a checkpoint."""
+        self._directory, self._in_checkpoint = directory, in_checkpoint
         self._open: dict[str, tuple[Any, int]] = {}
         """Open files, and the bytes that were read from each; the one just used comes last."""
 
@@ -158,7 +96,7 @@ class OpenFiles:
             BrokenCheckpoint: The file of a checkpoint cannot be read.
             ValueError: The part has another type or shape.
         """
-        with reading(self._checkpoint, file) if self._checkpoint else nullcontext():
+        with reading(self._directory, file) if self._in_checkpoint else nullcontext():
             opened, mapped = self._opened(file)
             stored = opened.get_slice(name)
             if any(begin) or stored.get_shape() != list(into.shape):
@@ -197,6 +135,16 @@ class StoredTensor:
     name: str
     is_cut: bool = False
     """True if its pieces lie in the files of ranks."""
+    kept: Tensor | None = None
+    """Its values, if they were read already: see `ReadOnce`."""
+
+    @classmethod
+    def whole(
+        cls, info: TensorInfo, files: OpenFiles, file: str, name: str, kept: Tensor | None = None
+    ) -> StoredTensor:
+        """A tensor that one file holds."""
+        grid = Grid.whole(f"torch.{info.dtype}", info.shape)
+        return cls(info, grid, files, file, name, kept=kept)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -204,7 +152,7 @@ class StoredTensor:
         return self.info.shape
 
     def read(self, box: Box | None = None) -> Tensor:
-        """A new tensor with this part, by default with all of it; nothing else is read.
+        """A tensor with this part, by default with all of it; nothing else is read.
 
         Raises:
             BrokenCheckpoint: A file cannot be read.
@@ -212,6 +160,8 @@ class StoredTensor:
         """
         import torch
 
+        if self.kept is not None:
+            return self.kept if box is None else self.kept[tuple(slice(*each) for each in box)]
         if f"torch.{self.info.dtype}" not in DTYPES:
             raise ValueError(f"has a tensor of {self.info.dtype}: {self.name!r}")
         box = [(0, size) for size in self.shape] if box is None else box
@@ -255,11 +205,9 @@ def stored_in(path: Path, files: OpenFiles | None = None) -> dict[str, StoredTen
         OSError: The file cannot be read.
         ValueError: The file is not a `.safetensors` file.
     """
-    files = files or OpenFiles(path.parent)
+    files = files or OpenFiles(path.parent, in_checkpoint=False)
     return {
-        name: StoredTensor(
-            info, Grid.whole(f"torch.{info.dtype}", info.shape), files, path.name, name
-        )
+        name: StoredTensor.whole(info, files, path.name, name)
         for name, info in tensors_in(path).items()
     }
 
@@ -275,7 +223,7 @@ def stored_in_pieces(
 
 
 def tensors_by_name(
-    saved: CheckpointFiles, files: Collection[str] | None = None, but: Collection[str] = ()
+    saved: Saved, files: Collection[str] | None = None, but: Collection[str] = ()
 ) -> dict[str, dict[str, StoredTensor]]:
     """The tensors of a verified checkpoint by file and name; only headers are read.
 
@@ -286,11 +234,8 @@ def tensors_by_name(
         saved: The checkpoint.
         files: The files to look at, as in `state.json`; by default all.
         but: The files to leave out.
-
-    Raises:
-        BrokenCheckpoint: A file has the right checksum and a wrong format.
     """
-    opened, table = OpenFiles(saved.path, saved.path), table_in(saved)
+    opened, table = OpenFiles(saved.path), table_in(saved)
     found = dict[str, dict[str, StoredTensor]]()
     for name in saved.manifest.files:
         file = name.removesuffix(TENSORS)
@@ -304,26 +249,13 @@ def tensors_by_name(
     return found | {file: stored_in_pieces(file, table[file], opened) for file in cut}
 
 
-def tensors_of_rank(saved: CheckpointFiles, rank: int) -> dict[str, StoredTensor]:
-    """The tensors of the run's state on one rank, and its pieces of others.
-
-    Raises:
-        BrokenCheckpoint: The file has the right checksum and a wrong format.
-    """
-    name = f"{rank_file(rank)}{TENSORS}"
-    if name not in saved.manifest.files:
-        return {}
-    with reading(saved.path, name):
-        return stored_in(saved.path / name, OpenFiles(saved.path, saved.path))
-
-
-def read_part(saved: CheckpointFiles, rank: int) -> tuple[Any, dict[str, StoredTensor]]:
-    """The state of the run that one rank has saved, and its tensors; of a verified checkpoint.
-
-    Raises:
-        BrokenCheckpoint: A file has the right checksum and a wrong format.
-    """
-    return tree_at(saved, f"{rank_file(rank)}.json"), tensors_of_rank(saved, rank)
+def read_part(saved: Saved, rank: int) -> tuple[Any, dict[str, StoredTensor]]:
+    """The state of the run that one rank has saved, and its tensors; of a verified checkpoint."""
+    own, tensors = rank_file(rank), dict[str, StoredTensor]()
+    if (name := f"{own}{TENSORS}") in saved.manifest.files:
+        with reading(saved.path, name):
+            tensors = stored_in(saved.path / name, OpenFiles(saved.path))
+    return tree_at(saved.path, f"{own}.json"), tensors
 
 
 def payload_of(tensors: Mapping[str, StoredTensor]) -> Payload:

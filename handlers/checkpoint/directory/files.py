@@ -1,11 +1,13 @@
-"""The files of a directory of checkpoints: written durably, and removed; and its lock."""
+"""The files of a directory of checkpoints: written durably, read back, removed; and its lock."""
 
 from __future__ import annotations
 
 import errno
 import logging
 import os
-from collections.abc import Callable, Generator, Mapping
+import re
+import zlib
+from collections.abc import Callable, Collection, Generator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -14,8 +16,22 @@ from shutil import disk_usage
 from ....engine import ranks
 from ...files import beside, created, locked, make_directory, remove_path, shared
 from ...files import sweep as sweep_beside
-from ..format import Checksums, Payload
-from .checksums import CHUNK, RunningChecksums
+from ..format import (
+    MANIFEST,
+    TENSORS,
+    TREE,
+    BrokenCheckpoint,
+    Checksums,
+    Manifest,
+    Payload,
+    TensorInfo,
+    UnreadableError,
+    reading,
+    tensors_in,
+)
+from .contents import tree_at, tree_in
+from .saved import saved_at
+from .verify import CHUNK, compare_sizes, refuse_other_pieces
 
 logger = logging.getLogger("camshaft")
 
@@ -23,8 +39,30 @@ SMALLEST = 2**20
 """The fewest bytes of a file that checkpoints share."""
 PATIENCE = 30.0
 """Seconds that a restarted rank 0 waits for its predecessor, which may still be ending."""
+TREE_OF_RANK = re.compile(r"rank-\d{5,}\.json", re.ASCII)
 OWN = r"iteration-\d+(\.\d+)?|LATEST"
 """The names of what a run writes to its directory."""
+
+
+class RunningChecksums:
+    """The checksums of bytes that are added piece by piece."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._sums: list[int] = []
+
+    def add(self, piece: memoryview) -> None:
+        """Add these bytes."""
+        while piece:
+            filled = self.size % CHUNK
+            part, piece = piece[: CHUNK - filled], piece[CHUNK - filled :]
+            before = self._sums.pop() if filled else 0
+            self._sums.append(zlib.crc32(part, before))
+            self.size += len(part)
+
+    def result(self) -> Checksums:
+        """The checksums of all bytes so far."""
+        return Checksums(self.size, list(self._sums))
 
 
 def write_files(
@@ -79,6 +117,53 @@ def write_file(path: Path, payload: Payload, helper: Executor) -> Checksums:
         file.flush()
         os.fsync(file.fileno())
     return sums.result()
+
+
+def read_back(directory: Path, names: Collection[str], meant: Mapping[str, TensorInfo]) -> None:
+    """Read the files that a rank has written, all of them but the bytes of their tensors.
+
+    Raises:
+        MemoryError: There is not enough memory for reading.
+        OSError: The disk does not give the files back.
+        UnreadableError: No reader would take them, or they lack pieces that are `meant`.
+    """
+    found = dict[str, TensorInfo]()
+    with _as_unreadable():
+        for name in names:
+            if name == TREE:
+                tree_in(directory)
+            elif TREE_OF_RANK.fullmatch(name):
+                tree_at(directory, name)
+            elif name.endswith(TENSORS):
+                with reading(directory, name):
+                    found |= tensors_in(directory / name)
+        with reading(directory):
+            refuse_other_pieces(found, meant)
+
+
+def read_manifest_back(temporary: Path, place: Path, manifest: Manifest) -> None:
+    """Read the manifest of a checkpoint that is to appear at `place`; all its files are there.
+
+    Raises:
+        MemoryError: There is not enough memory for reading.
+        OSError: The disk does not give the manifest back.
+        UnreadableError: No reader would take it.
+    """
+    with _as_unreadable():
+        saved = saved_at(temporary, place.name)
+        if saved.manifest.to_json() != manifest.to_json():
+            raise BrokenCheckpoint(f"{MANIFEST} says something else than what was written")
+        compare_sizes(saved)
+
+
+@contextmanager
+def _as_unreadable() -> Generator[None, None, None]:
+    try:
+        yield
+    except BrokenCheckpoint as error:
+        if isinstance(error.__cause__, OSError | MemoryError):
+            raise error.__cause__ from None
+        raise UnreadableError(f"it could not be read again: {error.reason}") from error
 
 
 def need_space(directory: Path, size: int) -> None:

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import sys
 from collections import Counter, OrderedDict
-from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 
-from ...files import appearing, created, make_directory, refuse_odd
 from ..format import Manifest
 
 NUMBERS = ("iteration", "step", "epoch", "metrics")
@@ -21,29 +19,25 @@ LARGEST = 2**2000
 """Python pickles larger integers with an opcode that `weights_only=True` refuses."""
 
 
-def write_pt(
-    objects: dict[str, Any], manifest: Manifest, file: Path, object: str | None = None
-) -> Path:
-    """Write the states of a checkpoint's objects, or of one, as one file that appears at once.
+def pt_content(objects: dict[str, Any], manifest: Manifest, object: str | None) -> Any:
+    """The content of a file with the states of a checkpoint's objects, or of one.
 
     See `Saved.export` for the content and the errors.
     """
     content = {name: portable(state, name) for name, state in objects.items()}
-    if object is None:
-        if taken := sorted(content.keys() & set(NUMBERS)):
-            raise ValueError(
-                f"an object is called {taken[0]!r}, as a number in the file is; "
-                f"export it alone, with object={taken[0]!r}"
-            )
-        content |= {name: getattr(manifest, name) for name in NUMBERS}
-    try:
-        refuse_odd(file)
-        make_directory(file.absolute().parent)
-        with appearing(file) as temporary, created(temporary) as stream:
-            torch.save(content if object is None else content[object], stream)
-    except (OSError, RuntimeError) as error:  # torch raises a RuntimeError for a full disk
-        raise OSError(f"could not write {file}: {error}. Nothing of it is left") from error
-    return file
+    if object is not None:
+        return content[object]
+    if taken := sorted(content.keys() & set(NUMBERS)):
+        raise ValueError(
+            f"an object is called {taken[0]!r}, as a number in the file is; "
+            f"export it alone, with object={taken[0]!r}"
+        )
+    return content | {name: getattr(manifest, name) for name in NUMBERS}
+
+
+def write_pt(content: Any, file: BinaryIO) -> None:
+    """Write the content to an open file."""
+    torch.save(content, file)
 
 
 def portable(value: Any, path: str) -> Any:

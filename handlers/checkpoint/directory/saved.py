@@ -1,37 +1,39 @@
-"""One checkpoint on the disk, and what it holds: the run's values, tensors, and objects.
+"""One checkpoint on the disk, and the states of the run's objects in it: read, and exported.
 
 Importing this file imports no torch, which takes longer than looking at a directory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import dataclass
+import re
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, BinaryIO
 
-from ...files import appearing, make_directory, refuse_odd
-from ..format import TENSORS, TREE, decode, reading
-from .contents import (
-    CheckpointFiles,
-    StoredTensor,
-    manifest_at,
-    payload_of,
-    tensors_by_name,
-    tree_in,
-)
-from .files import write_file
-from .verify import compare_sizes, verify_files, verify_objects
+from ...files import appearing, budget, created, make_directory, refuse_odd, regular
+from ..format import MANIFEST, TENSORS, TREE, BrokenCheckpoint, Manifest, decode, reading
+from .contents import StoredTensor, payload_of, tensors_by_name, tree_in
+from .verify import verify_files, verify_objects
 
-if TYPE_CHECKING:
-    from torch import Tensor
+NAME = re.compile(r"iteration-\d{10,}(\.\d+)?", re.ASCII)
+"""The names of checkpoints in a directory of them."""
 
 
 @dataclass(frozen=True)
-class Saved(CheckpointFiles):
+class Saved:
     """A checkpoint on the disk, as `checkpoints(directory)` finds it."""
+
+    path: Path
+    manifest: Manifest = field(repr=False)
+    """When and why it was written, the metrics at that time, and the checksums of its files."""
+
+    @property
+    def foreign(self) -> list[str]:
+        """The names of files in its directory that do not belong to it."""
+        own = {MANIFEST, *self.manifest.files}
+        return sorted(path.name for path in self.path.iterdir() if path.name not in own)
 
     def state_dict(self, object: str) -> Any:
         """The state of one of the run's objects, such as `"model"`, on the CPU.
@@ -70,11 +72,18 @@ class Saved(CheckpointFiles):
             TypeError: A state holds a value that such a file cannot.
             ValueError: The run had no object of that name, or an object has the name of a number.
         """
-        if Path(file).suffix == TENSORS:
-            return write_tensors(self, Path(file), object or "model")
-        from .pt_export import write_pt  # it imports torch
+        file = Path(file)
+        if file.suffix == TENSORS:
+            payload = payload_of(own_tensors(self, object or "model"))
+            with _new_file(file) as opened:
+                opened.writelines(payload.pieces())
+        else:
+            from .pt_export import pt_content, write_pt  # it imports torch
 
-        return write_pt(read_objects(self, object), self.manifest, Path(file), object)
+            content = pt_content(read_objects(self, object), self.manifest, object)
+            with _new_file(file) as opened:
+                write_pt(content, opened)
+        return file
 
 
 def saved_at(path: Path, name: str | None = None) -> Saved:
@@ -83,7 +92,21 @@ def saved_at(path: Path, name: str | None = None) -> Saved:
     Raises:
         BrokenCheckpoint: The manifest is missing, damaged, or that of another checkpoint.
     """
-    return Saved(path, manifest_at(path, name))
+    with reading(path, MANIFEST):
+        if path.is_symlink():
+            raise BrokenCheckpoint("it is a link to a directory; name the directory itself", path)
+        with regular(path / MANIFEST) as file:
+            text = file.read(budget.LARGEST_MANIFEST + 1)
+        try:
+            if len(text) > budget.LARGEST_MANIFEST:
+                raise ValueError(f"it has more than {budget.LARGEST_MANIFEST:,} bytes")
+            manifest = Manifest.of_json(text)
+        except ValueError as error:
+            raise ValueError(f"cannot be used: {error}") from error
+        name = path.name if name is None else name
+        if NAME.fullmatch(name) and int(name[10:].split(".")[0]) != manifest.iteration:
+            raise ValueError(f"is of iteration {manifest.iteration}: the directory was renamed")
+    return Saved(path, manifest)
 
 
 def files_on_disk(found: Iterable[Saved]) -> dict[object, int]:
@@ -91,45 +114,16 @@ def files_on_disk(found: Iterable[Saved]) -> dict[object, int]:
     files = dict[object, int]()
     for saved in found:
         for name, sums in saved.manifest.files.items():
-            place = saved.path / name
             with suppress(OSError):
-                status = place.lstat()
+                status = (saved.path / name).lstat()
                 files[(status.st_dev, status.st_ino)] = sums.size
     return files
 
 
-def read_checkpoint(
-    saved: CheckpointFiles, in_memory: Mapping[str, Mapping[str, Tensor]] | None = None
-) -> tuple[Any, dict[str, Mapping[str, StoredTensor | Tensor]]]:
-    """The tree of plain values, and the tensors by file and name, of a verified checkpoint.
-
-    The tensors of files that are `in_memory` are taken from there.
-
-    Raises:
-        BrokenCheckpoint: A file has the right checksum and a wrong format.
-    """
-    compare_sizes(saved)
-    return tree_in(saved), {**tensors_by_name(saved, but=in_memory or ()), **(in_memory or {})}
-
-
-def read_objects(saved: CheckpointFiles, object: str | None = None) -> dict[str, Any]:
-    """The states of the run's objects, or of one, by name; verifies the files that hold them.
-
-    Raises:
-        BrokenCheckpoint: A file is missing or damaged.
-        ValueError: The run had no object of that name.
-    """
-    chosen = objects_in(saved, object)
-    with reading(saved.path, TREE):
-        tensors = _verified_tensors(saved, chosen)
-        return {
-            name: decode(each["content"], tensors.get(each["file"], {}))
-            for name, each in chosen.items()
-        }
-
-
-def read_weights(saved: CheckpointFiles, object: str, *, is_verified: bool) -> Mapping[str, Any]:
-    """The state of an object; its tensors stay in their files.
+def encoded_objects(
+    saved: Saved, object: str | None = None, *, is_verified: bool = False
+) -> dict[str, tuple[Any, dict[str, StoredTensor]]]:
+    """By name: the encoded state of each of the run's objects, or of one, and its tensors.
 
     The files are verified, unless that is done already.
 
@@ -137,66 +131,54 @@ def read_weights(saved: CheckpointFiles, object: str, *, is_verified: bool) -> M
         BrokenCheckpoint: A file is missing or damaged.
         ValueError: The run had no object of that name.
     """
-    chosen = objects_in(saved, object)
-    content, file = chosen[object]["content"], chosen[object]["file"]
+    if not is_verified:
+        verify_files(saved, [TREE])
     with reading(saved.path, TREE):
-        verified = (
-            tensors_by_name(saved, {file}) if is_verified else _verified_tensors(saved, chosen)
-        )
-        own = verified.get(file, {})
+        objects = dict(tree_in(saved.path)["objects"])
+    if object is not None and object not in objects:
+        listed = ", ".join(map(repr, objects)) or "none"
+        raise ValueError(f"{saved.path} holds no object {object!r}; its objects are: {listed}")
+    with reading(saved.path, TREE):
+        chosen = objects if object is None else {object: objects[object]}
+        files = {each["file"] for each in chosen.values()}
+        if not is_verified:
+            verify_objects(saved, files)
+        tensors = tensors_by_name(saved, files)
+        return {
+            name: (each["content"], tensors.get(each["file"], {})) for name, each in chosen.items()
+        }
+
+
+def read_objects(saved: Saved, object: str | None = None) -> dict[str, Any]:
+    """The states of the run's objects, or of one, by name; see `encoded_objects`."""
+    found = encoded_objects(saved, object)
+    with reading(saved.path, TREE):
+        return {name: decode(*each) for name, each in found.items()}
+
+
+def read_weights(saved: Saved, object: str, *, is_verified: bool) -> Mapping[str, Any]:
+    """The state of an object, whose tensors stay in their files; see `encoded_objects`."""
+    content, own = encoded_objects(saved, object, is_verified=is_verified)[object]
+    with reading(saved.path, TREE):
         state: Mapping[str, Any] = _tensors(content, own) or decode(content, own)
         return state
 
 
-def write_tensors(saved: CheckpointFiles, file: Path, object: str) -> Path:
-    """Write the tensors of an object as one file, with one tensor in memory at a time.
+def own_tensors(saved: Saved, object: str) -> dict[str, StoredTensor]:
+    """The tensors of an object whose state has nothing else; see `encoded_objects`.
 
     Raises:
-        BrokenCheckpoint: A file is missing or damaged.
-        OSError: The file cannot be written.
         TypeError: The object's state is more than tensors by name.
-        ValueError: The run had no object of that name.
     """
-    chosen = objects_in(saved, object)
+    content, own = encoded_objects(saved, object)[object]
     with reading(saved.path, TREE):
-        content, own = chosen[object]["content"], _verified_tensors(saved, chosen)
-        tensors = _tensors(content, own.get(chosen[object]["file"], {}))
+        tensors = _tensors(content, own)
     if odd := [name for name in content if name not in tensors]:
         raise TypeError(
             f"the state of {object!r} is more than tensors by name, such as {odd[0]!r}: export it "
             "to a file that ends with .pt"
         )
-    refuse_odd(file)
-    make_directory(file.absolute().parent)
-    with appearing(file) as temporary, ThreadPoolExecutor(1) as helper:
-        write_file(temporary, payload_of(tensors), helper)
-    return file
-
-
-def objects_in(saved: CheckpointFiles, object: str | None) -> dict[str, Any]:
-    """The entries of the run's objects in the tree, or the entry of one object.
-
-    Raises:
-        BrokenCheckpoint: The tree is missing or damaged.
-        ValueError: The run had no object of that name.
-    """
-    verify_files(saved, [TREE])
-    with reading(saved.path, TREE):
-        objects = dict(tree_in(saved)["objects"])
-    if object is None:
-        return objects
-    if object not in objects:
-        listed = ", ".join(map(repr, objects)) or "none"
-        raise ValueError(f"{saved.path} holds no object {object!r}; its objects are: {listed}")
-    return {object: objects[object]}
-
-
-def _verified_tensors(
-    saved: CheckpointFiles, objects: Mapping[str, Any]
-) -> dict[str, dict[str, StoredTensor]]:
-    files = {each["file"] for each in objects.values()}
-    verify_objects(saved, files)
-    return tensors_by_name(saved, files)
+    return tensors
 
 
 def _tensors(content: Any, own: Mapping[str, StoredTensor]) -> dict[str, StoredTensor]:
@@ -209,3 +191,15 @@ def _tensors(content: Any, own: Mapping[str, StoredTensor]) -> dict[str, StoredT
     if odd := [inside for inside in names.values() if inside not in own]:
         raise ValueError(f"names tensors that are not there: {odd[:3]}")
     return {name: own[inside] for name, inside in names.items()}
+
+
+@contextmanager
+def _new_file(path: Path) -> Generator[BinaryIO, None, None]:
+    """A file of the user's that appears when it is whole."""
+    try:
+        refuse_odd(path)
+        make_directory(path.absolute().parent)
+        with appearing(path) as temporary, created(temporary) as file:
+            yield file
+    except (OSError, RuntimeError) as error:  # torch raises a RuntimeError for a full disk
+        raise OSError(f"could not write {path}: {error}. Nothing of it is left") from error

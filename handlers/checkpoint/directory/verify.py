@@ -1,57 +1,60 @@
-"""Whether a checkpoint is good: sizes, checksums, the pieces of tensors, what was just written."""
+"""Whether a checkpoint is good: the sizes and checksums of its files, and the pieces of tensors.
+
+A file is read on several threads, and what is read can also be kept. Functions raise
+BrokenCheckpoint where a checkpoint is not good.
+"""
 
 from __future__ import annotations
 
+import errno
 import logging
-import re
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping
-from contextlib import contextmanager
+import math
+import os
+import zlib
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...files import size_of
+from ...files import regular, size_of
 from ..format import (
     FROZEN,
     MANIFEST,
     PIECES,
     TENSORS,
-    TRAIN,
     TREE,
     BrokenCheckpoint,
     Checksums,
-    Manifest,
-    Shares,
+    Pieces,
     TensorInfo,
-    UnreadableError,
-    UnreadCheckpoint,
     rank_file,
     reading,
     tensors_in,
-    tensors_in_order,
 )
-from .checksums import CHUNK, Places, checksums_of
-from .contents import CheckpointFiles, manifest_at, table_in, tree_at, tree_in
+from .contents import table_in
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from .saved import Saved
 
 logger = logging.getLogger("camshaft")
 
-TREE_OF_RANK = re.compile(r"rank-\d{5,}\.json", re.ASCII)
+CHUNK = 16 * 2**20
+"""The bytes that have one checksum."""
+PIECE = 2**20
+"""The bytes that are read before they are summed: few enough for the processor's cache."""
+MOST_VIEWS = 512
+"""The most buffers that one read fills; operating systems allow about a thousand."""
+MOST_THREADS = 4
+"""The most threads that read: while one sums, others read, and disks serve several at once."""
 SHOWN = 20
 """The most foreign files that a message names."""
 
 
-class BrokenPieces(BrokenCheckpoint):
-    """A file has other pieces than the table says, or a part that another rank reads is damaged."""
-
-
-def compare_sizes(saved: CheckpointFiles) -> None:
-    """Check that every file is there and has its size, which needs no reading.
-
-    Raises:
-        BrokenCheckpoint: A file is missing, or has another size.
-    """
+def compare_sizes(saved: Saved) -> None:
+    """Check that every file is there and has its size, which needs no reading."""
     if TREE not in saved.manifest.files:
         raise BrokenCheckpoint(f"{MANIFEST} does not list {TREE}", saved.path)
     for name, expected in saved.manifest.files.items():
@@ -63,48 +66,31 @@ def compare_sizes(saved: CheckpointFiles) -> None:
                 raise ValueError(f"has {len(expected.crc32)} checksums, which do not fit its size")
 
 
-def verify_files(
-    saved: CheckpointFiles,
-    files: Iterable[str] | None = None,
-    places: Callable[[str], Places | None] = lambda name: None,
-) -> None:
-    """Read every file, or only those named, and compare sizes and checksums.
-
-    Args:
-        saved: The checkpoint.
-        files: The files; by default all.
-        places: Where the bytes of a file are to stay, if anywhere.
-
-    Raises:
-        BrokenCheckpoint: A file is missing, unreadable or damaged.
-    """
+def verify_files(saved: Saved, files: Iterable[str] | None = None) -> None:
+    """Read every file, or only those named, and compare sizes and checksums."""
     if files is None:
-        verify_part(saved, 0, 1, places)
+        verify_part(saved)
+        check_pieces(saved)
         return
     compare_sizes(saved)
     for name in files:
-        with reading(saved.path, name):
-            _compare_chunks(saved.path / name, saved.manifest.files[name])
-    tell_foreign(saved)
+        _compare_chunks(saved, name)
+    _warn_of_foreign(saved)
 
 
-def verify_objects(saved: CheckpointFiles, files: Collection[str]) -> None:
-    """Verify the files that hold the tensors of some objects; `files` are as in `state.json`.
-
-    Raises:
-        BrokenCheckpoint: A file is missing, unreadable or damaged.
-    """
+def verify_objects(saved: Saved, files: Collection[str]) -> None:
+    """Verify the files that hold the tensors of some objects; `files` are as in `state.json`."""
     if PIECES in saved.manifest.files:
         verify_files(saved, [PIECES])
     table = table_in(saved)
-    ranks = Shares({file: table[file] for file in files if file in table}).ranks
+    ranks = Pieces({file: table[file] for file in files if file in table}).ranks
     holding = {f"{file}{each}{TENSORS}" for file in files for each in ("", FROZEN)}
     holding |= {f"{rank_file(rank)}{TENSORS}" for rank in ranks}
     verify_files(saved, [name for name in saved.manifest.files if name in holding])
     check_pieces(saved)
 
 
-def problem_of(saved: CheckpointFiles, *, thoroughly: bool = True) -> str | None:
+def problem_of(saved: Saved, *, thoroughly: bool = True) -> str | None:
     """Why a checkpoint is broken; None if it is whole.
 
     Args:
@@ -118,27 +104,19 @@ def problem_of(saved: CheckpointFiles, *, thoroughly: bool = True) -> str | None
     return None
 
 
-def tell_foreign(saved: CheckpointFiles) -> None:
-    """Warn of files that do not belong to a checkpoint."""
-    if foreign := saved.foreign:
-        more = f" ... ({len(foreign)} in all)" if len(foreign) > SHOWN else ""
-        told = f"{foreign[:SHOWN]}{more}"
-        logger.warning("%s holds files that no checkpoint has: %s", saved.path, told)
-
-
 def verify_part(
-    saved: CheckpointFiles,
-    part: int,
-    parts: int,
-    places: Callable[[str], Places | None] = lambda name: None,
+    saved: Saved, part: int = 0, parts: int = 1, into: Mapping[str, Places] | None = None
 ) -> None:
-    """Do one of several equal parts of what `verify_files` does.
+    """Compare the bytes of one of several equal parts of a checkpoint, by default of all of it.
 
-    The parts divide the bytes of all files, in the order of the files, at the ends of chunks.
+    The parts divide the bytes of all files, in the order of the files, at the ends of chunks. The
+    first part compares the sizes of all files, too.
 
-    Raises:
-        BrokenPieces: All bytes of this part are right, and a file does not hold its pieces.
-        BrokenCheckpoint: A file is missing, unreadable or damaged.
+    Args:
+        saved: The checkpoint.
+        part: Which part.
+        parts: How many there are.
+        into: By file: where its bytes are to stay.
     """
     if part == 0:
         compare_sizes(saved)
@@ -150,47 +128,44 @@ def verify_part(
         )
         before += expected.size
         if first < last:
-            with reading(saved.path, name):
-                _compare_chunks(saved.path / name, expected, first, last, places(name))
-    try:
-        check_pieces(saved, part, parts)
-    except UnreadCheckpoint:
-        raise
-    except BrokenCheckpoint as error:
-        raise BrokenPieces(error.reason, error.path) from error
+            _compare_chunks(saved, name, first, last, (into or {}).get(name))
     if part == 0:
-        tell_foreign(saved)
+        _warn_of_foreign(saved)
+
+
+def _warn_of_foreign(saved: Saved) -> None:
+    if foreign := saved.foreign:
+        more = f" ... ({len(foreign)} in all)" if len(foreign) > SHOWN else ""
+        some = f"{foreign[:SHOWN]}{more}"
+        logger.warning("%s holds files that no checkpoint has: %s", saved.path, some)
 
 
 def _compare_chunks(
-    path: Path,
-    expected: Checksums,
-    first: int = 0,
-    last: int | None = None,
-    places: Places | None = None,
+    saved: Saved, name: str, first: int = 0, last: int | None = None, into: Places | None = None
 ) -> None:
-    is_end = last in (None, len(expected.crc32))
-    found = checksums_of(path, first, None if is_end else last, places)
-    size = (expected.size if last is None or is_end else last * CHUNK) - first * CHUNK
-    if found != Checksums(size, expected.crc32[first:last]):
-        raise ValueError(f"is damaged: its checksum is not the one in {MANIFEST}")
+    expected = saved.manifest.files[name]
+    last = len(expected.crc32) if last is None else last
+    with reading(saved.path, name):
+        found = checksums_of(saved.path / name, first, last, into)
+        size = min(expected.size, last * CHUNK) - first * CHUNK
+        if found != Checksums(size, expected.crc32[first:last]):
+            raise ValueError(f"is damaged: its checksum is not the one in {MANIFEST}")
 
 
-def check_pieces(saved: CheckpointFiles, part: int = 0, parts: int = 1) -> None:
+def check_pieces(saved: Saved, part: int = 0, parts: int = 1) -> None:
     """Check that each rank's file holds the pieces that the table says; only headers are read.
 
     With `part`, only the files of ranks `part`, `part + parts` and so on are checked.
-
-    Raises:
-        BrokenCheckpoint: A piece is missing, or has another type or shape.
     """
-    shares = Shares(table_in(saved))
-    for rank in shares.ranks[part::parts]:
+    if not (table := table_in(saved)):
+        return
+    pieces = Pieces(table)
+    for rank in pieces.ranks[part::parts]:
         name = f"{rank_file(rank)}{TENSORS}"
         if name not in saved.manifest.files:
             raise BrokenCheckpoint(f"{PIECES} names {name}, which is not there", saved.path)
         with reading(saved.path, name):
-            refuse_other_pieces(tensors_in(saved.path / name), shares.infos(rank))
+            refuse_other_pieces(tensors_in(saved.path / name), pieces.infos(rank))
 
 
 def refuse_other_pieces(found: Mapping[str, TensorInfo], meant: Mapping[str, TensorInfo]) -> None:
@@ -199,107 +174,88 @@ def refuse_other_pieces(found: Mapping[str, TensorInfo], meant: Mapping[str, Ten
         raise ValueError(f"does not hold the pieces that {PIECES} names: {odd[:3]}")
 
 
-def read_back(directory: Path, names: Collection[str], meant: Mapping[str, TensorInfo]) -> None:
-    """Read the files that a rank has written, all of them but the bytes of their tensors.
+class Places:
+    """Memory for the bytes of a file: buffers that follow one another in the file."""
 
-    Raises:
-        MemoryError: There is not enough memory for reading.
-        OSError: The disk does not give the files back.
-        UnreadableError: No reader would take them, or they lack pieces that are `meant`.
+    def __init__(self, views: Sequence[memoryview]) -> None:
+        self._views = [view for view in views if len(view)]
+        self._begins = list(accumulate(map(len, self._views), initial=0))
+        self.size = self._begins.pop()
+
+    def between(self, begin: int, end: int) -> list[memoryview]:
+        """The buffers for these bytes; if there are too many, those for the first of the bytes."""
+        first = bisect_right(self._begins, begin) - 1
+        last = min(bisect_right(self._begins, end - 1), first + MOST_VIEWS)
+        return [
+            self._views[at][max(0, begin - self._begins[at]) : end - self._begins[at]]
+            for at in range(first, last)
+        ]
+
+
+def checksums_of(
+    path: Path, first: int = 0, last: int | None = None, into: Places | None = None
+) -> Checksums:
+    """The checksums of a whole file, or of its chunks from `first` to before `last`.
+
+    With `into`, all bytes are read into these buffers. Without it, holes in the file are not read.
     """
-    written, found = CheckpointFiles(directory, Manifest()), dict[str, TensorInfo]()
-    with _told_as_unreadable():
-        for name in names:
-            if name == TREE:
-                tree_in(written)
-            elif TREE_OF_RANK.fullmatch(name):
-                tree_at(written, name)
-            elif name.endswith(TENSORS):
-                with reading(directory, name):
-                    found |= tensors_in(directory / name)
-        with reading(directory):
-            refuse_other_pieces(found, meant)
+    with regular(path) as file:
+        descriptor = file.fileno()
+        size = os.fstat(descriptor).st_size
+        if into is not None and into.size != size:
+            raise ValueError(f"has {size} bytes and should have {into.size}")
+        begins = range(first * CHUNK, size if last is None else min(size, last * CHUNK), CHUNK)
+        found = {} if into else dict.fromkeys(_holes(descriptor, size, begins), _zeros())
+        rest = [begin for begin in begins if begin not in found]
+        read = partial(_read, descriptor, size, into)
+        threads = min(MOST_THREADS, _processors(), len(rest))
+        if threads < 2:
+            found |= zip(rest, map(read, rest), strict=True)
+        else:
+            with ThreadPoolExecutor(threads, "camshaft-reading") as pool:
+                found |= zip(rest, pool.map(read, rest), strict=True)
+    sums = [found[begin] for begin in begins]
+    return Checksums(sum(size for size, _ in sums), [crc for _, crc in sums])
 
 
-def read_manifest_back(temporary: Path, place: Path, manifest: Manifest) -> None:
-    """Read the manifest of a checkpoint that is to appear at `place`; all its files are there.
+def _read(descriptor: int, size: int, into: Places | None, begin: int) -> tuple[int, int]:
+    """Read one chunk; return its size and its checksum."""
+    place, end, crc = begin, min(size, begin + CHUNK), 0
+    scratch = memoryview(bytearray(0 if into else min(PIECE, end - begin)))
+    while place < end:
+        last = min(end, place + PIECE)
+        views = into.between(place, last) if into else [scratch[: last - place]]
+        if not (count := os.preadv(descriptor, views, place)):
+            break  # somebody has cut the file meanwhile
+        place += count
+        for view in views:
+            crc = zlib.crc32(view[:count], crc)
+            count -= min(count, len(view))
+    return place - begin, crc
 
-    Raises:
-        MemoryError: There is not enough memory for reading.
-        OSError: The disk does not give the manifest back.
-        UnreadableError: No reader would take it.
-    """
-    with _told_as_unreadable():
-        saved = CheckpointFiles(temporary, manifest_at(temporary, place.name))
-        if saved.manifest.to_json() != manifest.to_json():
-            raise BrokenCheckpoint(f"{MANIFEST} says something else than what was written")
-        compare_sizes(saved)
+
+def _processors() -> int:
+    """How many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
 
 
-@contextmanager
-def _told_as_unreadable() -> Generator[None, None, None]:
+def _holes(descriptor: int, size: int, begins: Iterable[int]) -> Iterator[int]:
+    """The chunks that are holes: a file of a few bytes on the disk can span terabytes."""
+    for begin in begins:
+        if begin + CHUNK <= size and _data_from(descriptor, begin) >= begin + CHUNK:
+            yield begin
+
+
+def _data_from(descriptor: int, place: int) -> float:
+    """The first place from here on that is not in a hole."""
     try:
-        yield
-    except BrokenCheckpoint as error:
-        if isinstance(error.__cause__, OSError | MemoryError):
-            raise error.__cause__ from None
-        raise UnreadableError(f"it could not be read again: {error.reason}") from error
+        return os.lseek(descriptor, place, os.SEEK_DATA)
+    except AttributeError:  # Windows
+        return place
+    except OSError as error:
+        return math.inf if error.errno == errno.ENXIO else place
 
 
-class ReadOnce:
-    """Verifies checkpoints, and keeps the tensors of the last good one, except modules' weights.
-
-    Each tensor gets memory of its own, which an optimizer or a handler takes over. Weights are
-    copied from their file into the module after all files are verified: the operating system still
-    has the file in its cache, so this process needs no memory for them.
-    """
-
-    def __init__(self) -> None:
-        """Keep nothing yet."""
-        self._path: Path | None = None
-        self._tensors: dict[str, Tensor] | None = None
-
-    def verify(self, saved: CheckpointFiles) -> None:
-        """Read every file, and compare sizes and checksums, as `verify_files` does.
-
-        Raises:
-            BrokenCheckpoint: A file is missing, unreadable or damaged; nothing is kept.
-        """
-        self._path = self._tensors = None
-
-        def places(name: str) -> Places | None:
-            if name != f"{TRAIN}{TENSORS}" or (made := _memory_for(saved.path / name)) is None:
-                return None
-            self._tensors, found = made
-            return found
-
-        verify_files(saved, places=places)
-        self._path = saved.path
-
-    def tensors_of(self, saved: CheckpointFiles) -> dict[str, dict[str, Tensor]]:
-        """The tensors in memory, by file and name; empty if another checkpoint is the last one."""
-        if self._tensors is None or saved.path != self._path:
-            return {}
-        return {TRAIN: self._tensors}
-
-
-def _memory_for(path: Path) -> tuple[dict[str, Tensor], Places] | None:
-    """Memory for the header of a file and for each of its tensors.
-
-    None for a file that cannot be read as a whole. The reader of single tensors then reports what
-    is wrong with it, and needs no memory for the holes of a sparse file.
-    """
-    import torch
-
-    try:
-        header, infos = tensors_in_order(path)
-        if path.lstat().st_blocks * 512 < sum(each.size for each in infos.values()):
-            return None
-        made = {
-            name: torch.empty(each.shape, dtype=getattr(torch, each.dtype), device="cpu")
-            for name, each in infos.items()
-        }
-        bodies = [each.reshape(-1).view(torch.uint8).numpy().data for each in made.values()]
-    except (AttributeError, OSError, ValueError, MemoryError, RuntimeError):
-        return None
-    return made, Places([memoryview(bytearray(header)), *bodies])
+@cache
+def _zeros() -> tuple[int, int]:
+    return CHUNK, zlib.crc32(bytes(CHUNK))

@@ -5,26 +5,20 @@ The only file that calls `torch.load`, with `weights_only=True`: it runs nothing
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from zipfile import ZIP_STORED, ZipFile, is_zipfile
 
 from ...files import printable_lines, regular
 from ..format import FROZEN, TENSORS
-from .catalogue import Checkpoints, checkpoints
+from .catalogue import Checkpoints, Verify, chosen
 from .contents import stored_in
-from .saved import Saved, read_weights, saved_at
+from .saved import NAME, Saved, read_weights, saved_at
 from .verify import verify_files
 
-Verify = Callable[[Saved], None]
-Together = Callable[[Callable[[Verify], Path | None]], Path | None]
 
-
-def weights_at(
-    path: Path | Saved, object: str, together: Together | None = None
-) -> Mapping[str, Any]:
+def weights_at(path: Path | Saved, object: str, *, together: bool = False) -> Mapping[str, Any]:
     """What a file, a checkpoint, or a directory of either holds; see `load_matching`.
 
     A file of `torch.save` may hold several objects. Other tensors are `StoredTensor`s, which stay
@@ -33,49 +27,47 @@ def weights_at(
     Args:
         path: The file, the checkpoint or the directory.
         object: Whose weights, where a checkpoint or a directory has those of several.
-        together: How several ranks choose a checkpoint and verify it, each a part of its files.
+        together: True if all ranks call this, to verify a checkpoint by parts.
 
     Raises:
         FileNotFoundError: The path does not exist, or the directory has no weights.
         OSError: The path is no file, or cannot be read.
         ValueError: The file is neither of `.safetensors` nor of `torch.save`.
     """
-    if not isinstance(path, Saved):
+    if isinstance(path, Path):
         if not path.exists():
             raise FileNotFoundError(f"{str(path)!r} does not exist; name a file or a checkpoint")
         if not path.is_dir():
-            if path.suffix == TENSORS:
-                own, frozen = stored_in(path.resolve()), path.with_suffix(f"{FROZEN}{TENSORS}")
-                return stored_in(frozen) | own if frozen.exists() else own
-            return _loaded(path)
-    if together is None and (one := _one(path)) is not None:
+            return _in_file(path)
+    if not together and (one := _one(path)) is not None:
         return read_weights(one, object, is_verified=False)
-    chosen = together(partial(_whole, path)) if together else _whole(path, verify_files)
-    if chosen is not None:
-        return read_weights(saved_at(chosen), object, is_verified=True)
-    if not isinstance(path, Saved) and (file := path / f"{object}{TENSORS}").exists():
+
+    def choose(verify: Verify) -> Path | None:
+        if (saved := _one(path)) is not None:
+            verify(saved)
+        elif isinstance(path, Path):
+            saved = Checkpoints(path, verify).latest()
+        return None if saved is None else saved.path
+
+    place = chosen(choose) if together else choose(verify_files)
+    if place is not None:
+        return read_weights(saved_at(place), object, is_verified=True)
+    if isinstance(path, Path) and (file := path / f"{object}{TENSORS}").exists():
         return stored_in(file.resolve())  # resolved, since Hugging Face's caches hold links
     raise FileNotFoundError(f"{path} holds no checkpoint and no {object}{TENSORS}")
-
-
-def _whole(path: Path | Saved, verify: Verify) -> Path | None:
-    """The path of the chosen checkpoint, all of whose files are verified; None if there is none."""
-    if (saved := _one(path)) is not None:
-        verify(saved)
-    elif isinstance(path, Path):
-        saved = Checkpoints(path, verify).latest()
-    return None if saved is None else saved.path
 
 
 def _one(path: Path | Saved) -> Saved | None:
     """The checkpoint at a path, unless it is a directory of them."""
     if isinstance(path, Saved):
         return path
-    beside = (each for each in checkpoints(path.parent) if each.path.name == path.name)
-    return next(beside, None)
+    return saved_at(path) if NAME.fullmatch(path.absolute().name) else None
 
 
-def _loaded(path: Path) -> Mapping[str, Any]:
+def _in_file(path: Path) -> Mapping[str, Any]:
+    if path.suffix == TENSORS:
+        own, frozen = stored_in(path.resolve()), path.with_suffix(f"{FROZEN}{TENSORS}")
+        return stored_in(frozen) | own if frozen.exists() else own
     import torch
 
     with regular(path.resolve()) as file:

@@ -23,9 +23,8 @@ from ..format import (
     needing_memory,
 )
 from .catalogue import next_number, scan
-from .files import vanish, write_files
+from .files import read_back, read_manifest_back, vanish, write_files
 from .saved import Saved
-from .verify import read_back, read_manifest_back
 
 logger = logging.getLogger("camshaft")
 

@@ -56,13 +56,17 @@ class TensorInfo:
     dtype: str
     """As torch calls it: `float32`."""
     shape: tuple[int, ...]
-    size: int
-    """In bytes."""
 
     @property
     def numbers(self) -> int:
         """How many numbers the tensor holds."""
         return prod(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The bytes of the tensor; the first digits of its type are the bits of a number."""
+        bits = re.search(r"\d+", self.dtype)
+        return self.numbers * int(bits[0] if bits else 8) // 8
 
 
 def layout(tensors: Mapping[str, Tensor]) -> tuple[bytes, dict[str, int]]:
@@ -139,9 +143,9 @@ def tensors_in_order(file: Path) -> tuple[int, dict[str, TensorInfo]]:
 
 
 def info_of(found: Any) -> TensorInfo:
-    """The type, shape and size of a tensor, from the slice that the library gives."""
+    """The type and the shape of a tensor, from the slice that the library gives."""
     code, shape = found.get_dtype(), found.get_shape()
     kinds = {"F": "float", "BF": "bfloat", "I": "int", "U": "uint", "C": "complex"}
     kind, bits, variant = re.fullmatch(r"([A-Z]+)(\d*)(.*)", code).groups()  # type: ignore[union-attr]
     dtype = NAMES.get(code, f"{kinds.get(kind, kind.lower())}{bits}{variant.lower()}")
-    return TensorInfo(dtype, tuple(shape), prod(shape) * int(bits or 8) // 8)
+    return TensorInfo(dtype, tuple(shape))

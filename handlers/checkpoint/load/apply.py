@@ -16,13 +16,12 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from ....engine import State, ranks
 from ...common import advance, fields_of
 from ...files import printable, printable_lines
-from ..directory import ReadOnce, saved_at
+from ..directory import saved_at
 from ..format import reading
 from ..weights import load_weights
 from .check import has_groups
-from .plan import Fate, LoadPlan, with_fate
-from .read import SavedRun, in_memory
-from .settings import Change, is_of
+from .plan import Change, Fate, LoadPlan, is_of, with_fate
+from .read import ReadOnce, SavedRun, in_memory
 
 logger = logging.getLogger("camshaft")
 
@@ -46,8 +45,7 @@ def resume(
     """
     with ranks.on_all_ranks(f"read {path}"), reading(path):
         found = saved_at(path)
-        tensors = read_once.tensors_of(found) if read_once else {}
-        saved = SavedRun.at(found, state.engine.objects, tensors)
+        saved = SavedRun.at(found, state.engine.objects, read_once.tensors if read_once else {})
         earlier = saved.run["memory"].get(handler, {})
         plan = LoadPlan(saved, state.engine, state.control.settings, override, reset, earlier)
         own = plan.names()

@@ -20,8 +20,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from ....engine.state import Position, Rng, State, set_state
 from ..directory import StoredTensor
-from ..frozen import changed
-from ..weights import weights
+from ..weights import changed, weights
 
 FROM_SCHEDULES = frozenset(
     {"initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum", "swa_lr"}
@@ -42,29 +41,26 @@ def mismatches(
     """One line for each difference that prevents loading; `frozen` weights were left out."""
     found = list(_names("objects", "the engine", objects, saved))
     for name in objects.keys() & saved.keys():
-        if isinstance(objects[name], Module):
-            out = (frozen or {}).get(name, {})
-            found += _module_mismatches(name, objects[name], saved[name], out)
-        elif isinstance(objects[name], Optimizer):
-            if has_groups(own := objects[name].state_dict()) != has_groups(saved[name]):
-                found += [f"{name!r} is of another class: its state has {sorted(own)}"]
-            elif has_groups(own):
-                found += _optimizer_mismatches(name, objects[name], saved[name])
-        elif isinstance(objects[name], LRScheduler):
-            found += _unknown(name, objects[name].state_dict(), saved[name])
+        found += mismatches_of(name, objects[name], saved[name], (frozen or {}).get(name, {}))
     return found
+
+
+def mismatches_of(
+    name: str, own: Any, saved: Mapping[str, Any], frozen: Mapping[str, int] | None = None
+) -> list[str]:
+    """One line for each difference of an object that prevents loading its saved state."""
+    if isinstance(own, Module):
+        return list(_module_mismatches(name, own, saved, frozen or {}))
+    if isinstance(own, Optimizer):
+        if has_groups(state := own.state_dict()) != has_groups(saved):
+            return [f"{name!r} is of another class: its state has {sorted(state)}"]
+        return list(_optimizer_mismatches(name, own, saved)) if has_groups(state) else []
+    return list(_unknown(name, own.state_dict(), saved)) if isinstance(own, LRScheduler) else []
 
 
 def has_groups(saved: Any) -> bool:
     """True for a state in torch's form; an optimizer that wraps others may have another form."""
     return {"state", "param_groups"} <= {*saved}
-
-
-def of_another_class(objects: Mapping[str, Any], saved: Mapping[str, Any]) -> list[str]:
-    """The optimizers and schedules into which the saved ones cannot be loaded."""
-    stepped = (Optimizer, LRScheduler)
-    names = [name for name in objects if name in saved and isinstance(objects[name], stepped)]
-    return [name for name in names if mismatches({name: objects[name]}, {name: saved[name]})]
 
 
 def memory_mismatches(unclaimed: Sequence[str], new: Sequence[str]) -> list[str]:
@@ -173,11 +169,12 @@ def refusing(what: str) -> Generator[None, None, None]:
 def _of_run(run: Any, generators: bool) -> Iterator[str]:
     state, fresh = State[Any, Any](), State[Any, Any]()
     state.load_state_dict(run)
-    for name, own in fresh.state_dict().items():
+    for name, value in run.items():
+        own = getattr(fresh, name, getattr(fresh.control, name, None))
         if type(own) is int:
-            yield from _count(name, run[name])
+            yield from _count(name, value)
         elif type(own) is bool:
-            yield from _kinds(name, own, run[name])
+            yield from _kinds(name, own, value)
     for name, count in {**state.counts.state_dict(), "metrics": state.metrics.writes}.items():
         yield from _count(f"the count of {name}", count)
     yield from _kinds("stop_reason", "", run["stop_reason"])

@@ -16,12 +16,11 @@ from torch.nn.parameter import is_lazy
 
 from ....engine import ranks
 from ....engine.modules import all_modules, fully_sharded, is_copy, reshard
-from ..directory import Checkpoints, ReadOnce, Saved, checkpoints, saved_at, scan
+from ..directory import Checkpoints, Saved, checkpoints, chosen, saved_at, scan
 from ..format import Keep, reading
 from ..weights import load_weights, weights
 from .check import mismatches
-from .choose import chosen
-from .read import objects_at
+from .read import ReadOnce, objects_at
 
 logger = logging.getLogger("camshaft")
 Versions = tuple[int, ...] | None
@@ -52,7 +51,7 @@ class EvaluatesSaved:
         path = chosen(lambda verify: self._find(which, verify), once.verify)
         with ranks.on_all_ranks(f"read {path}"), reading(path):
             found = saved_at(path)
-            states, frozen = objects_at(found, objects, once.tensors_of(found))
+            states, frozen = objects_at(found, objects, once.tensors)
         own = {name: each for name, each in objects.items() if isinstance(each, Module)}
         own = {n: each for n, each in own.items() if n in states or not is_copy(each)}
         saved = {name: states[name] for name in own if name in states}

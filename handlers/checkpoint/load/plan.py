@@ -2,20 +2,65 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 from typing import Any
 
+from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from ....engine import Engine
 from ...common import DRIVEN, fields_of
-from .check import has_groups, memory_mismatches, mismatches, refusing, validate_objects
+from .check import (
+    has_groups,
+    memory_mismatches,
+    mismatches,
+    mismatches_of,
+    refusing,
+    validate_objects,
+)
 from .read import SavedRun
-from .settings import Change, changes, is_of
+from .settings import ACCUMULATE, LOSS
+
+
+@dataclass(frozen=True)
+class Change:
+    """A setting that differs from the checkpoint's.
+
+    >>> print(Change("optimizer.lr", 0.1, 0.05))
+    optimizer.lr: 0.1 in the checkpoint -> 0.05 in the script
+    """
+
+    name: str
+    old: Any
+    new: Any
+
+    @property
+    def is_reported(self) -> bool:
+        """True if the change is only reported: a run may continue with another loss function."""
+        return self.name.rpartition(".")[2] in (ACCUMULATE, LOSS)
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.old!r} in the checkpoint -> {self.new!r} in the script"
+
+
+def changes(saved: Mapping[str, Any], own: Mapping[str, Any]) -> list[Change]:
+    """The settings that differ; for names on one side only, see `mismatches`."""
+    common = [name for name in own if name in saved]
+    return [Change(n, saved[n], own[n]) for n in common if not _equal(saved[n], own[n])]
+
+
+def is_of(name: str, setting: str) -> bool:
+    """True if a name is that of a setting or of its object.
+
+    >>> is_of("optimizer", "optimizer.lr"), is_of("optimizer.lr", "optimizer.lr_decay")
+    (True, False)
+    """
+    return setting == name or setting.startswith(f"{name}.")
 
 
 class Fate(Enum):
@@ -25,7 +70,7 @@ class Fate(Enum):
     REPLAY = "a schedule: it is stepped from its beginning to where the run is"
     ANEW = "begins anew, as the script makes it"
     KEEP = "stays as the script made it"
-    TELL = "stays as the script made it, and is told"
+    REPORT = "stays as the script made it, and is reported"
     DROP = "is left out"
     REFUSE = "prevents the resume"
 
@@ -67,7 +112,7 @@ class LoadPlan:
         def fate(each: Change) -> Fate:
             if self._accepts(each.name):
                 return Fate.KEEP
-            return Fate.TELL if each.is_told else Fate.REFUSE
+            return Fate.REPORT if each.is_reported else Fate.REFUSE
 
         return {name: fate(each) for name, each in self.changes.items()}
 
@@ -138,7 +183,7 @@ class LoadPlan:
             for name, each in own.items()
             if name in saved
             and isinstance(each, Optimizer | LRScheduler)
-            and mismatches({name: each}, {name: saved[name]})
+            and mismatches_of(name, each, saved[name])
         ]
         one_sided = sorted(self.saved.objects.keys() ^ self.engine.objects.keys())
         accept = [*one_sided, *with_fate(self.memory, Fate.REFUSE), *refused]
@@ -155,9 +200,9 @@ class LoadPlan:
     def report(self) -> dict[str, list[str]]:
         """What differs and was accepted, by what is said of it."""
         own = self.engine.objects
-        told, accepted = (
+        reported, accepted = (
             [str(self.changes[name]) for name in with_fate(self.settings, fate)]
-            for fate in (Fate.TELL, Fate.KEEP)
+            for fate in (Fate.REPORT, Fate.KEEP)
         )
         for name in sorted(self.saved.objects.keys() ^ own.keys()):
             if name not in self.anew and name in own:
@@ -167,7 +212,7 @@ class LoadPlan:
         dropped = with_fate(self.memory, Fate.DROP)
         accepted += [f"{name}: its saved memory is dropped" for name in dropped]
         return {
-            "the script trains in another way than the saved run": told,
+            "the script trains in another way than the saved run": reported,
             "override, accepted as the script has it": accepted,
             "reset, begins anew": self.anew,
         }
@@ -289,3 +334,14 @@ def _moves(scheduler: LRScheduler, key: str, optimizers: list[str]) -> bool:
     if fields == DRIVEN:
         fields = ("lr", "max_lr", "min_lr", "swa_lr", "base_momentum", "max_momentum")
     return key.rpartition(".")[2] in fields and any(is_of(name, key) for name in optimizers)
+
+
+def _equal(a: Any, b: Any) -> bool:
+    a, b = (each.tolist() if isinstance(each, Tensor) else each for each in (a, b))
+    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
+        return len(a) == len(b) and all(map(_equal, a, b))
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        return a.keys() == b.keys() and all(_equal(a[key], b[key]) for key in a)
+    if isinstance(a, float) and isinstance(b, float) and math.isnan(a):
+        return math.isnan(b)
+    return bool(a == b)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,8 +15,18 @@ from torch.optim import Optimizer
 
 from ....engine import ranks
 from ....engine.modules import box_of, is_spread, local
-from ..directory import Saved, StoredTensor, read_checkpoint, read_part
-from ..format import MEMORY, TRAIN, decode, is_untagged, rank_file, reading
+from ..directory import (
+    OpenFiles,
+    Places,
+    Saved,
+    StoredTensor,
+    check_pieces,
+    read_part,
+    tensors_by_name,
+    tree_in,
+    verify_part,
+)
+from ..format import MEMORY, TENSORS, TRAIN, TREE, decode, rank_file, reading, tensors_in_order
 from ..weights import weights
 from .check import validate_run
 
@@ -26,7 +37,7 @@ logger = logging.getLogger("camshaft")
 class OwnShard:
     """A saved tensor that the script distributes; only this rank's shard of it is read."""
 
-    saved: StoredTensor | Tensor
+    saved: StoredTensor
     like: Any
     """The distributed tensor of the script that has the same form."""
 
@@ -34,20 +45,18 @@ class OwnShard:
         """A new distributed tensor with the saved values."""
         from torch.distributed.tensor import DTensor
 
-        box, like = box_of(self.like), self.like
-        if isinstance(self.saved, Tensor):
-            part = self.saved[tuple(slice(first, last) for first, last in box)]
-        else:
-            part = self.saved.read(box)
+        like, shard = self.like, self.saved.read(box_of(self.like))
         # For an empty shard, fully_shard makes the rows empty too.
         return DTensor.from_local(
-            part.reshape(local(like).shape), like.device_mesh, like.placements, run_check=False,
+            shard.reshape(local(like).shape), like.device_mesh, like.placements, run_check=False,
             shape=like.shape, stride=torch.empty(like.shape, device="meta").stride(),
         )  # fmt: skip
 
 
-Tensors = Mapping[str, StoredTensor | OwnShard | Tensor]
-"""By name: tensors that are read when they are decoded or loaded, or that are in memory."""
+Tensors = Mapping[str, StoredTensor | OwnShard]
+"""By name: tensors that are read when they are decoded or loaded."""
+Kept = Mapping[str, Mapping[str, StoredTensor]]
+"""By file and name: the tensors that `ReadOnce` has read already."""
 
 
 @dataclass(frozen=True)
@@ -65,36 +74,31 @@ class SavedRun:
     """By object: the buffers of this rank that differ from those of rank 0."""
 
     @classmethod
-    def at(
-        cls,
-        saved: Saved,
-        objects: Mapping[str, Any],
-        in_memory: Mapping[str, Mapping[str, Tensor]] | None = None,
-    ) -> SavedRun:
+    def at(cls, saved: Saved, objects: Mapping[str, Any], kept: Kept | None = None) -> SavedRun:
         """Read a verified checkpoint; of distributed tensors of the script, only this rank's part.
 
         Raises:
             BrokenCheckpoint: A file has a wrong format, or no run writes such values.
             ValueError: The checkpoint is an export.
         """
-        tree, tensors = read_checkpoint(saved, in_memory)
-        targets = Targets(objects)
-        own_tensors = {file: targets.of(file, each) for file, each in tensors.items()}
         if not saved.manifest.holds_run:
             raise ValueError("it holds exported weights alone, and no run can resume from them")
-        with reading(file="state.json"):
-            states, frozen = _objects(tree, own_tensors)
+        targets, kept = Targets(objects), kept or {}
+        tensors = {**tensors_by_name(saved, but=kept), **kept}
+        states, frozen = _objects(saved, targets, tensors)
         count = saved.manifest.world_size
-        own = _own_part(count)
-        name = f"{rank_file(own)}.json"
-        part, remembered = read_part(saved, own)
+        number = _number_of_part(count)
+        part, own = read_part(saved, number)
+        name = f"{rank_file(number)}.json"
         # One process saves whole what several save in pieces.
-        whole = targets.of(name, remembered) if count == 1 else remembered
+        whole = targets.of(name, own) if count == 1 else own
         memory = targets.of_memory(tensors.get(MEMORY, {}))
         with reading(file=name):
             run, buffers = cls.of_part(part, {**memory, **whole})
-        is_own = own == ranks.rank() and count == ranks.world_size()
-        return cls(states, run, own == ranks.rank(), frozen, buffers if is_own else {})
+        is_own = number == ranks.rank()
+        return cls(
+            states, run, is_own, frozen, buffers if is_own and count == ranks.world_size() else {}
+        )
 
     @staticmethod
     def of_part(part: Any, tensors: Tensors) -> tuple[Any, dict[str, dict[str, Tensor]]]:
@@ -105,50 +109,47 @@ class SavedRun:
         """
         run, buffers = (decode(part[each], tensors) for each in ("run", "buffers"))
         validate_run(run)
-        if not isinstance(buffers, dict) or odd_buffers(buffers):
+        if not isinstance(buffers, dict) or not all(map(_are_tensors, buffers.values())):
             raise ValueError("has buffers that are no tensors by object and name")
         return run, buffers
 
 
 def objects_at(
-    saved: Saved,
-    objects: Mapping[str, Any],
-    in_memory: Mapping[str, Mapping[str, Tensor]] | None = None,
+    saved: Saved, objects: Mapping[str, Any], kept: Kept
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The states of the objects in a checkpoint or export, and the checksums of what it left out.
 
     Raises:
         BrokenCheckpoint: A file has a wrong format.
     """
-    tree, tensors = read_checkpoint(saved, in_memory)
-    targets = Targets(objects)
-    with reading(file="state.json"):
-        return _objects(tree, {file: targets.of(file, each) for file, each in tensors.items()})
+    return _objects(saved, Targets(objects), {**tensors_by_name(saved, but=kept), **kept})
 
 
-def odd_buffers(buffers: dict[Any, Any]) -> bool:
-    """True if these are not buffers by object and name."""
-    return not all(
-        isinstance(own, dict) and all(isinstance(each, Tensor) for each in own.values())
-        for own in buffers.values()
-    )
+def _are_tensors(own: Any) -> bool:
+    return isinstance(own, dict) and all(isinstance(each, Tensor) for each in own.values())
 
 
-def _objects(tree: Any, tensors: Mapping[str, Tensors]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The states of the objects, and the checksums of the weights that were left out."""
-    objects = dict[str, Any]()
-    for name, each in tree["objects"].items():
-        content, own = each["content"], tensors.get(each["file"], {})
-        if each["file"] != TRAIN and is_untagged(content):
-            objects[name] = {key: _weight(value, own) for key, value in content.items()}
-        else:
-            objects[name] = decode(content, own)
-    if odd := [name for name, each in objects.items() if not isinstance(each, Mapping)]:
-        raise ValueError(f"has objects without a state: {odd}")
-    frozen = {name: each.get("frozen", {}) for name, each in tree["objects"].items()}
-    if odd := [name for name, each in frozen.items() if not isinstance(each, Mapping)]:
-        raise ValueError(f"has objects without checksums: {odd}")
-    return objects, frozen
+def _objects(saved: Saved, targets: Targets, stored: Kept) -> tuple[dict[str, Any], dict[str, Any]]:
+    tree = tree_in(saved.path)
+    with reading(file=TREE):
+        tensors = {file: targets.of(file, each) for file, each in stored.items()}
+        states = dict[str, Any]()
+        for name, each in tree["objects"].items():
+            content, own = each["content"], tensors.get(each["file"], {})
+            if each["file"] != TRAIN and _is_plain(content):
+                states[name] = {key: _weight(value, own) for key, value in content.items()}
+            else:
+                states[name] = decode(content, own)
+        frozen = {name: each.get("frozen", {}) for name, each in tree["objects"].items()}
+        for what, found in {"a state": states, "checksums": frozen}.items():
+            if odd := [name for name, each in found.items() if not isinstance(each, Mapping)]:
+                raise ValueError(f"has objects without {what}: {odd}")
+    return states, frozen
+
+
+def _is_plain(content: Any) -> bool:
+    """True for a state that is a JSON object as it is, rather than under a tag."""
+    return isinstance(content, dict) and not any(key.startswith("!") for key in content)
 
 
 def _weight(encoded: Any, tensors: Tensors) -> Any:
@@ -163,7 +164,7 @@ def in_memory(state: Mapping[str, Any]) -> Mapping[str, Any]:
     return {k: e.read() if isinstance(e, StoredTensor | OwnShard) else e for k, e in state.items()}
 
 
-def _own_part(count: int) -> int:
+def _number_of_part(count: int) -> int:
     """The number of the part that this rank loads, of `count` parts."""
     if count == ranks.world_size():
         return ranks.rank()
@@ -202,13 +203,13 @@ class Targets:
         self._all = [each for own in self._named.values() for each in own]
         self._all += [e for params in self._kept.values() for e in params if is_spread(e)]
 
-    def of(self, file: str, tensors: Mapping[str, StoredTensor | Tensor]) -> Tensors:
+    def of(self, file: str, tensors: Mapping[str, StoredTensor]) -> Tensors:
         """The tensors of a file, distributed as those of the script are when they are read."""
         if not self._all or (file in self._modules and file != TRAIN):
             return tensors
         return {name: _shard(each, self._like(name)) for name, each in tensors.items()}
 
-    def of_memory(self, tensors: Mapping[str, StoredTensor | Tensor]) -> Tensors:
+    def of_memory(self, tensors: Mapping[str, StoredTensor]) -> Tensors:
         """The same for tensors that were saved in pieces, because they were distributed."""
         likes = self._all
         return {name: _shard(e, [*self._like(name), *likes]) for name, e in tensors.items()}
@@ -224,6 +225,52 @@ class Targets:
         return next((self._named[tail] for tail in tails if tail in self._named), [])
 
 
-def _shard(saved: StoredTensor | Tensor, likes: Sequence[Any]) -> StoredTensor | OwnShard | Tensor:
+def _shard(saved: StoredTensor, likes: Sequence[Any]) -> StoredTensor | OwnShard:
     like = next((each for each in likes if tuple(each.shape) == tuple(saved.shape)), None)
     return saved if like is None else OwnShard(saved, like)
+
+
+class ReadOnce:
+    """Verifies checkpoints, and keeps the tensors of the last good one, except modules' weights.
+
+    Each tensor gets memory of its own, which an optimizer or a handler takes over. Weights are
+    copied from their file into the module after all files are verified: the operating system still
+    has the file in its cache, so this process needs no memory for them.
+    """
+
+    def __init__(self) -> None:
+        self.tensors: dict[str, dict[str, StoredTensor]] = {}
+        """By file and name."""
+
+    def verify(self, saved: Saved) -> None:
+        """Read every file, and compare sizes and checksums, as `verify_files` does.
+
+        Raises:
+            BrokenCheckpoint: A file is missing, unreadable or damaged; nothing is kept.
+        """
+        self.tensors = {}
+        name = f"{TRAIN}{TENSORS}"
+        made, into = _memory_for(saved.path / name) if name in saved.manifest.files else ({}, None)
+        verify_part(saved, into={name: into} if into else {})
+        check_pieces(saved)
+        self.tensors = {TRAIN: made} if into else {}
+
+
+def _memory_for(path: Path) -> tuple[dict[str, StoredTensor], Places | None]:
+    """The tensors of a file with memory for their values, and the places of all bytes of the file.
+
+    None for a file that cannot be read as a whole. The reader of single tensors then reports what
+    is wrong with it, and needs no memory for the holes of a sparse file.
+    """
+    made, files = dict[str, StoredTensor](), OpenFiles(path.parent)
+    try:
+        header, infos = tensors_in_order(path)
+        if path.lstat().st_blocks * 512 < sum(each.size for each in infos.values()):
+            return {}, None
+        for name, info in infos.items():
+            kept = torch.empty(info.shape, dtype=getattr(torch, info.dtype), device="cpu")
+            made[name] = StoredTensor.whole(info, files, path.name, name, kept)
+        bodies = [e.read().reshape(-1).view(torch.uint8).numpy().data for e in made.values()]
+    except (AttributeError, OSError, ValueError, MemoryError, RuntimeError):
+        return {}, None
+    return made, Places([memoryview(bytearray(header)), *bodies])

@@ -1,11 +1,9 @@
-"""The settings of a script that a checkpoint saves, and those that differ when it is resumed."""
+"""The settings of a script that a checkpoint saves, for the comparison when it is resumed."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
-from dataclasses import dataclass
 from numbers import Number
 from typing import Any
 
@@ -32,42 +30,6 @@ BASES = ("base_lrs", "bases", "base_values")
 
 ACCUMULATE, LOSS = "accumulate", "loss_fn"
 """The settings of updates and of `supervised` that are compared, and may differ."""
-
-
-@dataclass(frozen=True)
-class Change:
-    """A setting that differs from the checkpoint's.
-
-    >>> print(Change("optimizer.lr", 0.1, 0.05))
-    optimizer.lr: 0.1 in the checkpoint -> 0.05 in the script
-    """
-
-    name: str
-    old: Any
-    new: Any
-
-    @property
-    def is_told(self) -> bool:
-        """True if the change is only reported: a run may continue with another loss function."""
-        return self.name.rpartition(".")[2] in (ACCUMULATE, LOSS)
-
-    def __str__(self) -> str:
-        return f"{self.name}: {self.old!r} in the checkpoint -> {self.new!r} in the script"
-
-
-def changes(saved: Mapping[str, Any], own: Mapping[str, Any]) -> list[Change]:
-    """The settings that differ; for names on one side only, see `mismatches`."""
-    common = [name for name in own if name in saved]
-    return [Change(n, saved[n], own[n]) for n in common if not _equal(saved[n], own[n])]
-
-
-def is_of(name: str, setting: str) -> bool:
-    """True if a name is that of a setting or of its object.
-
-    >>> is_of("optimizer", "optimizer.lr"), is_of("optimizer.lr", "optimizer.lr_decay")
-    (True, False)
-    """
-    return setting == name or setting.startswith(f"{name}.")
 
 
 def settings_of(objects: Mapping[str, Any]) -> dict[str, Any]:
@@ -133,14 +95,3 @@ def _is_plain(value: Any) -> bool:
     if isinstance(value, Mapping):
         return all(map(_is_plain, [*value, *value.values()]))
     return value is None or isinstance(value, Number | str | Tensor)
-
-
-def _equal(a: Any, b: Any) -> bool:
-    a, b = (each.tolist() if isinstance(each, Tensor) else each for each in (a, b))
-    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
-        return len(a) == len(b) and all(map(_equal, a, b))
-    if isinstance(a, Mapping) and isinstance(b, Mapping):
-        return a.keys() == b.keys() and all(_equal(a[key], b[key]) for key in a)
-    if isinstance(a, float) and isinstance(b, float) and math.isnan(a):
-        return math.isnan(b)
-    return bool(a == b)

@@ -15,8 +15,7 @@ from torch.nn.functional import mse_loss
 from camshaft import Events, ranks, supervised
 from camshaft.handlers import Checkpoint
 from camshaft.handlers.checkpoint import checkpoints
-from camshaft.handlers.checkpoint.directory import Checkpoints
-from camshaft.handlers.checkpoint.load import chosen
+from camshaft.handlers.checkpoint.directory import Checkpoints, chosen
 
 UNREAD = []
 """Parts of the names of files that this rank's disk does not give."""

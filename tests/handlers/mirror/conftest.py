@@ -6,8 +6,7 @@ import torch
 from camshaft.handlers.checkpoint import checkpoints, latest
 from camshaft.handlers.checkpoint.directory import drop_unclaimed, write_checkpoint
 from camshaft.handlers.checkpoint.format import Manifest
-from camshaft.handlers.checkpoint.save.stage import streamed
-from camshaft.handlers.checkpoint.save.take import Snapshot
+from camshaft.handlers.checkpoint.save.snapshot import Snapshot, streamed
 from camshaft.handlers.mirror.fetching import LOGS
 from camshaft.handlers.mirror.store import Store
 from camshaft.handlers.mirror.uploader import Uploader

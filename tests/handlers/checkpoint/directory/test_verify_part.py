@@ -11,6 +11,7 @@ from camshaft.handlers.checkpoint import BrokenCheckpoint
 from camshaft.handlers.checkpoint.directory import (
     CHUNK,
     Saved,
+    check_pieces,
     checksums_of,
     verify_files,
     verify_part,
@@ -37,6 +38,7 @@ def findings(saved, parts):
     for part in range(parts):
         try:
             verify_part(saved, part, parts)
+            check_pieces(saved, part, parts)
         except BrokenCheckpoint as error:
             found.append(error.reason)
     return found

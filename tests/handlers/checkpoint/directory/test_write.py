@@ -10,10 +10,14 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from camshaft.handlers.checkpoint.directory import read_checkpoint, verify_files, write_checkpoint
+from camshaft.handlers.checkpoint.directory import (
+    tensors_by_name,
+    tree_in,
+    verify_files,
+    write_checkpoint,
+)
 from camshaft.handlers.checkpoint.format import Manifest
-from camshaft.handlers.checkpoint.save.stage import streamed
-from camshaft.handlers.checkpoint.save.take import Snapshot
+from camshaft.handlers.checkpoint.save.snapshot import Snapshot, streamed
 
 TENSORS = {
     "matrix": torch.arange(6.0).reshape(2, 3),
@@ -42,8 +46,8 @@ def names(directory):
 def test_every_kind_of_tensor_comes_back(tmp_path):
     saved = save(tmp_path, 7)
     verify_files(saved)
-    tree, tensors = read_checkpoint(saved)
-    assert tree == {"plain": [1, "two"]}
+    tensors = tensors_by_name(saved)
+    assert tree_in(saved.path) == {"plain": [1, "two"]}
     assert tensors["model"].keys() == TENSORS.keys()
     for name, tensor in TENSORS.items():
         found = tensors["model"][name].read()
@@ -62,7 +66,7 @@ def test_tied_weights_are_there_under_each_name_and_anybody_can_load_them(tmp_pa
 
 def test_what_was_read_does_not_depend_on_the_files(tmp_path):
     saved = save(tmp_path)
-    matrix = read_checkpoint(saved)[1]["model"]["matrix"].read()
+    matrix = tensors_by_name(saved)["model"]["matrix"].read()
     with (saved.path / "model.safetensors").open("r+b") as file:
         file.write(bytes(2000))
         file.truncate(0)
@@ -155,7 +159,7 @@ def test_a_resumed_run_never_needs_more_memory_than_a_fresh_one(processes, tmp_p
 def test_a_file_is_read_tensor_by_tensor_however_often_it_is_opened(tmp_path, monkeypatch):
     monkeypatch.setattr("camshaft.handlers.checkpoint.directory.contents.MAPPED", 10)
     saved = save(tmp_path)
-    stored = read_checkpoint(saved)[1]["model"]
+    stored = tensors_by_name(saved)["model"]
     assert len(stored) == len(TENSORS)
     for name in [*TENSORS, *TENSORS]:
         assert torch.equal(stored[name].read(), TENSORS[name])

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from camshaft import Engine, Events
 from camshaft.handlers import Checkpoint, latest
-from camshaft.handlers.checkpoint.directory import ReadOnce, checksums, checksums_of, saved_at
-from camshaft.handlers.checkpoint.directory.checksums import Places
+from camshaft.handlers.checkpoint.directory import Places, checksums_of, saved_at, verify
 from camshaft.handlers.checkpoint.format import Checksums, Manifest
+from camshaft.handlers.checkpoint.load import ReadOnce
 
 NEWEST = "iteration-0000000003"
 LAYERS, WIDTH = 4, 128
@@ -186,11 +186,10 @@ def test_nothing_of_a_file_that_changes_after_it_was_verified_is_loaded(run):
     once.verify(whole)
     (path / "train.safetensors").write_bytes(b"")
     wanted = run[1][2 * LAYERS :]
-    found = once.tensors_of(whole)["train"]
-    moments = [found[name] for name in found if "optimizer" in name]
+    found = once.tensors["train"]
+    moments = [found[name].read() for name in found if "optimizer" in name]
     assert len(moments) == len(wanted)
     assert all(any(torch.equal(each, other) for other in wanted) for each in moments)
-    assert once.tensors_of(saved_at(run[0] / "iteration-0000000002")) == {}
 
 
 def test_a_file_of_holes_is_not_held(run):
@@ -205,7 +204,7 @@ def test_a_file_of_holes_is_not_held(run):
     place.write_text(replace(manifest, files=files).to_json())
     once, whole = ReadOnce(), saved_at(run[0] / NEWEST)
     once.verify(whole)
-    assert once.tensors_of(whole) == {}
+    assert once.tensors == {}
 
 
 @given(st.binary(max_size=3000), st.lists(st.integers(0, 400)))
@@ -217,7 +216,7 @@ def test_bytes_are_summed_and_put_to_their_places_wherever_chunks_and_places_end
     patch = pytest.MonkeyPatch()
     with patch.context() as patched:
         for name, value in {"CHUNK": 256, "PIECE": 64, "MOST_VIEWS": 3}.items():
-            patched.setattr(checksums, name, value)
+            patched.setattr(verify, name, value)
         buffer, views = memoryview(bytearray(len(content))), []
         for size in [*sizes, len(content)]:
             begin = sum(map(len, views))
@@ -226,4 +225,4 @@ def test_bytes_are_summed_and_put_to_their_places_wherever_chunks_and_places_end
         assert bytes(buffer) == content
         assert found == checksums_of(path)
     chunks = [content[at : at + 256] for at in range(0, len(content), 256)]
-    assert found == Checksums(len(content), [checksums.zlib.crc32(each) for each in chunks])
+    assert found == Checksums(len(content), [verify.zlib.crc32(each) for each in chunks])
