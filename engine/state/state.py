@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Generic
 from ..events import EventEnum, Events
 from .handler_memory import HandlerMemory
 from .latest_metrics import LatestMetrics
+from .memory_tree import devices_of, on_devices
 from .run_control import Counts, RunControl, StepUnderWay
-from .tensors import devices_of, on_devices
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
