@@ -42,7 +42,7 @@ class Checked:
     @cached_property
     def optimizers(self) -> dict[str, Any]:
         """The optimizers that the engine knows, by what to call them."""
-        return optimizers_of(named(self.objects), self.handlers)
+        return optimizers_of(objects_by_place(self.objects), self.handlers)
 
     @cached_property
     def trained(self) -> set[int]:
@@ -81,7 +81,7 @@ def is_optimizer(thing: object) -> bool:
     return hasattr(type(thing), "add_param_group")
 
 
-def named(objects: Mapping[str, Any]) -> dict[str, Any]:
+def objects_by_place(objects: Mapping[str, Any]) -> dict[str, Any]:
     """The objects of an engine, by the expressions that name them."""
     return {f"objects[{name!r}]": each for name, each in objects.items()}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
@@ -57,20 +57,12 @@ class GradientCheck:
         self._begin()
 
     def watch(
-        self,
-        update: Update,
-        act: Callable[[], object],
-        loss: Any = None,
-        *,
-        is_mean: bool = False,
+        self, update: Update, act: Callable[[], object], loss: Any = None, *, is_mean: bool = False
     ) -> None:
         """Let an update act on gradients; compare them before, and look at them afterwards.
 
-        Args:
-            update: Who acts. What it does is watched once, as a whole.
-            act: Makes a backward pass, steps, or clears gradients.
-            loss: Of a micro-batch, if there is one.
-            is_mean: True if the loss counts as a mean, which is divided by the micro-batches.
+        What it does is watched once, as a whole: a backward pass, a step, or a clearing. The loss
+        is that of a micro-batch; as a mean, it is divided by the micro-batches.
 
         Raises:
             RuntimeError: Something else has changed gradients.
@@ -96,8 +88,7 @@ class GradientCheck:
                     "window of another one: its loss depends on the parameters of both. Cut the "
                     "loss off from the other ones: critic(generator(noise).detach())"
                 )
-        self._seen[update] = {}
-        self._look_again(self._seen)
+        self._seen = {each: _look(each) for each in {**self._seen, update: {}}}
 
     def _begin(self) -> None:
         self._state.step_under_way.check = self
@@ -122,7 +113,9 @@ class GradientCheck:
 
     def _settle(self, state: State[Any, Any]) -> None:
         """Accept what handlers have written between two iterations, unless a window is open."""
-        self._look_again(each for each in self._seen if not self._is_open(each))
+        for each in self._seen:
+            if not self._is_open(each):
+                self._seen[each] = _look(each)
 
     def _end(self, state: State[Any, Any]) -> None:
         """Look no longer."""
@@ -200,10 +193,6 @@ class GradientCheck:
     def _is_open(self, update: Update) -> bool:
         return update in self._state.step_under_way.windows
 
-    def _look_again(self, updates: Iterable[Any]) -> None:
-        for each in [*updates]:
-            self._seen[each] = _look(each)
-
 
 def _look(update: Update) -> Look:
     gradients = {id(each): each.grad for each in updated(update.optimizer)}
@@ -242,11 +231,7 @@ def check_loss(update: Update, loss: Any, *, is_mean: bool, may_be_scaled: bool)
     A sum that is divided by hand, such as `(loss_a + loss_b) / 2` or a sum over samples, is a mean
     of its own, and no leftover.
 
-    Args:
-        update: What gets the loss.
-        loss: Of a micro-batch.
-        is_mean: True if it counts as a mean, which is divided by the micro-batches.
-        may_be_scaled: True to look for a scaler's factor, which is read from its device.
+    A scaler's factor is looked for where it may be one, as it is read from its device.
 
     Raises:
         ValueError: A gradient scaler has scaled it.

@@ -10,7 +10,7 @@ from .. import modules
 from ..events import Events
 from ..explain import warn
 from ..state import State
-from .checked import Checked, is_optimizer, named, optimizers_of, updated
+from .checked import Checked, is_optimizer, objects_by_place, optimizers_of, updated
 from .reached import reached
 
 logger = logging.getLogger("camshaft")
@@ -35,7 +35,7 @@ class Modes:
         self._before: list[tuple[Any, list[tuple[Any, bool]]]] = []
         """The models in training mode, with the mode of each module."""
         self._has_warned = sets_modes = "train" in run.words  # a `.train()` of its own
-        things = named(run.objects)
+        things = objects_by_place(run.objects)
         things |= reached([run.process], lambda each: modules.is_module(each) or is_optimizer(each))
         optimizers = optimizers_of(things, run.handlers).values()
         trained = {id(each) for one in optimizers for each in updated(one)}

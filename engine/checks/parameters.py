@@ -9,7 +9,7 @@ from .. import modules
 from ..explain import warn
 from ..state import State
 from .changed import are_equal, sample
-from .checked import Checked, named, optimizers_of, updated
+from .checked import Checked, objects_by_place, optimizers_of, updated
 
 SHOWN = 3
 
@@ -34,7 +34,7 @@ def check_known(run: Checked) -> None:
 
 def check_stepped(run: Checked) -> None:
     """Warn of a handler for the gradients of an optimizer that the engine does not know."""
-    stepped = {*map(id, optimizers_of(named(run.objects), run.updates).values())}
+    stepped = {*map(id, optimizers_of(objects_by_place(run.objects), run.updates).values())}
     for name, each in run.handlers.items():
         optimizer = getattr(each, "optimizer", None)
         if stepped and hasattr(optimizer, "param_groups") and id(optimizer) not in stepped:

@@ -147,9 +147,9 @@ def _of_handlers(engine: Engine[Any, Any], signals: Signals) -> Entries:
     for name, each in engine.handlers.items():
         if _is_ours(each) and name not in engine.local:
             found |= _flat(name, each)
-    for each in (each for signal in signals.values() for each in signal.subscriptions):
-        if _is_shared(each) and any(c.seconds is not None for c in each.trigger.clauses):
-            found[f"{each.name}()"] = repr(each.trigger)
+    for one in (one for signal in signals.values() for one in signal.subscriptions):
+        if _is_shared(one) and any(clause.seconds is not None for clause in one.trigger.clauses):
+            found[f"{one.name}()"] = repr(one.trigger)
     return found
 
 

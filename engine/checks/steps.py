@@ -158,7 +158,7 @@ class StepCheck:
     def _unchanged(self) -> list[str]:
         """The optimizers whose weights nobody has written, if the last output has a graph."""
         output = self._state.output
-        values = output.values() if isinstance(output, Mapping) else output
+        values: Any = output.values() if isinstance(output, Mapping) else output
         values = values if isinstance(output, Mapping | list | tuple) else [output]
         if not any(getattr(each, "requires_grad", False) is True for each in values):
             return []
