@@ -56,7 +56,7 @@ class Modes:
         run.at(Events.EPOCH_COMPLETED, self._end_batches)
         run.at(Events.COMPLETED, self._end_inside)
         run.at(Events.CLOSED, self._end_interrupted)
-        if run.state.control.in_epoch:  # its start is not announced once more
+        if run.state.in_epoch:  # its start is not announced once more
             self._note(run.state)
 
     def _note(self, state: State[Any, Any]) -> None:
@@ -77,7 +77,7 @@ class Modes:
 
     def _end_inside(self, state: State[Any, Any]) -> None:
         """The same where the run ends inside an epoch."""
-        if state.control.in_epoch:
+        if state.in_epoch:
             self._end_batches(state)
 
     def _end_interrupted(self, state: State[Any, Any]) -> None:

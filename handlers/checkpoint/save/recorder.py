@@ -151,7 +151,7 @@ class Recorder:
         With `of_all`, `state.save("why")` without `by=` also asks this handler.
         """
         meant = [self.handler, None] if of_all else [self.handler]
-        asked = [why for why, by in state.control.saves if any(by is each for each in meant)]
+        asked = [why for why, by in state.saves if any(by is each for each in meant)]
         if asked:
             self.open()
             _warn_of_missing(state, self._keep, self.handler)
@@ -235,7 +235,7 @@ class Recorder:
             try:
                 self._writer.close(self._lock.release)
             finally:  # close raises the error, so no commit point has to
-                saves = state.control.saves
+                saves = state.saves
                 saves[:] = [each for each in saves if each != (FAILED, self.handler)]
 
     def _is_claimed(self, manifest: Manifest) -> bool:
@@ -313,7 +313,7 @@ def _manifest_of(state: State[Any, Any], reason: str, keep: Keep) -> Manifest:
     return Manifest(
         iteration=state.iteration,
         step=state.step,
-        epoch=state.epoch - state.control.in_epoch,
+        epoch=state.epoch - state.in_epoch,
         reason=reason,
         metrics=metrics,
         written={name: state.metrics.written(name) for name in metrics},
@@ -333,7 +333,7 @@ def _with_reasons(text: str, reasons: list[str]) -> str:
 
 def _warn_of_missing(state: State[Any, Any], keep: Keep, handler: object) -> None:
     """Warn once a run if the metric of a claim does not exist."""
-    if not keep.bests or (state.epoch == 1 and state.control.in_epoch):  # its end may produce it
+    if not keep.bests or (state.epoch == 1 and state.in_epoch):  # its end may produce it
         return
     numbers = scalars(state.metrics)
     missing = sorted({best.metric for best in keep.bests} - numbers.keys())
