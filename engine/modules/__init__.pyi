@@ -16,9 +16,9 @@ from .put_together import put_together as put_together
 from .sharded import averaging as averaging
 from .sharded import copy_into as copy_into
 from .sharded import copy_part as copy_part
+from .sharded import fsdp_groups as fsdp_groups
 from .sharded import fully_sharded as fully_sharded
 from .sharded import has_shards as has_shards
-from .sharded import place_of as place_of
 from .sharded import reshard as reshard
 from .sharded import sharded_in as sharded_in
 from .shards import are_spread as are_spread
@@ -26,8 +26,6 @@ from .shards import is_spread as is_spread
 from .shards import local as local
 from .shards import locals_of as locals_of
 from .shards import norm as norm
-from .shards import norms as norms
-from .shards import trained_by as trained_by
 from .tensors import copy_each as copy_each
 from .tensors import moved as moved
 from .tensors import multiply_each as multiply_each
@@ -44,7 +42,6 @@ from .weights import weights_of as weights_of
 from .wrappers import HIDDEN as HIDDEN
 from .wrappers import inside as inside
 from .wrappers import is_compiled as is_compiled
-from .wrappers import is_parallel as is_parallel
 from .wrappers import parallel_of as parallel_of
 from .wrappers import plain_names as plain_names
 from .wrappers import uncompiled as uncompiled

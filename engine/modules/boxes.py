@@ -57,6 +57,11 @@ def shape_of(box: Box) -> tuple[int, ...]:
     return tuple(end - begin for begin, end in box)
 
 
+def slices(box: Box) -> tuple[slice, ...]:
+    """What gives the part of a tensor that a box says."""
+    return tuple(slice(*each) for each in box)
+
+
 def _chunk(begin: int, end: int, parts: int, number: int) -> tuple[int, int]:
     size = -(-(end - begin) // parts)
     return min(end, begin + number * size), min(end, begin + (number + 1) * size)

@@ -39,12 +39,6 @@ def locals_of(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
     return tensors if _dtensor() is None else [local(each) for each in tensors]
 
 
-def trained_by(optimizer: Any) -> list[Tensor]:
-    """The parameters of an optimizer that train now."""
-    groups = optimizer.param_groups
-    return [each for group in groups for each in group["params"] if each.requires_grad]
-
-
 def norms(tensors: Sequence[Tensor], kind: float = 2.0) -> list[Tensor]:
     """The norm of each of these tensors, over all ranks that hold parts of it.
 

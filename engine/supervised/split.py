@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..modules import buffers_in_training
 from ..outputs import Output
 from ..state import State, capture_generators, restore_generators
 from ..update import MicroBatch, Update
@@ -78,7 +77,7 @@ class Split:
         if self.most is not None:
             return take(self.most)
         samples, rng = common_length(pair), capture_generators()
-        put_back = None if micro is None else _copy(state, micro)
+        put_back = None if micro is None else micro.copy()
         largest = (state if state.training else state.parent or state).recall(self, Largest)
         kind = "training" if state.training else "evaluation"
         while True:
@@ -162,20 +161,6 @@ def _join(column: tuple[Tensor, ...], shares: list[float]) -> Any:
 
 def _mean(values: tuple[Any, ...], shares: list[Any]) -> Any:
     return sum(value * share for value, share in zip(values, shares, strict=True))
-
-
-def _copy(state: State[Any, Any], micro: MicroBatch) -> Callable[[], None]:
-    """Copy the window, gradients and buffers, which a failed attempt changes; return the undo."""
-    put_window_back = micro.copy()
-    buffers = buffers_in_training(state.engine.objects.values())
-    copies = [(each, each.clone()) for each in buffers]
-
-    def put_back() -> None:
-        for buffer, copy in copies:
-            buffer.copy_(copy)
-        put_window_back()
-
-    return put_back
 
 
 def parts(pair: tuple[Any, Any], most: int) -> Iterator[tuple[tuple[Any, Any], float, bool]]:

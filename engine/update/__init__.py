@@ -1,8 +1,8 @@
 """From losses to optimizer steps: accumulation windows, averaging over ranks, loss scaling."""
 
-from .averaged import are_alike
 from .gradients import Gradients, non_finite, norm_of, parameters_of
 from .micro_batch import MicroBatch
+from .sync import are_alike
 from .update import Update
 
 __all__ = [

@@ -132,10 +132,10 @@ def non_finite(gradients: Sequence[Tensor]) -> Tensor:
     tensor(1.)
     """
     # The largest magnitude, unlike a sum of squares, is finite wherever all elements are.
-    held = [each for each in map(local, gradients) if each.numel()]
-    if gradients and not held:
+    filled = [each for each in map(local, gradients) if each.numel()]
+    if gradients and not filled:
         return torch.zeros((), device=gradients[0].device)
-    return (~norm_of(held, float("inf")).isfinite()).float()
+    return (~norm_of(filled, float("inf")).isfinite()).float()
 
 
 def has_overflowed(scaler: GradScaler, gradients: Gradients, *, alike: bool) -> bool:
@@ -152,13 +152,3 @@ def has_overflowed(scaler: GradScaler, gradients: Gradients, *, alike: bool) -> 
     else:
         overflow = bool(non_finite(gradients.look().tensors))
     return overflow if alike else ranks.any_rank(overflow)
-
-
-def check_scale(scaler: GradScaler, least: float, step: int) -> None:
-    """End the run when the loss scale has become so small that something else must be wrong."""
-    if (scale := scaler.get_scale()) < least:
-        raise FloatingPointError(
-            f"the loss scale has fallen to {scale:g} after step {step}, below "
-            f"min_scale={least:g}: gradients overflow whatever the scale. Look for NaN in the "
-            "data and in the loss, lower the learning rate, or train in bf16"
-        )
