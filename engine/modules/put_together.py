@@ -14,7 +14,7 @@ from torch import Tensor
 from .. import ranks
 from .boxes import box_at, shape_of, slices
 from .sharded import copy_part
-from .shards import is_spread, local
+from .tensors import is_spread, local
 
 END = -1
 

@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from .. import ranks
 from .boxes import box_of, slices
 from .known import all_modules
-from .shards import is_spread, local
+from .tensors import is_spread, local
 from .wrappers import unwrap
 
 
@@ -94,7 +94,7 @@ def averaging(objects: Iterable[object]) -> Iterator[tuple[str, Any, set[int]]]:
 def fsdp_groups(module: Any) -> list[Any]:
     """The groups of parameters that FSDP2 gathers at once for a module; none for other modules."""
     # Torch has no public name for them, and one group a module before 2.13.
-    state = module._get_fsdp_state() if hasattr(module, "_get_fsdp_state") else None
+    state: Any = module._get_fsdp_state() if hasattr(module, "_get_fsdp_state") else None
     if hasattr(state, "_fsdp_param_groups"):
         return list(state._fsdp_param_groups)
     group = getattr(state, "_fsdp_param_group", None)

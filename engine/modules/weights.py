@@ -13,7 +13,7 @@ from torch.optim.swa_utils import AveragedModel
 
 from .known import modules_of
 from .sharded import fully_sharded, has_shards, is_alike, reshard, weights_alone
-from .shards import local
+from .tensors import local
 from .wrappers import plain_names, unwrap
 
 Lent = dict[Module, dict[str, Tensor]]

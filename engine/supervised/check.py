@@ -8,7 +8,7 @@ import torch
 from torch.nn import Module
 from torch.optim import Optimizer
 
-from ..checks import refuse_wrappers
+from ..checks import refuse_wrappers, what_is
 from ..compiling import Compile, options_of
 from ..modules import fully_sharded, is_compiled, parallel_of
 from ..names import advice
@@ -35,15 +35,15 @@ def check(model: Any, optimizer: Any, loss_fn: Any, weight: Any, precision: str)
     _check_made(model, optimizer, loss_fn)
     _check_order(model, optimizer, loss_fn)
     if not isinstance(model, Module):
-        raise TypeError(f"supervised() got {_kind(model)} as its model; it needs a Module")
+        raise TypeError(f"supervised() got {what_is(model)} as its model; it needs a Module")
     if not isinstance(optimizer, Optimizer | Update | None):
         raise TypeError(
-            f"supervised() got {_kind(optimizer)} as its optimizer; it needs a "
+            f"supervised() got {what_is(optimizer)} as its optimizer; it needs a "
             "torch.optim.Optimizer or an Update"
         )
     if loss_fn is not None and not callable(loss_fn):
         raise TypeError(
-            f"supervised() got {_kind(loss_fn)} as its loss_fn; it needs a function of the "
+            f"supervised() got {what_is(loss_fn)} as its loss_fn; it needs a function of the "
             "model's output and the target"
         )
     if not (weight is None or callable(weight) or isinstance(weight, int | float)):
@@ -78,20 +78,12 @@ def _check_made(model: Any, optimizer: Any, loss_fn: Any) -> None:
 def _check_order(model: Any, optimizer: Any, loss_fn: Any) -> None:
     updates = (Optimizer, Update)
     if isinstance(model, updates) and isinstance(optimizer, Module):
-        wrong = f"{_kind(model)} as its model and {_kind(optimizer)} as its optimizer"
+        wrong = f"{what_is(model)} as its model and {what_is(optimizer)} as its optimizer"
     elif isinstance(loss_fn, updates) and not isinstance(optimizer, updates):
-        wrong = f"{_kind(optimizer)} as its optimizer and {_kind(loss_fn)} as its loss_fn"
+        wrong = f"{what_is(optimizer)} as its optimizer and {what_is(loss_fn)} as its loss_fn"
     else:
         return
     raise TypeError(f"supervised() got {wrong}; the order is supervised(model, optimizer, loss_fn)")
-
-
-def _kind(given: Any) -> str:
-    """What an argument is: a function by its name, anything else by its class."""
-    name = type(given).__name__
-    if callable(given) and hasattr(given, "__qualname__"):
-        return f"the function {given.__name__}"
-    return f"{'an' if name[0] in 'AEIOUaeiou' else 'a'} {name}"
 
 
 def _home(kind: type) -> str:

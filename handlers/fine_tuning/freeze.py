@@ -12,7 +12,7 @@ from torch.nn import Module, Parameter
 from ...engine import Engine, EventEnum, Events, Stage, State, Trigger
 from ...engine.modules import unwrap
 from ..common import module_of
-from .patterns import Pattern, group_name, known, matches
+from .parameter_groups import Pattern, group_name, known, matches
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ import torch
 from camshaft import Engine, EventEnum, Events, State, Update
 from camshaft.engine.update import Gradients
 from camshaft.handlers import ClipGradNorm, ClipGradValue, GradNorm
-from camshaft.handlers.grad_norm import _compare
+from camshaft.handlers.gradients import _compare
 
 
 class Gan(EventEnum):

@@ -286,9 +286,9 @@ SGD = torch.optim.SGD(NET.parameters())
         ((mse_loss, SGD, NET), "got the function mse_loss as its model; it needs a Module"),
         (
             (NET, "adam", mse_loss),
-            r"got a str as its optimizer; it needs a torch\.optim\.Optimizer",
+            r"got 'adam' as its optimizer; it needs a torch\.optim\.Optimizer",
         ),
-        ((NET, SGD, "mse"), "got a str as its loss_fn; it needs a function of the model's output"),
+        ((NET, SGD, "mse"), "got 'mse' as its loss_fn; it needs a function of the model's output"),
     ],
 )
 def test_what_is_not_made_or_in_a_wrong_place_is_told_with_what_to_write(arguments, says):
