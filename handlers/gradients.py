@@ -12,8 +12,7 @@ from torch.optim import Optimizer
 
 from ..engine import Engine, EventEnum, Events, Stage, State, Trigger, ranks
 from ..engine.modules import are_spread, locals_of
-from ..engine.update import parameters_of
-from .common import stepping
+from ..engine.update import parameters_of, ready_gradients
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +46,7 @@ class ClipGradNorm:
 
     def clip(self, state: State[Any, Any]) -> None:
         """Clip, and write the norm before clipping."""
-        if gradients := stepping(state, self.optimizer, "ClipGradNorm"):
+        if gradients := ready_gradients(state, self.optimizer, "ClipGradNorm"):
             is_plain = gradients.is_plain and gradients.compiled is None
             if is_plain or are_spread(gradients.tensors):
                 # As torch does, by the same operations. It wants all gradients on one mesh of
@@ -79,7 +78,7 @@ class ClipGradValue:
 
     def clip(self, state: State[Any, Any]) -> None:
         """Clip."""
-        if gradients := stepping(state, self.optimizer, "ClipGradValue"):
+        if gradients := ready_gradients(state, self.optimizer, "ClipGradValue"):
             if are_spread(gradients.tensors):
                 for each in locals_of(gradients.tensors):
                     each.clamp_(-self.max_value, self.max_value)
@@ -126,7 +125,7 @@ class GradNorm:
 
     def measure(self, state: State[Any, Any]) -> None:
         """Write the norm."""
-        if gradients := stepping(state, self.optimizer, "GradNorm"):
+        if gradients := ready_gradients(state, self.optimizer, "GradNorm"):
             value = state.metrics[self.written_metric] = gradients.norm(self.norm_type)
             if self.check:
                 _compare(ranks.gathered(float(value)), state.step + 1)

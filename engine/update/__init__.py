@@ -1,6 +1,6 @@
 """From losses to optimizer steps: accumulation windows, averaging over ranks, loss scaling."""
 
-from .gradients import Gradients, non_finite, norm_of, parameters_of
+from .gradients import Gradients, non_finite, norm_of, parameters_of, ready_gradients
 from .micro_batch import MicroBatch
 from .sync import are_alike
 from .update import Update
@@ -13,4 +13,5 @@ __all__ = [
     "non_finite",
     "norm_of",
     "parameters_of",
+    "ready_gradients",
 ]

@@ -15,9 +15,7 @@ from ..events import EventEnum, Events, Stage
 from ..explain import warn
 from ..modules import are_spread, plain_optimizer, refuse_scaling
 from ..state import State
-from .direct import backward
-from .direct import step as step_by
-from .gradients import Gradients, clear, has_overflowed, parameters_of
+from .gradients import Gradients, backward, clear, has_overflowed, parameters_of, step_by
 from .micro_batch import MicroBatch
 from .sync import Sync, are_alike, is_wrapped
 from .window import Window, by_share, check_loss_weights, needs_closure

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from .. import ranks
-from .direct import backward
+from .gradients import backward
 
 if TYPE_CHECKING:
     from torch.amp import GradScaler

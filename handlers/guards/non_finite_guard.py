@@ -12,8 +12,7 @@ from torch import Tensor
 from ...engine import Engine, Events, Stage, State, ranks
 from ...engine.modules import buffers_in_training, moved
 from ...engine.state import as_float
-from ...engine.update import are_alike, non_finite
-from ..common import stepping
+from ...engine.update import are_alike, non_finite, ready_gradients
 
 POLICIES = ("raise", "stop", "skip", "retry")
 
@@ -148,7 +147,7 @@ class NonFiniteGuard:
 
     def _is_bad(self, state: State[Any, Any], judged: JudgedWindows, verdict: Verdict) -> Tensor:
         """At least 1.0 if a value is not finite, on any rank unless `late`; without a wait."""
-        gradients = stepping(state, None, "NonFiniteGuard")
+        gradients = ready_gradients(state, None, "NonFiniteGuard")
         assert gradients is not None
         bad = non_finite(gradients.tensors)
         new = state.metrics.since(judged.writes)

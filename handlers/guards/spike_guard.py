@@ -17,8 +17,7 @@ from torch.utils._pytree import tree_map_only
 from ...engine import Engine, Events, Stage, State, ranks
 from ...engine.modules import are_spread, unwrap, weights_of
 from ...engine.state import as_float
-from ...engine.update import are_alike, parameters_of
-from ..common import stepping
+from ...engine.update import are_alike, parameters_of, ready_gradients
 
 logger = logging.getLogger("camshaft")
 
@@ -153,7 +152,7 @@ class SpikeGuard:
 
     def _norm(self, state: State[Any, Any]) -> float:
         """The norm of the gradients, which is the same on all ranks."""
-        gradients = stepping(state, None, "SpikeGuard")
+        gradients = ready_gradients(state, None, "SpikeGuard")
         assert gradients is not None
         value = float(gradients.norm())
         if are_spread(gradients.tensors) or are_alike(state):
