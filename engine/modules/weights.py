@@ -139,9 +139,9 @@ def _copy(into: Tensor, value: Tensor) -> None:
 
 
 def _exchange(one: Tensor, other: Tensor) -> None:
-    held = local(one).data.clone()
+    before = local(one).data.clone()
     _copy(one, other)
-    local(other).data.copy_(held)
+    local(other).data.copy_(before)
 
 
 def _plain(module: Module) -> dict[str, Tensor]:

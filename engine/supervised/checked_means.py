@@ -1,4 +1,4 @@
-"""What the loss of a batch is over, where that is not its samples: told once, in an evaluation."""
+"""What the loss of a batch is over, where that is not its samples: a warning says it once."""
 
 from __future__ import annotations
 
