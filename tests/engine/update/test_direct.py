@@ -21,7 +21,8 @@ from camshaft.engine.update import gradients as direct
 OPTIMIZERS = {
     "SGD": {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.01},
     "Adam": {"lr": 0.1, "amsgrad": True},
-    "AdamW": {"lr": 0.1, "foreach": True},
+    "AdamW": {"lr": 0.1, "fused": True},
+    "NAdam": {"lr": 0.1, "foreach": True},
     "RMSprop": {"lr": 0.1, "centered": True},
     "Adagrad": {"lr": 0.1},
 }
