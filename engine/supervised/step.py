@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from .. import ranks
 from ..checks import warn, warn_if_it_drifts
-from ..compiling import CompiledForward, Graphs
+from ..compiling import CompiledForward
 from ..events import Events, Stage
 from ..means import Means, Weight, first_length, mean_over_ranks, samples_of, weight_of
 from ..modules import modules_of, parallel_of, without_sending_buffers
@@ -198,9 +198,8 @@ class Supervised:
         if self.update is None:
             engine.on(Events.LOADING, stage=Stage.MEASURE)(self.refuse_to_train)
         if self.compiled is not None:
-            graphs = Graphs()
-            engine.on(Events.STARTED, stage=Stage.MEASURE)(graphs.begin)
-            engine.on(Events.EPOCH_COMPLETED, stage=Stage.REPORT)(graphs.tell)
+            engine.on(Events.STARTED, stage=Stage.MEASURE)(self.compiled.begin)
+            engine.on(Events.EPOCH_COMPLETED, stage=Stage.REPORT)(self.compiled.report)
         engine.on(Events.STARTED, stage=Stage.MEASURE)(self.check_mode)
         engine.evaluation.on(Events.STARTED, stage=Stage.MEASURE)(self.share_buffers)
         engine.evaluation.on(Events.ITERATION_COMPLETED, stage=Stage.MEASURE)(self.add_loss)
