@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from . import ranks
 from .checks import attach_checks, check_same_on_ranks
-from .data import Feed, PassEnd, order_of
+from .data import Feed, PassEnd
 from .events import Events
 from .explain import advise_on_workers, explain
 from .moments import Moments
@@ -129,7 +129,7 @@ class Loop(Generic[Batch, Output]):
         given = {
             "epoch_length": feed.limit if feed.repeats else None,
             "uneven": feed.in_step.uneven,
-            "the data": order_of(feed.data),
+            "the data": str(feed.source.order) or None,
         }
         try:
             check_same_on_ranks(
