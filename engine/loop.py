@@ -119,7 +119,9 @@ class Loop(Generic[Batch, Output]):
                 feed.leave()
             raise
         else:
-            feed.leave()
+            # An evaluation goes on only from what was saved in it.
+            if self.state.training or self.engine.has_handlers(Events.SAVING):
+                feed.leave()
         finally:
             feed.close()
 

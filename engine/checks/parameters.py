@@ -89,8 +89,8 @@ def check_evaluation(objects: Mapping[str, Any], handlers: Mapping[str, Any]) ->
     """
     optimizers = optimizers_of(objects, handlers).values()
     trained = {id(each) for optimizer in optimizers for each in updated(optimizer)}
-    found = modules.all_modules(objects.values())
-    own = {id(each) for module in found for each in module.parameters(recurse=False)}
+    found = [each for thing in objects.values() for each in modules.modules_of(thing)]
+    own = {id(each) for module in found for each in module.parameters()}
     if trained and (own.isdisjoint(trained) if own else not found):
         warn(
             "no module among the engine's objects has the parameters that its optimizer updates, "

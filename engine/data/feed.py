@@ -226,8 +226,11 @@ class Feed(Generic[Batch]):
         finished leaves the same as one that has just trained.
         """
         position = self.position
+        is_read = position is None or not position.number or self._has_opened
+        if is_read and rng is None:
+            return
         rng = rng or capture_generators(self.data)
-        if position is not None and position.number and not self._has_opened:
+        if position is not None and not is_read:
             tell_epoch(self.data, position.number)
             if position.told is not None:
                 self.source.settle(position.told)
