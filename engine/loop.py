@@ -293,27 +293,18 @@ class Loop(Generic[Batch, Output]):
         if state.stop_reason is None and state.limit_reached is None:
             control.completed = None  # the limits were raised
             return False
-        self._say_why()
-        if control.position is None or control.completed is not None or self._is_beyond():
-            return self._is_over()
-        return False
-
-    def _is_beyond(self) -> bool:
-        """True if the run has gone on beyond a limit that was lowered since."""
-        state = self.state
-        # The epoch under way counts: it began beyond a limit that is lower.
-        found = ((state.iteration, state.max_iterations), (state.epoch, state.max_epochs))
-        return any(limit is not None and count > limit for count, limit in found)
-
-    def _say_why(self) -> None:
-        state = self.state
         logger.warning(
             "nothing to run: the run is over (%s) after %d epochs, %d iterations and %d steps; %s",
             *(state.stop_reason or state.limit_reached, state.epoch, state.iteration, state.step),
             "give a higher limit to carry on"
-            if state.control.resumable
+            if control.resumable
             else "to train, start one in another directory",
         )
+        # A limit may be lower than it was. The epoch under way counts: it began beyond the limit.
+        counts = ((state.iteration, state.max_iterations), (state.epoch, state.max_epochs))
+        is_beyond = any(limit is not None and count > limit for count, limit in counts)
+        has_completed = control.position is None or control.completed is not None
+        return (has_completed or is_beyond) and self._is_over()
 
     def _close(self) -> list[BaseException]:
         """Fire CLOSED, and drop everything that only a run under way needs."""

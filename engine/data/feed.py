@@ -22,7 +22,7 @@ from ..state import (
     under_way,
 )
 from .in_step import InStep
-from .other_ranks import check_same_ranks, go_on, is_of_other_ranks
+from .order import check_same_ranks, go_on, is_of_other_ranks
 from .prepared import inside_prepared
 from .sources import (
     END,
