@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -66,6 +66,11 @@ class Supervised:
     is_sharded: bool = False
     """True if ranks hold the model together, whose gathered weights are used in training too."""
 
+    @cached_property
+    def is_parallel(self) -> bool:
+        """True if the model averages gradients over ranks, and sends buffers as it is called."""
+        return parallel_of(self.model) is not None
+
     def train(self, state: State[Any, Output], batch: Any) -> Output:
         """Forward pass, loss and update."""
         update, metrics, pair = self.update, state.metrics, self.prepare_batch(batch)
@@ -92,7 +97,7 @@ class Supervised:
         if isinstance(model, DistributedDataParallel):  # its forward would wait for other ranks
             model = model.module
         mode = torch.no_grad if self.is_sharded else torch.inference_mode
-        with mode(), without_sending_buffers(model):
+        with mode(), without_sending_buffers(model) if self.is_parallel else nullcontext():
             pair = self.prepare_batch(batch)
             if self.split is not None:
                 return self.split.take(state, pair, partial(self.forward, model, {}))
@@ -246,7 +251,8 @@ class Supervised:
         if (output := state.output) is not None and output.loss is not None:
             weight = samples_of(output) or 1 if output.weight is None else output.weight
             state.recall(self, Means).add("loss", output.loss, weight)
-            if self.weight is None:
+            is_flat = isinstance(output.target, Tensor) and output.target.ndim < 2
+            if self.weight is None and not is_flat:
                 state.recall(self, Shapes, saved=False).add(output)
 
     def mean_loss(self, state: State[Any, Any]) -> None:
