@@ -41,7 +41,7 @@ ONE_FILE_KNOWS = {
     "lightning_fabric": [],
     "lightning": [],  # as are its modules and callbacks, which bring it along
     "pytorch_lightning": [],
-    "tensorboardX": ["handlers/loggers/tensorboard.py"],  # and summaries.py, which imports by name
+    "tensorboardX": ["handlers/loggers/event_file.py"],
     "tqdm": ["handlers/progress_bar.py", "handlers/prove/prove.py"],
     "psutil": ["handlers/measurements/system_use.py"],
     "safetensors": ["handlers/checkpoint/format/tensors.py"],
