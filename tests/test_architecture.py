@@ -36,7 +36,7 @@ ONE_FILE_KNOWS = {
     "fsspec": [],  # handlers/mirror/store.py imports it by name
     "matplotlib": [],  # and handlers/loggers/images.py, handlers/search/lr_curve.py
     "optuna": [],  # as handlers/search/optuna_pruning.py
-    "ray": [],  # and handlers/ray/session.py do
+    "ray": [],  # and handlers/ray/report.py do
     "accelerate": [],  # what it and Fabric have prepared is known by its class
     "lightning_fabric": [],
     "lightning": [],  # as are its modules and callbacks, which bring it along
