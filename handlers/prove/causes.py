@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from .compare import Difference
+from .outcome import Difference
 from .trial import Trial
 
 SEEDS = {
@@ -20,7 +20,7 @@ MOST = 5
 
 def of_two_whole_runs(one: Trial, other: Trial, first: Difference) -> list[str]:
     """Why a script gives another result each time, the likeliest cause first."""
-    a, b = _notes(one), _notes(other)
+    a, b = one.reports, other.reports
     begins = [next((n for n in notes if n["event"] == "begin"), {}) for notes in (a, b)]
     later = next((n for n in a if n["event"] in ("save", "close")), {})
     found = []
@@ -108,7 +108,7 @@ def _lost(whole: Trial, other: Trial, steady: Trial) -> Iterator[tuple[str, str,
 
 def _moments(trial: Trial) -> dict[tuple[str, int, int], Mapping[str, Any]]:
     found = dict[tuple[str, int, int], Mapping[str, Any]]()
-    for note in _notes(trial):
+    for note in trial.reports:
         if note["event"] == "save":
             found[note["directory"], note["rank"], note["iteration"]] = note
     return found
@@ -117,7 +117,3 @@ def _moments(trial: Trial) -> dict[tuple[str, int, int], Mapping[str, Any]]:
 def _next(notes: list[dict[str, Any]], begin: Mapping[str, Any]) -> Mapping[str, Any] | None:
     found = (n for n in notes if n["event"] == "save" and n["rank"] == begin["rank"])
     return next((n for n in found if n["iteration"] > begin["iteration"]), None)
-
-
-def _notes(trial: Trial) -> list[dict[str, Any]]:
-    return [each for start in trial.starts for each in start.notes]

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from .causes import of_a_resume, of_two_whole_runs
-from .compare import differences
-from .outcome import Outcome
+from .outcome import differences, outcome_of
 from .proof import CODES, Proof, lines_of
 from .trial import Ended, Start, Trial, UntriedError, as_interrupted, on_ranks, start_process
 
@@ -90,7 +89,7 @@ class Prover:
         """Make two whole runs and the kills, and compare."""
         whole = self._whole("1")
         again = self._whole("2")
-        one, two = Outcome(whole), Outcome(again)
+        one, two = outcome_of(whole), outcome_of(again)
         unsteady = differences(one, two)
         if changed := [each for each in unsteady if each.kind == "object"]:
             self.proof.verdict = "nondeterministic"
@@ -107,7 +106,7 @@ class Prover:
             if number > kills + MISSES:
                 break
             trial = self._killed(f"killed-{number}", kills, chance, max(ranks, 1))
-            other = Outcome(trial)
+            other = outcome_of(trial)
             found = [d for d in differences(one, other) if d.identity not in passed]
             files = [each.what for each in found if each.kind == "file"]
             self.proof.other_files = sorted({*self.proof.other_files, *files})

@@ -125,12 +125,17 @@ class Trial:
         if code is None:
             process.wait()
             raise UntriedError(f"it did not end within {limit:.0f} s{self.last_words()}")
-        ended = Ended(code, time.monotonic() - began, self._told(number))
+        ended = Ended(code, time.monotonic() - began, self._reports(number))
         self.starts.append(ended)
         for each in ended.notes:
             if each["event"] == "refused":
                 raise UntriedError(each["problem"])
         return ended
+
+    @property
+    def reports(self) -> list[dict[str, Any]]:
+        """What the processes of all starts reported, in the order of time."""
+        return [note for start in self.starts for note in start.notes]
 
     def last_words(self) -> str:
         """The end of what the command wrote, for an error."""
@@ -140,7 +145,7 @@ class Trial:
         shown = "\n".join(f"    {printable(line)}" for line in lines if line.strip())
         return f"; its last lines:\n{shown}" if shown else "; it wrote no output"
 
-    def _told(self, number: int) -> list[dict[str, Any]]:
+    def _reports(self, number: int) -> list[dict[str, Any]]:
         files = sorted(self.notes.glob(f"{number:03}-*.jsonl"))
         lines = [line for file in files for line in file.read_text().splitlines(keepends=True)]
         found = [json.loads(line) for line in lines if line.endswith("\n")]
