@@ -17,7 +17,7 @@ ROOMS = ("engine", "handlers")
 MODULES = sorted(path for room in ROOMS for path in ROOT.glob(f"{room}/**/*.py"))
 BRIDGES = "handlers/bridges/"
 # The room of those who come from ignite.
-IGNITE = "__init__ description engine feed from_ignite front memory orders run supervised"
+IGNITE = "__init__ description engine feed from_ignite front memory run supervised"
 BRIDGE = [f"{BRIDGES}ignite/{name}.py" for name in IGNITE.split()]
 ONE_FILE_KNOWS = {
     "blinker": ["engine/signals/signals.py"],
