@@ -1,4 +1,4 @@
-"""Runs in each process of a trial: keeps its writes in the trial, tells what it sees, kills it.
+"""Runs in each process of a trial: keeps its writes in the trial, reports, kills it.
 
 A trial's processes find this file as `sitecustomize`, so it imports the standard library alone. Its
 audit hook (PEP 578) hears `camshaft.Checkpoint.open`, `.begin`, `.save` and `.close`.

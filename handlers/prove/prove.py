@@ -24,7 +24,7 @@ PATIENCE = 10
 MISSES = 5
 """Starts that may end before their kill, after which no more are tried."""
 SHOWN = 5
-"""Differences that are told."""
+"""Differences that are shown."""
 
 
 def prove(
@@ -97,8 +97,8 @@ class Prover:
             self.proof.causes = of_two_whole_runs(whole, again, changed[0])
             return
         # A difference of random numbers alone is that of a generator that nothing uses.
-        told = [each for each in unsteady if each.kind in ("metric", "row", "file")]
-        self.proof.not_compared = sorted({each.place for each in told})
+        named = [each for each in unsteady if each.kind in ("metric", "row", "file")]
+        self.proof.not_compared = sorted({each.place for each in named})
         passed = {each.identity for each in unsteady}
         chance, number = random.Random(seed), 0
         while len(self.proof.kills) < kills:
@@ -201,8 +201,10 @@ class Prover:
             if killed is None:
                 return trial
             reached = killed["iteration"]
-            told = {"rank": None if kill["all"] else kill["rank"], "in_save": killed["in_save"]}
-            self.proof.kills.append({"iteration": reached, **told, "resumed_at": 0})
+            rank = None if kill["all"] else kill["rank"]
+            self.proof.kills.append(
+                {"iteration": reached, "rank": rank, "in_save": killed["in_save"], "resumed_at": 0}
+            )
             self.tick(f"killed at iteration {reached}" + ", in a save" * killed["in_save"])
         self._start(trial, None)
         return trial

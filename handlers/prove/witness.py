@@ -1,4 +1,4 @@
-"""What a process of a trial tells of a run at a save: checksums of all that may differ."""
+"""What a process of a trial reports of a run at a save: checksums of all that may differ."""
 
 from __future__ import annotations
 

@@ -179,7 +179,7 @@ class Report:
 
 @dataclass
 class Heard:
-    """What Ray has told this process."""
+    """What Ray has announced to this process."""
 
     exit: SystemExit | None = None
     """Ends the thread of a trial when the run is closed."""

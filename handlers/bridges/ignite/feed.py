@@ -65,10 +65,10 @@ class IgniteFeed(Feed[Any]):
         return PassEnd.COMPLETE if is_whole else PassEnd.LEFT
 
     def take_up(self) -> None:
-        """Restore the random generators, and what the samplers were told."""
+        """Restore the random generators, and the epoch that the samplers have."""
         super().take_up()
         if self.position is not None and self.position.number:
-            # A number that is told after this comes from the script.
+            # The script itself sets a number that comes after this one.
             tell_epoch(self.data, self.position.number)
 
     def restart(self) -> None:
@@ -82,11 +82,11 @@ class IgniteFeed(Feed[Any]):
         engine._dataloader_iter = self.begin_pass(self._number())
 
     def _number(self) -> int | None:
-        """The number of the next pass: samplers keep the epoch that the script has told them."""
-        numbers = (getattr(part, "epoch", None) for part in parts_by_epoch(self.data))
-        told = next((each for each in numbers if isinstance(each, int) and each >= 0), None)
+        """The number of the next pass: samplers keep the epoch that the script has set."""
+        numbers = (getattr(each, "epoch", None) for each in parts_by_epoch(self.data))
+        given = next((each for each in numbers if isinstance(each, int) and each >= 0), None)
         known = 0 if self.position is None else self.position.number - 1
-        return None if told is None or told == known else told + 1
+        return None if given is None or given == known else given + 1
 
     def epoch(self) -> Iterator[Any]:
         """The remaining batches of this epoch, each after what ignite announces before it."""
