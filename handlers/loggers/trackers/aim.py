@@ -70,8 +70,8 @@ class Aim(LogsToTracker):
             capture_terminal_logs=False,  # it would replace the streams that the run writes to
         )
         run = client.Run(**arguments)
-        with replacing(known) as file:
-            file.write(run.hash.encode())
+        with replacing(known) as new:
+            new.write(run.hash.encode())
         run["hparams"] = self.config
 
         def write(row: Row) -> None:
