@@ -44,7 +44,7 @@ def main() -> None:
     try:
         store = Store(settings["url"], settings["options"])
         if settings["fresh"]:
-            begin(store, settings)
+            fetch_newer(store, settings)
         tell(ready=True)
         Copying(store, settings).run()
     except BaseException as error:
@@ -62,7 +62,7 @@ def end_with(parent: int) -> None:
     os._exit(1)
 
 
-def begin(store: Store, settings: dict[str, Any]) -> None:
+def fetch_newer(store: Store, settings: dict[str, Any]) -> None:
     """Fetch what the store has and the directory has not, for a run that begins.
 
     Raises:
