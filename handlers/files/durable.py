@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
 from shutil import copytree, rmtree
-from typing import BinaryIO
+from typing import Any, BinaryIO
 from uuid import uuid4
 
 from .opening import created, refuse_odd, refuse_odd_directory, regular
@@ -153,7 +153,7 @@ def _holds(file: BufferedReader, pieces: Iterable[memoryview]) -> bool:
     found = bytearray()
     for piece in pieces:
         for begin in range(0, len(piece), PIECE):
-            expected = piece[begin : begin + PIECE]
+            expected: Any = piece[begin : begin + PIECE]
             if len(found) != len(expected):
                 found = bytearray(len(expected))
             # A bytearray compares as fast as memory is read, a memoryview number by number.

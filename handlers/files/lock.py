@@ -26,11 +26,11 @@ except ImportError:  # Windows: the lock only holds within this process
 logger = logging.getLogger("camshaft")
 
 LOCK = "LOCK"
-HELD_BY_ANOTHER = (errno.EACCES, errno.EAGAIN)
+LOCKED_BY_ANOTHER = (errno.EACCES, errno.EAGAIN)
 POLL = 0.1
 """Seconds between two attempts to get a lock."""
 
-_held: dict[tuple[int, int], dict[str, Any]] = {}
+_locks: dict[tuple[int, int], dict[str, Any]] = {}
 """The locks of this process by device and inode, with their owners.
 
 The one table of the library that is global to the process: the system's locks do not hold against
@@ -67,21 +67,21 @@ def locked(directory: Path, patience: float = 0.0) -> Generator[Callable[[], boo
     status = directory.stat()
     key = (status.st_dev, status.st_ino)
     with _guard:
-        if key in _held and _held[key]["process"] == owner["process"]:
-            refusal = _refusal(directory, _held[key], "a run in this very process")
+        if key in _locks and _locks[key]["process"] == owner["process"]:
+            refusal = _refusal(directory, _locks[key], "a run in this very process")
             refusal.add_note(
                 "Two handlers of one engine need a directory each. If both are a Checkpoint, one "
                 "is enough: combine their triggers, when=... | ..."
             )
             raise refusal
         descriptor = _acquire(directory, owner, time.monotonic() + patience)
-        _held[key] = owner
+        _locks[key] = owner
     try:
         yield lambda: _holds(directory, descriptor, status)
     finally:
         if os.getpid() == owner["process"]:  # a fork does not have the lock
             with _guard:
-                del _held[key]
+                del _locks[key]
                 _release(directory, descriptor)
 
 
@@ -90,7 +90,7 @@ def _acquire(directory: Path, owner: dict[str, Any], end: float) -> int | None:
     refuse_odd(path)
     if fcntl is None:
         return None
-    has_told = False
+    is_announced = False
     while True:
         descriptor = opened(path, os.O_RDWR | os.O_CREAT)
         try:
@@ -98,13 +98,13 @@ def _acquire(directory: Path, owner: dict[str, Any], end: float) -> int | None:
         except OSError as error:
             found = os.read(descriptor, 1000)
             os.close(descriptor)
-            if error.errno in HELD_BY_ANOTHER:
+            if error.errno in LOCKED_BY_ANOTHER:
                 refusal = _refusal(directory, _owner_in(found), "another run")
                 if (left := end - time.monotonic()) <= 0:
                     raise refusal from error
-                if not has_told:
+                if not is_announced:
                     logger.warning("waits up to %.0f s for its end: %s", left, refusal)
-                has_told = True
+                is_announced = True
                 time.sleep(POLL)
                 continue
             logger.warning(

@@ -51,7 +51,7 @@ def _commit() -> str:
     folder = Path(script).parent if script else Path.cwd()
     command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
-        told = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=5)
+        result = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=5)
     except (OSError, subprocess.SubprocessError):  # no git, or a slow folder
         return ""
-    return told.stdout.strip() if told.returncode == 0 else ""
+    return result.stdout.strip() if result.returncode == 0 else ""

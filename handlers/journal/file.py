@@ -121,7 +121,7 @@ def read_journal(path: Path) -> Records:
     >>> read_journal(Path("there/is/no/journal.jsonl"))
     []
     """
-    told: dict[str, ProcessLines] = {}
+    processes: dict[str, ProcessLines] = {}
     values, problem = 0, ""
     try:
         with regular(path) as file:
@@ -129,8 +129,8 @@ def read_journal(path: Path) -> Records:
                 record = record_of(line)
                 if record is None or not isinstance(record.get("event"), str):
                     continue
-                part = told.setdefault(str(record.get("part")), ProcessLines())
-                if part.add(number, record) or values_in(line) > budget.ORDINARY:
+                process = processes.setdefault(str(record.get("part")), ProcessLines())
+                if process.add(number, record) or values_in(line) > budget.ORDINARY:
                     values += max(values_in(line), budget.ORDINARY)
                 if values > budget.MOST_IN_EVENTS:
                     raise ValueError(f"has more than {budget.MOST_IN_EVENTS} values in its events")
@@ -140,8 +140,8 @@ def read_journal(path: Path) -> Records:
         problem = f"{path.name} {error}; shown: what comes before"
     except OSError as error:
         problem = f"{path.name} cannot be read: {error.strerror or error}"
-    numbered = sorted((each for part in told.values() for each in part.numbered), key=NUMBER)
-    records = Records(record for _, record in numbered)
+    kept = [each for process in processes.values() for each in process.numbered]
+    records = Records(record for _, record in sorted(kept, key=NUMBER))
     records.problem = problem
     return records
 

@@ -44,9 +44,9 @@ def is_log(name: str, patterns: Iterable[str]) -> bool:
     >>> is_log("val/rows.jsonl", ["*.jsonl"]), is_log("../rows.jsonl", ["*.jsonl"])
     (True, False)
     """
-    parts = name.split("/")
-    plain = all(PLAIN.fullmatch(part) for part in parts)
-    of_checkpoints = any(NAME.fullmatch(part) or part.startswith("earlier.") for part in parts)
+    names = name.split("/")
+    plain = all(map(PLAIN.fullmatch, names))
+    of_checkpoints = any(NAME.fullmatch(each) or each.startswith("earlier.") for each in names)
     return plain and not of_checkpoints and any(fnmatchcase(name, each) for each in patterns)
 
 

@@ -39,15 +39,18 @@ def main() -> None:
     settings = json.loads(sys.stdin.readline())
     logger.setLevel(logging.INFO)
     logger.addHandler(Telling())
-    work = Copying(settings)
-    Thread(target=work.listen, daemon=True).start()
     Thread(target=end_with, args=(parent,), daemon=True).start()
+    store = None
     try:
-        work.run()
+        store = Store(settings["url"], settings["options"])
+        if settings["fresh"]:
+            fetch_newer(store, settings)
+        tell(ready=True)
+        Copying(store, settings).run()
     except BaseException as error:
         kind = next((each for each in ERRORS if isinstance(error, each)), None)
         text = str(error) if kind else type(error).__name__
-        text = work.store.without_secrets(text) if work.store else shown(text)
+        text = store.without_secrets(text) if store else shown(text)
         tell(error=(kind or OSError).__name__, text=text)
     os._exit(0)  # threads of the store's library are not waited for
 
@@ -59,61 +62,61 @@ def end_with(parent: int) -> None:
     os._exit(1)
 
 
+def fetch_newer(store: Store, settings: dict[str, Any]) -> None:
+    """Fetch what the store has and the directory has not, for a run that begins.
+
+    Raises:
+        FileExistsError: The run is a new one, and the store holds another.
+    """
+    tell(asking=True)
+    copies = again(store, Copies)
+    tell(answered=True)
+    is_new = not settings["resume"]
+    if is_new and copies.is_used:
+        raise FileExistsError(
+            f"{store.url} holds checkpoints of an earlier run; pass resume=True to Checkpoint "
+            "to go on with it, or choose another address for a new run"
+        )
+    take_over(store, Path(settings["directory"]), settings["logs"], copies, is_new=is_new)
+
+
 class Copying:
     """Copies one run's directory to a store."""
 
-    def __init__(self, settings: dict[str, Any]) -> None:
-        self.settings = settings
-        self.go, self.finish = Event(), Event()
-        self.store: Store | None = None
-        self.uploader: Uploader | None = None
+    def __init__(self, store: Store, settings: dict[str, Any]) -> None:
+        self._store, self._interval = store, settings["interval"]
+        self._uploader = Uploader(store, Path(settings["directory"]), settings["logs"])
+        self._go, self._finish = Event(), Event()
         self._failures = int(settings["failing"])
 
     def run(self) -> None:
-        """Fetch if the run begins; after that, copy what is new."""
-        settings, directory = self.settings, Path(self.settings["directory"])
-        store = self.store = Store(settings["url"], settings["options"])
-        if settings["fresh"]:
-            self._begin(store, directory)
-        uploader = self.uploader = Uploader(store, directory, settings["logs"])
-        tell(ready=True)
-        self.go.wait()
+        """Copy what is new, from a message to go until a message to finish, and what is left."""
+        Thread(target=self._listen, daemon=True).start()
+        self._go.wait()
         while True:
-            is_last = self.finish.is_set()
-            if self._copy(store, uploader) and is_last:
+            is_last = self._finish.is_set()
+            if self._copy() and is_last:
                 break
 
-    def listen(self) -> None:
+    def _listen(self) -> None:
         """Read the training's messages; end when the training ends."""
         for line in sys.stdin:
-            self.go.set()
+            self._go.set()
             if line.strip() == "finish":
-                self.finish.set()
+                self._finish.set()
                 with suppress(RuntimeError):  # the other thread has just noted a copy
-                    tell(behind=self.uploader.behind() if self.uploader else "nothing is copied")
+                    tell(behind=self._uploader.behind())
         os._exit(1)
 
-    def _begin(self, store: Store, directory: Path) -> None:
-        tell(asking=True)
-        copies = again(store, Copies)
-        tell(answered=True)
-        resume = self.settings["resume"]
-        if not resume and copies.is_used:
-            raise FileExistsError(
-                f"{store.url} holds checkpoints of an earlier run; pass resume=True to Checkpoint "
-                "to go on with it, or choose another address for a new run"
-            )
-        take_over(store, directory, self.settings["logs"], copies, is_new=not resume)
-
-    def _copy(self, store: Store, uploader: Uploader) -> bool:
+    def _copy(self) -> bool:
         """Copy what is new, and wait a while; True if everything is copied."""
-        more = False
+        store, more = self._store, False
         try:
             if self._failures:
                 store.connect()  # such as with new credentials
-                uploader.begin()
-            if uploader.is_new() or self.finish.is_set():
-                more = uploader.step()
+                self._uploader.begin()
+            if self._uploader.is_new() or self._finish.is_set():
+                more = self._uploader.step()
         except FileExistsError:
             raise
         except Exception as error:
@@ -124,19 +127,18 @@ class Copying:
             if self._failures:
                 logger.warning("%s takes copies again", store.url)
             self._failures = 0
-        tell(behind=uploader.behind())
+        tell(behind=self._uploader.behind())
         if not more:
             self._wait()
         return not more and not self._failures
 
     def _wait(self) -> None:
         """Wait until the next look at the directory; longer while the store fails."""
-        interval = self.settings["interval"]
-        if self._failures and self.finish.is_set():
+        if self._failures and self._finish.is_set():
             time.sleep(min(0.5 * 2 ** min(self._failures, 5), 5.0))
         else:
-            most = max(LONGEST_WAIT, interval)
-            self.finish.wait(min(interval * 2 ** min(self._failures, 9), most))
+            most = max(LONGEST_WAIT, self._interval)
+            self._finish.wait(min(self._interval * 2 ** min(self._failures, 9), most))
 
 
 FAILS = (

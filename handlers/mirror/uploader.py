@@ -33,7 +33,7 @@ class Uploader:
 
     A checkpoint is seen in the store from the moment in which its manifest is there: the last of
     its files, put after the others were compared with what the store gives back. A log is copied
-    once, and again when it has changed; it has one name, and replaces the earlier copy at once.
+    once, and again when it has changed; the new copy replaces the earlier one at once.
     """
 
     def __init__(self, store: Store, directory: Path, logs: list[str]) -> None:

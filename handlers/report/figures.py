@@ -123,9 +123,9 @@ def _curve_traces(
     uid = f"{place}-{number}"  # plotly.js looks for it as the name of a class
     meta: Figure = {"colour": colour, "run": place, "split": ascii_key(split)}
     meta |= {"of": printable(run.name), "name": printable(name)}
-    shared: Figure = {"type": "scatter", "name": printable(label)}
+    common: Figure = {"type": "scatter", "name": printable(label)}
     yield {
-        **shared,
+        **common,
         "uid": f"raw-{uid}",
         "x": curve["x"],
         "y": curve["y"],
@@ -141,9 +141,9 @@ def _curve_traces(
     }
     if odd := curve["odd"]["x"]:
         yield {
-            **shared,
+            **common,
             "uid": f"odd-{uid}",
-            "name": f"{shared['name']}: not a number",
+            "name": f"{common['name']}: not a number",
             "x": odd,
             "y": [0.03] * len(odd),
             "yaxis": "y2",

@@ -67,9 +67,9 @@ def _tiles(run: RunFacts, charts: Sequence[Chart]) -> Iterator[tuple[str, str, s
     if done and run.seconds:
         yield "Pace", number(done / run.seconds), "iterations per second"
     if run.checkpoints:
-        whole = [each["size"] for each in run.checkpoints if each["problem"] is None]
-        broken = len(run.checkpoints) - len(whole)
-        note = f"{broken} broken" if broken else size(sum(whole))
+        broken = sum(each.problem is not None for each in run.checkpoints)
+        total = sum(each.saved.manifest.size for each in run.checkpoints if each.saved)
+        note = f"{broken} broken" if broken else size(total)
         yield "Checkpoints", str(len(run.checkpoints)), note
 
 

@@ -27,10 +27,6 @@ def server(tmp_path):
     made.stop()
 
 
-def address(server):
-    return server.page_address
-
-
 def grow(directory, first, end):
     directory.mkdir(exist_ok=True)
     with (directory / "rows.jsonl").open("a") as file:
@@ -44,7 +40,7 @@ POINTS = f"{PLOT}?.data[0].x.length"
 
 
 def test_it_waits_for_a_run_and_shows_it_as_it_goes_on(server, open_page, tmp_path, artefact):
-    page = open_page(address(server))
+    page = open_page(server.page_address)
     assert "Waiting for the run to begin" in page.inner_text("main")
     assert page.locator("main section:visible, #controls:visible").count() == 0
     page.screenshot(path=artefact("watch-waiting"))
@@ -81,7 +77,7 @@ def test_it_waits_for_a_run_and_shows_it_as_it_goes_on(server, open_page, tmp_pa
 @pytest.mark.slow
 def test_new_rows_leave_zoom_scroll_and_switches_as_they_are(server, open_page, tmp_path):
     grow(tmp_path / "run", 1, 50)
-    page = open_page(address(server), viewport={"width": 900, "height": 400})
+    page = open_page(server.page_address, viewport={"width": 900, "height": 400})
     page.until(f"{POINTS} == 49")
     page.get_by_label("Log y").check()
     page.evaluate(f"Plotly.relayout({PLOT}, 'xaxis.range', [5, 9])")
@@ -184,7 +180,7 @@ def test_a_page_of_a_server_that_was_started_again_says_what_to_open(server, ope
 @pytest.mark.slow
 def test_it_says_when_the_connection_is_lost(server, open_page, tmp_path):
     grow(tmp_path / "run", 1, 5)
-    page = open_page(address(server))
+    page = open_page(server.page_address)
     page.until("document.getElementById('live').textContent == 'no journal'")
     server.stop()
     page.until("document.getElementById('live').textContent.startsWith('the connection is lost')")

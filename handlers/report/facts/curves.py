@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from .rows import HistogramRow, Series
+
+Item = TypeVar("Item")
 
 MOST_POINTS = 2000
 """Points of a curve: about two for each pixel of a wide chart."""
@@ -93,38 +95,46 @@ def _point(series: Series, place: int) -> dict[str, Any]:
 
 
 def heatmap_of(histograms: Sequence[HistogramRow], count: int | None = None) -> dict[str, Any]:
-    """Iterations, the middles of the ranges, and the share of the values in each, for JSON.
+    """Iterations, the middles of the ranges, and the fraction of the values in each, for JSON.
 
-    A range that holds a part of a histogram's own range gets the same part of its values.
+    A range that covers a fraction of a histogram's own range gets this fraction of its values.
 
     Args:
         histograms: The histograms, or some of them.
         count: How many there are; by default those given.
     """
-    last = len(histograms) - 1
-    places = sorted({round(place * last / (MOST_COLUMNS - 1)) for place in range(MOST_COLUMNS)})
-    chosen = histograms if last < MOST_COLUMNS else [histograms[place] for place in places]
+    chosen = spread(histograms, MOST_COLUMNS)
     low = min(each.edges[0] for each in chosen)
     high = max(each.edges[-1] for each in chosen)
     width = (high - low) / RANGES or 1.0
-    shares = [_shares(each, low, width) for each in chosen]
+    fractions = [_fractions(each, low, width) for each in chosen]
     return {
         "x": [each.iteration for each in chosen],
         "y": [low + (place + 0.5) * width for place in range(RANGES)],
-        "z": [[round(column[place], 5) for column in shares] for place in range(RANGES)],
+        "z": [[round(column[place], 5) for column in fractions] for place in range(RANGES)],
         "count": len(histograms) if count is None else count,
     }
 
 
-def _shares(histogram: HistogramRow, low: float, width: float) -> list[float]:
-    """The share of the values in each of the ranges, which begin at `low`."""
-    shares = [0.0] * RANGES
+def _fractions(histogram: HistogramRow, low: float, width: float) -> list[float]:
+    """The fraction of the values in each of the ranges, which begin at `low`."""
+    fractions = [0.0] * RANGES
     total = sum(histogram.counts) or 1.0
     edges = [(edge - low) / width for edge in histogram.edges]  # in ranges
     for count, begin, end in zip(histogram.counts, edges, edges[1:], strict=False):
         first = min(int(begin), RANGES - 1)
         for place in range(first, min(int(end), RANGES - 1) + 1):
-            part = min(end, place + 1) - max(begin, place)
-            inside = part / (end - begin) if end > begin else float(place == first)
-            shares[place] += max(0.0, inside) * count / total
-    return shares
+            overlap = min(end, place + 1) - max(begin, place)
+            inside = overlap / (end - begin) if end > begin else float(place == first)
+            fractions[place] += max(0.0, inside) * count / total
+    return fractions
+
+
+def spread(items: Sequence[Item], most: int) -> Sequence[Item]:
+    """At most so many of them, at even distances, with the first and the last.
+
+    >>> spread(range(100), 4)
+    [0, 33, 66, 99]
+    """
+    last = len(items) - 1
+    return items if last < most else [items[round(at * last / (most - 1))] for at in range(most)]

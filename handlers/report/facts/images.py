@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from ...files import budget, regular
+from .curves import spread
 
 SHOWN = 12
 """Images of one name, spread over the run; the newest is always one of them."""
@@ -59,8 +60,8 @@ def images_in(directory: Path) -> Images:
     found, left = Images(), budget.MOST_IMAGES
     for folder, folders, files in os.walk(directory):
         folders[:] = sorted(each for each in folders if not each.startswith("iteration-"))
-        parts = list(map(unquote, Path(folder).relative_to(directory).parts))
-        name = "/".join(parts[1:] if parts[:1] == ["images"] else parts)
+        names = list(map(unquote, Path(folder).relative_to(directory).parts))
+        name = "/".join(names[1:] if names[:1] == ["images"] else names)
         pictures = list(_pictures(folder, files)) if name else []
         left -= 1 + len(pictures)
         if left < 0 or len(name) > budget.LONGEST_NAME:
@@ -93,22 +94,14 @@ def pictures_to_show(
         images: The images by name, or by whatever tells the names of several runs apart.
         most: The bytes that all of them may have.
     """
-    spread = [list(reversed(_spread(pictures))) for pictures in images.values()]
+    newest_first = [spread(pictures, SHOWN)[::-1] for pictures in images.values()]
     chosen: set[Picture] = set()
     for place in range(SHOWN):
-        for picture in (pictures[place] for pictures in spread if place < len(pictures)):
+        for picture in (each[place] for each in newest_first if place < len(each)):
             if picture.size <= most and len(chosen) < budget.MOST_SHOWN:
                 chosen.add(picture)
                 most -= picture.size
     return chosen
-
-
-def _spread(pictures: Sequence[Picture]) -> Sequence[Picture]:
-    """At most `SHOWN` of them, at even distances, with the first and the last."""
-    last = len(pictures) - 1
-    if last < SHOWN:
-        return pictures
-    return [pictures[round(place * last / (SHOWN - 1))] for place in range(SHOWN)]
 
 
 def _is_numbered(name: str) -> bool:

@@ -52,13 +52,16 @@ class MetricFile:
             notes: What is left out, to which this one adds.
         """
         self.path = path
+        self._names, self._notes = names, notes
+        self._begin(-1)
+
+    def _begin(self, inode: int) -> None:
         self.problem = ""
         """Why it cannot be read, or not to its end."""
         self.series: dict[str, Series] = {}
         self.histograms: dict[str, Thinned[HistogramRow]] = {}
         self._clocks = Thinned[tuple[int, int, int]](budget.MOST_KEPT)
-        self._names, self._notes, self._rows = names, notes, 0
-        self._inode, self._offset, self._latest = -1, 0, b""
+        self._inode, self._rows, self._offset, self._latest = inode, 0, 0, b""
 
     @property
     def clocks(self) -> dict[int, tuple[int, int]]:
@@ -80,11 +83,7 @@ class MetricFile:
     def _read(self, file: BinaryIO) -> bool:
         status = os.fstat(file.fileno())
         if status.st_ino != self._inode or not self._is_where_it_was(file):
-            self._inode, self._offset, self._rows, self.problem = status.st_ino, 0, 0, ""
-            self._latest = b""
-            self._clocks = Thinned(budget.MOST_KEPT)
-            for known in (self.series, self.histograms):
-                known.clear()
+            self._begin(status.st_ino)
         if status.st_size <= self._offset or self.problem:
             return False
         file.seek(self._offset)

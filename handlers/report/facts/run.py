@@ -37,7 +37,7 @@ class RunFacts:
     parts: list[RunPart]
     limits: dict[str, Any]
     """How far the run is to go, by the newest part in the journal, as all that follows."""
-    checkpoints: list[dict[str, Any]]
+    checkpoints: list[Finding]
     config: dict[str, str]
     environment: dict[str, str]
     handlers: list[list[str]]
@@ -50,6 +50,8 @@ class RunFacts:
     """By the names of the metrics."""
     notes: list[str] = field(default_factory=list[str])
     """What of the files is not shown, and why."""
+    claims: Claims = field(default_factory=lambda: Claims.of([]))
+    """What keeps the checkpoints."""
 
     @property
     def last_part(self) -> RunPart | None:
@@ -131,7 +133,6 @@ class RunDirectory:
         if max(len(config), len(calls)) >= budget.MOST_SHOWN:
             notes.append(f"shown: the first {budget.MOST_SHOWN} settings and calls of handlers")
         saved = self._saved()
-        claims = Claims.of(saved)
         notes += [f"checkpoints, {note}" for note in saved.notes]
         return RunFacts(
             name=self.name,
@@ -139,7 +140,7 @@ class RunDirectory:
             | {name: curve_of(series) for name, series in self._rows.series.items()},
             parts=parts,
             limits=limits,
-            checkpoints=[_checkpoint(each, claims) for each in saved],
+            checkpoints=saved,
             config=config,
             environment=by_path(newest.get("environment")),
             handlers=[
@@ -153,6 +154,7 @@ class RunDirectory:
             },
             images=self._images,
             notes=[note for note in notes if note],
+            claims=Claims.of(saved),
         )
 
     def _saved(self) -> Findings:
@@ -173,23 +175,6 @@ def _signs(journal: Path, is_open: bool) -> tuple[int, bool, int]:
     except OSError:
         return -1, False, 0
     return status.st_size, is_written(journal), is_open and int(time.time() - status.st_mtime) // 60
-
-
-def _checkpoint(each: Finding, claims: Claims) -> dict[str, Any]:
-    """What a page says of a checkpoint; only its name and problem if it cannot be read."""
-    facts: dict[str, Any] = {"name": each.path.name, "problem": each.problem}
-    if each.saved is None:
-        return facts
-    manifest = each.saved.manifest
-    return facts | {
-        "iteration": manifest.iteration,
-        "step": manifest.step,
-        "epochs": manifest.epoch,
-        "size": manifest.size,
-        "written": each.written,
-        "kept_by": claims.text(each) if each.problem is None else "",
-        "reason": manifest.reason.replace("Events.", ""),
-    }
 
 
 def _pace_curve(parts: list[RunPart]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from camshaft import Engine, Events
-from camshaft.handlers import Checkpoint, Journal, StopAfter
+from camshaft.handlers import Checkpoint, Journal
 from camshaft.handlers.common import plain
 from camshaft.handlers.journal import is_written, read_journal
 from camshaft.handlers.journal.environment import environment
@@ -113,9 +113,15 @@ def test_what_fails_before_the_start_is_told_too(tmp_path):
 
 
 def test_signs_of_life_come_by_the_clock(tmp_path):
-    engine = counting().add(Journal(tmp_path, interval=0.01), StopAfter(seconds=0.2))
+    engine = counting().add(Journal(tmp_path, interval=0.01))
+
+    @engine.on(Events.ITERATION_COMPLETED)
+    def look(state):
+        if events_of(tmp_path).count("running") == 2:
+            state.stop("it is alive")
+
     engine.run(iter(int, 1), max_epochs=1)
-    assert events_of(tmp_path).count("running") >= 2
+    assert events_of(tmp_path) == ["started", "running", "running", "completed"]
 
 
 def test_a_run_may_gain_or_lose_its_journal_between_two_starts(tmp_path):

@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from camshaft import supervised
+from camshaft.handlers import Checkpoint, Mirror
 from camshaft.handlers.checkpoint import checkpoints, latest
 from camshaft.handlers.checkpoint.directory import drop_unclaimed, write_checkpoint
 from camshaft.handlers.checkpoint.format import Manifest
@@ -70,3 +72,23 @@ def copy_all(store, directory):
 def content_of(folder):
     """The bytes of all files in a folder, by name."""
     return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def engine_of(directory, address, *handlers, first=True, keep=None, **options):
+    """An engine that saves to a directory, beside a mirror."""
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.Adam(model.parameters())
+    engine = supervised(model, optimizer, torch.nn.functional.cross_entropy)
+    saves = Checkpoint(directory, keep=keep or latest(2), resume=True)
+    both = [Mirror(str(address), interval=0.05, **options), saves]
+    engine.add(*(both if first else both[::-1]), *handlers)
+    return engine
+
+
+@pytest.fixture
+def data():
+    """Three batches of 8, in a random order."""
+    inputs = torch.randn(24, 4, generator=torch.Generator().manual_seed(0))
+    pairs = torch.utils.data.TensorDataset(inputs, (inputs[:, 0] > 0).long())
+    return torch.utils.data.DataLoader(pairs, batch_size=8, shuffle=True)

@@ -6,17 +6,16 @@ import socket
 from contextlib import suppress
 
 import pytest
-import torch
 
-from camshaft import Events, supervised
-from camshaft.handlers import Checkpoint, JSONLines, Mirror, fetch
+from camshaft import Events
+from camshaft.handlers import JSONLines, fetch
 from camshaft.handlers.checkpoint import checkpoints, latest
 from camshaft.handlers.checkpoint.format import Manifest
 from camshaft.handlers.mirror.copies import Copies
 from camshaft.handlers.mirror.fetching import StoreError
 from camshaft.handlers.mirror.store import Store
 
-from .conftest import content_of, copy_all, save
+from .conftest import content_of, copy_all, engine_of, save
 from .faulty import Faulty, Killed, killed, kills
 
 
@@ -89,22 +88,11 @@ def test_each_bit_of_a_manifest_counts(store, run, fresh, tmp_path):
                 assert Manifest.of_json(bytes(changed)) == Manifest.of_json(whole)
 
 
-def test_a_training_neither_begins_anew_over_a_damaged_store_nor_replaces_its_rows(tmp_path):
-    inputs = torch.randn(24, 4, generator=torch.Generator().manual_seed(0))
-    pairs = torch.utils.data.TensorDataset(inputs, (inputs[:, 0] > 0).long())
-    loader = torch.utils.data.DataLoader(pairs, batch_size=8, shuffle=True)
-
+def test_a_training_neither_begins_anew_over_a_damaged_store_nor_replaces_its_rows(tmp_path, data):
     def train(directory, epochs):
-        torch.manual_seed(0)
-        model = torch.nn.Linear(4, 2)
-        optimizer = torch.optim.SGD(model.parameters(), 0.1)
-        engine = supervised(model, optimizer, torch.nn.functional.cross_entropy)
-        engine.add(
-            Mirror((tmp_path / "store").as_uri(), interval=0.05),
-            Checkpoint(directory, keep=latest(1), resume=True),
-            JSONLines(directory / "rows.jsonl", when=Events.ITERATION_COMPLETED),
-        )
-        return engine.run(loader, max_epochs=epochs)
+        rows = JSONLines(directory / "rows.jsonl", when=Events.ITERATION_COMPLETED)
+        engine = engine_of(directory, (tmp_path / "store").as_uri(), rows, keep=latest(1))
+        return engine.run(data, max_epochs=epochs)
 
     train(tmp_path / "a", 2)
     (manifest,) = (tmp_path / "store").glob("iteration-*/manifest.json")

@@ -16,26 +16,10 @@ import torch
 from camshaft import Engine, Events, supervised
 from camshaft.handlers import Checkpoint, Export, Journal, JSONLines, Mirror, checkpoints, latest
 
+from .conftest import engine_of
 from .s3 import Proxy, environment, server
 
 SCRIPT = Path(__file__).with_name("train.py")
-
-
-def engine_of(directory, address, *handlers, first=True, **options):
-    torch.manual_seed(0)
-    model = torch.nn.Linear(4, 2)
-    optimizer = torch.optim.Adam(model.parameters())
-    engine = supervised(model, optimizer, torch.nn.functional.cross_entropy)
-    both = [Mirror(str(address), interval=0.05, **options), Checkpoint(directory, resume=True)]
-    engine.add(*(both if first else both[::-1]), *handlers)
-    return engine
-
-
-@pytest.fixture
-def data():
-    inputs = torch.randn(24, 4, generator=torch.Generator().manual_seed(0))
-    pairs = torch.utils.data.TensorDataset(inputs, (inputs[:, 0] > 0).long())
-    return torch.utils.data.DataLoader(pairs, batch_size=8, shuffle=True)
 
 
 def weights(engine):

@@ -14,7 +14,7 @@ from torch import nn
 from camshaft import Engine, Events, Stage, State, supervised
 from camshaft.handlers import Checkpoint, EarlyStopping, JSONLines, StopOnSignal, Validate
 from camshaft.handlers.checkpoint import checkpoints
-from camshaft.handlers.preemption.questions import Questions
+from camshaft.handlers.preemption.stop_on_signal import Questions
 
 INPUTS = torch.arange(24.0).reshape(12, 2) / 24
 DATA = [(INPUTS[i : i + 2], INPUTS[i : i + 2, :1]) for i in range(0, 12, 2)]
@@ -36,6 +36,13 @@ def training(directory, *handlers, accumulate=1):
     return engine.add(*handlers)
 
 
+def exits(engine, data=DATA, epochs=3, code=143):
+    """Run until the engine ends the process."""
+    with pytest.raises(SystemExit) as caught:
+        engine.run(data, max_epochs=epochs)
+    assert caught.value.code == code
+
+
 def outcome(engine, state):
     weights = [each.tolist() for each in engine.objects["model"].parameters()]
     return weights, state.iteration, state.step, state.epoch, dict(state.metrics)
@@ -49,9 +56,7 @@ def check(directory, kill_at, stopped_at, accumulate=1):
 
     first = training(runs["parts"], StopOnSignal(), accumulate=accumulate)
     kill_at(first)
-    with pytest.raises(SystemExit) as caught:
-        first.run(DATA, max_epochs=3)
-    assert caught.value.code == 143
+    exits(first)
     saved = [each.manifest for each in checkpoints(runs["parts"] / "run")]
     assert [each.iteration for each in saved].count(stopped_at) == 1
     assert saved[-1].iteration == stopped_at
@@ -99,8 +104,7 @@ def test_an_evaluation_runs_to_its_end_first(tmp_path):
 def test_a_signal_within_a_save_leaves_one_checkpoint_of_that_place(tmp_path, stage):
     engine = training(tmp_path, StopOnSignal())
     engine.on(Events.SAVING(once=True), stage=stage)(kill)
-    with pytest.raises(SystemExit):
-        engine.run(DATA, max_epochs=3)
+    exits(engine)
     saved = [each.manifest for each in checkpoints(tmp_path / "run")]
     assert [each.iteration for each in saved] == [6]
     assert "SIGTERM" in saved[0].reason
@@ -114,8 +118,7 @@ def test_a_signal_while_a_batch_is_fetched_lets_that_batch_be_the_last(tmp_path)
             yield batch
 
     engine = training(tmp_path, StopOnSignal())
-    with pytest.raises(SystemExit):
-        engine.run(fetching(), max_epochs=1)
+    exits(engine, fetching(), 1)
     assert [each.manifest.iteration for each in checkpoints(tmp_path / "run")] == [4]
 
 
@@ -130,8 +133,7 @@ def test_an_interrupted_run_is_not_validated_at_the_place_where_it_happens_to_be
     engine.on(Events.ITERATION_COMPLETED(at=6))(kill)
     engine.on(Events.EPOCH_COMPLETED | Events.COMPLETED)(seen.append)
     engine.evaluation.on(Events.STARTED)(seen.append)
-    with pytest.raises(SystemExit):
-        engine.run(DATA, max_epochs=3)
+    exits(engine)
     assert seen == []
 
 
@@ -155,9 +157,7 @@ def test_a_signal_does_not_hide_that_the_run_is_stopped_for_good(tmp_path):
 def test_a_signal_when_all_is_done_still_decides_the_exit_code(tmp_path, when, caplog):
     engine = training(tmp_path, StopOnSignal())
     engine.on(when, stage=Stage.MEASURE)(kill)
-    with pytest.raises(SystemExit) as caught:
-        engine.run(DATA, max_epochs=1)
-    assert caught.value.code == 143
+    exits(engine, DATA, 1)
     assert "too late" not in caplog.text
     again = training(tmp_path, StopOnSignal()).run(DATA, max_epochs=1)
     assert (again.iteration, again.stop_reason) == (6, "max_epochs")
@@ -166,29 +166,21 @@ def test_a_signal_when_all_is_done_still_decides_the_exit_code(tmp_path, when, c
 @pytest.mark.parametrize(("number", "code"), [(SIGTERM, 143), (SIGINT, 130), (SIGUSR1, 138)])
 def test_the_exit_code_tells_the_signal(number, code):
     engine = Engine(lambda state, batch: signal.raise_signal(number), StopOnSignal())
-    with pytest.raises(SystemExit) as caught:
-        engine.run("abc", max_epochs=1)
-    assert caught.value.code == code
+    exits(engine, "abc", 1, code)
 
 
 def test_the_exit_comes_after_everybody_had_a_turn():
     engine, seen = Engine(kill, StopOnSignal()), []
     engine.on(Events.CLOSED, stage=Stage.REPORT)(lambda state: seen.append("closed"))
-    with pytest.raises(SystemExit):
-        engine.run("abc", max_epochs=1)
+    exits(engine, "abc", 1)
     assert seen == ["closed"]
 
 
-def test_one_may_have_run_return_instead():
+def test_one_may_have_run_return_instead_and_without_a_checkpoint_it_only_stops(caplog):
     state = Engine(kill, StopOnSignal(exit=False)).run("abc", max_epochs=1)
     assert (state.iteration, state.stop_reason, state.control.resumable) == (1, "SIGTERM", True)
-    assert Engine(lambda state, batch: None).run("abc", state=state).iteration == 3
-
-
-def test_without_a_checkpoint_it_only_stops(caplog):
-    state = Engine(kill, StopOnSignal(exit=False)).run("abc", max_epochs=1)
-    assert (state.iteration, state.stop_reason) == (1, "SIGTERM")
     assert caplog.text == ""
+    assert Engine(lambda state, batch: None).run("abc", state=state).iteration == 3
 
 
 def test_a_run_that_fails_after_the_signal_raises_its_own_error():
@@ -267,8 +259,7 @@ def test_a_run_inside_a_run_stops_and_so_does_the_one_around_it():
 
     engine, failed = Engine(process, StopOnSignal()), []
     engine.on(Events.FAILED)(failed.append)
-    with pytest.raises(SystemExit):
-        engine.run("abc", max_epochs=1)
+    exits(engine, "abc", 1)
     assert failed == []
     assert signal.getsignal(SIGTERM) is signal.SIG_DFL
 

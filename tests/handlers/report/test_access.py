@@ -145,11 +145,3 @@ def test_the_token_is_in_no_answer_but_its_cookie_and_in_no_text_of_the_server(
         assert token not in str(answer.headers)
     assert token not in repr(server)
     assert token.encode() not in visit(f"{root}nowhere?token={token}").body
-
-
-def test_each_server_has_a_token_of_its_own(tmp_path):
-    addresses = set()
-    for _ in range(3):
-        with make_server([tmp_path / "run"]) as made:
-            addresses.add(made.page_address.partition("=")[2])
-    assert len(addresses) == 3

@@ -213,11 +213,9 @@ def test_it_holds_rows_parts_checkpoints_configuration_environment_and_handlers(
     assert facts.curves["loss"]["count"] == 9
     assert [part.end for part in facts.parts] == ["completed"]
     assert facts.limits["max_epochs"] == 3
-    assert [(each["iteration"], each["kept_by"]) for each in facts.checkpoints] == [
-        (3, "best"),
-        (9, "latest"),
-    ]
-    assert {each["problem"] for each in facts.checkpoints} == {None}
+    kept = [(each.saved.manifest.iteration, facts.claims.text(each)) for each in facts.checkpoints]
+    assert kept == [(3, "best"), (9, "latest")]
+    assert {each.problem for each in facts.checkpoints} == {None}
     assert facts.config == {"model.width": "8"}
     assert facts.environment["python"]
     assert "Checkpoint.save" in [row[2] for row in facts.handlers]
@@ -227,7 +225,7 @@ def test_a_checkpoint_of_another_size_is_broken(tmp_path):
     train(tmp_path)
     newest = sorted(tmp_path.glob("iteration-*"))[-1]
     (newest / "state.json").write_text("")
-    assert "has 0 bytes" in RunDirectory(tmp_path, "here").facts().checkpoints[-1]["problem"]
+    assert "has 0 bytes" in RunDirectory(tmp_path, "here").facts().checkpoints[-1].problem
 
 
 def test_a_directory_that_is_not_there_is_empty_and_seen_when_it_comes(tmp_path):
@@ -442,9 +440,3 @@ def test_several_files_are_read_and_the_journal_is_none_of_them(write):
     rows.look()
     found = {name: list(each.values) for name, each in rows.series.items()}
     assert found == {"loss": [1], "other": [2]}
-
-
-def test_a_directory_that_is_not_there_yet_is_empty(tmp_path):
-    rows = MetricFiles(tmp_path / "later")
-    assert not rows.look()
-    assert rows.series == {}

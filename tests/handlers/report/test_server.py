@@ -188,52 +188,42 @@ def test_it_prints_its_address_with_a_token_and_ends_cleanly_at_ctrl_c(tmp_path,
         assert process.stderr.read().strip() == b""  # no log, so no log has the token
 
 
-def test_ctrl_c_ends_it_also_while_a_connection_is_opened(tmp_path, visit):
-    program = """if True:
-        import os, signal, sys, threading
-        from socketserver import ThreadingMixIn
-        from camshaft.__main__ import main
+WHILE_A_CONNECTION_IS_OPENED = """
+opened = ThreadingMixIn.process_request
 
-        opened = ThreadingMixIn.process_request
+def process_request(*arguments):
+    opened(*arguments)
+    for thread in threading.enumerate():
+        if "process_request_thread" in thread.name:
+            thread.join()
+    os.kill(os.getpid(), signal.SIGINT)
+    sum(range(1000))  # the interrupt arrives here if this is the main thread
 
-        def process_request(*arguments):
-            opened(*arguments)
-            for thread in threading.enumerate():
-                if "process_request_thread" in thread.name:
-                    thread.join()
-            os.kill(os.getpid(), signal.SIGINT)
-            sum(range(1000))  # the interrupt arrives here if this is the main thread
+ThreadingMixIn.process_request = process_request
+"""
+ONCE_THE_ADDRESS_IS_THERE = """
+class Address:
+    def write(self, text):
+        sys.__stdout__.write(text)
+    def flush(self):
+        sys.stdout = sys.__stdout__
+        sys.stdout.flush()
+        os.kill(os.getpid(), signal.SIGINT)
 
-        ThreadingMixIn.process_request = process_request
-        sys.exit(main())
-    """
+sys.stdout = Address()
+"""
+
+
+@pytest.mark.parametrize("when", [WHILE_A_CONNECTION_IS_OPENED, ONCE_THE_ADDRESS_IS_THERE])
+def test_ctrl_c_ends_it_cleanly_at_any_moment(tmp_path, visit, when):
+    imports = "import os, signal, sys, threading\nfrom socketserver import ThreadingMixIn\n"
+    program = f"{imports}{when}\nfrom camshaft.__main__ import main\nsys.exit(main())"
     command = [sys.executable, "-c", program, "watch", str(tmp_path / "run"), "--port", "0"]
     with started(command) as process:
-        visit(process.stdout.readline().decode().split()[0])
+        address = process.stdout.readline().decode().split()[0]
+        if when is WHILE_A_CONNECTION_IS_OPENED:
+            visit(address)
         assert process.wait(30) == 0
-        assert process.stderr.read().strip() == b""
-
-
-def test_ctrl_c_ends_it_from_the_moment_at_which_the_address_is_there(tmp_path):
-    program = """if True:
-        import os, signal, sys
-        from camshaft.__main__ import main
-
-        class Address:
-            def write(self, text):
-                sys.__stdout__.write(text)
-            def flush(self):
-                sys.stdout = sys.__stdout__
-                sys.stdout.flush()
-                os.kill(os.getpid(), signal.SIGINT)
-
-        sys.stdout = Address()
-        sys.exit(main())
-    """
-    command = [sys.executable, "-c", program, "watch", str(tmp_path / "run"), "--port", "0"]
-    with started(command) as process:
-        assert process.wait(30) == 0
-        assert process.stdout.readline().startswith(b"http://127.0.0.1:")
         assert process.stderr.read().strip() == b""
 
 
