@@ -25,10 +25,7 @@ class Unsaved:
     They are those that the process function and the script's handlers reach, and that are neither
     among the engine's objects nor a part of one. What nobody changes is left out: a teacher, a
     loss. A few numbers of each tensor are compared, at the first save, the second, the fourth and
-    so on.
-
-    Args:
-        state: A run, before its first batch.
+    so on. It is made before the first batch.
     """
 
     def __init__(self, state: State[Any, Any]) -> None:
