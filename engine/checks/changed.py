@@ -64,7 +64,7 @@ def is_stateful(thing: object) -> bool:
 
 
 def _is_whole(known: set[int], thing: Any) -> bool:
-    """True for what is saved or not as a whole; an agent whose networks are named is no such."""
+    """True for a thing with a state of which no part is saved: no agent whose networks are named."""
     return is_stateful(thing) and not any(id(each) in known for each in _attributes(thing))
 
 

@@ -66,7 +66,7 @@ def check_sharded(run: Checked) -> None:
 
 
 def _check_spans(found: Iterable[Any], trained: set[int]) -> None:
-    """Check that those that average a model's gradients are those that read different data."""
+    """Check that the ranks that average a model's gradients are those that read different data."""
     readers = ranks.members(ranks.data_group())
     for kind, module, own in modules.averaging(found):
         if own == readers or trained.isdisjoint(map(id, module.parameters())):
@@ -110,7 +110,7 @@ def _check_known(names: Mapping[int, str], trained: list[Any]) -> None:
 def _check_averaged(
     trained: list[Any], names: Mapping[int, str], readers: set[int], found: list[Any]
 ) -> None:
-    """Check that whoever reads data of its own takes part in each parameter's gradient."""
+    """Check that all ranks that read different data take part in each parameter's gradient."""
     if not modules.fully_sharded(found):
         raise ValueError(
             f"the model is parallelized, and nothing averages its gradients over the "

@@ -95,7 +95,7 @@ def refuse_shared(memories: Mapping[str, Any], objects: Mapping[str, Any]) -> No
 
 
 def _refuse_lost(inside: Iterable[Found]) -> None:
-    """Refuse parameters, and tensors that are found by their identity."""
+    """Refuse parameters, and tensors that are elements of sets or keys of dicts."""
     for place, value in inside:
         if _is_tensor(value) and isinstance(value, sys.modules["torch"].nn.Parameter):
             raise TypeError(
