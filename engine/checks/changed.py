@@ -64,7 +64,7 @@ def is_stateful(thing: object) -> bool:
 
 
 def _is_whole(known: set[int], thing: Any) -> bool:
-    """True for a thing with a state of which no part is saved: no agent whose networks are named."""
+    """True for a thing with a state, no part of which is saved: no agent of named networks."""
     return is_stateful(thing) and not any(id(each) in known for each in _attributes(thing))
 
 
