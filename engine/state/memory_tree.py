@@ -115,13 +115,12 @@ def _is_changeable(found: Found) -> bool:
 
 def _refuse_followers(tensors: Mapping[int, str], name: str, thing: Any) -> None:
     """Refuse the tensors, by storage, that share one with a module's or an optimizer's."""
-    torch = sys.modules["torch"]
+    torch, kind, what = sys.modules["torch"], "a weight of the object", "that weight"
     own: Iterable[Any] = ()
     if isinstance(thing, torch.optim.Optimizer):
         kind, what = "the state of the optimizer", "that state"
         own = (each for _, each in _tensors([*thing.state.values(), thing.param_groups]))
     elif isinstance(thing, torch.nn.Module):
-        kind, what = "a weight of the object", "that weight"
         own = (*thing.parameters(), *thing.buffers())
     for each in own:
         if place := next((tensors[key] for key in _storages(each) if key in tensors), None):
