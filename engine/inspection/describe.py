@@ -42,20 +42,20 @@ class Description:
     `str()` is a table, `rich.print()` a coloured one, `svg()` and notebooks show a picture.
     """
 
-    runs: tuple[RunRows, ...]
+    parts: tuple[RunRows, ...]
     all: bool = False
     """True to show the calls that fold, too, and where all of them are written."""
 
     @property
     def rows(self) -> tuple[HandlerRow, ...]:
         """All handlers, those that fold included."""
-        return tuple(row for run in self.runs for row in run.rows)
+        return tuple(row for run in self.parts for row in run.rows)
 
     @property
     def shown(self) -> list[tuple[RunRows, tuple[HandlerRow, ...]]]:
         """The kinds of runs to show, and the rows of each."""
-        found = [(run, run.rows if self.all else run.folded) for run in self.runs]
-        return [(run, rows) for run, rows in found if rows or run is self.runs[0]]
+        found = [(run, run.rows if self.all else run.folded) for run in self.parts]
+        return [(run, rows) for run, rows in found if rows or run is self.parts[0]]
 
     @property
     def remark(self) -> str:
