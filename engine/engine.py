@@ -516,11 +516,11 @@ class Engine(Generic[Batch, Output]):
     def _attach(self, handler: Handler) -> None:
         """Name a handler after its class and its metric, name or object, and attach it."""
         outer, self._local = self._local, self._local or hasattr(handler, "rank")
-        name = self._attached.hold(handler, self._local)
+        self._attached.hold(handler, self._local)
         try:
             handler.attach(self)
         except BaseException:
-            del self.handlers[name]  # the name stays taken
+            self._attached.release(handler)
             raise
         finally:
             self._local = outer

@@ -30,7 +30,7 @@ def attach_checks(state: State[Any, Any], moments: Moments, process: Process[Any
         check_averaged(run)
         return
     if has_torch:
-        check_sharded(run.objects, [*run.updates.values(), *run.optimizers.values()])
+        check_sharded(run)
         check_known(run)
         check_stepped(run)
     StepCheck(run)

@@ -25,10 +25,7 @@ class Unsaved:
     They are those that the process function and the script's handlers reach, and that are neither
     among the engine's objects nor a part of one. What nobody changes is left out: a teacher, a
     loss. A few numbers of each tensor are compared, at the first save, the second, the fourth and
-    so on.
-
-    Args:
-        state: A run, before its first batch.
+    so on. It is made before the first batch.
     """
 
     def __init__(self, state: State[Any, Any]) -> None:
@@ -67,8 +64,8 @@ def is_stateful(thing: object) -> bool:
 
 
 def _is_whole(known: set[int], thing: Any) -> bool:
-    """True for what is saved or not as a whole; an agent whose networks are named is no such."""
-    return is_stateful(thing) and not any(id(each) in known for each in _parts(thing))
+    """True for a thing with a state, no part of which is saved: no agent of named networks."""
+    return is_stateful(thing) and not any(id(each) in known for each in _attributes(thing))
 
 
 def _functions(state: State[Any, Any]) -> Iterator[Callable[..., Any]]:
@@ -89,15 +86,15 @@ def _known(state: State[Any, Any]) -> set[int]:
     memories = [
         each for each in state.memory.saved.values() if hasattr(type(each), "saved_objects")
     ]
-    kept = [part for each in memories for part in each.saved_objects()]
-    inside = [part for each in (*objects.values(), *kept) for part in _parts(each)]
+    kept = [each for memory in memories for each in memory.saved_objects()]
+    inside = [each for outer in (*objects.values(), *kept) for each in _attributes(outer)]
     found = [*objects.values(), *handlers.values(), *kept, *inside]
     for module in modules.all_modules(objects.values()):
         found += [module, *module.parameters(recurse=False), *module.buffers(recurse=False)]
     return set(map(id, found))
 
 
-def _parts(thing: Any) -> list[Any]:
+def _attributes(thing: Any) -> list[Any]:
     """The attributes of an object of the script's own, and the schedulers of one of torch's."""
     if modules.is_module(thing) or type(thing).__module__.partition(".")[0] == "torch":
         return list(vars(thing).get("_schedulers", ()))
@@ -122,9 +119,9 @@ def _values(tree: Any, depth: int = 6) -> Iterator[Any]:
     elif hasattr(tree, "untyped_storage"):
         yield sample(tree)
     elif depth and isinstance(tree, Mapping | list | tuple):
-        parts: Iterable[Any] = tree.values() if isinstance(tree, Mapping) else tree
+        items: Iterable[Any] = tree.values() if isinstance(tree, Mapping) else tree
         yield len(tree)
-        for each in parts:
+        for each in items:
             yield from _values(each, depth - 1)
 
 
@@ -132,8 +129,8 @@ def _message(changed: Mapping[str, Any], objects: Mapping[str, Any]) -> str:
     kinds = " and ".join(f"{name} ({type(each).__name__})" for name, each in changed.items())
     lines, taken = "", {*objects}
     for name in changed:
-        parts = re.findall(r"\w+", name)
-        word = parts[-1] if parts[-1] not in taken else "_".join(parts)
+        names = re.findall(r"\w+", name)
+        word = names[-1] if names[-1] not in taken else "_".join(names)
         lines += f'{"; " * bool(lines)}engine.objects["{word}"] = {name}'
         taken.add(word)
     for name, each in changed.items():

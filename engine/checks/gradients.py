@@ -33,9 +33,6 @@ class GradientCheck:
     before. Accepted are gradients from before the run, from the backward pass of another `Update`,
     from a handler between two iterations, and from a backward pass that is followed by another
     optimizer's step: a loop's `zero_grad()` drops them as an `Update` does.
-
-    Args:
-        run: A run that trains.
     """
 
     def __init__(self, run: Checked) -> None:

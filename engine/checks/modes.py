@@ -22,10 +22,8 @@ class Modes:
     A model that a handler put into evaluation mode, say to sample after the epoch, gets the modes
     of all its modules back as they were when the epoch's first batch came. What the run's script
     decides stays: a model that was in evaluation mode then, and modes of parts of a model, such as
-    a BatchNorm that is frozen in the middle of the run.
-
-    Args:
-        run: A run that trains; the models of its process function are looked after, too.
+    a BatchNorm that is frozen in the middle of the run. The models that the process function
+    reaches are looked after, too.
     """
 
     def __init__(self, run: Checked) -> None:

@@ -101,13 +101,13 @@ def _drifts(module: Any) -> list[str]:
     ]
 
 
-def _left(found: list[Any], held: set[int]) -> dict[str, Any]:
-    """The trainable parameters that no optimizer holds, by their names."""
+def _left(found: list[Any], trained: set[int]) -> dict[str, Any]:
+    """The trainable parameters that no optimizer updates, by their names."""
     return {
         name: each
         for module in found
         for name, each in module.named_parameters()
-        if each.requires_grad and id(each) not in held
+        if each.requires_grad and id(each) not in trained
     }
 
 

@@ -21,9 +21,9 @@ WIDEST = 64
 MOST = 5_000
 """Things that are looked at in all."""
 FOREIGN = {*sys.stdlib_module_names, "builtins", "torch", "numpy", "camshaft"} - {"__main__"}
-"""Packages into whose objects and functions nobody looks."""
+"""Packages into whose objects and functions the search does not go."""
 LIBRARIES = (*ROOMS, str(Path(dis.__file__).parent), "<frozen")
-"""Where the files of functions begin into which nobody looks."""
+"""How the paths of files begin into whose functions the search does not go."""
 PLAIN = (str, int, float, bool, type(None))
 UPDATES = f"{__name__.partition('.engine.')[0]}.engine.update"
 
@@ -31,8 +31,8 @@ UPDATES = f"{__name__.partition('.engine.')[0]}.engine.update"
 def reached(functions: Iterable[object], wanted: Callable[[Any], bool]) -> dict[str, Any]:
     """The things that are wanted among those that functions of a script can reach, by expression.
 
-    That is what their code names, their helpers in the script included. Nobody looks into a thing
-    that is wanted, into the objects of other libraries, or into large containers.
+    That is what their code names, their helpers in the script included. The search does not go into
+    a wanted thing, into the objects of other libraries, or into large containers.
 
     >>> from torch import nn
     >>> target = nn.Linear(2, 1)

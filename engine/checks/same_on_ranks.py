@@ -47,12 +47,7 @@ def check_same_on_ranks(
     Limits, handlers and versions are compared over all ranks, objects and the process function
     over those that read different data: the ranks of one copy of a model may hold stages of it.
 
-    Args:
-        engine: Has the handlers and objects.
-        signals: Those of the run.
-        process: Its process function.
-        state: A run that has not begun.
-        given: Other settings of the run, by name.
+    The run has not begun; `given` are further settings of it, by name.
 
     Raises:
         ValueError: Two ranks differ.
@@ -66,10 +61,10 @@ def check_same_on_ranks(
     numbers = [*map(_checksum, (common, own, texts)), min(ranks.members(group))]
     is_common, is_own, has_functions, _ = ranks.decided(numbers, _compare)
     if not is_common:
-        raise ValueError(_told(ranks.gathered(_differences(common, ranks.from_first(common)))))
+        raise ValueError(_message(ranks.gathered(_differences(common, ranks.from_first(common)))))
     if not is_own:
         first = ranks.from_first(own) if group is None else ranks.gathered(own, group=group)[0]
-        raise ValueError(_told(ranks.gathered(_differences(own, first))))
+        raise ValueError(_message(ranks.gathered(_differences(own, first))))
     if not has_functions:
         _mark_lonely(signals, ranks.gathered(functions))
 
@@ -197,7 +192,7 @@ def _of_module(name: str, module: Any) -> Entries:
 
 
 def _shown(key: str) -> str:
-    return ".".join(part for part in key.split(".") if part not in modules.HIDDEN)
+    return ".".join(each for each in key.split(".") if each not in modules.HIDDEN)
 
 
 def _form(tensor: Any) -> str:
@@ -262,9 +257,9 @@ def _text(value: Any, depth: int = 0) -> str | None:
     return text
 
 
-def _joined(parts: Iterable[str | None]) -> str | None:
-    """The parts as one text; None if one of them is not compared."""
-    found = [*parts]
+def _joined(texts: Iterable[str | None]) -> str | None:
+    """The texts as one; None if one of them is not compared."""
+    found = [*texts]
     return None if None in found else f"({', '.join(map(str, found))})"
 
 
@@ -288,7 +283,7 @@ def _short(text: str | None) -> str | None:
     return text if text is None or len(text) <= LONGEST else f"{text[:LONGEST]}..."
 
 
-def _told(found: list[dict[str, tuple[str | None, str | None]]]) -> str:
+def _message(found: list[dict[str, tuple[str | None, str | None]]]) -> str:
     """The error of all ranks, from what each of them has otherwise than the first one."""
     names = [*dict.fromkeys(name for each in found for name in each)]
     lacking = {n for each in found for n, (own, first) in each.items() if None in (own, first)}

@@ -7,6 +7,7 @@ from itertools import chain
 from typing import Any
 
 from .. import modules, ranks
+from .checked import Checked
 
 UNSUPPORTED = {
     "FullyShardedDataParallel": (
@@ -37,12 +38,8 @@ def refuse_wrappers(found: Iterable[Any]) -> None:
                     )
 
 
-def check_sharded(objects: Mapping[str, Any], updates: Iterable[Any]) -> None:
+def check_sharded(run: Checked) -> None:
     """Refuse sharded models whose gradients would not be the mean over all data.
-
-    Args:
-        objects: The engine's objects.
-        updates: Its handlers with an optimizer, and its optimizers.
 
     Raises:
         ValueError: The optimizer is of other parameters, a parameter is not on all ranks that read
@@ -50,6 +47,7 @@ def check_sharded(objects: Mapping[str, Any], updates: Iterable[Any]) -> None:
     """
     if not ranks.is_distributed():
         return
+    objects, updates = run.objects, [*run.updates.values(), *run.optimizers.values()]
     modules.reshard(modules.fully_sharded(objects.values()))  # after a forward pass alone
     found = [module for each in objects.values() for module in modules.modules_of(each)]
     around = [model for each in updates if (model := getattr(each, "model", None)) is not None]
@@ -57,22 +55,22 @@ def check_sharded(objects: Mapping[str, Any], updates: Iterable[Any]) -> None:
     _check_shards(found)
     optimizers = [getattr(each, "optimizer", each) for each in updates]
     groups = [group for optimizer in optimizers for group in optimizer.param_groups]
-    held = [each for group in groups for each in group["params"] if each.requires_grad]
+    trained = [each for group in groups for each in group["params"] if each.requires_grad]
     names = {id(each): name for module in found for name, each in module.named_parameters()}
     if modules.are_spread(each for module in found for each in module.parameters()):
-        _check_known(names, held)
-    if modules.are_spread(held) and not any(map(modules.parallel_of, around)):
+        _check_known(names, trained)
+    if modules.are_spread(trained) and not any(map(modules.parallel_of, around)):
         readers = ranks.members(ranks.data_group())
         if len(readers) > 1:
-            _check_averaged(held, names, readers, [*found, *around])
-    _check_spans([*found, *around], {id(each) for each in held})
+            _check_averaged(trained, names, readers, [*found, *around])
+    _check_spans([*found, *around], {id(each) for each in trained})
 
 
-def _check_spans(found: Iterable[Any], held: set[int]) -> None:
-    """Check that those that average a model's gradients are those that read different data."""
+def _check_spans(found: Iterable[Any], trained: set[int]) -> None:
+    """Check that the ranks that average a model's gradients are those that read different data."""
     readers = ranks.members(ranks.data_group())
     for kind, module, own in modules.averaging(found):
-        if own == readers or held.isdisjoint(map(id, module.parameters())):
+        if own == readers or trained.isdisjoint(map(id, module.parameters())):
             continue
         if readers <= own:
             raise ValueError(
@@ -102,8 +100,8 @@ def _check_shards(found: Iterable[Any]) -> None:
                     raise ValueError(f"the weight {name!r} cannot be saved: {error}") from None
 
 
-def _check_known(names: Mapping[int, str], held: list[Any]) -> None:
-    if held and not any(id(each) in names for each in held):
+def _check_known(names: Mapping[int, str], trained: list[Any]) -> None:
+    if trained and not any(id(each) in names for each in trained):
         raise ValueError(
             "the optimizer updates no parameter of the sharded model: fully_shard and "
             "parallelize_module replace the parameters, so make the optimizer after them"
@@ -111,15 +109,15 @@ def _check_known(names: Mapping[int, str], held: list[Any]) -> None:
 
 
 def _check_averaged(
-    held: list[Any], names: Mapping[int, str], readers: set[int], found: list[Any]
+    trained: list[Any], names: Mapping[int, str], readers: set[int], found: list[Any]
 ) -> None:
-    """Check that whoever reads data of its own takes part in each parameter's gradient."""
+    """Check that all ranks that read different data take part in each parameter's gradient."""
     if not modules.fully_sharded(found):
         raise ValueError(
             f"the model is parallelized, and nothing averages its gradients over the "
             f"{len(readers)} ranks that read different data: {SAY}; or fully_shard(model) it too"
         )
-    for each in held:
+    for each in trained:
         name = names.get(id(each), f"of shape {tuple(each.shape)}")
         if not modules.is_spread(each):
             raise ValueError(

@@ -39,9 +39,6 @@ class StepCheck:
     The check is made once: at the end of the first epoch, or of the run if that comes earlier, and
     at a step of a torch optimizer that comes 100 iterations after the first one. A run in which no
     optimizer stepped is only warned, because its first epoch may train nothing on purpose.
-
-    Args:
-        run: A run that trains.
     """
 
     def __init__(self, run: Checked) -> None:

@@ -49,13 +49,13 @@ class Description:
     @property
     def rows(self) -> tuple[HandlerRow, ...]:
         """All handlers, those that fold included."""
-        return tuple(row for part in self.parts for row in part.rows)
+        return tuple(row for run in self.parts for row in run.rows)
 
     @property
     def shown(self) -> list[tuple[RunRows, tuple[HandlerRow, ...]]]:
         """The kinds of runs to show, and the rows of each."""
-        found = [(part, part.rows if self.all else part.folded) for part in self.parts]
-        return [(part, rows) for part, rows in found if rows or part is self.parts[0]]
+        found = [(run, run.rows if self.all else run.folded) for run in self.parts]
+        return [(run, rows) for run, rows in found if rows or run is self.parts[0]]
 
     @property
     def remark(self) -> str:
@@ -73,7 +73,7 @@ class Description:
 
     def __str__(self) -> str:
         """In the order of a run, the stage, name, conditions and source of each handler."""
-        lines = [line.cells for part, rows in self.shown for line in _lines(part, rows)]
+        lines = [line.cells for run, rows in self.shown for line in _lines(run, rows)]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         padded = [" ".join(map(str.ljust, cells, widths)).rstrip() for cells in lines]
         return "\n".join([*padded, *([self.remark] if self.remark else [])])
@@ -86,8 +86,8 @@ class Description:
         table = Table(box=box.SIMPLE_HEAD, caption=self.remark or None, caption_justify="left")
         for column in ("event", "", "stage", "handler", "when", "source"):
             table.add_column(column, style="dim" if column == "source" else "", no_wrap=True)
-        for part, rows in self.shown:
-            for line in _lines(part, rows):
+        for run, rows in self.shown:
+            for line in _lines(run, rows):
                 left, mark, stage, *others = map(Text, line.cells)
                 stage.stylize("" if line.stage is None else COLOURS[line.stage])
                 row = (left, mark, stage, *others)
@@ -96,12 +96,12 @@ class Description:
         return table
 
 
-def _lines(part: RunRows, rows: Sequence[HandlerRow]) -> Iterator[Line]:
-    yield Line(part.title)
+def _lines(run: RunRows, rows: Sequence[HandlerRow]) -> Iterator[Line]:
+    yield Line(run.title)
     for place in life(rows):
         indent = " " + "│ " * place.level
         if place.begins and place.level == INSIDE - 1:
-            yield Line(f"{indent}┌ {part.process}", source=part.source, is_own=part.is_own)
+            yield Line(f"{indent}┌ {run.process}", source=run.source, is_own=run.is_own)
         elif place.event is None:
             yield Line(f"{indent}{f'┌ {place.name}' if place.begins else '└'}")
         else:

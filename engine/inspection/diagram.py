@@ -38,23 +38,23 @@ text { font: 12px ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mo
 }"""
 
 
-def draw(parts: Sequence[tuple[RunRows, Sequence[HandlerRow]]], remark: str) -> str:
+def draw(runs: Sequence[tuple[RunRows, Sequence[HandlerRow]]], remark: str) -> str:
     """Draw the handlers at the moments of each kind of run, and a remark below."""
-    drawing = Drawing(_columns(parts))
-    for number, (part, rows) in enumerate(parts):
+    drawing = Drawing(_columns(runs))
+    for number, (run, rows) in enumerate(runs):
         drawing.y += LINE if number else 0
-        drawing.run(part, life(rows, idle=not number))
+        drawing.run(run, life(rows, idle=not number))
     if remark:
         drawing.y += LINE
         drawing.text(INSET * 1.3, drawing.y, remark, "small")
     return drawing.file()
 
 
-def _columns(parts: Sequence[tuple[RunRows, Sequence[HandlerRow]]]) -> list[float]:
+def _columns(runs: Sequence[tuple[RunRows, Sequence[HandlerRow]]]) -> list[float]:
     """Where the stage, the handler, its trigger and its source begin, and where the last ends."""
-    rows = [row for _, found in parts for row in found]
+    rows = [row for _, found in runs for row in found]
     lefts = [(place.level, place.name) for place in life(rows, idle=True)]
-    lefts += [(INSIDE, part.process) for part, _ in parts]
+    lefts += [(INSIDE, run.process) for run, _ in runs]
     columns = [max(_indent(level) + len(name) * CHARACTER for level, name in lefts) + GAP]
     for column in ("STAGE", "handler", "when", "source"):
         width = max((len(getattr(row, column, "MEASURE")) for row in rows), default=8)
@@ -81,9 +81,9 @@ class Drawing:
         """The width of the picture."""
         return self.columns[-1] + 3 * INSET
 
-    def run(self, part: RunRows, places: Iterator[Place]) -> None:
+    def run(self, run: RunRows, places: Iterator[Place]) -> None:
         """Draw the moments of one kind of run, box in box."""
-        self.text(INSET * 1.3, self.y + 12, part.title, "event")
+        self.text(INSET * 1.3, self.y + 12, run.title, "event")
         self.y += LINE
         began: list[float] = []
         for place in places:
@@ -96,9 +96,9 @@ class Drawing:
                 is_inner = place.level == INSIDE - 1
                 x, kind = _indent(place.level), "small"
                 if is_inner:
-                    kind = "own" if part.is_own else ""
-                self.text(x, self.y + 14, part.process if is_inner else place.name, kind)
-                self.text(self.columns[3], self.y + 14, part.source if is_inner else "", "small")
+                    kind = "own" if run.is_own else ""
+                self.text(x, self.y + 14, run.process if is_inner else place.name, kind)
+                self.text(self.columns[3], self.y + 14, run.source if is_inner else "", "small")
                 began.append(self.y)
                 self.y += LINE
 

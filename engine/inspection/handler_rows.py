@@ -27,6 +27,12 @@ class Listener(NamedTuple):
     event: EventEnum
     receiver: Receiver
 
+    @property
+    def trigger(self) -> Trigger:
+        """When it is called."""
+        each = self.receiver
+        return each.trigger if isinstance(each, Subscription) else Trigger.of(self.event)
+
 
 class HandlerRow(NamedTuple):
     """One handler in one moment."""
@@ -66,24 +72,21 @@ class HandlerRow(NamedTuple):
 
 def handler_rows(signals: Signals, training: bool) -> Iterator[HandlerRow]:
     """The handlers of an engine's signals, in the order of the events and of the calls."""
-    calls = list(_calls(signals))
+    own = [event for event in signals if not isinstance(event, Events)]
+    heard = [event for event in (*Events, *own) if event in signals]
+    calls = [
+        Listener(event, each) for event in heard for each in signals[event].receivers_for(None)
+    ]
     acting = calls_that_act(calls)
     for call in calls:
-        stage, trigger, handler = Stage.ACT, Trigger.of(call.event), ""
-        if isinstance(each := call.receiver, Subscription):
-            stage, trigger, handler = each.stage, each.trigger, each.handler
+        each, stage, handler = call.receiver, Stage.ACT, ""
+        if isinstance(each, Subscription):
+            stage, handler = each.stage, each.handler
         yield HandlerRow(
-            *(call.event, stage, label(each), trigger, source(each), training, handler),
+            *(call.event, stage, label(each), call.trigger, source(each), training, handler),
             is_own=is_of_the_user(each),
             is_folded=call not in acting,
         )
-
-
-def _calls(signals: Signals) -> Iterator[Listener]:
-    own = [event for event in signals if not isinstance(event, Events)]
-    for event in [*Events, *own]:
-        if event in signals:
-            yield from (Listener(event, each) for each in signals[event].receivers_for(None))
 
 
 @dataclass(frozen=True)
@@ -149,17 +152,11 @@ def _purpose(calls: list[Listener]) -> list[Listener]:
     chosen = {Trigger.of(each) for each in values if isinstance(each, EventEnum | Trigger)}
     events = {each.events for each in chosen}
     return (
-        [call for call in calls if _trigger(call) in chosen]
-        or [call for call in calls if _trigger(call).events in events]
+        [call for call in calls if call.trigger in chosen]
+        or [call for call in calls if call.trigger.events in events]
         or [call for call in calls if call.event in CYCLE or call.event not in Events]
         or calls[:1]
     )
-
-
-def _trigger(call: Listener) -> Trigger:
-    if isinstance(call.receiver, Subscription):
-        return call.receiver.trigger
-    return Trigger.of(call.event)
 
 
 def _function(receiver: Receiver) -> Any:

@@ -44,9 +44,9 @@ def from_rank(number: int, value: Value) -> Value:
         return value
     import torch.distributed as dist
 
-    told: list[Any] = [value]
-    dist.broadcast_object_list(told, src=number, group=on_cpu())
-    found: Value = told[0]
+    values: list[Any] = [value]
+    dist.broadcast_object_list(values, src=number, group=on_cpu())
+    found: Value = values[0]
     return found
 
 
@@ -162,10 +162,10 @@ def share(tensors: Iterable[Tensor]) -> None:
         alike = list(each)
         flat = torch.cat([tensor.detach().reshape(-1) for tensor in alike])
         dist.broadcast(flat, src=0, group=on_cpu() if flat.is_cpu else None)
-        parts = flat.split([tensor.numel() for tensor in alike])
+        chunks = flat.split([tensor.numel() for tensor in alike])
         with torch.no_grad():
-            for tensor, part in zip(alike, parts, strict=True):
-                tensor.copy_(part.view_as(tensor))
+            for tensor, chunk in zip(alike, chunks, strict=True):
+                tensor.copy_(chunk.view_as(tensor))
 
 
 def gathered(value: Value, *, group: Any = None) -> list[Value]:
@@ -219,8 +219,8 @@ def summed(numbers: Mapping[Name, float], *, group: Any = None) -> dict[Name, fl
         return dict(numbers)
     own = list(numbers.values())
     are_whole = all(isinstance(number, int) for number in own)
-    layout = crc32(repr([are_whole, *numbers]).encode())
-    if decided([layout], _common, group=group) == [layout]:
+    names = crc32(repr([are_whole, *numbers]).encode())
+    if decided([names], _common, group=group) == [names]:
         sums = decided(own, _sums, group=group) if own else []
         return dict(zip(numbers, sums, strict=True))
     found: dict[Name, float] = {}

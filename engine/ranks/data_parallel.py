@@ -9,7 +9,7 @@ from .groups import is_distributed, rank, world_size
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
 
-_told: list[Any] = []
+_chosen: list[Any] = []
 """The default group, and the group of the ranks that read different data."""
 
 
@@ -47,7 +47,7 @@ def data_parallel(mesh: DeviceMesh | None) -> None:
         group = mesh.get_group()
     else:
         group = dist.new_group(own, use_local_synchronization=True)
-    _told[:] = [dist.group.WORLD, group]
+    _chosen[:] = [dist.group.WORLD, group]
 
 
 def data_group() -> Any:
@@ -55,11 +55,11 @@ def data_group() -> Any:
 
     `ranks.total(count, group=ranks.data_group())` counts each sample once.
     """
-    if not _told or not is_distributed():
+    if not _chosen or not is_distributed():
         return None
     import torch.distributed as dist
 
-    return _told[1] if _told[0] is dist.group.WORLD else None
+    return _chosen[1] if _chosen[0] is dist.group.WORLD else None
 
 
 def data_rank() -> int:

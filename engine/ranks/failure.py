@@ -1,4 +1,4 @@
-"""Why a rank failed: told to the other ranks before it leaves, and read by those that lose it."""
+"""Why a rank failed: it tells the other ranks before it leaves, and those that lose it read it."""
 
 from __future__ import annotations
 
@@ -126,8 +126,8 @@ def _listen(store: Any, until: str | None) -> list[Failure]:
         now = time.monotonic()
         if len(lines) > count:
             count, changed = len(lines), now
-            told = [Failure(**json.loads(line)) for line in lines]
-            found = [each for each in told if each.at >= BEGAN]
+            said = (Failure(**json.loads(line)) for line in lines)
+            found = [each for each in said if each.at >= BEGAN]
         if until and any(each.reason is not None for each in found):
             return found
         if len({each.rank for each in found}) == world_size():

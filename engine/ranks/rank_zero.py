@@ -51,10 +51,8 @@ def rank_zero_first(*, local: bool = False) -> Generator[None]:
     """
     first = (local_rank() if local else rank()) == 0
     task = "go through a block of rank_zero_first()"
-    if first:
-        with on_all_ranks(task):
+    with on_all_ranks(task):
+        if first:
             yield
-    else:
-        with on_all_ranks(task):
-            pass
+    if not first:
         yield

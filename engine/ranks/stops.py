@@ -43,11 +43,7 @@ class Stops:
         return f"{PLACE}/{self._number}/{self._met}"
 
     def meet(self, what: str, iteration: int) -> None:
-        """Wait until all ranks are here.
-
-        Args:
-            what: What this rank was asked to do.
-            iteration: The iteration in which it was.
+        """Wait until all ranks are here, which were asked to do this in this iteration.
 
         Raises:
             RuntimeError: Another rank has gone on, or does something else.

@@ -21,6 +21,8 @@ class Attached(Generic[Handler]):
         self.handlers: dict[str, Handler] = {}
         self.local: set[str] = set()
         """The names of handlers that other ranks may lack."""
+        self._names: dict[int, str] = {}
+        """The names of handlers, by identity: a function asks for its own in each iteration."""
         self._functions: dict[Hashable, tuple[object, str]] = {}
         """Functions that may remember, and the names of their memories."""
         self._taken: dict[str, bool] = {}
@@ -29,24 +31,28 @@ class Attached(Generic[Handler]):
     def copy(self) -> Self:
         """The same; what is attached later to one of the two is not attached to the other."""
         twin = type(self)()
-        twin.handlers, twin.local = dict(self.handlers), set(self.local)
+        twin.handlers, twin._names = dict(self.handlers), dict(self._names)
+        twin.local = set(self.local)
         twin._functions, twin._taken = dict(self._functions), dict(self._taken)
         return twin
 
-    def hold(self, handler: Handler, local: bool = False) -> str:
-        """Name a handler after its class and its metric, name or object; the name."""
+    def hold(self, handler: Handler, local: bool = False) -> None:
+        """Name a handler after its class and its metric, name or object."""
         given = (getattr(handler, word, None) for word in ("metric", "name", "object"))
         about = next((each for each in given if each and isinstance(each, str)), None)
         kind = type(handler).__name__
         name = self.free(f"{kind}({about})" if about else kind)
-        self.handlers[name] = handler
+        self.handlers[name], self._names[id(handler)] = handler, name
         if local:
             self.local.add(name)
-        return name
+
+    def release(self, handler: Handler) -> None:
+        """Forget a handler; its name stays taken."""
+        del self.handlers[self._names.pop(id(handler))]
 
     def handler_name(self, handler: object) -> str | None:
         """The name of a handler; None if it is not attached."""
-        return next((name for name, each in self.handlers.items() if each is handler), None)
+        return self._names.get(id(handler))
 
     def twin_of(self, handler: Handler) -> str | None:
         """The name of an attached handler of the same class with the same settings, if any."""

@@ -15,23 +15,23 @@ def dump_memory(memory: Any) -> Any:
     Raises:
         TypeError: A memory made anew could not be made equal to this one.
     """
-    held = {} if has_state(memory) else entries(memory)
-    if any(map(_is_state, (memory, *held.values()))):
+    own = {} if has_state(memory) else entries(memory)
+    if any(map(_is_state, (memory, *own.values()))):
         raise TypeError(
             "it holds the State of a run, which holds all memories; handlers are handed the state "
             "with each call, so keep only what is needed of it"
         )
     if has_state(memory):
         return memory.state_dict()
-    if not isinstance(memory, dict) and (unset := _names(memory) - held.keys()):
+    if not isinstance(memory, dict) and (unset := _names(memory) - own.keys()):
         raise TypeError(f"the fields {_listed(unset)} have no value; give them one, such as None")
-    if others := _attributes(memory) - ({*held} if is_dataclass(memory) else set()):
+    if others := _attributes(memory) - ({*own} if is_dataclass(memory) else set()):
         raise TypeError(
             f"{type(memory).__name__} has attributes besides its content, {_listed(others)}, which "
             "would be lost; make them fields of a dataclass, or give it state_dict() and "
             "load_state_dict()"
         )
-    return {name: each.state_dict() if has_state(each) else each for name, each in held.items()}
+    return {name: each.state_dict() if has_state(each) else each for name, each in own.items()}
 
 
 def load_memory(memory: Any, saved: Any) -> None:
@@ -98,8 +98,8 @@ def refuse_moved(memory: Any, made: Mapping[Any, type]) -> None:
     Raises:
         TypeError: One is, so that its state would be put back as a dict, or into another object.
     """
-    now, held = object_types_in(memory), {} if has_state(memory) else entries(memory)
-    for name in held:
+    now = object_types_in(memory)
+    for name in () if has_state(memory) else entries(memory):
         here, there = now.get(name), made.get(name)
         if here is there or (here and there and issubclass(there, here)):
             continue  # a lazy module becomes one of the class that it is derived from

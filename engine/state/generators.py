@@ -119,11 +119,11 @@ def seed_of_rank(seed: int, rank: int) -> int:
 def generators_of(data: object) -> list[Any]:
     """The generators inside a loader, its samplers and, if this process reads it, its data set."""
     batch_sampler = getattr(data, "batch_sampler", None)
-    parts = [data, getattr(data, "sampler", None), getattr(batch_sampler, "sampler", None)]
-    parts.append(batch_sampler)
+    places = [data, getattr(data, "sampler", None), getattr(batch_sampler, "sampler", None)]
+    places.append(batch_sampler)
     if not getattr(data, "num_workers", 0):
-        parts.append(getattr(data, "dataset", None))
-    found = {id(each): each for part in parts for each in own_generators(part)}
+        places.append(getattr(data, "dataset", None))
+    found = {id(each): each for place in places for each in own_generators(place)}
     return list(found.values())
 
 

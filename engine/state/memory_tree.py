@@ -95,7 +95,7 @@ def refuse_shared(memories: Mapping[str, Any], objects: Mapping[str, Any]) -> No
 
 
 def _refuse_lost(inside: Iterable[Found]) -> None:
-    """Refuse parameters, and tensors that are found by their identity."""
+    """Refuse parameters, and tensors that are elements of sets or keys of dicts."""
     for place, value in inside:
         if _is_tensor(value) and isinstance(value, sys.modules["torch"].nn.Parameter):
             raise TypeError(
@@ -115,13 +115,12 @@ def _is_changeable(found: Found) -> bool:
 
 def _refuse_followers(tensors: Mapping[int, str], name: str, thing: Any) -> None:
     """Refuse the tensors, by storage, that share one with a module's or an optimizer's."""
-    torch = sys.modules["torch"]
+    torch, kind, what = sys.modules["torch"], "a weight of the object", "that weight"
     own: Iterable[Any] = ()
     if isinstance(thing, torch.optim.Optimizer):
         kind, what = "the state of the optimizer", "that state"
         own = (each for _, each in _tensors([*thing.state.values(), thing.param_groups]))
     elif isinstance(thing, torch.nn.Module):
-        kind, what = "a weight of the object", "that weight"
         own = (*thing.parameters(), *thing.buffers())
     for each in own:
         if place := next((tensors[key] for key in _storages(each) if key in tensors), None):

@@ -203,18 +203,4 @@ def models_of_their_own_compare_nothing():
         assert script().run(BATCHES, max_epochs=1, uneven="ignore").step == 3
 
 
-make(
-    [
-        settings_of_a_rank_are_named_with_the_values_of_all,
-        objects_of_a_rank_are_named_with_their_forms,
-        handlers_of_a_rank_are_named,
-        limits_data_and_environment_of_a_rank_are_named,
-        what_is_each_ranks_own_stays_silent,
-        a_handler_of_one_rank_that_waits_for_all_says_so_on_that_rank,
-        a_function_of_one_rank_that_waits_for_all_says_so_on_that_rank,
-        functions_of_other_names_may_send_to_each_other,
-        ranks_of_one_copy_may_hold_stages_of_it,
-        a_rank_that_says_otherwise_who_reads_different_data_is_named,
-        models_of_their_own_compare_nothing,
-    ]
-)
+make(globals())

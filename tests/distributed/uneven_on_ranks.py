@@ -271,21 +271,6 @@ def a_resumed_run_is_the_same_run():
     told()
 
 
-CHECKS = [
-    all_ranks_end_with_the_shortest_and_windows_close_there,
-    a_limit_at_the_end_of_the_shortest_completes_the_epoch_on_all,
-    who_wants_an_error_gets_it_on_every_rank,
-    a_rank_without_a_batch_is_an_error_on_every_rank,
-    an_iterator_that_ends_on_one_rank_ends_the_run_on_all,
-    a_run_whose_last_epoch_found_no_common_batch_can_be_carried_on,
-    equal_numbers_are_compared_once_an_epoch_and_unknown_ones_at_each_batch,
-    evaluations_may_have_different_numbers_of_batches,
-    a_compiled_model_is_evaluated_like_a_plain_one,
-    each_rank_can_draw_its_own_numbers_while_the_shuffle_stays_one,
-    torchs_join_lets_a_rank_go_on_alone,
-    a_resumed_run_is_the_same_run,
-]
-
 MESSAGES = Messages()
 logging.getLogger("camshaft").addHandler(MESSAGES)
-checks.make(CHECKS)
+checks.make(globals())

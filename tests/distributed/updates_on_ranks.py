@@ -315,22 +315,4 @@ def nan_on_one_rank_is_skipped_by_both():
     check(model, mean, [[0], [1], [3], [4]])
 
 
-CHECKS = [
-    supervised_sends_one_message_a_window,
-    a_step_of_ones_own_does_so_with_micro_batch_and_is_right_without,
-    an_update_that_was_not_told_of_its_model_says_so_once_where_that_is_slower,
-    a_layer_that_only_the_first_micro_batch_uses_is_averaged_too,
-    each_rank_may_skip_micro_batches_of_its_own_if_windows_average,
-    otherwise_that_is_an_error_and_no_hang,
-    targets_are_counted_over_ranks_and_one_may_have_none,
-    a_weight_on_one_rank_only_is_an_error_on_both_before_any_gradient_is_sent,
-    ranks_ask_for_the_kind_of_weights_once,
-    targets_are_counted_while_the_backward_pass_goes_on,
-    parts_of_a_batch_are_one_message_and_memory_may_run_out_on_one_rank,
-    searching_along_a_line_is_the_same_search_on_both,
-    shards_are_right_whether_the_length_is_known_or_not,
-    gradients_that_differ_are_found,
-    nan_on_one_rank_is_skipped_by_both,
-]
-
-checks.make(CHECKS)
+checks.make(globals())

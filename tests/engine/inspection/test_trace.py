@@ -46,45 +46,6 @@ def test_a_rehearsal_reads_line_by_line():
     ]
 
 
-def test_a_rehearsal_equals_what_the_handlers_of_the_real_run_see():
-    model = torch.nn.Linear(2, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    engine = supervised(model, optimizer, torch.nn.functional.mse_loss, accumulate=2)
-    trace = []
-
-    def attach(name, trigger, stage=Stage.ACT):
-        def handler(state):
-            trace.append((state.epoch, state.iteration, name))
-
-        handler.__qualname__ = name
-        engine.on(trigger, stage=stage)(handler)
-
-    attach("first", Events.ITERATION_COMPLETED(every=3, last=True))
-    attach("steps", Events.STEP_COMPLETED(every=2) | Events.EPOCH_STARTED)
-    attach("gradients", Events.GRADIENTS_READY)
-    attach("report", Events.EPOCH_COMPLETED(every=2) | Events.STARTED, Stage.REPORT)
-    attach("measure", Events.EPOCH_COMPLETED(after=1), Stage.MEASURE)
-    attach("end", Events.CLOSED | Events.COMPLETED)
-
-    rehearsed = [
-        (call.epoch, call.iteration, call.handler)
-        for call in engine.simulate(max_epochs=3, epoch_length=5)
-        if not call.handler.startswith(("Supervised", "Update"))
-    ]
-    engine.run([(torch.ones(4, 2), torch.ones(4, 1))] * 5, max_epochs=3)
-    assert rehearsed == trace
-    assert (1, 5, "gradients") in trace  # the short last window of the epoch
-
-
-def test_a_process_of_ones_own_can_be_rehearsed_by_the_events_it_fires():
-    engine = Engine(lambda state, batch: None)
-    engine.on(Own.PING(every=2))(report)
-    calls = engine.simulate(
-        max_epochs=1, epoch_length=4, process=lambda state, batch: state.fire(Own.PING)
-    )
-    assert [(call.iteration, call.handler) for call in calls] == [(2, "report"), (4, "report")]
-
-
 def test_a_rehearsal_takes_predicates_to_be_true_and_leaves_out_seconds():
     engine = Engine(lambda state, batch: None)
     engine.on(Events.EPOCH_COMPLETED(where=lambda state: state.metrics["none"] > 1))(report)

@@ -231,33 +231,22 @@ def test_a_memory_with_a_graph_is_refused_when_it_is_saved(tmp_path):
     assert ".detach()" in str(caught.value)
 
 
-def put_back(hidden, devices, module_device):
+def put_back(saved, devices, module_device):
     """What a new process recalls of a memory whose tensors were on these devices."""
     model = nn.Linear(2, 2, device=module_device)
-    engine = Engine(
-        step := lambda state, batch: None, objects={"loss": torch.nn.MSELoss(), "model": model}
+    objects = {"loss": torch.nn.MSELoss(), "model": model}
+    state = State(
+        control=RunControl(engine=Engine(step := lambda state, batch: None, objects=objects))
     )
-    state = State(control=RunControl(engine=engine))
-    content = {"state": hidden}
-    state.memory.load_state_dict({"engine.process": content}, {"engine.process": devices})
-    again = state.recall(step, Hidden).state
-    assert state.state_dict()["devices"].get("engine.process", {}).keys() == (
-        {path for path in devices if again[int(path[-1])].device.type != "cpu"}
-    )
-    return [each.device.type for each in again]
+    state.memory.load_state_dict({"engine.process": saved}, {"engine.process": devices})
+    return state.recall(step, dict[str, Any]), state.state_dict()["devices"]
 
 
 def test_tensors_inside_lists_and_dicts_go_back_too():
-    def leaves(saved):
-        devices = {"by_name.a.0": "meta", "by_name.b": "meta"}
-        model = nn.Linear(2, 2, device="meta")
-        engine = Engine(step := lambda state, batch: None, objects={"model": model})
-        state = State(control=RunControl(engine=engine))
-        state.memory.load_state_dict({"engine.process": saved}, {"engine.process": devices})
-        return state.recall(step, dict[str, Any])["by_name"]
-
     one = torch.ones(1)
-    again = leaves({"by_name": OrderedDict(a=[one, one], b=one, c=one)})
+    saved = {"by_name": OrderedDict(a=[one, one], b=one, c=one)}
+    found, _ = put_back(saved, {"by_name.a.0": "meta", "by_name.b": "meta"}, "meta")
+    again = found["by_name"]
     assert type(again) is OrderedDict
     assert [each.device.type for each in (*again["a"], again["b"], again["c"])] == [
         *("meta", "cpu", "meta", "cpu")
@@ -276,11 +265,20 @@ def test_metrics_go_back_to_their_device_too():
     assert [each.device.type for each in again.metrics.values()] == ["meta", "cpu"]
 
 
-def test_tensors_go_back_to_the_device_of_the_model_and_those_of_the_host_stay():
-    hidden = (torch.ones(2), torch.ones(2))
-    assert put_back(hidden, {"state.1": "meta"}, "meta") == ["cpu", "meta"]
-    assert put_back(hidden, {"state.1": "meta:3"}, "meta") == ["cpu", "meta"]
-    assert put_back(hidden, {"state.0": "cuda:0"}, "cpu") == ["cpu", "cpu"]
+@pytest.mark.parametrize(
+    ("devices", "module_device", "expected"),
+    [
+        ({"state.1": "meta"}, "meta", ["cpu", "meta"]),
+        ({"state.1": "meta:3"}, "meta", ["cpu", "meta"]),
+        ({"state.0": "cuda:0"}, "cpu", ["cpu", "cpu"]),
+    ],
+)
+def test_tensors_go_back_to_the_device_of_the_model_and_those_of_the_host_stay(
+    devices, module_device, expected
+):
+    found, now = put_back({"state": (torch.ones(2), torch.ones(2))}, devices, module_device)
+    assert [each.device.type for each in found["state"]] == expected
+    assert now.get("engine.process", {}).keys() == (devices.keys() if "meta" in expected else set())
 
 
 @pytest.mark.gpu
