@@ -36,7 +36,7 @@ def twin(module: Module, device: str | None = None) -> Module:
     """A copy that records no gradients, with float32 for numbers of 16 bits and less.
 
     An average moves by small parts of a difference, which a bfloat16 would round away. Of a sharded
-    module it is a copy of the weights alone: each rank has its own parts.
+    module only the weights are copied: each rank copies its own parts.
     """
     inner = unwrap(module)
     if has_shards(inner):

@@ -73,16 +73,6 @@ def test_what_is_lent_is_there_inside_and_all_is_back_afterwards_in_the_same_obj
     assert lent == {}
 
 
-def test_an_exception_inside_puts_all_back():
-    lent = {}
-    model, average = pair()
-    before, its = copies(model), copies(average)
-    with pytest.raises(ZeroDivisionError), lend(model, average, lent):
-        raise ZeroDivisionError
-    assert equal(copies(model), before)
-    assert equal(copies(average), its)
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_meanwhile_everybodys_own_weights_are_known_under_all_their_names(dtype):
     lent = {}
