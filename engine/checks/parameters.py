@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import modules, ranks
 from ..explain import warn
+from ..names import few
 from .sharded import check_sharded
 from .unchanged import are_equal, sample
 
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from ..update import Update
 
 UPDATES = f"{__name__.partition('.engine.')[0]}.engine.update"
-SHOWN = 3
 
 
 def check_training(objects: Mapping[str, Any], handlers: Mapping[str, Any]) -> None:
@@ -104,7 +104,7 @@ def warn_if_it_drifts(name: str, module: Any) -> None:
     if norms := _drifts(module):
         warn(
             f"{name} has no trainable parameter and is in training mode, so that each batch which "
-            f"goes through it changes its running statistics ({_some(norms)}). If it is a teacher "
+            f"goes through it changes its running statistics ({few(norms, 3)}). If it is a teacher "
             "that stays as it is, call .eval() on it before the run"
         )
 
@@ -138,7 +138,7 @@ def _numbers(module: Any) -> list[Any]:
 def _untrained(name: str, left: Mapping[str, Any]) -> str:
     return (
         f"no optimizer of this engine holds these trainable parameters of objects[{name!r}], "
-        f"so that no step changes them: {_some([*left])} ({len(left)} in all). Make the optimizer "
+        f"so that no step changes them: {few(left, 3)} ({len(left)} in all). Make the optimizer "
         "after the last layer is replaced, or give it the parameters by "
         "optimizer.add_param_group(...); name a further optimizer in Engine(..., objects=...); "
         "freeze what is not to learn: requires_grad_(False)"
@@ -206,7 +206,3 @@ def updated(optimizer: Any) -> Iterable[Any]:
 
 def _is_copy(thing: object) -> bool:
     return any(map(modules.is_copy, modules.modules_of(thing)))
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:SHOWN]) + ", ..." * (len(names) > SHOWN)
