@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from camshaft import Engine, Events, checkpoint_activations, supervised, unwrap
 from camshaft.engine.modules import (
     exchange,
+    fsdp_groups,
     lend,
     pairs_of,
     plain_names,
@@ -243,6 +244,23 @@ def test_only_the_wrapper_of_torch_compile_is_taken_off():
     assert uncompiled(torch.compile(parallel, backend="eager")) is parallel
     assert uncompiled(parallel) is parallel
     assert uncompiled(model) is model
+
+
+def test_all_groups_of_parameters_of_a_module_of_fsdp_are_found():
+    """Parameters on several meshes have several; torch then refuses to name the only one."""
+
+    class Sharded:
+        _fsdp_param_groups = ("one mesh", "another")
+
+        @property
+        def _fsdp_param_group(self):
+            raise AssertionError("Expected at most 1 param group")
+
+        def _get_fsdp_state(self):
+            return self
+
+    assert fsdp_groups(Sharded()) == ["one mesh", "another"]
+    assert fsdp_groups(Linear(1, 1)) == []
 
 
 class Block(Module):
