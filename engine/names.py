@@ -295,3 +295,13 @@ def advice(name: str, known: Iterable[str], words: Mapping[str, str]) -> str:
     shown = {each.lower(): each for each in known if not each.startswith("_")}
     found = get_close_matches(name.lower(), shown, n=1, cutoff=0.7)
     return f"; did you mean {shown[found[0]]!r}?" if found else ""
+
+
+def few(names: Iterable[str], most: int = 5) -> str:
+    """The first names, for a message; "none" if there are none.
+
+    >>> few(["b", "a"]), few("abc", most=2), few([])
+    ('b, a', 'a, b, ...', 'none')
+    """
+    listed = [*names]
+    return ", ".join([*listed[:most], *(["..."] if len(listed) > most else [])]) or "none"

@@ -7,11 +7,11 @@ from typing import Any
 
 from .. import modules
 from ..explain import warn
+from ..names import few
 from ..state import State
 from .changed import are_equal, sample
 from .checked import Checked, objects_by_place, optimizers_of, updated
 
-SHOWN = 3
 
 
 def check_known(run: Checked) -> None:
@@ -84,7 +84,7 @@ def warn_if_it_drifts(name: str, module: Any) -> None:
     if norms := _drifts(module):
         warn(
             f"{name} has no trainable parameter and is in training mode, so that each batch which "
-            f"goes through it changes its running statistics ({_some(norms)}). If it is a teacher "
+            f"goes through it changes its running statistics ({few(norms, 3)}). If it is a teacher "
             "that stays as it is, call .eval() on it before the run"
         )
 
@@ -118,7 +118,7 @@ def _numbers(module: Any) -> list[Any]:
 def _untrained(name: str, left: Mapping[str, Any]) -> str:
     return (
         f"no optimizer of this engine holds these trainable parameters of objects[{name!r}], "
-        f"so that no step changes them: {_some([*left])} ({len(left)} in all). Make the optimizer "
+        f"so that no step changes them: {few(left, 3)} ({len(left)} in all). Make the optimizer "
         "after the last layer is replaced, or give it the parameters by "
         "optimizer.add_param_group(...); name a further optimizer in Engine(..., objects=...); "
         "freeze what is not to learn: requires_grad_(False)"
@@ -129,7 +129,3 @@ def _own_modules(thing: object) -> list[Any]:
     """The modules of an object; none if it is an average or the best weights."""
     found = modules.modules_of(thing)
     return [] if any(map(modules.is_copy, found)) else found
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:SHOWN]) + ", ..." * (len(names) > SHOWN)

@@ -16,7 +16,7 @@ Compile = bool | Mapping[str, Any]
 """True for torch.compile as it is, or its arguments by name: `{"mode": "max-autotune"}`."""
 
 MANY = 64
-"""The graphs of one function before torch runs it without compiling it; it gives up after 8."""
+"""After so many graphs of a function torch no longer compiles it; its own default is 8."""
 
 
 def options_of(compile: Any, whose: str) -> dict[str, Any] | None:

@@ -79,7 +79,8 @@ def sharded_in(module: Module) -> list[Any]:
 def averaging(objects: Iterable[object]) -> Iterator[tuple[str, Any, set[int]]]:
     """The modules that average gradients: the name of the class, the module, and over which ranks.
 
-    Of modules of FSDP2, those ranks that read different data; others hold parts of its tensors.
+    For a module of FSDP2 they are the ranks that read different data; the other ranks of its mesh
+    hold further parts of its tensors.
     """
     kind = _fsdp()
     for module in all_modules(objects):

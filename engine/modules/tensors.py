@@ -1,9 +1,9 @@
 """Many tensors in one call, those that a mesh of ranks holds together, and moves to a device.
 
 FSDP's shards and those of tensor parallelism are `DTensor`s. For plain tensors, torch's optimizers
-and its clipping make one call for many. Torch has no public names for these calls, so each has its
-like in public calls, one for each tensor, for a torch that lacks the name. They stand here without
-a function around them, which would be one call more in each step.
+and its clipping make one call for many. Torch has no public names for these calls; for a torch that
+lacks a name, public calls replace it, one for each tensor. No function of ours stands around them,
+since that would be one call more in each step.
 """
 
 from __future__ import annotations

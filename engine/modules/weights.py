@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import Module
 from torch.optim.swa_utils import AveragedModel
 
+from ..names import few
 from .known import modules_of
 from .sharded import fully_sharded, has_shards, is_alike, reshard, weights_alone
 from .tensors import local
@@ -36,7 +37,7 @@ def twin(module: Module, device: str | None = None) -> Module:
     """A copy that records no gradients, with float32 for numbers of 16 bits and less.
 
     An average moves by small parts of a difference, which a bfloat16 would round away. Of a sharded
-    module it is a copy of the weights alone: each rank has its own parts.
+    module only the weights are copied: each rank copies its own parts.
     """
     inner = unwrap(module)
     if has_shards(inner):
@@ -82,12 +83,12 @@ def pairs_of(first: Module, second: Module) -> dict[str, tuple[Tensor, Tensor]]:
     if odd:
         raise ValueError(
             f"the weights of a {type(second).__name__} do not fit into a {type(first).__name__}: "
-            f"{_some(odd)}"
+            f"{few(odd)}"
         )
     if unlike := [name for name in both if not is_alike(one[name], other[name])]:
         raise ValueError(
             f"the weights of a {type(second).__name__} and of a {type(first).__name__} are sharded "
-            f"in different ways: {_some(unlike)}. Shard the model (fully_shard, "
+            f"in different ways: {few(unlike)}. Shard the model (fully_shard, "
             "parallelize_module) before a handler that copies its weights is attached"
         )
     return {name: (tensor, other[name]) for name, tensor in one.items()}
@@ -149,10 +150,6 @@ def _plain(module: Module) -> dict[str, Tensor]:
     own = weights_of(module)
     names = plain_names(module, own)
     return {names[name]: tensor for name, tensor in own.items()}
-
-
-def _some(names: list[str]) -> str:
-    return f"{', '.join(names[:5])}{', ...' if len(names) > 5 else ''}"
 
 
 def _named(module: Module) -> Iterable[tuple[str, Tensor]]:

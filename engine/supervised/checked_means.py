@@ -1,4 +1,4 @@
-"""What the loss of a batch is over, where that is not its samples: a warning says it once."""
+"""Losses that are no mean over the samples of a batch: one warning, in an evaluation."""
 
 from __future__ import annotations
 

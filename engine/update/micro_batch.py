@@ -39,7 +39,7 @@ class MicroBatch:
         self._averaging_off: AbstractContextManager[Any] | None = None
 
     def __enter__(self) -> Self:
-        """Begin: what the passes have to know is said before them."""
+        """Begin: choose whether ranks average in these passes; tell torch that a step begins."""
         update, state = self._update, self._state
         if not state.training:
             return self

@@ -263,7 +263,7 @@ class Update:
                 state.fire(event)
 
     def open(self, state: State[Any, Any]) -> Window:
-        """Open a window, and clear what another backward pass or a failed run has left."""
+        """Open a window; clear gradients that another backward pass or a failed run has left."""
         step = state.step_under_way
         if (check := step.check) is not None and check.inside is not self:
             check.watch(self, partial(self.open, state))  # a micro-batch begins by its forward pass

@@ -79,7 +79,7 @@ class Window:
             self.closures.append(closure)
 
     def count_targets(self, own: Tensor | float) -> None:
-        """Begin to add up the weights of all ranks, given those of this one, as none follows."""
+        """Begin to add up the weights of all ranks; `own` is the sum of this rank's window."""
         if isinstance(own, Tensor) and ranks.is_distributed():
             own = _on(own.device, own)  # other ranks may give another type, or a plain number
         self.targets = ranks.begin_total(own, group=ranks.data_group())

@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 
 from torch.nn import Module, Parameter
 
-from ...engine import Engine, EventEnum, Events, Stage, State, Trigger
+from ...engine import Engine, EventEnum, Events, Stage, State, Trigger, few
 from ...engine.modules import unwrap
 from ..common import module_of
-from .parameter_groups import Pattern, group_name, known, matches
+from .parameter_groups import Pattern, group_name, matches
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +76,7 @@ class Freeze:
             if matches(self.pattern, name, each):
                 found.parameters[name] = each, each.requires_grad
         if not found.parameters:
-            names = known(name for name, _ in model.named_parameters())
+            names = few((repr(name) for name, _ in model.named_parameters()), 8)
             raise ValueError(f"Freeze({self.name!r}) matches no parameter; there are {names}")
         if self.norms:
             norms = (m for name, m in _norms(model) if self._matches_norm(name, m))

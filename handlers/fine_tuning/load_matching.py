@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import Module
 from torch.nn.parameter import is_lazy
 
+from ...engine import few
 from ...engine.modules import (
     HIDDEN,
     box_of,
@@ -101,8 +102,8 @@ def load_matching(
     shown = "a state dict" if isinstance(source, Mapping) else getattr(source, "path", source)
     if not fits:
         raise ValueError(
-            f"nothing in {shown} fits the model: it has {_some(given)}, and the model has "
-            f"{_some(own)}; rename= can change its names"
+            f"nothing in {shown} fits the model: it has {few(map(repr, given))}, and the model has "
+            f"{few(map(repr, own))}; rename= can change its names"
         )
     for name in filter(lambda name: is_spread(own[name]), fits):
         value = given[name]
@@ -142,7 +143,9 @@ def _weights_in(
             return inner
     if any(isinstance(value, Tensor) for value in content.values()):
         return content
-    raise ValueError(f"the source has no {object!r}; it has {_some(content)}: pass object=")
+    raise ValueError(
+        f"the source has no {object!r}; it has {few(map(repr, content))}: pass object="
+    )
 
 
 def _plain(
@@ -175,8 +178,3 @@ def _memory(own: Tensor) -> int:
 
 def _shapes(given: Given, own: Any) -> str:
     return f"{[*given.shape]} -> {[*own.shape]}" if isinstance(own, Tensor) else "no tensor"
-
-
-def _some(names: Mapping[str, Any]) -> str:
-    listed = [*map(repr, names)]
-    return ", ".join(listed[:SHOWN]) + (", ..." if len(listed) > SHOWN else "") or "none"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
 from torch.nn import Module, Parameter
 from torch.optim import Optimizer
 
+from ...engine import few
 from ..common import Cell, aligned
 
 DEFAULT = "default"
@@ -106,7 +107,7 @@ def _empty(pattern: Pattern, model: Module, named: Mapping[str, Parameter]) -> s
     if not means:
         return (
             f"the pattern {group_name(pattern)!r} matches no parameter; there are "
-            f"{known(name for name, _ in model.named_parameters())}"
+            f"{few((repr(name) for name, _ in model.named_parameters()), 8)}"
         )
     if not any(name in named for name in means):
         return (
@@ -115,7 +116,7 @@ def _empty(pattern: Pattern, model: Module, named: Mapping[str, Parameter]) -> s
         )
     return (
         f"all parameters that {group_name(pattern)!r} matches are taken by patterns before it: "
-        f"{known(means)}; put it first, or drop it"
+        f"{few(map(repr, means), 8)}; put it first, or drop it"
     )
 
 
@@ -153,9 +154,3 @@ def norms_and_biases(name: str, parameter: Parameter) -> bool:
     They usually have no weight decay: `{norms_and_biases: {"weight_decay": 0.0}}`.
     """
     return parameter.ndim < 2
-
-
-def known(names: Iterable[str]) -> str:
-    """The first names, for a message."""
-    listed = list(names)
-    return ", ".join(map(repr, listed[:8])) + (", ..." if len(listed) > 8 else "")

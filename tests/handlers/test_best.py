@@ -198,13 +198,6 @@ def build(scores, *handlers, **arguments):
     return engine.add(handler, *handlers), model.weight
 
 
-def test_the_best_weights_are_there_at_a_limit():
-    engine, weight = build([0.1, 0.9, 0.5])
-    state = engine.run([1, 1], max_epochs=3)
-    assert weight.item() == 4
-    assert state.stop_reason == "max_epochs"
-
-
 def validated(*handlers, when=Events.ITERATION_COMPLETED(every=2), **limits):
     """A model whose weight is the number of the iteration, validated by that number."""
     model = nn.Linear(1, 1, bias=False)

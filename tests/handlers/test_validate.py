@@ -79,16 +79,6 @@ def test_others_find_the_results_in_the_same_moment_whatever_the_order_of_attach
     assert seen == [True, True]
 
 
-def test_training_is_the_same_as_without_it():
-    def weights(*handlers):
-        engine = build().add(*handlers)
-        engine.run(batches(5), max_epochs=3)
-        return engine.objects["model"].weight
-
-    often = Validate(batches(2), when=Events.ITERATION_COMPLETED(every=2))
-    assert torch.equal(weights(), weights(often))
-
-
 def test_it_validates_a_hand_written_engine():
     def process(state, batch):
         state.metrics["training" if state.training else "evaluating"] = batch
@@ -216,24 +206,6 @@ def test_an_average_is_validated_at_the_start_as_the_weights_it_begins_with():
     engine.run(batches(1), max_epochs=1)
     assert len(seen) == 1
     assert torch.equal(*seen[0])
-
-
-def test_an_exception_inside_leaves_raw_weights_and_modes_in_place():
-    engine = build().add(EMA(0.5), Validate(batches(2), name="ema", weights="ema"))
-    model, before = engine.objects["model"], []
-
-    @engine.evaluation.on(Events.ITERATION_COMPLETED)
-    def fail(state):
-        assert not torch.equal(model.weight, before[-1])
-        raise ZeroDivisionError
-
-    engine.on(Events.STEP_COMPLETED)(lambda s: before.append(model.weight.detach().clone()))
-    with pytest.raises(ZeroDivisionError) as raised:
-        engine.run(batches(2), max_epochs=1)
-    assert "evaluation, epoch 1, iteration 1" in str(raised.value.__notes__)
-    assert torch.equal(model.weight, before[-1])
-    assert model.training
-    assert torch.is_grad_enabled()
 
 
 class Pair(NamedTuple):

@@ -19,7 +19,7 @@ from camshaft.handlers import (
     norms_and_biases,
     parameter_groups,
 )
-from camshaft.handlers.fine_tuning.parameter_groups import group_name, known, matches
+from camshaft.handlers.fine_tuning.parameter_groups import group_name, matches
 from camshaft.handlers.schedules import linear
 
 torch.manual_seed(0)
@@ -295,8 +295,3 @@ def test_groups_are_called_by_what_they_are():
         group_name(each) for each in ("backbone.*", "*", ".*", re.compile("a+"), norms_and_biases)
     ]
     assert names == ["backbone", "*", ".*", "a+", "norms_and_biases"]
-
-
-def test_a_long_list_of_names_is_cut():
-    assert known("abc") == "'a', 'b', 'c'"
-    assert known("abcdefghij").endswith("'h', ...")
