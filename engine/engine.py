@@ -443,10 +443,10 @@ class Engine(Generic[Batch, Output]):
         """
         evaluation = vars(self).get("evaluation")  # to look makes no evaluation
         rows_of = inspection.RunRows.of
-        parts = [rows_of(self.process, self.signals, training=True)]
+        runs = [rows_of(self.process, self.signals, training=True)]
         if evaluation is not None:
-            parts.append(rows_of(evaluation.process, evaluation.signals, training=False))
-        return inspection.Description(tuple(parts), all)
+            runs.append(rows_of(evaluation.process, evaluation.signals, training=False))
+        return inspection.Description(tuple(runs), all)
 
     def _repr_svg_(self) -> str:
         """What notebooks show: the picture of `describe`."""

@@ -191,7 +191,7 @@ class Loop(Generic[Batch, Output]):
         self._commit()
 
     def _end_with_data(self) -> None:
-        """Stop for good, unless the run is over anyway: its data is an iterator, used up."""
+        """Stop for good, since the data is an iterator that is used up; unless the run is over."""
         state = self.state
         if state.stop_reason is not None or state.limit_reached is not None:
             return

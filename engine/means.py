@@ -108,12 +108,12 @@ def mean_over_ranks(sums: Sums) -> dict[str, Number]:
     if not ranks.is_distributed():
         return {name: _quotient(*pair) for name, pair in sums.items()}
     own = dict(zip(sums, _on_host(sums), strict=True))
-    parts = {(name, part): number for name, pair in own.items() for part, number in enumerate(pair)}
-    found = ranks.summed(parts, group=ranks.data_group())
+    numbers = {(name, at): number for name, pair in own.items() for at, number in enumerate(pair)}
+    found = ranks.summed(numbers, group=ranks.data_group())
     return {
         name: torch.tensor(_quotient(total, found[name, 1]), dtype=torch.float64)
-        for (name, part), total in found.items()
-        if part == 0
+        for (name, at), total in found.items()
+        if at == 0
     }
 
 

@@ -32,7 +32,7 @@ from .sources import (
     rest_of,
     shortest,
     tell_epoch,
-    tell_of_repeats,
+    warn_of_repeats,
 )
 
 logger = logging.getLogger("camshaft")
@@ -132,7 +132,10 @@ class Feed(Generic[Batch]):
         if position is not None and position.left is not None:
             # Inside a pass, `reopen_pass` puts the data where it was; here no pass is opened again.
             if not state.control.in_epoch or position.used_up:
-                self._settle(position, position.left)
+                # The data may be another one: it keeps generators of its own.
+                if len(generators_of(self.data)) != len(position.left.generators):
+                    position.left.generators = capture_generators(self.data).generators
+                self.source.settle(position.told)
             restore_generators(position.left, self.data)
             position.left = None
 
@@ -226,14 +229,13 @@ class Feed(Generic[Batch]):
         finished leaves the same as one that has just trained.
         """
         position = self.position
-        is_read = position is None or not position.number or self._has_opened
-        if is_read and rng is None:
+        is_unread = position is not None and position.number > 0 and not self._has_opened
+        if rng is None and not is_unread:
             return
         rng = rng or capture_generators(self.data)
-        if position is not None and not is_read:
+        if position is not None and is_unread:
             tell_epoch(self.data, position.number)
-            if position.told is not None:
-                self.source.settle(position.told)
+            self.source.settle(position.told)
         restore_generators(rng, self.data)
 
     def leave(self) -> None:
@@ -326,11 +328,11 @@ class Feed(Generic[Batch]):
     def _open(self, position: Position, consumed: int) -> Iterator[Batch]:
         """The batches of a pass behind those that have come, each with its weight over ranks."""
         source = self.source
-        if source.prepared is not None:
-            source.prepared.begin()
+        if source.begin is not None:
+            source.begin()
         batches = source.open(position, consumed)
-        if source.prepared is not None:
-            batches = map(source.prepared.move, batches)
+        if source.move is not None:
+            batches = map(source.move, batches)
         shares = source.order.shares if self.state.training else None
         return batches if shares is None else _weighted(batches, shares, consumed + 1, self.state)
 
@@ -338,13 +340,6 @@ class Feed(Generic[Batch]):
         """How many batches of the pass have come, or of all passes of an iterator."""
         is_anew = position.source is not None or position.read_from is None
         return self.state.iteration - (position.began if is_anew else position.read_from or 0)
-
-    def _settle(self, position: Position, left: Rng) -> None:
-        """Between two epochs, when the data may change: keep the generators of new data."""
-        if len(generators_of(self.data)) != len(left.generators):
-            left.generators = capture_generators(self.data).generators
-        if position.told is not None:
-            self.source.settle(position.told)
 
 
 def _weighted(
@@ -370,18 +365,19 @@ def source_of(data: Iterable[Any], each_once: bool = False) -> Source[Any]:
     With `each_once`, a rank without a sample of a short batch has one batch less.
     """
     if (found := inside_prepared(data)) is not None:
-        source = source_of(found.loader, each_once)
-        source.prepared = found
+        loader, begin, move = found
+        source = source_of(loader, each_once)
+        source.begin, source.move = begin, move
         return source
     if callable(getattr(data, "state_dict", None)) and callable(
         getattr(data, "load_state_dict", None)
     ):
-        tell_of_repeats(data)
+        warn_of_repeats(data)
         return Stateful(data)
     if "torch.utils.data" in sys.modules:
         from .dataloader import is_plain, source_of_loader
 
         if is_plain(data):
             return source_of_loader(data, each_once=each_once)
-        tell_of_repeats(data)
+        warn_of_repeats(data)
     return Source(data)

@@ -34,7 +34,7 @@ class InStep:
         self.waits = False
         """True while this rank waits for the others between two iterations."""
         self._asks = False
-        self._has_told = False
+        self._has_warned = False
 
     @property
     def is_on(self) -> bool:
@@ -64,7 +64,7 @@ class InStep:
         if self._asks:
             return None
         if most != -minus_least:
-            self._tell(f"the ranks have {-minus_least} to {most} batches an epoch")
+            self._warn(f"the ranks have {-minus_least} to {most} batches an epoch")
         return -minus_least
 
     def batches(self, batches: Iterator[Batch], state: State[Any, Any]) -> Iterator[Batch]:
@@ -94,7 +94,7 @@ class InStep:
             self.waits = False
             if have < ranks.world_size():
                 if have:
-                    self._tell(
+                    self._warn(
                         f"{have} of {ranks.world_size()} ranks have a batch "
                         f"{state.iteration_in_epoch + 1} in epoch {state.epoch}, and the others "
                         "have none"
@@ -104,15 +104,15 @@ class InStep:
                 return
             yield batch
 
-    def _tell(self, what: str) -> None:
+    def _warn(self, what: str) -> None:
         advice = "deal samples out evenly, as loader(...) and DistributedSampler do"
         if self.uneven == "error":
             raise ValueError(f"{what}; {advice}, or run(..., uneven='stop') ends epochs together")
-        if not self._has_told and ranks.rank() == 0:
+        if not self._has_warned and ranks.rank() == 0:
             logger.warning(
                 "%s: each epoch ends with the first of them; to use all, %s", what, advice
             )
-        self._has_told = True
+        self._has_warned = True
 
 
 class Along(InStep):

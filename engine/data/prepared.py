@@ -8,23 +8,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-
-@dataclass(frozen=True)
-class Inside:
-    """What a prepared loader does beside reading the loader inside."""
-
-    loader: Any
-    begin: Callable[[], object]
-    """Called at the beginning of a pass."""
-    move: Callable[[Any], Any]
-    """Moves a batch to the device."""
+Inside = tuple[Any, Callable[[], object] | None, Callable[[Any], Any] | None]
 
 
 def inside_prepared(data: Any) -> Inside | None:
-    """The loader inside a prepared one; None for other data.
+    """The loader inside a prepared one, what begins a pass, and what moves a batch to the device.
+
+    None for other data.
 
     Raises:
         TypeError: Batches come from rank 0, or from a loader that reads ahead.
@@ -32,9 +25,9 @@ def inside_prepared(data: Any) -> Inside | None:
     kinds = {base.__name__: base for base in type(data).__mro__}
     if "DataLoaderAdapter" in kinds:
         return _of_accelerate(data, kinds["DataLoaderAdapter"].__module__)
-    if "_FabricDataLoader" in kinds:
+    if "_FabricDataLoader" in kinds:  # what Fabric does before a pass, Camshaft does by itself
         library: Any = sys.modules[kinds["_FabricDataLoader"].__module__]
-        return Inside(data._dataloader, _nothing, _mover(library.move_data_to_device, data.device))
+        return data._dataloader, None, _mover(library.move_data_to_device, data.device)
     return None
 
 
@@ -46,21 +39,10 @@ def _of_accelerate(data: Any, module: str) -> Inside:
             "hold the place: prepare it with DataLoaderConfiguration(dispatch_batches=False, "
             "use_stateful_dataloader=False), or give the loader as it was before prepare()"
         )
-
-    def begin() -> None:
-        if data.rng_types:
-            library.synchronize_rng_states(data.rng_types, data.synchronized_generator)
-
-    return Inside(data.base_dataloader, begin, _mover(library.send_to_device, data.device))
+    begin = partial(library.synchronize_rng_states, data.rng_types, data.synchronized_generator)
+    move = _mover(library.send_to_device, data.device)
+    return data.base_dataloader, begin if data.rng_types else None, move
 
 
-def _mover(move: Callable[[Any, Any], Any], device: Any) -> Callable[[Any], Any]:
-    return _same if device is None else lambda batch: move(batch, device)
-
-
-def _same(batch: Any) -> Any:
-    return batch
-
-
-def _nothing() -> None:
-    """What Fabric does at the beginning of a pass, Camshaft does by itself."""
+def _mover(move: Callable[[Any, Any], Any], device: Any) -> Callable[[Any], Any] | None:
+    return None if device is None else lambda batch: move(batch, device)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from types import FunctionType
 from typing import Any, Generic
@@ -13,15 +13,14 @@ from weakref import WeakSet
 from .. import ranks
 from ..state import Batch, Dealing, Position
 from .order import Order
-from .prepared import Inside
 
 logger = logging.getLogger("camshaft")
 
 END: Any = object()
 """Stands for a batch where there is none."""
 
-_told = WeakSet[Any]()
-"""Loaders whose repeated samples were told of: each evaluation makes a source of its own."""
+_warned = WeakSet[Any]()
+"""Loaders with a warning of repeated samples: each evaluation makes a source of its own."""
 
 
 class Source(Generic[Batch]):
@@ -35,8 +34,10 @@ class Source(Generic[Batch]):
 
     def __init__(self, data: Iterable[Batch], order: Order | None = None) -> None:
         self.data, self.order = data, order or Order()
-        self.prepared: Inside | None = None
-        """What a prepared loader does beside reading `data`, which is the loader inside."""
+        self.begin: Callable[[], object] | None = None
+        """What is to be called before a pass, where another library has prepared the loader."""
+        self.move: Callable[[Batch], Batch] | None = None
+        """How that library moves a batch to the device."""
 
     def open(self, position: Position, consumed: int) -> Iterator[Batch]:
         """Begin the pass of `position` after its first `consumed` batches.
@@ -70,7 +71,7 @@ class Source(Generic[Batch]):
         """The data's own state, if it has one."""
 
     def settle(self, state: Any) -> None:
-        """Between two passes, put the data back to this state of its own."""
+        """Between two passes, put the data back to this state of its own, if it has one."""
 
     def doubts(self) -> list[str]:
         """The reasons why a resumed run may not repeat this one exactly."""
@@ -106,6 +107,8 @@ class Stateful(Source[Batch]):
 
     def settle(self, state: Any) -> None:
         """Load the data's state; a loader of torch's kind takes it up in its next iterator."""
+        if state is None:
+            return
         self.data.load_state_dict(state)
         if hasattr(self.data, "_get_iterator"):
             iter(self.data)  # what this draws, a run that was not left has not drawn
@@ -139,7 +142,7 @@ def has_persistent_workers(data: object) -> bool:
     return is_persistent and bool(getattr(data, "num_workers", 0))
 
 
-def tell_of_repeats(data: Any) -> None:
+def warn_of_repeats(data: Any) -> None:
     """Warn once of a loader whose `DistributedSampler` repeats samples to even out the ranks.
 
     Of a plain `DataLoader`, these are left out.
@@ -147,9 +150,9 @@ def tell_of_repeats(data: Any) -> None:
     utils: Any = sys.modules.get("torch.utils.data")
     batches = getattr(data, "batch_sampler", None)
     sampler: Any = getattr(data if batches is None else batches, "sampler", None)
-    if utils is None or not isinstance(sampler, utils.DistributedSampler) or data in _told:
+    if utils is None or not isinstance(sampler, utils.DistributedSampler) or data in _warned:
         return
-    _told.add(data)
+    _warned.add(data)
     samples: Any = sampler.dataset
     if (repeated := sampler.total_size - len(samples)) > 0 and ranks.rank() == 0:
         logger.warning(

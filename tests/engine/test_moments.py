@@ -103,26 +103,36 @@ def test_a_run_calls_handlers_exactly_as_the_definition_says(chosen, epochs, len
     assert calls == reference(chosen, epochs, length)
 
 
-def fired_at(trigger, length=64, epochs=3, process=ping, clock=lambda state: state.iteration):
-    engine, calls = Engine(process), []
-    engine.on(trigger)(lambda state: calls.append(clock(state)))
+def fired_at(trigger, length, epochs):
+    engine, calls = Engine(ping), []
+    engine.on(trigger)(lambda state: calls.append(state.iteration))
     engine.run(range(length), max_epochs=epochs)
     return calls
 
 
-def test_overlapping_clauses_call_once():
-    every = Events.ITERATION_COMPLETED(every=2) | Events.ITERATION_COMPLETED(every=3)
-    assert fired_at(every, 6, 1) == [2, 3, 4, 6]
+EACH = Events.ITERATION_COMPLETED
 
 
-def test_every_ten_and_the_last_of_three_epochs_of_64():
-    trigger = Events.ITERATION_COMPLETED(every=10, last=True)
-    assert fired_at(trigger) == [*range(10, 191, 10), 192]
-
-
-def test_the_last_call_is_made_once_if_it_coincides():
-    assert fired_at(Events.ITERATION_COMPLETED(every=64, last=True)) == [64, 128, 192]
-    assert fired_at(Events.EPOCH_COMPLETED(last=True)) == [64, 128, 192]
+@pytest.mark.parametrize(
+    ("trigger", "length", "epochs", "calls"),
+    [
+        pytest.param(EACH(every=2) | EACH(every=3), 6, 1, [2, 3, 4, 6], id="once where they meet"),
+        pytest.param(Own.PING(every=2), 6, 1, [2, 4, 6], id="of an event of ones own"),
+        pytest.param(EACH(every=10, last=True), 64, 3, [*range(10, 191, 10), 192], id="and last"),
+        pytest.param(EACH(every=64, last=True), 64, 3, [64, 128, 192], id="last is one of them"),
+        pytest.param(Events.EPOCH_COMPLETED(last=True), 64, 3, [64, 128, 192], id="of epochs"),
+        pytest.param(EACH(every=4, after=10, once=True), 64, 3, [12], id="once, by all conditions"),
+        pytest.param(
+            EACH(where=lambda state: state.epoch == 2, once=True), 64, 3, [65], id="once, by where"
+        ),
+        pytest.param(EACH(seconds=3600), 64, 3, [], id="seconds that are not over"),
+        pytest.param(
+            Events.EPOCH_COMPLETED(seconds=1e-9), 64, 3, [64, 128, 192], id="seconds that are over"
+        ),
+    ],
+)
+def test_a_trigger_calls_at_its_counts(trigger, length, epochs, calls):
+    assert fired_at(trigger, length, epochs) == calls
 
 
 def test_the_last_call_comes_also_when_the_run_is_stopped_inside_an_epoch():
@@ -145,16 +155,6 @@ def test_there_is_no_last_call_after_an_error():
     with pytest.raises(ZeroDivisionError):
         engine.run(range(9), max_epochs=1)
     assert calls == [2]
-
-
-def test_a_custom_event_fired_six_times_calls_a_handler_of_every_second_one_three_times():
-    assert fired_at(Own.PING(every=2), 6, 1) == [2, 4, 6]
-
-
-def test_once_is_the_first_time_that_all_conditions_hold():
-    assert fired_at(Events.ITERATION_COMPLETED(every=4, after=10, once=True)) == [12]
-    late = Events.ITERATION_COMPLETED(where=lambda state: state.epoch == 2, once=True)
-    assert fired_at(late) == [65]
 
 
 def test_a_predicate_is_asked_after_the_handlers_before_it():
@@ -183,11 +183,6 @@ def test_seconds_are_counted_from_the_beginning_of_the_run_and_then_from_call_to
     gaps = [later - earlier for earlier, later in zip([began, *calls], calls, strict=False)]
     assert len(calls) >= 3
     assert all(gap >= 0.1 for gap in gaps)
-
-
-def test_seconds_that_are_not_over_never_call():
-    assert fired_at(Events.ITERATION_COMPLETED(seconds=3600)) == []
-    assert fired_at(Events.EPOCH_COMPLETED(seconds=1e-9)) == [64, 128, 192]
 
 
 def test_the_clock_is_looked_at_a_few_times_only(monkeypatch):

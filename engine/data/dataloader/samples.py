@@ -117,7 +117,7 @@ class InMemory:
         self.is_on = True
         self._kinds: dict[type, type | None] = {}
         self._dense: dict[int, ref[Tensor]] = {}  # a tensor that was replaced may be freed
-        self._has_told = False
+        self._is_noted = False
         if not is_default(collate):
             self._refuse("its collate_fn is not torch's default_collate")
 
@@ -130,8 +130,8 @@ class InMemory:
         except Exception as error:  # whatever it is: the plain way raises it, or knows better
             self._refuse(str(error))
             return None
-        if not self._has_told:
-            self._tell("reads each batch by one index")
+        if not self._is_noted:
+            self._note("reads each batch by one index")
         return batch
 
     def _read(self, dataset: Any, indices: Any) -> Any:
@@ -169,10 +169,10 @@ class InMemory:
 
     def _refuse(self, reason: str) -> None:
         self.is_on = False
-        self._tell(f"reads sample by sample: {reason}")
+        self._note(f"reads sample by sample: {reason}")
 
-    def _tell(self, what: str) -> None:
-        self._has_told = True
+    def _note(self, what: str) -> None:
+        self._is_noted = True
         logger.debug("the loader of a %s %s", type(self.dataset).__name__, what)
 
 

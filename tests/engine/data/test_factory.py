@@ -13,8 +13,7 @@ from torch.utils.data import (
     TensorDataset,
 )
 
-from camshaft import Engine, Events, SeededSamples, SharedOrder, loader
-from camshaft.handlers import Checkpoint
+from camshaft import SeededSamples, SharedOrder, loader
 
 
 class Squares:
@@ -170,28 +169,6 @@ def test_ranks_share_each_batch_and_resume_in_mid_epoch_as_the_same_run(processe
         lengths = [1 + number % 7 for number in a + b]
         assert max(lengths) - min(lengths) <= 2
         assert 0 <= len(a) - len(b) <= 1
-
-
-def run(directory, stop_at=None):
-    """Two epochs, shuffled, with noise; interrupted after an iteration."""
-    torch.manual_seed(4)
-    seen = []
-    engine = Engine(lambda state, batch: seen.append((batch + torch.rand(())).tolist()))
-    engine.add(Checkpoint(directory, resume=True))
-    if stop_at:
-        stop = Events.ITERATION_COMPLETED(at=stop_at)
-        engine.on(stop)(lambda state: state.interrupt("enough"))
-    engine.run(loader(Squares(), 4, training=True, num_workers=0), max_epochs=2)
-    return seen
-
-
-@pytest.mark.parametrize("stop_at", [1, 3, 5])
-def test_a_run_over_it_resumes_exactly(stop_at, tmp_path):
-    whole = run(tmp_path / "whole")
-    assert len(whole) == 6
-    first = run(tmp_path / "parts", stop_at)
-    torch.rand(7)
-    assert first + run(tmp_path / "parts") == whole
 
 
 def test_what_has_no_indices_is_refused_at_once():

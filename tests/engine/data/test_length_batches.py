@@ -7,10 +7,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader, default_collate
+from torch.utils.data import default_collate
 
-from camshaft import Engine, Events, LengthBatches, Padded
-from camshaft.handlers import Checkpoint
+from camshaft import LengthBatches, Padded
 
 
 def of_rank(rank, ranks, *arguments, **options):
@@ -83,29 +82,6 @@ def test_what_makes_no_batch_is_refused(arguments, says):
     names = ("lengths", "batch_size", "pool")
     with pytest.raises(ValueError, match=says):
         LengthBatches(**dict(zip(names, arguments, strict=False)))
-
-
-def run(directory, stop_at=None):
-    lengths = [1 + number % 7 for number in range(23)]
-    texts = [torch.full((length,), number) for number, length in enumerate(lengths)]
-    loader = DataLoader(texts, batch_sampler=LengthBatches(lengths, 4), collate_fn=Padded())
-    seen = []
-    engine = Engine(lambda state, batch: seen.append(batch.tolist()))
-    engine.add(Checkpoint(directory, resume=True))
-    if stop_at:
-        stop = Events.ITERATION_COMPLETED(at=stop_at)
-        engine.on(stop)(lambda state: state.interrupt("enough"))
-    engine.run(loader, max_epochs=3)
-    return seen
-
-
-@pytest.mark.parametrize("stop_at", [1, 6, 8])
-def test_a_run_over_them_resumes_in_mid_epoch_as_the_same_run(stop_at, tmp_path):
-    whole = run(tmp_path / "whole")
-    assert len(whole) == 18
-    assert whole[:6] != whole[6:12]
-    first = run(tmp_path / "parts", stop_at)
-    assert first + run(tmp_path / "parts") == whole
 
 
 Pair = namedtuple("Pair", "tokens label")

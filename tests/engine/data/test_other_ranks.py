@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import (
+    BatchSampler,
     DataLoader,
     DistributedSampler,
     IterableDataset,
@@ -168,6 +169,25 @@ def test_other_batches_are_told_of_and_the_epoch_has_as_many_as_are_left(caplog)
     assert "goes on with 16 samples a batch instead of 8 over all ranks" in record.message
     assert "it has 8 batches, and later ones 6" in record.message
     assert "schedules" in record.message
+
+
+IN_TURN, AGAIN = range(30), RandomSampler(range(9), num_samples=30)
+
+
+@pytest.mark.parametrize(
+    ("sampler", "other", "left"),
+    [
+        (IN_TURN, {"batch_size": None, "sampler": IN_TURN}, 18),
+        (IN_TURN, {"batch_sampler": BatchSampler(IN_TURN, 6, False)}, 3),
+        (AGAIN, {"batch_size": 5, "sampler": AGAIN}, 4),  # more samples than the data set has
+    ],
+)
+def test_what_is_left_is_counted_in_the_batches_that_the_sampler_makes(sampler, other, left):
+    data, state, found = range(9) if sampler is AGAIN else range(30), State(), []
+    state.load_state_dict(left_at(DataLoader(data, 4, sampler=sampler), 3))
+    engine = Engine(lambda state, batch: found.append(state.epoch_length))
+    engine.run(DataLoader(data, **other), max_epochs=1, state=state)
+    assert found == [3 + left] * left
 
 
 def test_the_same_batch_on_other_ranks_changes_nothing_that_needs_telling(caplog):
