@@ -200,8 +200,8 @@ def content(medium: Medium) -> dict[str, Any]:
 
 def on_host(medium: Medium) -> Medium:
     """The same medium with its tensors in the host's memory."""
-    held = {name: each.cpu() for name, each in content(medium).items() if hasattr(each, "cpu")}
-    return replace(medium, **held) if held else medium
+    tensors = {name: each.cpu() for name, each in content(medium).items() if hasattr(each, "cpu")}
+    return replace(medium, **tensors) if tensors else medium
 
 
 def grid(pixels: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The module, name or optimizer that a handler is told to work on."""
+"""The module, name or optimizer on which a handler works."""
 
 from __future__ import annotations
 

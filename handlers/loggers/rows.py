@@ -141,9 +141,9 @@ class Bookmark:
         self.latest = [*same[1 - MOST :], row._asdict()]
 
     def place(self, state: State[Any, Any]) -> tuple[Start, list[Row]]:
-        """Where a log is opened now, and the rows that it gets then.
+        """Where in its run to open a log, and the rows to write to it again.
 
-        It drops its rows from the iteration of the first of these on.
+        The log drops its rows from the iteration of the first of them on.
         """
         if self.latest:
             first = int(self.latest[0]["iteration"])

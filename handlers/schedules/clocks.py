@@ -14,7 +14,7 @@ LENGTHS = ("total_steps", "T_max", "total_iters", "T_0", "milestones")
 MANY = 10
 """How many times longer a run is than what cannot be meant by its steps."""
 LOST = 2e-3
-"""A rate that has fallen to this share in half of a run trains next to nothing in the other."""
+"""A rate that falls to this fraction in half of a run trains next to nothing in the other half."""
 
 
 def length_in_steps(scheduler: LRScheduler) -> int | None:
@@ -63,8 +63,8 @@ def warn_of_clock(
 def advice_by_steps(scheduler: LRScheduler, horizon: Horizon) -> str | None:
     """What to say of a scheduler that is stepped after each optimizer step; None if it is right.
 
-    Only what cannot be meant is told: a scheduler that ends with the epochs or the batches of the
-    run, one that ends in a small part of the first epoch, and one that takes the rate to nothing.
+    Only what cannot be meant has advice: a scheduler that ends with the epochs or the batches of
+    the run, one that ends early in the first epoch, and one that takes the rate to nothing.
 
     Raises:
         ValueError: The length of the run is not known.
