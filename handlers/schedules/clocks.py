@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from torch.optim.lr_scheduler import ConstantLR, LRScheduler, ReduceLROnPlateau
 
-from ...engine import EventEnum, Events
-from ...engine.checks import warn
 from .horizon import Horizon
 from .scheduled import Scheduled
 
@@ -31,33 +29,6 @@ def length_in_steps(scheduler: LRScheduler) -> int | None:
         if found := getattr(scheduler, name, None):
             return int(found if isinstance(found, int | float) else max(found))
     return None
-
-
-def warn_of_clock(
-    scheduler: LRScheduler, event: EventEnum | None, horizon: Horizon, *, said: bool
-) -> bool:
-    """Warn of a scheduler whose lengths are on another clock than the one that steps it.
-
-    Args:
-        scheduler: At the start of its run.
-        event: Steps it each time that it comes.
-        horizon: The length of the run.
-        said: True if the script says what steps it.
-
-    Returns:
-        False if the length of the run is not known, so that nothing can be said.
-    """
-    advice = None
-    try:
-        if event is Events.EPOCH_COMPLETED:
-            advice = advice_by_epochs(scheduler, horizon)
-        elif event is Events.STEP_COMPLETED and not said:
-            advice = advice_by_steps(scheduler, horizon)
-    except ValueError:
-        return False
-    if advice is not None:
-        warn(advice)
-    return True
 
 
 def advice_by_steps(scheduler: LRScheduler, horizon: Horizon) -> str | None:
