@@ -67,7 +67,8 @@ class EventFile:
         self.event(step=first, session_log=start)
         if hparams:
             # The beginning of a session, from which TensorBoard finds the metrics.
-            _, begun, _ = import_module("tensorboardX.summary").hparams(flat_hparams(hparams), {})
+            summary: Any = import_module("tensorboardX.summary")
+            _, begun, _ = summary.hparams(flat_hparams(hparams), {})
             self.event(step=0, summary=begun)
         if graph is not None:
             self.event(graph_def=graph)

@@ -293,6 +293,8 @@ class LRSchedule:
 
     def _of(self, state: State[Any, Any]) -> LRScheduler:
         """The scheduler of this run."""
+        if self._ready is not None:
+            return self._ready
         scheduler: LRScheduler = state.engine.objects[self.object]
         return scheduler
 
