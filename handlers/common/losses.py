@@ -1,4 +1,4 @@
-"""Losses that are not finite, told of where metrics are read anyway."""
+"""The warning of a loss that is not finite, given where metrics are read anyway."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ logger = logging.getLogger("camshaft")
 def warn_if_not_finite(numbers: Mapping[str, float]) -> None:
     """Warn of the first loss among these numbers that is not finite; once in a run under way.
 
-    What is a loss is told by its name. A handler of BACKWARD_COMPLETED judges the steps itself.
+    A metric is a loss by its name. A handler of BACKWARD_COMPLETED judges the steps itself.
     """
     bad = [name for name, each in numbers.items() if not math.isfinite(each) and _is_loss(name)]
     state = under_way.get() if bad else None

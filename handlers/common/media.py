@@ -172,7 +172,9 @@ class Embedding:
     def __post_init__(self) -> None:
         vectors = _copy(self.vectors)
         images = None if self.images is None else _copy(self.images)
-        labels = None if self.labels is None else [str(_plain(each)) for each in self.labels]
+        labels = self.labels
+        if labels is not None:
+            labels = [str(each.item() if hasattr(each, "item") else each) for each in labels]
         given = {"labels": labels, "images": images}
         if vectors.ndim != 2 or any(
             each is not None and len(each) != len(vectors) for each in given.values()
@@ -200,8 +202,8 @@ def content(medium: Medium) -> dict[str, Any]:
 
 def on_host(medium: Medium) -> Medium:
     """The same medium with its tensors in the host's memory."""
-    held = {name: each.cpu() for name, each in content(medium).items() if hasattr(each, "cpu")}
-    return replace(medium, **held) if held else medium
+    tensors = {name: each.cpu() for name, each in content(medium).items() if hasattr(each, "cpu")}
+    return replace(medium, **tensors) if tensors else medium
 
 
 def grid(pixels: Tensor) -> Tensor:
@@ -219,7 +221,3 @@ def _copy(values: Any) -> Tensor:
     import torch
 
     return torch.as_tensor(values).detach().clone()
-
-
-def _plain(label: Any) -> Any:
-    return label.item() if hasattr(label, "item") else label

@@ -30,11 +30,11 @@ def scalars(metrics: Mapping[str, Any]) -> dict[str, float]:
     """
     shown = {name: value for name, value in metrics.items() if is_scalar(value)}
     numbers = {name: as_float(value) for name, value in shown.items() if isinstance(value, Real)}
-    held: dict[torch.device, dict[str, Tensor]] = {}
+    by_device: dict[torch.device, dict[str, Tensor]] = {}
     for name, value in shown.items():
         if isinstance(value, Tensor):
-            held.setdefault(value.device, {})[name] = value.detach()
-    for device, tensors in held.items():
+            by_device.setdefault(value.device, {})[name] = value.detach()
+    for device, tensors in by_device.items():
         widest = torch.float32 if device.type == "mps" else torch.float64  # mps has no float64
         stacked = torch.stack([tensor.to(widest) for tensor in tensors.values()])
         numbers.update(zip(tensors, stacked.tolist(), strict=True))
@@ -52,7 +52,7 @@ def is_scalar(value: Any) -> bool:
 def warn_of_unknown(
     names: Iterable[str], metrics: Mapping[str, Any], kind: str, warned: set[str], *, at_end: bool
 ) -> None:
-    """Warn of names that no metric has, but not of those in `warned`, to which they are added.
+    """Warn of names that no metric has, except those in `warned`, to which they are added.
 
     Before the end of the run a metric may still come, as of a validation each ten epochs; until
     then a name counts as unknown if it is much like that of another metric with the same prefix.

@@ -35,7 +35,7 @@ class Delivery:
     writer: Callable[[Start], Writer]
     """Opens the writer."""
     place: Callable[[], tuple[Start, Sequence[Row]]]
-    """Where in its run the writer is opened now, and the rows that it has to have again."""
+    """Gives the place in the run at which to open the writer, and the rows to write again."""
     written: int = field(default=0, init=False)
     """The number of the last row that is written, or lost for good."""
     _warned: bool = field(default=False, init=False)
@@ -63,7 +63,7 @@ class Direct(Delivery):
     """True if somebody has removed the file."""
 
     def open(self) -> None:
-        """Open the writer, and give it the rows that it has to have again.
+        """Open the writer, and give it again the rows that it may lack.
 
         Raises:
             TypeError: The logger's arguments make no sense.
@@ -143,8 +143,8 @@ class Direct(Delivery):
                 writer.close()
 
     def _warn_of(self, error: Exception, meaning: str) -> None:
-        told = f"{type(error).__name__}: {error}"
-        self._warn(f"could not write: {told}; the run goes on. {meaning}")
+        said = f"{type(error).__name__}: {error}"
+        self._warn(f"could not write: {said}; the run goes on. {meaning}")
 
 
 @dataclass(eq=False)
@@ -163,7 +163,7 @@ class Background(Delivery):
     _deadline: float = field(default=0.0, init=False)
 
     def open(self) -> None:
-        """Let the thread open the writer, and give it the rows that it has to have again.
+        """Let the thread open the writer, and give it again the rows that it may lack.
 
         A tracker that could not be opened gets no rows for the rest of the run.
         """

@@ -73,7 +73,10 @@ class EventFile:
         self.event(file_version="brain.Event:2")
         self.event(step=first, session_log=start)
         if hparams:
-            self.event(step=0, summary=hparams_summary(hparams))
+            # The beginning of a session, from which TensorBoard finds the metrics.
+            summary: Any = import_module("tensorboardX.summary")
+            _, begun, _ = summary.hparams(flat_hparams(hparams), {})
+            self.event(step=0, summary=begun)
         if graph is not None:
             self.event(graph_def=graph)
 
@@ -157,13 +160,6 @@ def summary_value(name: str, medium: Medium) -> Any:
     else:
         raise TypeError(f"a {type(medium).__name__} is no summary")
     return made.value[0]
-
-
-def hparams_summary(hparams: Mapping[str, Any]) -> Any:
-    """Hyper-parameters as the beginning of a session, from which TensorBoard finds the metrics."""
-    summary: Any = import_module("tensorboardX.summary")
-    _, begun, _ = summary.hparams(flat_hparams(hparams), {})
-    return begun
 
 
 def _histogram(summary: Any, name: str, histogram: Histogram) -> Any:

@@ -32,8 +32,8 @@ class OpenLog:
         """True for the first logger of an engine, which speaks for all."""
         self.shown: tuple[type[Medium], ...] = ()
         """What any logger of the engine shows besides numbers."""
-        self.told = set[str]()
-        """The metrics of which a warning has said that no logger shows them."""
+        self.warned = set[str]()
+        """The metrics that no logger shows, and of which there was a warning."""
 
 
 class LogsRows(ABC):
@@ -82,7 +82,7 @@ class LogsRows(ABC):
         if delivery := log.delivery:
             bookmark = state.recall(self, Bookmark)
             if log.is_first:
-                warn_of_unshown(state.metrics.since(bookmark.write), log.shown, log.told)
+                warn_of_unshown(state.metrics.since(bookmark.write), log.shown, log.warned)
             delivery.write(bookmark.next_rows(state, delivery.written, self.shown))
 
     def sync(self, state: State[Any, Any]) -> None:
@@ -104,13 +104,13 @@ class LogsRows(ABC):
 
 
 def warn_of_unshown(
-    metrics: Mapping[str, Any], shown: tuple[type[Medium], ...], told: set[str]
+    metrics: Mapping[str, Any], shown: tuple[type[Medium], ...], warned: set[str]
 ) -> None:
     """Warn once of each metric that no logger shows: no number, and of no kind in `shown`."""
     for name, value in metrics.items():
-        if name in told or is_scalar(value) or isinstance(value, shown):
+        if name in warned or is_scalar(value) or isinstance(value, shown):
             continue
-        told.add(name)
+        warned.add(name)
         kind = type(value).__name__
         if isinstance(value, ALL):
             files = "ImageFiles(directory), " if isinstance(value, Image) else ""

@@ -123,7 +123,8 @@ class Bookmark:
             custom = dict[str, int]()
             if iteration == state.iteration:
                 names += constant
-                step, epoch, custom = state.step, state.epoch, custom_clocks(state)
+                step, epoch, counts = state.step, state.epoch, state.counts.state_dict()
+                custom = {n: each for n, each in counts.items() if not n.startswith(OURS)}
             self.number += 1
             metrics = {name: numbers[name] for name in names if name in numbers}
             shown_here = {name: media[name] for name in names if name in media}
@@ -141,9 +142,9 @@ class Bookmark:
         self.latest = [*same[1 - MOST :], row._asdict()]
 
     def place(self, state: State[Any, Any]) -> tuple[Start, list[Row]]:
-        """Where a log is opened now, and the rows that it gets then.
+        """Where in its run to open a log, and the rows to write to it again.
 
-        It drops its rows from the iteration of the first of these on.
+        The log drops its rows from the iteration of the first of them on.
         """
         if self.latest:
             first = int(self.latest[0]["iteration"])
@@ -153,9 +154,3 @@ class Bookmark:
             first = min([*clocks, state.iteration + 1])
         start = Start(self.run, first if state.iteration else 0, state.iteration > 0)
         return start, [Row(**row) for row in self.latest]
-
-
-def custom_clocks(state: State[Any, Any]) -> dict[str, int]:
-    """The counts of the user's own events."""
-    counts = state.counts.state_dict()
-    return {name: count for name, count in counts.items() if not name.startswith(OURS)}

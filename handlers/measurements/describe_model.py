@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
 
@@ -44,24 +44,19 @@ def describe_model(model: Module, *inputs: Any, depth: int = 2) -> str:
     rows: list[list[Cell]] = [["part", "type", "parameters", "trainable", "output"]]
     for name, part in parts:
         level = f"{'  ' * (name.count('.') + 1)}{name.rpartition('.')[2]}" if name else "model"
-        numbers = list(_counts(part))
-        counts = [sum(size for size, _ in numbers), sum(size for size, trains in numbers if trains)]
-        rows.append([level, type(part).__name__, *counts, shapes.get(part, "")])
+        rows.append([level, type(part).__name__, *_counts(part), shapes.get(part, "")])
     if not inputs:
         rows = [row[:-1] for row in rows]
-    numbers = list(_counts(model))
+    count, training = _counts(model)
     size = readable_size(sum(each.nbytes for each in model.parameters()))
-    total = (
-        f"{sum(size for size, _ in numbers):,} parameters, {size}; "
-        f"{sum(size for size, trains in numbers if trains):,} of them train"
-    )
+    total = f"{count:,} parameters, {size}; {training:,} of them train"
     return "\n".join([*aligned(rows), total])
 
 
-def _counts(part: Module) -> Iterator[tuple[int, bool]]:
-    """The number of elements of each parameter, and whether it trains."""
-    for parameter in part.parameters():
-        yield parameter.numel(), parameter.requires_grad
+def _counts(part: Module) -> tuple[int, int]:
+    """The elements of all parameters, and of those that train."""
+    sizes = [(each.numel(), each.requires_grad) for each in part.parameters()]
+    return sum(size for size, _ in sizes), sum(size for size, trains in sizes if trains)
 
 
 def _shapes(model: Module, parts: list[Module], inputs: tuple[Any, ...]) -> dict[Module, str]:

@@ -66,8 +66,5 @@ def _norms(named: dict[str, Tensor]) -> dict[str, Tensor]:
     if are_spread(named.values()):
         return dict(zip(named, norms(list(named.values())), strict=True))
     # Half precision would overflow; converting the weights first would take their memory twice.
-    return {name: vector_norm(each, dtype=_at_least_single(each)) for name, each in named.items()}
-
-
-def _at_least_single(weight: Tensor) -> torch.dtype:
-    return torch.promote_types(weight.dtype, torch.float32)
+    dtypes = {name: torch.promote_types(each.dtype, torch.float32) for name, each in named.items()}
+    return {name: vector_norm(each, dtype=dtypes[name]) for name, each in named.items()}

@@ -72,7 +72,7 @@ class Metrics:
                 )
 
     def attach(self, engine: Engine[Any, Any]) -> None:
-        """Measure in evaluation, and in training unless told otherwise."""
+        """Measure in evaluation, and in training unless `training` is False."""
         for each in (engine, engine.evaluation) if self.training else (engine.evaluation,):
             each.on(Events.EPOCH_STARTED, stage=Stage.MEASURE)(self.reset)
             each.on(Events.ITERATION_COMPLETED, stage=Stage.MEASURE)(self.update)

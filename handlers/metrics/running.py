@@ -126,7 +126,7 @@ def _check_function(name: str, function: Any, arguments: int) -> None:
 
 
 def _count_samples_once(metrics: Iterable[Any]) -> None:
-    """Let torchmetrics compute over the ranks that read different data, unless told of a group."""
+    """Let torchmetrics compute over the ranks that read different data, if it has no group."""
     if (group := ranks.data_group()) is None:
         return
     for metric in metrics:

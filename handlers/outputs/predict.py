@@ -95,8 +95,8 @@ def predict(
 def _checksum(objects: Mapping[str, Any]) -> str:
     """A checksum of all weights, which is the same on any device."""
     modules = [each for each in objects.values() if isinstance(each, Module)]
-    held = [tensor for module in modules for tensor in module.state_dict().values()]
-    sums = [checksum(each) for each in held if isinstance(each, Tensor)]
+    tensors = [tensor for module in modules for tensor in module.state_dict().values()]
+    sums = [checksum(each) for each in tensors if isinstance(each, Tensor)]
     return f"{crc32(repr([int(each) for each in sums]).encode()):08x}"
 
 

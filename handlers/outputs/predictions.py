@@ -67,9 +67,9 @@ class Predictions:
         """
         parts = self._parts()
         rows = [list(map(_rows, part)) for part in parts]
-        held = [[each for each in part if each is not None] for part in rows]
+        filled = [[each for each in part if each is not None] for part in rows]
         with reading(self.directory, "the shards"):  # the shards may have different structures
-            found = [join_parts(part, chain) for part in held if part]
+            found = [join_parts(part, chain) for part in filled if part]
             return join_parts(found, deal if _are_interleaved(parts) else chain) if found else None
 
     def worlds(self) -> set[int]:

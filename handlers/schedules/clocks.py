@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from torch.optim.lr_scheduler import ConstantLR, LRScheduler, ReduceLROnPlateau
 
-from ...engine import EventEnum, Events
-from ...engine.checks import warn
 from .horizon import Horizon
 from .scheduled import Scheduled
 
@@ -14,7 +12,7 @@ LENGTHS = ("total_steps", "T_max", "total_iters", "T_0", "milestones")
 MANY = 10
 """How many times longer a run is than what cannot be meant by its steps."""
 LOST = 2e-3
-"""A rate that has fallen to this share in half of a run trains next to nothing in the other."""
+"""A rate that falls to this fraction in half of a run trains next to nothing in the other half."""
 
 
 def length_in_steps(scheduler: LRScheduler) -> int | None:
@@ -33,38 +31,11 @@ def length_in_steps(scheduler: LRScheduler) -> int | None:
     return None
 
 
-def warn_of_clock(
-    scheduler: LRScheduler, event: EventEnum | None, horizon: Horizon, *, said: bool
-) -> bool:
-    """Warn of a scheduler whose lengths are on another clock than the one that steps it.
-
-    Args:
-        scheduler: At the start of its run.
-        event: Steps it each time that it comes.
-        horizon: The length of the run.
-        said: True if the script says what steps it.
-
-    Returns:
-        False if the length of the run is not known, so that nothing can be said.
-    """
-    advice = None
-    try:
-        if event is Events.EPOCH_COMPLETED:
-            advice = advice_by_epochs(scheduler, horizon)
-        elif event is Events.STEP_COMPLETED and not said:
-            advice = advice_by_steps(scheduler, horizon)
-    except ValueError:
-        return False
-    if advice is not None:
-        warn(advice)
-    return True
-
-
 def advice_by_steps(scheduler: LRScheduler, horizon: Horizon) -> str | None:
     """What to say of a scheduler that is stepped after each optimizer step; None if it is right.
 
-    Only what cannot be meant is told: a scheduler that ends with the epochs or the batches of the
-    run, one that ends in a small part of the first epoch, and one that takes the rate to nothing.
+    Only what cannot be meant has advice: a scheduler that ends with the epochs or the batches of
+    the run, one that ends early in the first epoch, and one that takes the rate to nothing.
 
     Raises:
         ValueError: The length of the run is not known.

@@ -23,14 +23,14 @@ def rates(state: State[Any, Any]) -> dict[str, Any]:
     names = {name: each for name, each in objects.items() if isinstance(each, Optimizer)}
     schedules = [each for each in handlers if isinstance(each, LRSchedule)]
     moved, constant = dict[str, Any](), dict[str, Any]()
-    held = list[Optimizer]()
+    by_schedules = list[Optimizer]()
     for schedule in schedules:
         if schedule.object in objects:
             optimizer = objects[schedule.object].optimizer
             moved |= group_values(optimizer, schedule.field, schedule.written_metric)
-            held += [optimizer] if schedule.field == "lr" else []
+            by_schedules += [optimizer] if schedule.field == "lr" else []
     for name, optimizer in names.items():
-        if all(optimizer is not each for each in held):
+        if all(optimizer is not each for each in by_schedules):
             own = name.removesuffix("optimizer").rstrip("_")
             constant |= group_values(
                 optimizer, "lr", f"lr/{own}" if own and len(names) > 1 else "lr"

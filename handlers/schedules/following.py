@@ -67,7 +67,13 @@ class Rates:
             values = group_values(scheduler.optimizer, field, name)
             for each in values.values() if field == "lr" else ():
                 if type(each) is float and each < BELOW:
-                    raise RuntimeError(_negative(scheduler, each))
+                    raise RuntimeError(
+                        f"the {type(scheduler).__name__} has set 'lr' to {each:.3g} for the last "
+                        "step, which went the wrong way: it was stepped "
+                        f"{count_of(scheduler)} times, more often than it is made for. Give it "
+                        "the steps of the whole run, or step it by when=Events.ITERATION_COMPLETED "
+                        "or Events.EPOCH_COMPLETED"
+                    )
             if steps or not all(map(metrics.is_fresh, values)):
                 for key, value in values.items():
                     metrics[key] = value
@@ -161,17 +167,6 @@ class Following:
             )
 
 
-def _negative(scheduler: LRScheduler, rate: float) -> str:
-    """The message about a rate that makes steps go the wrong way."""
-    return (
-        f"the {type(scheduler).__name__} has set 'lr' to {rate:.3g} for the last step, which went "
-        "the wrong way: "
-        f"it was stepped {count_of(scheduler)} times, more often than it is made for. Give it "
-        "the steps of the whole run, or step it by when=Events.ITERATION_COMPLETED or "
-        "Events.EPOCH_COMPLETED"
-    )
-
-
 def count_of(scheduler: LRScheduler) -> int:
     """How often a scheduler was stepped, as it says itself; a chained one has it in its parts."""
     while (count := getattr(scheduler, "last_epoch", None)) is None:
@@ -198,20 +193,6 @@ def refuse_beside(schedulers: dict[str, LRScheduler]) -> None:
                 "such as warmup(500).then(cosine()), or torch's SequentialLR or ChainedScheduler; "
                 "for several optimizers, pass optimizer="
             )
-
-
-def refuse_rebuilding(names: list[str], changed: str) -> None:
-    """Refuse to rebuild one of several schedules that compose.
-
-    Raises:
-        ValueError: There are several.
-    """
-    if len(names) > 1:
-        raise ValueError(
-            f"this run has another length ({changed}), and the schedules "
-            f"{' and '.join(map(repr, names))} of one optimizer cannot be rebuilt for it one by "
-            "one: combine them into one, such as SequentialLR or ChainedScheduler"
-        )
 
 
 def _moved_by(scheduler: LRScheduler) -> set[str]:

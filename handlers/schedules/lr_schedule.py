@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from ...engine import Engine, EventEnum, Events, Stage, State, Trigger
+from ...engine.checks import warn
 from ...engine.modules import plain_optimizer
 from ..common import Monitored, advance, write
 from .build import (
@@ -26,7 +27,7 @@ from .build import (
     optimizer_of,
     wants_horizon,
 )
-from .clocks import warn_of_clock
+from .clocks import advice_by_epochs, advice_by_steps
 from .following import (
     Following,
     Noted,
@@ -34,7 +35,6 @@ from .following import (
     Rates,
     count_of,
     refuse_beside,
-    refuse_rebuilding,
 )
 from .horizon import Horizon, horizon_of, update_of
 from .scheduled import ByUpdates, Scheduled
@@ -228,7 +228,22 @@ class LRSchedule:
         return found
 
     def _warn_of_clock(self, scheduler: LRScheduler, horizon: Horizon) -> bool:
-        return warn_of_clock(scheduler, self._event, horizon, said=self.when is not None)
+        """Warn of a scheduler whose lengths are on another clock than the one that steps it.
+
+        Returns:
+            False if the length of the run is not known, so that nothing can be said.
+        """
+        advice = None
+        try:
+            if self._event is Events.EPOCH_COMPLETED:
+                advice = advice_by_epochs(scheduler, horizon)
+            elif self._event is Events.STEP_COMPLETED and self.when is None:
+                advice = advice_by_steps(scheduler, horizon)
+        except ValueError:
+            return False
+        if advice is not None:
+            warn(advice)
+        return True
 
     @property
     def _trigger(self) -> Trigger:
@@ -278,6 +293,8 @@ class LRSchedule:
 
     def _of(self, state: State[Any, Any]) -> LRScheduler:
         """The scheduler of this run."""
+        if self._ready is not None:
+            return self._ready
         scheduler: LRScheduler = state.engine.objects[self.object]
         return scheduler
 
@@ -300,7 +317,13 @@ class LRSchedule:
         if not changed or not wants_horizon(self.scheduler):
             return
         beside = self._beside(state, before.optimizer)
-        refuse_rebuilding([each.object for each in beside if each.field == self.field], changed)
+        names = [repr(each.object) for each in beside if each.field == self.field]
+        if len(names) > 1:  # they compose
+            raise ValueError(
+                f"this run has another length ({changed}), and the schedules {' and '.join(names)} "
+                "of one optimizer cannot be rebuilt for it one by one: combine them into one, such "
+                "as SequentialLR or ChainedScheduler"
+            )
         self._reset(before.optimizer)
         made = state.engine.objects[self.object] = self._make(before.optimizer, horizon)
         advance(made, before.state_dict())

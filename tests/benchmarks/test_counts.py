@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +22,8 @@ SUPERVISED_CALLS = 17
 Three of them announce its events: gradients can be discarded before anybody relies on them. Five
 are torch's engine and what leads to it and to the step: fewer layers than the public calls.
 """
+README_MODULES = 170
+"""Modules of Camshaft that the imports of the README's script load: each takes CPU at the start."""
 FIRING = 2
 """Calls by which a moment finds whom to call, however many there are."""
 
@@ -203,3 +206,14 @@ def test_the_import_loads_no_library_that_only_some_handlers_need():
     optional = {"ignite", "tensorboardX", "torchmetrics", "tqdm"}
     assert "camshaft" in loaded
     assert optional & set(loaded) == set()
+
+
+def test_the_handlers_of_the_readme_import_few_files_and_none_that_only_a_run_needs():
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    block = readme.partition("```python\n")[2].partition("torch.manual_seed")[0]
+    script = f"{block}\nimport sys\nprint(*(n for n in sys.modules if n.startswith('camshaft')))"
+    command = [sys.executable, "-c", script]
+    loaded = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert "camshaft.handlers.loggers.tensorboard" in loaded
+    assert not [name for name in loaded if "trackers" in name or name.endswith(".delivery")]
+    assert len(loaded) <= README_MODULES

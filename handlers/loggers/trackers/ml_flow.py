@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -17,10 +17,15 @@ from ...common import AT_EACH_ROW, Image, Medium, Text
 from ..images import png
 from ..logger import LogsRows, flat_hparams, need
 from ..rows import Row, Start, WriterOf
-from .tracker import numbers_of
+from .tracker import form_of, numbers_of
 
 TAG = "camshaft.run"
 """The tag by which a run is found again."""
+FILES: dict[type[Medium], tuple[str, Callable[[Any], bytes]]] = {
+    Text: (".md", lambda text: text.text.encode()),
+    Image: (".png", png),
+}
+"""By kind of medium: the end of the name of its file, and what is in it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +59,7 @@ class MLflow(LogsRows):
     hparams: Mapping[str, Any] = field(default_factory=dict[str, Any])
     name: str | None = None
     background: bool = field(init=False, repr=False)
-    shown = (Text, Image)
+    shown = tuple(FILES)
 
     def __post_init__(self) -> None:
         need("mlflow", "MLflow", "mlflow")
@@ -92,23 +97,13 @@ class MLflow(LogsRows):
                     metrics.append(entities.Metric(_allowed(name), value, now, row.iteration))
             client.log_batch(run, metrics=metrics)
             for name, medium in row.media.items():
+                suffix, content = form_of(medium, FILES)
                 with TemporaryDirectory() as folder:
-                    path = _file(Path(folder, str(row.iteration)), medium)
+                    path = Path(folder, f"{row.iteration}{suffix}")
+                    path.write_bytes(content(medium))
                     client.log_artifact(run, str(path), _allowed(name))
 
         return WriterOf(write, lambda: client.set_terminated(run))
-
-
-def _file(stem: Path, medium: Medium) -> Path:
-    """Write a medium to a file, and say where it is."""
-    if isinstance(medium, Image):
-        path = stem.with_suffix(".png")
-        path.write_bytes(png(medium))
-    else:
-        assert isinstance(medium, Text)
-        path = stem.with_suffix(".md")
-        path.write_text(medium.text, encoding="utf-8")
-    return path
 
 
 def _allowed(name: str) -> str:

@@ -9,9 +9,9 @@ from typing import Any
 
 from ...common import Image, Text
 from ..rows import Row, Start, WriterOf
-from .tracker import USUAL, LogsToTracker, formed, numbers_of
+from .tracker import USUAL, Forms, LogsToTracker, formed, numbers_of
 
-FORMS = {
+FORMS: Forms = {
     Text: lambda client, text: client.Text(text.text),
     Image: USUAL[Image],
 }

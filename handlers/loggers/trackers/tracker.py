@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from ....engine import EventEnum, Trigger
 from ...common import AT_EACH_ROW, Histogram, Image, Medium, Text, plain
@@ -12,6 +12,7 @@ from ..images import as_bytes
 from ..logger import LogsRows, need
 from ..rows import Row
 
+Form = TypeVar("Form")
 Forms = Mapping[type[Medium], Callable[[Any, Any], Any]]
 """By kind of medium: makes of the client's module and a medium what the client takes."""
 
@@ -53,13 +54,14 @@ def numbers_of(row: Row) -> dict[str, float]:
     return row.metrics | {name: n for name, n in row.clocks.items() if name != "iteration"}
 
 
+def form_of(medium: Medium, forms: Mapping[type[Medium], Form]) -> Form:
+    """What a table says of the kind of a medium."""
+    return next(form for kind, form in forms.items() if isinstance(medium, kind))
+
+
 def formed(row: Row, client: Any, forms: Forms) -> dict[str, Any]:
     """The media of a row as the client takes them, by name."""
-
-    def form(medium: Medium) -> Any:
-        return next(f for kind, f in forms.items() if isinstance(medium, kind))(client, medium)
-
-    return {name: form(medium) for name, medium in row.media.items()}
+    return {name: form_of(each, forms)(client, each) for name, each in row.media.items()}
 
 
 def pixels_of(image: Image) -> Any:

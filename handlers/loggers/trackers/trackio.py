@@ -8,9 +8,9 @@ from typing import Any
 
 from ...common import Text
 from ..rows import Row, Start, WriterOf
-from .tracker import USUAL, LogsToTracker, formed
+from .tracker import USUAL, Forms, LogsToTracker, formed
 
-FORMS = {**USUAL, Text: lambda client, text: client.Markdown(text.text)}
+FORMS: Forms = {**USUAL, Text: lambda client, text: client.Markdown(text.text)}
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,4 +1,4 @@
-"""A run of one weight, and what it shows: the rates that its steps used, and its rows."""
+"""Runs that show the rates that their steps used: of one weight, and of a small model."""
 
 import json
 from dataclasses import dataclass, field
@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 import pytest
 import torch
 
-from camshaft import Engine, Events, Stage, Update
-from camshaft.handlers import JSONLines, LRSchedule
+from camshaft import Engine, Events, Stage, Update, supervised
+from camshaft.handlers import Checkpoint, JSONLines, LRSchedule
 
 
 @dataclass
@@ -51,6 +51,10 @@ class Small:
         self.engine.add(LRSchedule(schedule, **arguments))
         return self
 
+    def pause(self, at):
+        self.engine.on(Events.ITERATION_COMPLETED(at=at))(lambda state: state.interrupt("pause"))
+        return self
+
     def run(self, batches=10, data=None, **limits):
         return self.engine.run([1.0] * batches if data is None else data, **limits)
 
@@ -63,3 +67,35 @@ class Small:
 @pytest.fixture
 def small():
     return Small
+
+
+class Script:
+    """What a process makes anew each time it is started."""
+
+    def __init__(self, schedule, *, accumulate=2, stop_at=None, directory=None, **arguments):
+        torch.manual_seed(0)
+        self.model = torch.nn.Linear(2, 1)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), 0.1, momentum=0.9)
+        self.engine = supervised(
+            self.model, self.optimizer, torch.nn.functional.mse_loss, accumulate=accumulate
+        )
+        checkpoint = () if directory is None else (Checkpoint(directory, resume=True, **arguments),)
+        self.engine.add(*checkpoint, LRSchedule(schedule))  # in either order
+        self.used = []
+        self.engine.on(Events.GRADIENTS_READY)(
+            lambda state: self.used.append(self.optimizer.param_groups[0]["lr"])
+        )
+        if stop_at is not None:
+            self.engine.on(Events.ITERATION_COMPLETED(at=stop_at))(
+                lambda state: state.interrupt("pause")
+            )
+
+    def run(self, **limits):
+        batches = [(torch.full((1, 2), float(n)), torch.zeros(1, 1)) for n in range(5)]
+        state = self.engine.run(batches, **({"max_epochs": 3} | limits))
+        return state, self.used, [p.tolist() for p in self.model.parameters()]
+
+
+@pytest.fixture
+def script():
+    return Script

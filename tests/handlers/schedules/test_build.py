@@ -43,64 +43,37 @@ MADE = {
 }
 
 
-class Script:
-    """What a process makes anew each time it is started."""
-
-    def __init__(self, schedule, *, accumulate=2, stop_at=None, directory=None, **arguments):
-        torch.manual_seed(0)
-        self.model = torch.nn.Linear(2, 1)
-        self.optimizer = torch.optim.SGD(self.model.parameters(), 0.1, momentum=0.9)
-        self.engine = supervised(
-            self.model, self.optimizer, torch.nn.functional.mse_loss, accumulate=accumulate
-        )
-        checkpoint = () if directory is None else (Checkpoint(directory, resume=True, **arguments),)
-        self.engine.add(*checkpoint, LRSchedule(schedule))  # in either order
-        self.used = []
-        self.engine.on(Events.GRADIENTS_READY)(
-            lambda state: self.used.append(self.optimizer.param_groups[0]["lr"])
-        )
-        if stop_at is not None:
-            self.engine.on(Events.ITERATION_COMPLETED(at=stop_at))(
-                lambda state: state.interrupt("pause")
-            )
-
-    def run(self, **limits):
-        batches = [(torch.full((1, 2), float(n)), torch.zeros(1, 1)) for n in range(5)]
-        state = self.engine.run(batches, **({"max_epochs": 3} | limits))
-        return state, self.used, [p.tolist() for p in self.model.parameters()]
-
-
-def test_the_total_of_steps_counts_short_windows():
+def test_the_total_of_steps_counts_short_windows(script):
     seen = []
 
     def make(optimizer, horizon):
         seen.append(horizon)
         return CosineAnnealingLR(optimizer, horizon.steps)
 
-    script = Script(make)
-    state, used, _ = script.run()
+    made = script(make)
+    state, used, _ = made.run()
     assert (seen[0].steps, seen[0].epochs, seen[0].steps_per_epoch) == (9, 3, 3)
     assert state.step == len(used) == 9
-    assert script.engine.objects["scheduler"].get_last_lr() == [pytest.approx(0.0)]
+    assert made.engine.objects["scheduler"].get_last_lr() == [pytest.approx(0.0)]
 
 
 @pytest.mark.parametrize("kind", MADE)
 @pytest.mark.parametrize("stop_at", [1, 7, 12])
-def test_the_rates_are_the_same_whether_the_run_is_resumed_or_not(kind, stop_at, tmp_path):
-    _, expected, weights = Script(MADE[kind]).run()
-    first, used, _ = Script(MADE[kind], stop_at=stop_at, directory=tmp_path).run()
+def test_the_rates_are_the_same_whether_the_run_is_resumed_or_not(script, kind, stop_at, tmp_path):
+    _, expected, weights = script(MADE[kind]).run()
+    first, used, _ = script(MADE[kind], stop_at=stop_at, directory=tmp_path).run()
     assert first.stop_reason == "pause"
-    _, more, resumed = Script(MADE[kind], directory=tmp_path).run()
+    _, more, resumed = script(MADE[kind], directory=tmp_path).run()
     assert used + more == expected
     assert resumed == weights
 
 
 @pytest.mark.parametrize("kind", MADE)
-def test_the_rates_are_the_same_when_a_state_is_carried_on(kind):
-    _, expected, weights = Script(MADE[kind]).run()
-    script = Script(MADE[kind], stop_at=7)
-    state, *_ = script.run()
-    _, used, carried = script.run(state=state)
+def test_the_rates_are_the_same_when_a_state_is_carried_on(script, kind):
+    _, expected, weights = script(MADE[kind]).run()
+    made = script(MADE[kind], stop_at=7)
+    state, *_ = made.run()
+    _, used, carried = made.run(state=state)
     assert used == expected
     assert carried == weights
 
@@ -113,32 +86,36 @@ TOLD = {
 
 
 @pytest.mark.parametrize("kind", TOLD)
-def test_a_changed_horizon_is_told_as_old_and_new_and_an_override_follows_it(kind, tmp_path):
-    Script(MADE[kind], stop_at=8, directory=tmp_path).run()
+def test_a_changed_horizon_is_told_as_old_and_new_and_an_override_follows_it(
+    script, kind, tmp_path
+):
+    script(MADE[kind], stop_at=8, directory=tmp_path).run()
     with pytest.raises(ValueError, match=f"{TOLD[kind]}: 9 in the checkpoint -> 15 in the script"):
-        Script(MADE[kind], directory=tmp_path).run(max_epochs=5)
-    _, more, _ = Script(MADE[kind], directory=tmp_path, override=["scheduler"]).run(max_epochs=5)
-    _, whole, _ = Script(MADE[kind]).run(max_epochs=5)
+        script(MADE[kind], directory=tmp_path).run(max_epochs=5)
+    _, more, _ = script(MADE[kind], directory=tmp_path, override=["scheduler"]).run(max_epochs=5)
+    _, whole, _ = script(MADE[kind]).run(max_epochs=5)
     assert more == whole[-len(more) :]
     assert len(more) == 10
 
 
 @pytest.mark.parametrize("kind", ["one cycle", "cosine", "sequence", "pieces"])
-def test_a_run_carried_on_to_another_length_follows_the_schedule_of_that_length(kind, caplog):
-    script = Script(MADE[kind])
-    state, *_ = script.run()
+def test_a_run_carried_on_to_another_length_follows_the_schedule_of_that_length(
+    script, kind, caplog
+):
+    made = script(MADE[kind])
+    state, *_ = made.run()
     with caplog.at_level(logging.WARNING, logger="camshaft"):
-        _, used, _ = script.run(state=state, max_epochs=5)
+        _, used, _ = made.run(state=state, max_epochs=5)
     assert "'scheduler' is now that of a run with max_epochs: 3 -> 5" in caplog.text
-    _, whole, _ = Script(MADE[kind]).run(max_epochs=5)
+    _, whole, _ = script(MADE[kind]).run(max_epochs=5)
     assert used[9:] == whole[9:]
 
 
 @pytest.mark.parametrize("kind", MADE)
-def test_another_run_of_the_engine_begins_its_schedule_anew(kind):
-    script = Script(MADE[kind])
-    _, used, _ = script.run()
-    script.run()
+def test_another_run_of_the_engine_begins_its_schedule_anew(script, kind):
+    made = script(MADE[kind])
+    _, used, _ = made.run()
+    made.run()
     assert used[9:] == used[:9]
 
 
@@ -243,18 +220,18 @@ def test_mistakes_are_told():
         hand_written(LRSchedule(cosine())).run([1.0], max_epochs=2, state=state)
 
 
-def test_a_save_before_the_decay_can_be_continued_to_another_length(tmp_path):
+def test_a_save_before_the_decay_can_be_continued_to_another_length(script, tmp_path):
     schedule = warmup_stable_decay(2, decay_length=0.4)
-    script = Script(schedule, accumulate=1)
-    script.engine.add(
+    made = script(schedule, accumulate=1)
+    made.engine.add(
         Checkpoint(tmp_path, when=ScheduleEvents.PIECE_COMPLETED(at=2))  # the stable one
     )
-    script.run(max_epochs=2)  # 10 steps, of which 4 decay
+    made.run(max_epochs=2)  # 10 steps, of which 4 decay
     saved = list(tmp_path.glob("iteration-*"))
     assert [int(path.name.removeprefix("iteration-")) for path in saved] == [6]
-    longer = Script(schedule, accumulate=1, directory=tmp_path, override=["scheduler"])
+    longer = script(schedule, accumulate=1, directory=tmp_path, override=["scheduler"])
     _, used, _ = longer.run(max_epochs=4)
-    _, whole, _ = Script(schedule, accumulate=1).run(max_epochs=4)
+    _, whole, _ = script(schedule, accumulate=1).run(max_epochs=4)
     assert used == whole[6:]
     assert used[:6] == [0.1] * 6
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from camshaft import Events, Stage, supervised
-from camshaft.handlers import Checkpoint, LRSchedule
+from camshaft.handlers import LRSchedule
 from camshaft.handlers.checkpoint.load import changes, settings_of
 
 
@@ -71,26 +71,9 @@ KINDS = {
 }
 
 
-def script(make, *handlers, stop_at=None):
-    torch.manual_seed(0)
-    model = torch.nn.Linear(2, 1)
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    engine = supervised(model, optimizer, torch.nn.functional.mse_loss, accumulate=2)
-    engine.add(*handlers, LRSchedule(make))
-    used = []
-    engine.on(Events.GRADIENTS_READY)(lambda state: used.append(optimizer.param_groups[0]["lr"]))
-    if stop_at is not None:
-        engine.on(Events.ITERATION_COMPLETED(at=stop_at))(lambda state: state.interrupt("pause"))
-    return engine, optimizer, used
-
-
-BATCHES = [(torch.ones(1, 2), torch.zeros(1, 1))] * 5
-
-
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_update_and_each_epoch_is_told_as_in_a_loop_written_by_hand(kind):
-    engine, _, used = script(KINDS[kind])
-    engine.run(BATCHES, max_epochs=4)
+def test_each_update_and_each_epoch_is_told_as_in_a_loop_written_by_hand(script, kind):
+    _, used, _ = script(KINDS[kind]).run(max_epochs=4)
 
     parameter = torch.nn.Parameter(torch.zeros(1))
     optimizer = torch.optim.SGD([parameter], 0.1)
@@ -108,28 +91,21 @@ def test_each_update_and_each_epoch_is_told_as_in_a_loop_written_by_hand(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("stop_at", [3, 5, 12])
-def test_a_resumed_run_has_the_same_rates(kind, stop_at, tmp_path):
-    whole, _, expected = script(KINDS[kind])
-    whole.run(BATCHES, max_epochs=4)
-    first, _, used = script(KINDS[kind], Checkpoint(tmp_path), stop_at=stop_at)
-    first.run(BATCHES, max_epochs=4)
-    second, _, more = script(KINDS[kind], Checkpoint(tmp_path, resume=True))
-    second.run(BATCHES, max_epochs=4)
+def test_a_resumed_run_has_the_same_rates(script, kind, stop_at, tmp_path):
+    _, expected, _ = script(KINDS[kind]).run(max_epochs=4)
+    _, used, _ = script(KINDS[kind], stop_at=stop_at, directory=tmp_path).run(max_epochs=4)
+    _, more, _ = script(KINDS[kind], directory=tmp_path).run(max_epochs=4)
     assert used + more == expected
 
 
-def test_a_changed_setting_is_told_and_an_override_follows_it(tmp_path):
-    first, *_ = script(KINDS["timm cosine"], Checkpoint(tmp_path), stop_at=8)
-    first.run(BATCHES, max_epochs=4)
-    second, *_ = script(KINDS["timm cosine"], Checkpoint(tmp_path, resume=True))
+def test_a_changed_setting_is_told_and_an_override_follows_it(script, tmp_path):
+    make = KINDS["timm cosine"]
+    script(make, stop_at=8, directory=tmp_path).run(max_epochs=4)
     said = "scheduler.0.t_initial: 12 in the checkpoint -> 18 in the script"
     with pytest.raises(ValueError, match=said):
-        second.run(BATCHES, max_epochs=6)
-    accepting = Checkpoint(tmp_path, resume=True, override=["scheduler"])
-    third, _, used = script(KINDS["timm cosine"], accepting)
-    third.run(BATCHES, max_epochs=6)
-    whole, _, expected = script(KINDS["timm cosine"])
-    whole.run(BATCHES, max_epochs=6)
+        script(make, directory=tmp_path).run(max_epochs=6)
+    _, used, _ = script(make, directory=tmp_path, override=["scheduler"]).run(max_epochs=6)
+    _, expected, _ = script(make).run(max_epochs=6)
     assert used == expected[-len(used) :]
 
 
@@ -144,7 +120,7 @@ def test_one_that_is_ready_made_is_taken_too_and_may_look_at_a_metric():
     def score(state):
         state.metrics["score"] = 0.5 * state.epoch
 
-    state = engine.run(BATCHES, max_epochs=2)
+    state = engine.run([(torch.ones(1, 2), torch.zeros(1, 1))] * 5, max_epochs=2)
     assert told.seen == [(1, 0.5), (2, 1.0)]
     assert state.metrics["lr"] == pytest.approx(0.01)
     assert optimizer.param_groups[0]["lr"] == pytest.approx(0.0)
@@ -159,10 +135,11 @@ def test_another_field_is_said_to_the_handler_as_well():
     assert LRSchedule(scheduler, field="momentum").written_metric == "momentum"
 
 
-def test_progress_is_no_setting():
-    engine, *_ = script(KINDS["timm cosine by epochs"])
+def test_progress_is_no_setting(script):
+    made = script(KINDS["timm cosine by epochs"])
     compared = []
-    engine.on(Events.STARTED)(lambda state: compared.append(settings_of(engine.objects)))
-    engine.run(BATCHES, max_epochs=4)
-    compared.append(settings_of(engine.objects))
+    objects = made.engine.objects
+    made.engine.on(Events.STARTED)(lambda state: compared.append(settings_of(objects)))
+    made.run(max_epochs=4)
+    compared.append(settings_of(objects))
     assert changes(*compared) == []

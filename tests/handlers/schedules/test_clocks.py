@@ -128,8 +128,7 @@ def test_a_run_of_unknown_length_is_told_after_its_first_epoch(small):
 
 
 def test_a_resumed_run_is_not_told_again(small):
-    script = small().add(lambda o: StepLR(o, 2, 0.1))
-    script.engine.on(Events.ITERATION_COMPLETED(at=5))(lambda state: state.interrupt("pause"))
+    script = small().add(lambda o: StepLR(o, 2, 0.1)).pause(5)
     with pytest.warns(UserWarning, match="every 2 steps"):
         state = script.run(10, max_epochs=8)
     assert script.run(10, max_epochs=8, state=state).iteration == 80

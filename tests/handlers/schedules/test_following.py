@@ -56,8 +56,7 @@ def test_a_resumed_run_logs_the_same_rates(small, stop_at, tmp_path):
     whole, expected = script("whole")
     whole.run(3, max_epochs=4)
     first, _ = script("cut")
-    first.engine.on(ITERATION(at=stop_at))(lambda state: state.interrupt("pause"))
-    first.run(3, max_epochs=4)
+    first.pause(stop_at).run(3, max_epochs=4)
     second, rows = script("cut")
     second.run(3, max_epochs=4)
     assert rows() == expected()
@@ -164,8 +163,7 @@ def test_two_schedulers_of_torch_are_resumed_exactly(small, stop_at, tmp_path):
         return made
 
     first = script(Checkpoint(tmp_path))
-    first.engine.on(ITERATION(at=stop_at))(lambda state: state.interrupt("pause"))
-    first.run(3, max_epochs=4)
+    first.pause(stop_at).run(3, max_epochs=4)
     second = script(Checkpoint(tmp_path, resume=True))
     second.run(3, max_epochs=4)
     assert first.used + second.used == by_torch(12, 3, *PAIRS[1])
@@ -420,8 +418,7 @@ def test_a_run_with_a_horizon_of_its_own_is_resumed_exactly(small, stop_at, tmp_
     whole = script()
     whole.run(4, max_epochs=3)
     first = script(Checkpoint(tmp_path))
-    first.engine.on(ITERATION(at=stop_at))(lambda state: state.interrupt("pause"))
-    first.run(4, max_epochs=3)
+    first.pause(stop_at).run(4, max_epochs=3)
     with pytest.raises(ValueError, match=r"scheduler.total: 36 in the checkpoint -> 48"):
         script(Checkpoint(tmp_path, resume=True), horizon=48).run(4, max_epochs=3)
     second = script(Checkpoint(tmp_path, resume=True))

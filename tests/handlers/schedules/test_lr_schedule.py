@@ -12,7 +12,7 @@ from torch.optim.lr_scheduler import (
     StepLR,
 )
 
-from camshaft import Engine, Events, State, Update, supervised
+from camshaft import Engine, Events, Update, supervised
 from camshaft.handlers import Checkpoint, LRSchedule
 from camshaft.handlers.schedules import cosine, hold, linear, warmup
 from camshaft.handlers.schedules.scheduled import Scheduled
@@ -143,7 +143,7 @@ def test_a_scheduler_may_be_among_the_objects_already():
 
 
 @pytest.mark.parametrize("stop_at", range(1, 20))
-def test_the_rates_are_the_same_whether_a_run_is_interrupted_or_not(stop_at):
+def test_the_rates_are_the_same_whether_a_run_is_interrupted_or_not(stop_at, paused):
     def cosine(optimizer):
         return CosineAnnealingLR(optimizer, 20)
 
@@ -151,14 +151,10 @@ def test_the_rates_are_the_same_whether_a_run_is_interrupted_or_not(stop_at):
     whole.run([1.0] * 20, max_epochs=1)
 
     first, used, _ = build(cosine)
-    first.on(Events.ITERATION_COMPLETED(at=stop_at))(lambda state: state.stop("pause"))
-    saved = first.run([1.0] * 20, max_epochs=1).state_dict()
-
+    state = paused(first, [1.0] * 20, stop_at, max_epochs=1)
     second, more, _ = build(cosine)
     for name, thing in second.objects.items():
         thing.load_state_dict(first.objects[name].state_dict())
-    state = State()
-    state.load_state_dict(saved)
     second.run([1.0] * 20, max_epochs=1, state=state)
     assert used + more == expected
 
