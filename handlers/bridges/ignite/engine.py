@@ -251,7 +251,7 @@ class Engine(ignite.engine.Engine):
                     "beginning: so does ignite",
                 )
             _begin_data_at(state, now.iteration, now.epoch)
-        self._run = Run(self, state, self._handler_states)
+        self._run = Run(self, state)
         return self._run
 
     def _go(self, run: Run) -> bool:

@@ -11,7 +11,7 @@ from ignite.handlers.time_profilers import BasicTimeProfiler
 
 from ....engine import Engine, EventEnum, Events, Stage, State
 from .front import IgniteEngine, StepEvents
-from .memory import IgniteMemory
+from .memory import HandlerStates
 from .run import complete_epoch, complete_run
 
 HEARD: dict[EventEnum, tuple[str, tuple[Any, ...]]] = {
@@ -158,7 +158,7 @@ class IgniteHandlers:
         self._began = self._epoch_began = time.time()
         engine.fire(IgniteEvents.STARTED)
         self.follow()  # profilers put handlers in without asking
-        state.recall(self, lambda: IgniteMemory(weakref.ref(engine))).begin()
+        state.recall(self, lambda: HandlerStates(engine)).begin()
 
     def _is_profiled(self) -> bool:
         engine: Any = self.engine
