@@ -61,7 +61,7 @@ class HandlerStates:
         return [each for _, each in stateful(self._engine)]
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Put back what is attached already; the rest waits for `begin`."""
+        """Put back the states of handlers that are attached; `begin` puts back the rest."""
         for name, value in saved["user"].items():
             setattr(self._engine.state, name, value)
         self._loaded = dict(saved["objects"])
@@ -119,7 +119,7 @@ def _is_metric(value: Any) -> bool:  # type checkers would refuse a Metric's pri
 
 
 def dump(name: str, value: Any) -> Any:
-    """The state of one of them, on this rank.
+    """The state of a handler, on this rank.
 
     Raises:
         TypeError: It cannot be saved.
@@ -137,7 +137,7 @@ def dump(name: str, value: Any) -> Any:
 
 
 def put_back(value: Any, saved: Mapping[str, Any]) -> None:
-    """Put the state back that `dump` gave."""
+    """Put back the state of a handler that `dump` gave."""
     if names := ATTRIBUTES.get(type(value).__name__):
         for name in names:
             if has_state(own := getattr(value, name)):
