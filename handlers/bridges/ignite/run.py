@@ -66,6 +66,7 @@ class Run:
         self.is_interrupted = False
         if self.feed is not None:
             self.feed.close()
+            self.feed = None  # which refers to this run: the engine is freed without the collector
 
     def restart_data(self) -> None:
         """Begin the data of ignite's state, which were exchanged."""

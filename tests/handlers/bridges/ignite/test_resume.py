@@ -1,7 +1,9 @@
 """A run of the bridge goes on exactly: after a kill, a signal, an exception, a terminate."""
 
+import gc
 import os
 import signal
+import weakref
 
 import pytest
 import torch
@@ -188,6 +190,20 @@ def test_an_exact_engine_raises_what_its_handlers_saw_once():
     with pytest.raises(LookupError, match="no such row"):
         engine.run([1, 2], max_epochs=1)
     assert len(seen) == 1
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_an_engine_is_freed_with_its_last_name_after_a_run(exact):
+    engine = Engine(lambda engine, batch: batch, exact=exact)
+    engine.add_event_handler(Events.ITERATION_COMPLETED, lambda engine: None)
+    engine.run([1, 2], max_epochs=2)
+    reference = weakref.ref(engine)
+    gc.disable()
+    try:
+        del engine
+        assert reference() is None
+    finally:
+        gc.enable()
 
 
 def test_states_of_ignites_handlers_are_found_by_their_class_and_number():
