@@ -201,9 +201,13 @@ class Prover:
             if killed is None:
                 return trial
             reached = killed["iteration"]
-            rank = None if kill["all"] else kill["rank"]
             self.proof.kills.append(
-                {"iteration": reached, "rank": rank, "in_save": killed["in_save"], "resumed_at": 0}
+                {
+                    "iteration": reached,
+                    "rank": None if kill["all"] else rank,
+                    "in_save": killed["in_save"],
+                    "resumed_at": 0,
+                }
             )
             self.tick(f"killed at iteration {reached}" + ", in a save" * killed["in_save"])
         self._start(trial, None)

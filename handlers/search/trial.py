@@ -107,6 +107,8 @@ def _objects(engine: Engine[Any, Any], others: Iterable[Optimizer]) -> Iterator[
     for each in objects:
         if isinstance(each, STEPPERS):
             _walk(vars(each), containers, tensors)
+        if isinstance(each, Optimizer):  # of a wrapper, these are those of the optimizer inside
+            _walk((each.state, each.param_groups), containers, tensors)
     yield from map(_content, containers.values())
     yield from map(_tensor, {id(each): each for each in tensors}.values())
     for each in objects:

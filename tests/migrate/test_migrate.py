@@ -31,21 +31,29 @@ def installed(library):
         pytest.skip(f"{library} is not installed")
 
 
-def ended(processes, script, folder):
-    stand_in = script.with_name("stand_in.py")
-    parts = [stand_in] if stand_in.exists() and script.stem == "theirs" else []
-    folder.mkdir()
-    whole = folder / "script.py"
-    whole.write_text("\n".join([*(each.read_text() for each in [*parts, script]), END]))
-    return re.findall(r"^weights \w+", processes.run(whole, cwd=folder, env=QUIET).stdout, re.M)
+def scripts_of(name):
+    """The script for the other library that a page shows, and the one for Camshaft."""
+    page = (PAGES / f"{name}.md").read_text()
+    theirs, ours = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    stand_in = HERE / name / "stand_in.py"
+    return {
+        "theirs": f"{stand_in.read_text() if stand_in.exists() else ''}\n{theirs}",
+        "ours": ours,
+    }
+
+
+def ended(processes, name, who, folder):
+    (script := folder / who / "script.py").parent.mkdir()
+    script.write_text(f"{scripts_of(name)[who]}\n{END}")
+    printed = processes.run(script, cwd=script.parent, env=QUIET).stdout
+    return re.findall(r"^weights \w+", printed, re.M)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(LIBRARIES.keys() - {"keras"}))
 def test_both_scripts_of_a_page_end_with_the_same_weights(processes, name, tmp_path):
     installed(LIBRARIES[name])
-    theirs = ended(processes, HERE / name / "theirs.py", tmp_path / "theirs")
-    ours = ended(processes, HERE / name / "ours.py", tmp_path / "ours")
+    theirs, ours = (ended(processes, name, who, tmp_path) for who in ("theirs", "ours"))
     assert len(ours) == 1
     assert ours == theirs
 
@@ -54,7 +62,7 @@ def test_both_scripts_of_a_page_end_with_the_same_weights(processes, name, tmp_p
 @pytest.mark.parametrize("who", ["theirs", "ours"])
 def test_the_scripts_of_the_page_for_keras_run(processes, who, tmp_path):
     installed("keras" if who == "theirs" else "camshaft")
-    assert ended(processes, HERE / "keras" / f"{who}.py", tmp_path / who)
+    assert ended(processes, "keras", who, tmp_path)
 
 
 @pytest.mark.slow
@@ -76,7 +84,9 @@ def test_the_gradient_of_a_short_window_is_the_one_that_the_pages_tell(
     assert f"gradients -5.0 -24.875 {last}\n" in shown
 
 
-@pytest.mark.parametrize("name", sorted(LIBRARIES))
-def test_a_page_shows_the_scripts_that_the_tests_run(name):
-    shown = re.findall(r"```python\n(.*?)```", (PAGES / f"{name}.md").read_text(), re.DOTALL)
-    assert shown == [(HERE / name / f"{who}.py").read_text() for who in ("theirs", "ours")]
+def test_each_page_that_names_this_test_shows_two_scripts_that_it_runs():
+    naming = {page.stem for page in PAGES.glob("*.md") if Path(__file__).name in page.read_text()}
+    assert naming == LIBRARIES.keys()
+    for name in naming:
+        for source in scripts_of(name).values():
+            compile(source, name, "exec")

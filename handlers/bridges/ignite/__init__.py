@@ -15,7 +15,7 @@ from ignite.engine.events import CallableEventWithFilter, RemovableEventHandle
 from .engine import Engine
 from .from_ignite import FromIgnite, as_ignite
 from .front import StepEvents
-from .memory import IgniteMemory
+from .memory import HandlerStates as IgniteMemory
 from .supervised import create_supervised_evaluator, create_supervised_trainer
 
 __all__ = [

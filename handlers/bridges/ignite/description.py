@@ -55,7 +55,7 @@ def _event(name: str) -> EventEnum:
 
 
 class AsWritten(Clause):
-    """Shows a filter of ignite in ignite's words; some of them fire where no trigger of ours does.
+    """Shows a filter in ignite's words: no trigger of Camshaft fires where some of these do.
 
     `every` counts from `after` on there, and a filter may say that it never fires.
     """

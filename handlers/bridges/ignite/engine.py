@@ -148,7 +148,7 @@ class Engine(ignite.engine.Engine):
                 function(*event_args, *args, **given)
 
     def _announce(self, event: Any) -> None:
-        """Do what `_fire_event` does, where the loop fires an event in each iteration."""
+        """Do what `_fire_event` does, faster: for the events of each iteration."""
         self.last_event_name = event
         own = self._own
         for function, args, kwargs in self._event_handlers[event]:
@@ -251,7 +251,7 @@ class Engine(ignite.engine.Engine):
                     "beginning: so does ignite",
                 )
             _begin_data_at(state, now.iteration, now.epoch)
-        self._run = Run(self, state, self._handler_states)
+        self._run = Run(self, state)
         return self._run
 
     def _go(self, run: Run) -> bool:

@@ -58,7 +58,7 @@ class IgniteFeed(Feed[Any]):
         return length
 
     def end(self, all_read: bool) -> PassEnd:
-        """How the epoch ended: ignite's epochs go on without batches."""
+        """How the epoch ended: as in ignite, one without batches is complete."""
         state = self.state
         has_ended = all_read and not self.was_left and state.iteration != state.max_iterations
         is_whole = has_ended or state.iteration_in_epoch == state.epoch_length

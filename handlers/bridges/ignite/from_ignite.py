@@ -11,7 +11,7 @@ from ignite.handlers.time_profilers import BasicTimeProfiler
 
 from ....engine import Engine, EventEnum, Events, Stage, State
 from .front import IgniteEngine, StepEvents
-from .memory import IgniteMemory
+from .memory import HandlerStates
 from .run import complete_epoch, complete_run
 
 HEARD: dict[EventEnum, tuple[str, tuple[Any, ...]]] = {
@@ -113,7 +113,7 @@ class IgniteHandlers:
         self._began = self._epoch_began = time.time()
 
     def attach(self, engine: Engine[Any, Any]) -> None:
-        """Listen to what happens a few times in a run; to the rest, once a handler wants it."""
+        """Listen to the events that come a few times in a run; `follow` adds the other ones."""
         engine.on(Events.LOADING, stage=Stage.MEASURE)(self.take)
         engine.on(Events.STARTED)(self.begin)
         engine.on(Events.EPOCH_COMPLETED)(self.complete_epoch)
@@ -121,7 +121,7 @@ class IgniteHandlers:
         engine.on(Events.CLOSED, stage=Stage.REPORT)(self.leave)
 
     def stands_for(self, engine: Engine[Any, Any]) -> bool:
-        """True for the engine behind."""
+        """True if `engine` is the one whose runs these handlers see."""
         return self._native() is engine
 
     def follow(self) -> None:
@@ -158,7 +158,7 @@ class IgniteHandlers:
         self._began = self._epoch_began = time.time()
         engine.fire(IgniteEvents.STARTED)
         self.follow()  # profilers put handlers in without asking
-        state.recall(self, lambda: IgniteMemory(weakref.ref(engine))).begin()
+        state.recall(self, lambda: HandlerStates(engine)).begin()
 
     def _is_profiled(self) -> bool:
         engine: Any = self.engine

@@ -15,7 +15,7 @@ from ....engine import Engine, State
 
 
 def _same(name: str, ours: str = "") -> Any:
-    """An attribute that is read from and written to the state of the run; ignite's are plain."""
+    """A property that reads and writes an attribute of the state of Camshaft's run."""
     own = ours or name
 
     def get(self: RunState) -> Any:
@@ -208,12 +208,12 @@ def _no_process(engine: Any, batch: Any) -> None:
 
 
 def _is_update(handler: Any, event: Any) -> bool:
-    """True for what updates a metric with each batch."""
+    """True for the method of a metric that takes in each batch."""
     is_plain = not isinstance(event, CallableEventWithFilter) or event.filter is None
     owner = getattr(handler, "__self__", None)
     return is_plain and isinstance(owner, Metric) and handler.__name__ == "iteration_completed"
 
 
 def _counts(engine: Any, count: int) -> bool:
-    """False for a batch whose step was skipped, or that is there so that all ranks step."""
+    """False for a batch whose step was skipped, and for one that only keeps ranks in step."""
     return not engine.state.run.is_discarded

@@ -12,7 +12,6 @@ import torch
 from ignite.metrics import Metric, MetricsLambda
 
 from ....engine import Engine as NativeEngine
-from ....engine import State
 from ....engine.state import has_state
 from .description import unwrapped
 
@@ -25,27 +24,19 @@ IS_REDUCED = "_is_reduced"
 
 
 class HandlerStates:
-    """A handler of Camshaft whose memory holds the states of all of ignite's handlers."""
+    """The states of an ignite engine's handlers, and the user's own entries of its state.
 
-    def __init__(self, engine: ignite.engine.Engine) -> None:
-        self._engine = weakref.ref(engine)
+    It is a handler of Camshaft, and what it remembers itself.
+    """
 
-    def attach(self, engine: NativeEngine[Any, Any]) -> None:
-        """Be known to the engine, so that checkpoints hold this memory; no event is listened to."""
-
-    def recall(self, state: State[Any, Any]) -> IgniteMemory:
-        """The memory of this run; a resumed run puts the saved states back."""
-        return state.recall(self, lambda: IgniteMemory(self._engine))
-
-
-class IgniteMemory:
-    """The states of an ignite engine's handlers, and the user's own entries of its state."""
-
-    def __init__(self, engine: weakref.ref[Any]) -> None:
+    def __init__(self, engine: Any) -> None:
         """Remember for this engine, which has `objects` that Camshaft saves by themselves."""
-        self._reference = engine
+        self._reference: weakref.ref[Any] = weakref.ref(engine)
         self._loaded: dict[str, Any] = {}
         """The states of a checkpoint, until handlers of STARTED have attached and begun."""
+
+    def attach(self, engine: NativeEngine[Any, Any]) -> None:
+        """Be known to the engine, so that checkpoints hold the states; listen to no event."""
 
     @property
     def _engine(self) -> Any:
@@ -70,7 +61,7 @@ class IgniteMemory:
         return [each for _, each in stateful(self._engine)]
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Put back what is attached already; the rest waits for `begin`."""
+        """Put back the states of handlers that are attached; `begin` puts back the rest."""
         for name, value in saved["user"].items():
             setattr(self._engine.state, name, value)
         self._loaded = dict(saved["objects"])
@@ -123,8 +114,12 @@ def _remembers(value: Any) -> bool:
     )
 
 
+def _is_metric(value: Any) -> bool:  # type checkers would refuse a Metric's private methods
+    return isinstance(value, Metric)
+
+
 def dump(name: str, value: Any) -> Any:
-    """The state of one of them, on this rank.
+    """The state of a handler, on this rank.
 
     Raises:
         TypeError: It cannot be saved.
@@ -133,7 +128,7 @@ def dump(name: str, value: Any) -> Any:
         own = {each: getattr(value, each) for each in names}
         return {key: each.state_dict() if has_state(each) else each for key, each in own.items()}
     try:
-        if isinstance(value, Metric):  # its state_dict() would gather those of all ranks
+        if _is_metric(value):  # its state_dict() would gather those of all ranks
             reduced = getattr(value, IS_REDUCED, False) is True
             return {"metric": dict(value._state_dict_per_rank()), "is_reduced": reduced}
         return {key: each for key, each in value.state_dict().items() if not callable(each)}
@@ -142,14 +137,14 @@ def dump(name: str, value: Any) -> Any:
 
 
 def put_back(value: Any, saved: Mapping[str, Any]) -> None:
-    """Put the state back that `dump` gave."""
+    """Put back the state of a handler that `dump` gave."""
     if names := ATTRIBUTES.get(type(value).__name__):
         for name in names:
             if has_state(own := getattr(value, name)):
                 own.load_state_dict(saved[name])
             else:
                 setattr(value, name, saved[name])
-    elif isinstance(value, Metric):
+    elif _is_metric(value):
         value._load_state_dict_per_rank(dict(saved["metric"]))
         setattr(value, IS_REDUCED, saved["is_reduced"])
     else:

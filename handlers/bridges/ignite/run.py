@@ -11,7 +11,6 @@ from ignite.engine import Events as IgniteEvents
 
 from ....engine import Events, Loop, Moments, Stage, State, Subscription, Trigger
 from .feed import IgniteFeed
-from .memory import HandlerStates
 
 ITERATION_COMPLETED = IgniteEvents.ITERATION_COMPLETED
 
@@ -23,10 +22,9 @@ class Run:
     `terminate`, `terminate_epoch` or `interrupt` was called; `carry_out` does it.
     """
 
-    def __init__(self, engine: Any, state: State[Any, Any], handler_states: HandlerStates) -> None:
+    def __init__(self, engine: Any, state: State[Any, Any]) -> None:
         self.engine = engine
         self.state = state
-        self.handler_states = handler_states
         self.feed: IgniteFeed | None = None
         self.left_at = 0
         """The iteration of the loop before this leg; a checkpoint that is loaded changes it."""
@@ -68,6 +66,7 @@ class Run:
         self.is_interrupted = False
         if self.feed is not None:
             self.feed.close()
+            self.feed = None  # which refers to this run: the engine is freed without the collector
 
     def restart_data(self) -> None:
         """Begin the data of ignite's state, which were exchanged."""
@@ -186,14 +185,15 @@ class Run:
         if state.iteration != self.left_at:
             ignite.iteration, ignite.epoch = state.iteration, state.epoch
             self.engine._init_iter = None
-        self.handler_states.recall(state)
+        states = self.engine._handler_states
+        state.recall(states, lambda: states)
 
     def _started(self, state: State[Any, Any]) -> None:
         if self.has_started:
             return
         self.has_started = True
         self.engine._fire_event(IgniteEvents.STARTED)
-        self.handler_states.recall(state).begin()
+        self.engine._handler_states.begin()
         self.carry_out()
         self.follow_limits()
 

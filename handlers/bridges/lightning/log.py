@@ -27,8 +27,8 @@ REDUCE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 class Carried:
     """Values logged in this epoch, states of torchmetrics, and gradients of manual optimisation.
 
-    And what hooks have frozen, thawed, or put into another mode, such as `on_train_epoch_start`,
-    which a run that is resumed in mid-epoch does not call again.
+    Also what hooks have switched: whether a parameter learns, and the mode of a module. A run that
+    is resumed in mid-epoch does not call a hook such as `on_train_epoch_start` again.
 
     Values are reduced by the operations of Lightning, so they are equal to its own to the last bit.
     On several ranks they are over all of them, as with Lightning's `sync_dist=True`.

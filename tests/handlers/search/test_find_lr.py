@@ -294,6 +294,42 @@ def test_a_step_of_ones_own_by_any_optimizer_and_any_loss():
     assert (optimizer.state, others.state) == ({}, {})
 
 
+def test_the_state_inside_a_wrapper_of_an_optimizer_is_as_before():
+    class Wrapper(torch.optim.Optimizer):
+        """As of accelerate: the state is that of the optimizer inside."""
+
+        state = property(lambda self: self.inner.state)
+        param_groups = property(lambda self: self.inner.param_groups)
+        defaults = property(lambda self: self.inner.defaults)
+
+        def __init__(self, inner):
+            self.inner = inner
+
+        def step(self):
+            self.inner.step()
+
+        def register_step_pre_hook(self, hook):
+            return self.inner.register_step_pre_hook(hook)
+
+        def register_step_post_hook(self, hook):
+            return self.inner.register_step_post_hook(hook)
+
+    model = nn.Linear(2, 1)
+    optimizer = Wrapper(torch.optim.Adam(model.parameters(), lr=1e-3))
+
+    def step(state, batch):
+        loss = model(batch).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    engine = Engine(step, objects={"model": model, "optimizer": optimizer})
+    engine.run([torch.randn(4, 2)], max_epochs=1)
+    before = plain(optimizer.inner.state_dict())
+    assert len(find_lr(engine, [torch.randn(4, 2)], steps=3).rates) == 3
+    assert plain(optimizer.inner.state_dict()) == before
+
+
 def test_a_hand_written_step_without_events_and_a_loss_by_a_function():
     model = nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)

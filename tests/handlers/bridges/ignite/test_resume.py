@@ -1,10 +1,9 @@
 """A run of the bridge goes on exactly: after a kill, a signal, an exception, a terminate."""
 
+import gc
 import os
 import signal
-import subprocess
-import sys
-import textwrap
+import weakref
 
 import pytest
 import torch
@@ -27,6 +26,7 @@ SCRIPT = """
     from ignite.metrics import RunningAverage
     from torch import nn
     from torch.utils.data import DataLoader, TensorDataset
+    import camshaft
     from camshaft import seed_everything
     from camshaft.handlers import Checkpoint
     from camshaft.handlers.bridges.ignite import Events, create_supervised_trainer
@@ -39,7 +39,8 @@ SCRIPT = """
     schedule = PiecewiseLinear(optimizer, "lr", milestones_values=[(0, 0.01), (18, 0.0)])
     trainer.add_event_handler(Events.ITERATION_STARTED, schedule)
     RunningAverage(output_transform=lambda loss: loss).attach(trainer, "loss")
-    trainer.add(Checkpoint(directory, when=Events_every_2, resume=True))
+    every = camshaft.Events.ITERATION_COMPLETED(every=2)
+    trainer.add(Checkpoint(directory, when=every, resume=True))
     data = TensorDataset(torch.randn(24, 3), torch.randn(24, 1))
 
     @trainer.on(Events.ITERATION_COMPLETED)
@@ -52,28 +53,17 @@ SCRIPT = """
     print(state.epoch, state.iteration, state.metrics["loss"], optimizer.param_groups[0]["lr"])
     print(weights, torch.get_rng_state().sum().item())
 """
-SCRIPT = (
-    textwrap.dedent(SCRIPT)
-    .replace("when=Events_every_2", "when=camshaft.Events.ITERATION_COMPLETED(every=2)")
-    .replace("import torch\n", "import torch\nimport camshaft\n", 1)
-)
-
-
-def run(script, *arguments):
-    given = [sys.executable, script, *map(str, arguments)]
-    return subprocess.run(given, capture_output=True, text=True, check=False, timeout=120)
 
 
 @pytest.mark.slow
-def test_a_killed_run_is_the_same_run_with_ignites_schedule_and_running_average(tmp_path):
+def test_a_killed_run_is_the_same_run_with_ignites_schedule_and_running_average(
+    processes, tmp_path
+):
     """Killed in the middle of epochs, twice; ignite's handlers are saved with the run."""
-    (script := tmp_path / "train.py").write_text(SCRIPT)
-    whole = run(script, tmp_path / "whole")
-    assert whole.returncode == 0, whole.stderr
+    whole = processes.run(SCRIPT, tmp_path / "whole")
     for kill in (5, 15):
-        assert run(script, tmp_path / "killed", kill).returncode == -signal.SIGKILL
-    resumed = run(script, tmp_path / "killed")
-    assert resumed.stdout == whole.stdout, resumed.stderr
+        processes.run(SCRIPT, tmp_path / "killed", kill, code=-signal.SIGKILL)
+    assert processes.run(SCRIPT, tmp_path / "killed").stdout == whole.stdout
 
 
 def trainer_of(exact=False, orders=None):
@@ -200,6 +190,20 @@ def test_an_exact_engine_raises_what_its_handlers_saw_once():
     with pytest.raises(LookupError, match="no such row"):
         engine.run([1, 2], max_epochs=1)
     assert len(seen) == 1
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_an_engine_is_freed_with_its_last_name_after_a_run(exact):
+    engine = Engine(lambda engine, batch: batch, exact=exact)
+    engine.add_event_handler(Events.ITERATION_COMPLETED, lambda engine: None)
+    engine.run([1, 2], max_epochs=2)
+    reference = weakref.ref(engine)
+    gc.disable()
+    try:
+        del engine
+        assert reference() is None
+    finally:
+        gc.enable()
 
 
 def test_states_of_ignites_handlers_are_found_by_their_class_and_number():
