@@ -13,7 +13,6 @@ from .changed import are_equal, sample
 from .checked import Checked, objects_by_place, optimizers_of, updated
 
 
-
 def check_known(run: Checked) -> None:
     """Warn of an optimizer none of whose parameters belongs to a module that the engine knows."""
     own = {
