@@ -76,7 +76,7 @@ class ProgressBar:
 
     def open(self, state: State[Any, Any]) -> None:
         """Begin the display of an epoch, or of the rest of it in a resumed run."""
-        if not state.control.in_epoch:
+        if not state.in_epoch:
             return
         show = state.recall(self, Show, saved=False)
         file = self.file or sys.stderr

@@ -3,9 +3,10 @@
 from ..explain import warn
 from .arguments import no_handler, objects_of, refuse_other_process, refuse_samples
 from .attach import attach_checks
+from .changed import Unsaved
 from .gradients import GradientCheck
 from .parameters import warn_if_it_drifts
-from .reached import Unsaved, words_in
+from .reached import words_in
 from .same_on_ranks import check_same_on_ranks
 from .sharded import refuse_wrappers
 

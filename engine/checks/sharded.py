@@ -48,6 +48,9 @@ def check_sharded(objects: Mapping[str, Any], updates: Iterable[Any]) -> None:
         ValueError: The optimizer is of other parameters, a parameter is not on all ranks that read
             different data, or a rank's shard is not what its place in the mesh gives it.
     """
+    if not ranks.is_distributed():
+        return
+    modules.reshard(modules.fully_sharded(objects.values()))  # after a forward pass alone
     found = [module for each in objects.values() for module in modules.modules_of(each)]
     around = [model for each in updates if (model := getattr(each, "model", None)) is not None]
     refuse_wrappers([*found, *around])

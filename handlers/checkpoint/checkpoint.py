@@ -175,7 +175,7 @@ class Checkpoint(EvaluatesSaved):
             refuse_second_resume([str(each.directory) for each in (self, *others)])
         warn_of_buckets(state.engine)
         self._recorder(state).copies = copies_to_try(state.engine.objects)
-        if state.iteration == 0 and state.control.position is None:
+        if state.is_new:
             self._begin(state)
         found = state.engine.handlers.values()
         if next(each for each in found if isinstance(each, Checkpoint)) is self:

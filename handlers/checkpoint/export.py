@@ -95,8 +95,7 @@ class Export:
 
     def warn_of_others(self, state: State[Any, Any]) -> None:
         """Warn a new run that claims also count the exports of an earlier run."""
-        fresh = state.iteration == 0 and state.control.position is None
-        if fresh and ranks.rank() == 0 and (found := checkpoints(self.directory)):
+        if state.is_new and ranks.rank() == 0 and (found := checkpoints(self.directory)):
             logger.warning(
                 "%s holds exports of an earlier run, such as %s; those of this one are kept or "
                 "dropped together with them. Choose another directory if that is not meant",

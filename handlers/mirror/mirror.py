@@ -108,8 +108,8 @@ class Mirror:
         """
         with ranks.on_all_ranks(f"begin to copy to {shown(self.url)}"):
             if ranks.rank() == 0:
-                fresh = state.iteration == 0 and state.control.position is None
-                self._copier(state).start({**self._settings(state.engine), "fresh": fresh})
+                settings = {**self._settings(state.engine), "fresh": state.is_new}
+                self._copier(state).start(settings)
 
     def go(self, state: State[Any, Any]) -> None:
         """Begin to copy: by now the logs of an earlier run are moved aside."""

@@ -130,7 +130,7 @@ class StopOnSignal:
             return
         name = signal.Signals(number).name
         # After the last commit point nothing is left to save: drop the request, so nothing warns.
-        state.control.saves[:] = [save for save in state.control.saves if save != (name, None)]
+        state.saves[:] = [save for save in state.saves if save != (name, None)]
         if self.exit and state.error is None and state.parent is None:
             logger.info("exits with %d, as %s asked it to", 128 + number, name)
             raise SystemExit(128 + number)

@@ -36,7 +36,7 @@ def facts_of(event: str, handler: Any, state: State[Any, Any]) -> dict[str, Any]
     facts: dict[str, Any] = {
         "iteration": state.iteration,
         "epoch": state.epoch,
-        "in_epoch": state.control.in_epoch,
+        "in_epoch": state.in_epoch,
         "resume": bool(handler.resume),
         "start_over": handler.start_over,
         "interrupted": event == "close" and state.is_interrupted,

@@ -139,7 +139,7 @@ class LRSchedule:
         optimizer = optimizer_of(state, self.optimizer)
         horizon = look_ahead(state, optimizer, self._trigger, self.horizon)
         before: LRScheduler | None = state.engine.objects.get(self.object)
-        if state.iteration > 0 or state.control.position is not None:
+        if not state.is_new:
             self._carry_on(state, before, horizon)
             return
         if before is not None and self._beside(state, optimizer)[0] is self:

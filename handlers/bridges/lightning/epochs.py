@@ -111,7 +111,7 @@ class LightningEpochs:
 
     def end_epoch(self, state: State[Any, Any]) -> None:
         """Step schedules, write what was logged over the epoch, and call `on_train_epoch_end`."""
-        is_whole = not state.control.in_epoch  # else the run ends inside of it
+        is_whole = not state.in_epoch  # else the run ends inside of it
         schedules = (
             self.trainer.lr_scheduler_configs
             if is_whole and self.module.automatic_optimization

@@ -38,7 +38,7 @@ def log(
     """
     if (state := under_way.get()) is None:
         return  # a step that is called outside of a run
-    by_batch: bool = state.training and state.control.in_epoch and state.iteration_in_epoch > 0
+    by_batch: bool = state.training and state.in_epoch and state.iteration_in_epoch > 0
     on_step = by_batch if on_step is None else on_step
     on_epoch = not by_batch if on_epoch is None else on_epoch
     if not on_epoch and not (on_step and by_batch):

@@ -147,7 +147,7 @@ class Recorder:
             ValueError: At the first save: ranks hold other weights, which are no shards of one.
         """
         meant = [self.handler] if self._is_export else [self.handler, None]
-        asked = [why for why, by in state.control.saves if any(by is each for each in meant)]
+        asked = [why for why, by in state.saves if any(by is each for each in meant)]
         if asked:
             self.open()
             _warn_of_missing(state, self.handler.keep, self.handler)
@@ -219,7 +219,7 @@ class Recorder:
             try:
                 self._writer.close(self._lock.release)
             finally:  # close raises the error, so no commit point has to
-                saves = state.control.saves
+                saves = state.saves
                 saves[:] = [each for each in saves if each != (FAILED, self.handler)]
 
     def _is_claimed(self, manifest: Manifest) -> bool:
@@ -292,7 +292,7 @@ def _manifest_of(state: State[Any, Any], reason: str, keep: Keep) -> Manifest:
     return Manifest(
         iteration=state.iteration,
         step=state.step,
-        epoch=state.epoch - state.control.in_epoch,
+        epoch=state.epoch - state.in_epoch,
         reason=reason,
         metrics=metrics,
         written={name: state.metrics.written(name) for name in metrics},
@@ -312,7 +312,7 @@ def _with_reasons(text: str, reasons: list[str]) -> str:
 
 def _warn_of_missing(state: State[Any, Any], keep: Keep, handler: object) -> None:
     """Warn once a run if the metric of a claim does not exist."""
-    if not keep.bests or (state.epoch == 1 and state.control.in_epoch):  # its end may produce it
+    if not keep.bests or (state.epoch == 1 and state.in_epoch):  # its end may produce it
         return
     numbers = scalars(state.metrics)
     missing = sorted({best.metric for best in keep.bests} - numbers.keys())

@@ -260,7 +260,7 @@ def save_alone(
     trees = {TREE: {"objects": objects}, f"{own}.json": {"run": part.tree, "buffers": {}}}
     manifest = Manifest(
         iteration=state.iteration,
-        epoch=state.epoch - state.control.in_epoch,
+        epoch=state.epoch - state.in_epoch,
         reason=reason,
         metrics=dict(numbers),
         versions=installed_versions(),
