@@ -264,7 +264,8 @@ class Checkpoint(EvaluatesSaved):
         resume(state, path, name, read_once=once, override=self.override, reset=self.reset)
         memory = state.recall(self, CheckpointMemory)
         memory.broken = sorted({*memory.broken, *broken})
-        arrange_buckets(state.engine, memory.buckets)
+        if memory.buckets:
+            arrange_buckets(state.engine, memory.buckets)
         if ranks.rank() == 0:
             self._recorder(state).go_on_from(path)
         logger.info("resumed from %s (epoch %d, iteration %d)", path, state.epoch, state.iteration)

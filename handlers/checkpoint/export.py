@@ -67,7 +67,7 @@ class Export:
     on_failure: OnFailure = "raise"
 
     def __post_init__(self) -> None:
-        self._destination(self.background)
+        self._destination()
 
     def attach(self, engine: Engine[Any, Any]) -> None:
         """Lock before the run, ask by the trigger, and export when asked."""
@@ -117,33 +117,35 @@ class Export:
         recorder = self._recorder(state)
         if not (reasons := recorder.prepare(state, of_all=False)):
             return
-        own = {self.object: state.engine.objects[self.object]}
         if ranks.world_size() > 1:
-            recorder.compare(own)
-        if not self._is_sharded(state):
-            with ranks.on_all_ranks("export weights"):
-                if ranks.rank() == 0:
-                    self._record(state, reasons, partial(take, own, state.engine.lent))
+            recorder.compare({self.object: state.engine.objects[self.object]})
+        if self._is_sharded(state):
+            self._save_shards(state, recorder, reasons)
             return
+        with ranks.on_all_ranks("export weights"):
+            if ranks.rank() == 0:
+                own = state.engine.objects[self.object]
+                make: Callable[[], Content] = (
+                    partial(_pretrained, recorder.directory, self.object, own)
+                    if self.pretrained
+                    else partial(take, {self.object: own}, state.engine.lent)
+                )
+                recorder.record(state, make, reasons, only_claimed=True)
+
+    def _save_shards(self, state: State[Any, Any], recorder: Recorder, reasons: list[str]) -> None:
+        """Write sharded weights; rank 0 has one whole tensor in memory at a time."""
+        own = state.engine.objects[self.object]
         with ranks.on_all_ranks("take the weights to export"):
-            snapshot = take(own, state.engine.lent)
+            snapshot = take({self.object: own}, state.engine.lent)
             ((file, tensors),) = snapshot.tensors.items()
-        # Rank 0 has one whole tensor in memory at a time.
         with ranks.on_all_ranks("export weights"), put_together(tensors) as whole:
             if whole is not None:
-                self._record(state, reasons, partial(streamed, snapshot, {file: whole}), whole)
-
-    def _record(
-        self,
-        state: State[Any, Any],
-        reasons: list[str],
-        make: Callable[[], Content],
-        whole: Mapping[str, Tensor] | None = None,
-    ) -> None:
-        recorder, own = self._recorder(state), state.engine.objects[self.object]
-        if self.pretrained:
-            make = partial(_pretrained, recorder.directory, self.object, own, whole)
-        recorder.record(state, make, reasons, only_claimed=True)
+                make: Callable[[], Content] = (
+                    partial(_pretrained, recorder.directory, self.object, own, whole)
+                    if self.pretrained
+                    else partial(streamed, snapshot, {file: whole})
+                )
+                recorder.record(state, make, reasons, only_claimed=True)
 
     def wait(self, state: State[Any, Any]) -> None:
         """Wait until the last export is on the disk, for handlers that read it during the run.
@@ -161,9 +163,10 @@ class Export:
         """
         self._recorder(state).close(state)
 
-    def _destination(self, background: bool) -> Destination:
+    def _destination(self, background: bool | None = None) -> Destination:
+        is_beside = self.background if background is None else background
         return Destination(
-            self.directory, self.keep, background, self.retries, self.on_failure, is_mirrored=False
+            self.directory, self.keep, is_beside, self.retries, self.on_failure, is_mirrored=False
         )
 
     def _recorder(self, state: State[Any, Any]) -> Recorder:
@@ -207,8 +210,12 @@ def _pretrained(
             model.save_pretrained(place, state_dict=whole)
         paths = sorted(path for path in place.iterdir() if path.is_file())
         files = {path.name: Payload.of(path.read_bytes()) for path in paths}
-        objects = dict[str, Any]()
-        if len(weights := [path for path in paths if path.name.endswith(TENSORS)]) == 1:
-            content = {each: {"!tensor": each} for each in tensors_in(weights[0])}
-            objects[name] = {"file": weights[0].stem, "content": content}
+        weights = [path for path in paths if path.name.endswith(TENSORS)]
+        objects = {name: _content(weights[0])} if len(weights) == 1 else {}
     return files | {TREE: Payload.of(text_of({"objects": objects}).encode())}
+
+
+def _content(path: Path) -> dict[str, Any]:
+    """The entry in an export's tree for an object whose tensors are in one file."""
+    names = tensors_in(path)
+    return {"file": path.stem, "content": {each: {"!tensor": each} for each in names}}

@@ -261,12 +261,7 @@ def chosen(choose: Callable[[Verify], Result], alone: Verify = verify_files) -> 
 
 
 def _verify_together(saved: Saved) -> None:
-    """On rank 0: let each rank verify its part.
-
-    Raises:
-        UnreadCheckpoint: A rank could not read a file.
-        BrokenCheckpoint: A rank has found damage; of several, the first in the order of files.
-    """
+    """On rank 0: let each rank verify its part."""
     ranks.from_first(saved.path)
     if found := _verify_own_part(saved.path):
         _, number, host, error = found

@@ -1,4 +1,7 @@
-"""A checkpoint's values, decoded for this rank: of what it distributes, only its own shards."""
+"""A checkpoint's values, decoded for this rank: of what it distributes, only its own shards.
+
+Functions raise BrokenCheckpoint, or inside of `reading` a ValueError, if no run writes this.
+"""
 
 from __future__ import annotations
 
@@ -95,18 +98,12 @@ class SavedRun:
         memory = targets.of_memory(tensors.get(MEMORY, {}))
         with reading(file=name):
             run, buffers = cls.of_part(part, {**memory, **whole})
-        is_own = number == ranks.rank()
-        return cls(
-            states, run, is_own, frozen, buffers if is_own and count == ranks.world_size() else {}
-        )
+        buffers = buffers if count == ranks.world_size() else {}
+        return cls(states, run, number == ranks.rank(), frozen, buffers)
 
     @staticmethod
     def of_part(part: Any, tensors: Tensors) -> tuple[Any, dict[str, dict[str, Tensor]]]:
-        """The state of the run in the file of one rank, and its buffers.
-
-        Raises:
-            ValueError: No run writes such values.
-        """
+        """The state of the run in the file of one rank, and its buffers."""
         run, buffers = (decode(part[each], tensors) for each in ("run", "buffers"))
         validate_run(run)
         if not isinstance(buffers, dict) or not all(map(_are_tensors, buffers.values())):
@@ -117,11 +114,7 @@ class SavedRun:
 def objects_at(
     saved: Saved, objects: Mapping[str, Any], kept: Kept
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The states of the objects in a checkpoint or export, and the checksums of what it left out.
-
-    Raises:
-        BrokenCheckpoint: A file has a wrong format.
-    """
+    """The states of the objects in a checkpoint, and the checksums of weights that it left out."""
     return _objects(saved, Targets(objects), {**tensors_by_name(saved, but=kept), **kept})
 
 
@@ -243,11 +236,7 @@ class ReadOnce:
         """By file and name."""
 
     def verify(self, saved: Saved) -> None:
-        """Read every file, and compare sizes and checksums, as `verify_files` does.
-
-        Raises:
-            BrokenCheckpoint: A file is missing, unreadable or damaged; nothing is kept.
-        """
+        """Read every file, and compare sizes and checksums, as `verify_files` does."""
         self.tensors = {}
         name = f"{TRAIN}{TENSORS}"
         made, into = _memory_for(saved.path / name) if name in saved.manifest.files else ({}, None)
@@ -269,7 +258,7 @@ def _memory_for(path: Path) -> tuple[dict[str, StoredTensor], Places | None]:
             return {}, None
         for name, info in infos.items():
             kept = torch.empty(info.shape, dtype=getattr(torch, info.dtype), device="cpu")
-            made[name] = StoredTensor.whole(info, files, path.name, name, kept)
+            made[name] = StoredTensor(info, files, path.name, name, kept=kept)
         bodies = [e.read().reshape(-1).view(torch.uint8).numpy().data for e in made.values()]
     except (AttributeError, OSError, ValueError, MemoryError, RuntimeError):
         return {}, None
