@@ -27,7 +27,7 @@ from ..directory import (
     read_part,
     tensors_by_name,
     tree_in,
-    verify_part,
+    verify_portion,
 )
 from ..format import MEMORY, TENSORS, TRAIN, TREE, decode, rank_file, reading, tensors_in_order
 from ..weights import weights
@@ -208,13 +208,13 @@ class Targets:
         return {name: _shard(e, [*self._like(name), *likes]) for name, e in tensors.items()}
 
     def _like(self, name: str) -> list[Any]:
-        parts = name.split(".")
-        for at, part in enumerate(parts[:-1]):
-            if part == "state" and (params := self._kept.get(".".join(parts[:at]))):
-                index = parts[at + 1]
+        words = name.split(".")
+        for at, word in enumerate(words[:-1]):
+            if word == "state" and (params := self._kept.get(".".join(words[:at]))):
+                index = words[at + 1]
                 found = [params[int(index)]] if index.isdigit() and int(index) < len(params) else []
                 return [each for each in found if is_spread(each)]
-        tails = (".".join(parts[at:]) for at in range(len(parts)))
+        tails = (".".join(words[at:]) for at in range(len(words)))
         return next((self._named[tail] for tail in tails if tail in self._named), [])
 
 
@@ -240,7 +240,7 @@ class ReadOnce:
         self.tensors = {}
         name = f"{TRAIN}{TENSORS}"
         made, into = _memory_for(saved.path / name) if name in saved.manifest.files else ({}, None)
-        verify_part(saved, into={name: into} if into else {})
+        verify_portion(saved, into={name: into} if into else {})
         check_pieces(saved)
         self.tensors = {TRAIN: made} if into else {}
 
