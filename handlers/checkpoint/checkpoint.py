@@ -215,7 +215,7 @@ class Checkpoint(EvaluatesSaved):
             TypeError: At the first save: what an optimizer gives cannot be put back.
         """
         recorder = self._recorder(state)
-        if not (reasons := recorder.prepare(state, state.engine.objects)):
+        if not (reasons := recorder.prepare(state)):
             return
         sys.audit("camshaft.Checkpoint.save", self, state)
         if recorder.unsaved is not None:
@@ -265,7 +265,8 @@ class Checkpoint(EvaluatesSaved):
         resume(state, path, name, read_once=once, override=self.override, reset=self.reset)
         memory = state.recall(self, CheckpointMemory)
         memory.broken = sorted({*memory.broken, *broken})
-        arrange_buckets(state.engine, memory.buckets)
+        if memory.buckets:
+            arrange_buckets(state.engine, memory.buckets)
         if ranks.rank() == 0:
             self._recorder(state).go_on_from(path)
         logger.info("resumed from %s (epoch %d, iteration %d)", path, state.epoch, state.iteration)
