@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
@@ -26,7 +26,7 @@ from .signals import (
     Watch,
     check_arity,
     is_defined_again,
-    is_of_a_cell,
+    is_same,
     label,
 )
 from .state import Batch, Output, State, under_way
@@ -162,9 +162,9 @@ class Engine(Generic[Batch, Output]):
             check_arity(function, 1, repr(trigger), "the state")
             if (earlier := self._attached_earlier(function, trigger, stage)) is not None:
                 self._attached.know(function, f"{earlier.name}()")
-                subscription = replace(earlier, function=function, trigger=trigger, stage=stage)
+                earlier.function, earlier.trigger, earlier.stage = function, trigger, stage
                 for event in trigger.events:
-                    self.signals[event].replace(earlier, subscription)
+                    self.signals[event].changed()
                 return function
             owner = self._attached.handler_name(getattr(function, "__self__", None))
             name = f"{owner}.{function.__name__}" if owner else label(function)
@@ -182,30 +182,22 @@ class Engine(Generic[Batch, Output]):
         self, function: Callable[..., Any], trigger: Trigger, stage: Stage
     ) -> Subscription | None:
         """The subscription of this function, or of its earlier definition, to the same trigger."""
-        event = next(iter(trigger.events))
-        if event not in self.signals:
-            return None
-        signal = self.signals[event]
-        for each in signal.subscriptions_of(function):
-            if (each.trigger, each.stage) == (trigger, stage):
+        for each in self.signals[next(iter(trigger.events))].subscriptions:
+            is_alike = each.trigger == trigger and each.stage is stage
+            if is_alike and is_same(each.function, function):
                 warn(
                     f"{each.name} is attached to {trigger!r} already, and is called once all the "
                     "same; leave one of the two lines out"
                 )
                 return each
-        for other in signal.receivers.values() if is_of_a_cell(function) else ():
             # By text: where=lambda ... is another function whenever the cell is run.
-            if (
-                isinstance(other, Subscription)
-                and is_defined_again(function, other.function)
-                and repr(other.trigger) == repr(trigger)
-            ):
+            if repr(each.trigger) == repr(trigger) and is_defined_again(function, each.function):
                 logger.warning(
                     "%s on %r takes the place of the function of this name that an earlier run of "
                     "the cell attached",
-                    *(other.name, trigger),
+                    *(each.name, trigger),
                 )
-                return other
+                return each
         return None
 
     @taught
@@ -296,9 +288,8 @@ class Engine(Generic[Batch, Output]):
         bare._evaluate = self._evaluate
         bare._attached = self._attached.copy()
         for event, signal in self.signals.items():
-            for each in signal.receivers.values():
-                if isinstance(each, Subscription) and keep(each):
-                    bare.signals[event].connect(each)
+            for each in filter(keep, signal.subscriptions):
+                bare.signals[event].connect(each)
         return bare
 
     @taught
@@ -525,14 +516,33 @@ class Engine(Generic[Batch, Output]):
     def _attach(self, handler: Handler) -> None:
         """Name a handler after its class and its metric, name or object, and attach it."""
         outer, self._local = self._local, self._local or hasattr(handler, "rank")
-        self._attached.hold(handler, self._local)
+        name = self._attached.hold(handler, self._local)
         try:
             handler.attach(self)
         except BaseException:
-            self._attached.release(handler)
+            del self.handlers[name]  # the name stays taken
             raise
         finally:
             self._local = outer
+
+
+@dataclass(frozen=True, eq=False)
+class on_rank:  # noqa: N801  # reads as the declaration it is
+    """A handler that is attached on one rank only, such as whatever writes files.
+
+    It must not take part in anything that all ranks do together.
+
+    >>> from camshaft.handlers import JSONLines
+    >>> on_rank(0, JSONLines("runs/rows.jsonl")).rank
+    0
+    """
+
+    rank: int
+    handler: Handler
+
+    def attach(self, engine: Engine[Any, Any]) -> None:
+        """Attach the handler; `Engine.add` comes here on the rank it is meant for."""
+        engine.add(self.handler)
 
 
 def _repeat(engine: Engine[Batch, Any], state: State[Any, Any], batch: Batch) -> None:

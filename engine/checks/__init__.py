@@ -1,11 +1,12 @@
 """What a run is checked for: arguments, modes, idle weights, unannounced steps, unsaved objects."""
 
 from ..explain import warn
-from .arguments import no_handler, objects_of, refuse_other_process, refuse_samples
+from .arguments import no_handler, objects_of, refuse_other_process, refuse_samples, what_is
 from .attach import attach_checks
+from .changed import Unsaved
 from .gradients import GradientCheck
 from .parameters import warn_if_it_drifts
-from .reached import Unsaved, words_in
+from .reached import words_in
 from .same_on_ranks import check_same_on_ranks
 from .sharded import refuse_wrappers
 
@@ -21,5 +22,6 @@ __all__ = [
     "refuse_wrappers",
     "warn",
     "warn_if_it_drifts",
+    "what_is",
     "words_in",
 ]

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from ..signals import Process
 from ..state import State
-from .evaluated import Evaluated
+from .checked import Checked
+from .evaluation import check_averaged, check_mode
 from .gradients import GradientCheck
 from .modes import Modes
-from .parameters import check_evaluation, check_training
-from .steps import StepCheck
+from .parameters import check_idle, check_known, check_stepped
+from .sharded import check_sharded
+from .steps import StepCheck, check_limit, check_windows
 
 if TYPE_CHECKING:
     from ..moments import Moments
@@ -18,14 +21,22 @@ if TYPE_CHECKING:
 
 def attach_checks(state: State[Any, Any], moments: Moments, process: Process[Any, Any]) -> None:
     """Check a run from here on, after the handlers of its beginning; not a rehearsal."""
-    engine = state.engine
     if moments.rehearsal is not None:
         return
-    if state.training:
-        check_training(engine.objects, engine.handlers)
-        StepCheck(state, moments, process)
-        Modes(state, moments, process)
-        GradientCheck(state, moments, process)
-    else:
-        check_evaluation(engine.objects, engine.handlers)
-        Evaluated(moments)
+    run = Checked(state, moments, process)
+    has_torch = "torch" in sys.modules
+    if not state.training:
+        check_mode(run)
+        check_averaged(run)
+        return
+    if has_torch:
+        check_sharded(run.objects, [*run.updates.values(), *run.optimizers.values()])
+        check_known(run)
+        check_stepped(run)
+    StepCheck(run)
+    check_windows(run)
+    if has_torch:
+        check_idle(run)
+    check_limit(run)
+    Modes(run)
+    GradientCheck(run)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from ..events import Events
 from ..explain import warn
 from ..state import State
-from . import optimizer_hook
-from .parameters import updates_of
-from .reached import words_in
+from .checked import Checked, unwatch_steps, updated, watch_steps
 
 if TYPE_CHECKING:
-    from ..moments import Moments
     from ..update import Update
 
 EARLY = 20
@@ -38,45 +35,34 @@ class GradientCheck:
     optimizer's step: a loop's `zero_grad()` drops them as an `Update` does.
 
     Args:
-        state: A run that trains.
-        moments: Its moments.
-        process: Its process function.
+        run: A run that trains.
     """
 
-    def __init__(self, state: State[Any, Any], moments: Moments, process: Any) -> None:
+    def __init__(self, run: Checked) -> None:
         self.inside: Update | None = None
         """The update that is at work."""
-        self._state, self._moments, self._words = state, moments, words_in([process])
-        self._last = state.iteration + EARLY
-        self._attached = [*updates_of(state.engine.handlers).values()]
+        self._run, self._state = run, run.state
+        self._last = run.state.iteration + EARLY
         self._seen: dict[Update, Look] = {}
         """By update: from the first iteration on if it is attached, else from its first step on."""
         self._thread = get_ident()
         self._met: set[int] = set()
         """The updates that had a loss."""
         self._looks = False
-        moments.add_check(Events.EPOCH_STARTED, self._begin_epoch)
-        moments.add_check(Events.EPOCH_STARTED, self._settle, last=True)
-        moments.add_check(Events.EPOCH_COMPLETED, self._settle, last=True)
+        run.at(Events.EPOCH_STARTED, self._begin_epoch)
+        run.at(Events.EPOCH_STARTED, self._settle, last=True)
+        run.at(Events.EPOCH_COMPLETED, self._settle, last=True)
         for event in (Events.COMPLETED, Events.FAILED, Events.CLOSED):
-            moments.add_check(event, self._end)
+            run.at(event, self._end)
         self._begin()
 
     def watch(
-        self,
-        update: Update,
-        act: Callable[[], object],
-        loss: Any = None,
-        *,
-        is_mean: bool = False,
+        self, update: Update, act: Callable[[], object], loss: Any = None, *, is_mean: bool = False
     ) -> None:
         """Let an update act on gradients; compare them before, and look at them afterwards.
 
-        Args:
-            update: Who acts. What it does is watched once, as a whole.
-            act: Makes a backward pass, steps, or clears gradients.
-            loss: Of a micro-batch, if there is one.
-            is_mean: True if the loss counts as a mean, which is divided by the micro-batches.
+        What it does is watched once, as a whole: a backward pass, a step, or a clearing. The loss
+        is that of a micro-batch; as a mean, it is divided by the micro-batches.
 
         Raises:
             RuntimeError: Something else has changed gradients.
@@ -102,13 +88,12 @@ class GradientCheck:
                     "window of another one: its loss depends on the parameters of both. Cut the "
                     "loss off from the other ones: critic(generator(noise).detach())"
                 )
-        self._seen[update] = {}
-        self._look_again(self._seen)
+        self._seen = {each: _look(each) for each in {**self._seen, update: {}}}
 
     def _begin(self) -> None:
         self._state.step_under_way.check = self
-        self._seen = {each: _look(each) for each in self._attached}
-        self._moments.add_check(Events.ITERATION_COMPLETED, self._end_iteration, last=True)
+        self._seen = {each: _look(each) for each in self._run.updates.values()}
+        self._run.at(Events.ITERATION_COMPLETED, self._end_iteration, last=True)
 
     def _begin_epoch(self, state: State[Any, Any]) -> None:
         """Look again in the first iterations of an epoch."""
@@ -118,7 +103,7 @@ class GradientCheck:
         if state.step_under_way.check is None:
             self._begin()
             if self._looks:
-                optimizer_hook.add(self._stepped)
+                watch_steps(self._stepped)
 
     def _end_iteration(self, state: State[Any, Any]) -> None:
         if state.iteration >= self._last:
@@ -128,19 +113,21 @@ class GradientCheck:
 
     def _settle(self, state: State[Any, Any]) -> None:
         """Accept what handlers have written between two iterations, unless a window is open."""
-        self._look_again(each for each in self._seen if not self._is_open(each))
+        for each in self._seen:
+            if not self._is_open(each):
+                self._seen[each] = _look(each)
 
     def _end(self, state: State[Any, Any]) -> None:
         """Look no longer."""
         self._seen.clear()
         state.step_under_way.check = None
-        optimizer_hook.remove(self._stepped)
-        self._moments.drop_check(Events.ITERATION_COMPLETED, self._end_iteration)
+        unwatch_steps(self._stepped)
+        self._run.no_more(Events.ITERATION_COMPLETED, self._end_iteration)
 
     def _before(self, update: Update, loss: Any, *, is_mean: bool) -> None:
         if loss is not None and id(update) not in self._met:
             self._meet(update)
-            check_loss(update, loss, is_mean=is_mean, may_be_scaled="scale" in self._words)
+            check_loss(update, loss, is_mean=is_mean, may_be_scaled="scale" in self._run.words)
         for each, look in self._seen.items():
             self._compare(each, look)
         if not self._is_open(update):
@@ -150,10 +137,10 @@ class GradientCheck:
     def _meet(self, update: Update) -> None:
         self._met.add(id(update))
         if len(self._met) == 1:
-            _warn_of_clipping(self._words)
+            _warn_of_clipping(self._run.words)
         if update.compiled is None and not self._looks:  # a hook would be compiled into the step
             self._looks = True
-            optimizer_hook.add(self._stepped)
+            watch_steps(self._stepped)
 
     def _stepped(self, optimizer: Any) -> None:
         """Called after each step of any optimizer of the process, those of updates included."""
@@ -195,8 +182,8 @@ class GradientCheck:
         """Refuse to clear gradients of another update's open window."""
         own: set[int] = set()
         for other in self._state.step_under_way.windows:
-            own = own or {id(each) for each in _parameters(update)}
-            if any(id(each) in own and each.grad is not None for each in _parameters(other)):
+            own = own or {id(each) for each in updated(update.optimizer)}
+            if any(id(each) in own and each.grad is not None for each in updated(other.optimizer)):
                 raise RuntimeError(
                     "two Updates have the same parameters, and one begins a step in the open "
                     "accumulation window of the other, whose gradients it clears. Make one Update "
@@ -206,17 +193,9 @@ class GradientCheck:
     def _is_open(self, update: Update) -> bool:
         return update in self._state.step_under_way.windows
 
-    def _look_again(self, updates: Iterable[Any]) -> None:
-        for each in [*updates]:
-            self._seen[each] = _look(each)
-
-
-def _parameters(update: Update) -> Iterable[Any]:
-    return (each for group in update.optimizer.param_groups for each in group["params"])
-
 
 def _look(update: Update) -> Look:
-    gradients = {id(each): each.grad for each in _parameters(update)}
+    gradients = {id(each): each.grad for each in updated(update.optimizer)}
     return {key: (each, 0 if each is None else each._version) for key, each in gradients.items()}
 
 
@@ -252,11 +231,7 @@ def check_loss(update: Update, loss: Any, *, is_mean: bool, may_be_scaled: bool)
     A sum that is divided by hand, such as `(loss_a + loss_b) / 2` or a sum over samples, is a mean
     of its own, and no leftover.
 
-    Args:
-        update: What gets the loss.
-        loss: Of a micro-batch.
-        is_mean: True if it counts as a mean, which is divided by the micro-batches.
-        may_be_scaled: True to look for a scaler's factor, which is read from its device.
+    A scaler's factor is looked for where it may be one, as it is read from its device.
 
     Raises:
         ValueError: A gradient scaler has scaled it.

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 from .. import modules
 from ..events import Events
 from ..explain import warn
 from ..state import State
-from .parameters import is_optimizer, optimizers_of, updated
-from .reached import reached, words_in
-
-if TYPE_CHECKING:
-    from ..moments import Moments
+from .checked import Checked, is_optimizer, objects_by_place, optimizers_of, updated
+from .reached import reached
 
 logger = logging.getLogger("camshaft")
 
@@ -28,47 +25,39 @@ class Modes:
     a BatchNorm that is frozen in the middle of the run.
 
     Args:
-        state: A run that trains.
-        moments: Its moments.
-        process: Its process function, whose own models are looked after, too.
+        run: A run that trains; the models of its process function are looked after, too.
     """
 
-    def __init__(
-        self, state: State[Any, Any], moments: Moments, process: Callable[..., Any]
-    ) -> None:
-        objects, handlers = state.engine.objects, state.engine.handlers
+    def __init__(self, run: Checked) -> None:
         self._known: dict[int, str] = {}
         """The names of the models, by identity."""
         self._models: list[Any] = []
         self._before: list[tuple[Any, list[tuple[Any, bool]]]] = []
         """The models in training mode, with the mode of each module."""
-        self._sets_modes = "train" in words_in([process])
-        """True if the process function has a `.train()` of its own."""
-        self._has_told = self._sets_modes
-        named = {f"objects[{name!r}]": each for name, each in objects.items()}
-        named |= reached([process], lambda each: modules.is_module(each) or is_optimizer(each))
-        held = {
-            id(each) for one in optimizers_of(named, handlers).values() for each in updated(one)
-        }
-        for name, each in named.items():
+        self._has_warned = sets_modes = "train" in run.words  # a `.train()` of its own
+        things = objects_by_place(run.objects)
+        things |= reached([run.process], lambda each: modules.is_module(each) or is_optimizer(each))
+        optimizers = optimizers_of(things, run.handlers).values()
+        trained = {id(each) for one in optimizers for each in updated(one)}
+        for name, each in things.items():
             for model in modules.modules_of(each):
                 own = {id(weight) for weight in model.parameters() if weight.requires_grad}
-                is_trained = own & held if held else own
+                is_trained = own & trained if trained else own
                 if is_trained and self._known.setdefault(id(model), name) == name:
                     self._models.append(model)
         left = self._names(each for each in self._models if not each.training)
-        if left and not self._sets_modes:
+        if left and not sets_modes:
             warn(
                 f"{_are(left)} in evaluation mode as training starts; call .train() before the "
                 "run, unless that is what you want"
             )
-        moments.add_check(Events.EPOCH_STARTED, self._put_back)
-        moments.add_check(Events.EPOCH_STARTED, self._note, last=True)
-        moments.add_check(Events.EPOCH_COMPLETED, self._end_batches)
-        moments.add_check(Events.COMPLETED, self._end_inside)
-        moments.add_check(Events.CLOSED, self._end_interrupted)
-        if state.control.in_epoch:  # its start is not announced once more
-            self._note(state)
+        run.at(Events.EPOCH_STARTED, self._put_back)
+        run.at(Events.EPOCH_STARTED, self._note, last=True)
+        run.at(Events.EPOCH_COMPLETED, self._end_batches)
+        run.at(Events.COMPLETED, self._end_inside)
+        run.at(Events.CLOSED, self._end_interrupted)
+        if run.state.in_epoch:  # its start is not announced once more
+            self._note(run.state)
 
     def _note(self, state: State[Any, Any]) -> None:
         """Note the modes with which an epoch begins."""
@@ -77,29 +66,29 @@ class Modes:
 
     def _put_back(self, state: State[Any, Any]) -> None:
         """Begin a further epoch in training mode, where the one before began so."""
-        self._tell(state.epoch - 1, "after the batches")
+        self._warn(state.epoch - 1, "after the batches")
         for model, flags in self._before:
             if not model.training:
                 for module, training in flags:
                     module.training = training
 
     def _end_batches(self, state: State[Any, Any]) -> None:
-        self._tell(state.epoch, "at the last batch")
+        self._warn(state.epoch, "at the last batch")
 
     def _end_inside(self, state: State[Any, Any]) -> None:
         """The same where the run ends inside an epoch."""
-        if state.control.in_epoch:
+        if state.in_epoch:
             self._end_batches(state)
 
     def _end_interrupted(self, state: State[Any, Any]) -> None:
         if state.is_interrupted and state.error is None:  # it has no COMPLETED
             self._end_inside(state)
 
-    def _tell(self, epoch: int, when: str) -> None:
+    def _warn(self, epoch: int, when: str) -> None:
         """Warn, once, of models that an epoch's batches have left in evaluation mode."""
         left = self._names(model for model, _ in self._before if not model.training)
-        if left and not self._has_told:
-            self._has_told = True
+        if left and not self._has_warned:
+            self._has_warned = True
             logger.warning(
                 "%s in evaluation mode %s of epoch %d, by a .eval() that nothing undid; training "
                 "mode comes back with the next epoch, as by model.train() at its start in a loop. "

@@ -1,25 +1,18 @@
-"""What functions of a script can reach, and what of it a run changes and no checkpoint holds."""
+"""What functions of a script can reach, and the names in their code."""
 
 from __future__ import annotations
 
 import dis
-import re
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from types import CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
-from .. import modules
-from ..explain import ROOMS, warn
-from ..signals import Subscription
-from ..state import State
-from .parameters import is_update
-from .unchanged import are_equal, sample
+from ..explain import ROOMS
 
 DEEPEST = 6
 """Steps from a function to what it reaches, such as `self.agent.nets["target"]`."""
@@ -32,133 +25,7 @@ FOREIGN = {*sys.stdlib_module_names, "builtins", "torch", "numpy", "camshaft"} -
 LIBRARIES = (*ROOMS, str(Path(dis.__file__).parent), "<frozen")
 """Where the files of functions begin into which nobody looks."""
 PLAIN = (str, int, float, bool, type(None))
-
-
-class Unsaved:
-    """Warns of modules, optimizers, schedules and the like that a run changes and does not save.
-
-    They are those that the process function and the script's handlers reach, and that are neither
-    among the engine's objects nor a part of one. What nobody changes is left out: a teacher, a
-    loss. A few numbers of each tensor are compared, at the first save, the second, the fourth and
-    so on.
-
-    Args:
-        state: A run, before its first batch.
-    """
-
-    def __init__(self, state: State[Any, Any]) -> None:
-        self._state = state
-        self._saves = 0
-        known = _known(state)
-        found = reached(_functions(state), partial(_is_whole, known))
-        prints = {name: _fingerprint(each, known) for name, each in found.items()}
-        self._found = {name: (each, prints[name]) for name, each in found.items() if prints[name]}
-
-    def tell(self) -> None:
-        """Warn, once, of what has changed."""
-        self._saves += 1
-        if not self._found or self._saves & (self._saves - 1):
-            return
-        known = _known(self._state)
-        changed = {
-            name: each
-            for name, (each, before) in self._found.items()
-            if id(each) not in known and not are_equal(_fingerprint(each, known), before)
-        }
-        if changed:
-            for name in changed:
-                del self._found[name]
-            warn(_message(changed, self._state.engine.objects))
-
-
-def is_stateful(thing: object) -> bool:
-    """True for what a checkpoint can hold, by its class; what gives batches has a place instead."""
-    kind = type(thing)
-    if not (hasattr(kind, "state_dict") and hasattr(kind, "load_state_dict")):
-        return False
-    if kind.__module__.partition(".")[0] == "camshaft":  # such as a state
-        return False
-    return modules.is_module(thing) or not hasattr(kind, "__iter__")
-
-
-def _is_whole(known: set[int], thing: Any) -> bool:
-    """True for what is saved or not as a whole; an agent whose networks are named is no such."""
-    return is_stateful(thing) and not any(id(each) in known for each in _parts(thing))
-
-
-def _functions(state: State[Any, Any]) -> Iterator[Callable[..., Any]]:
-    """The process function, and the functions that a script attached; handlers have a memory."""
-    yield state.engine.process
-    moments = state.control.moments
-    for signal in () if moments is None else moments.signals.values():
-        for each in signal.receivers.values():
-            function = each.function if isinstance(each, Subscription) else each
-            owner = type(getattr(function, "__self__", None)).__module__
-            if owner.partition(".")[0] != "camshaft":
-                yield function
-
-
-def _known(state: State[Any, Any]) -> set[int]:
-    """The identities of what is saved: objects, what they consist of, handlers, their memories."""
-    objects, handlers = state.engine.objects, state.engine.handlers
-    memories = [
-        each for each in state.memory.saved.values() if hasattr(type(each), "saved_objects")
-    ]
-    kept = [part for each in memories for part in each.saved_objects()]
-    inside = [part for each in (*objects.values(), *kept) for part in _parts(each)]
-    found = [*objects.values(), *handlers.values(), *kept, *inside]
-    for module in modules.all_modules(objects.values()):
-        found += [module, *module.parameters(recurse=False), *module.buffers(recurse=False)]
-    return set(map(id, found))
-
-
-def _parts(thing: Any) -> list[Any]:
-    """The attributes of an object of the script's own, and the schedulers of one of torch's."""
-    if modules.is_module(thing) or type(thing).__module__.partition(".")[0] == "torch":
-        return list(vars(thing).get("_schedulers", ()))
-    return list(getattr(thing, "__dict__", {}).values())
-
-
-def _fingerprint(thing: Any, known: set[int]) -> list[Any]:
-    """A few numbers of each tensor that is not known, and the plain values of a `state_dict`."""
-    if id(thing) in known or id(modules.plain_optimizer(thing)) in known:
-        return []
-    if modules.is_module(thing):
-        own = [*thing.parameters(), *thing.buffers()]
-        return [sample(each) for each in own if id(each) not in known]
-    with suppress(Exception):  # a method of the script's own
-        return list(_values(thing.state_dict()))
-    return []
-
-
-def _values(tree: Any, depth: int = 6) -> Iterator[Any]:
-    if isinstance(tree, PLAIN):
-        yield tree
-    elif hasattr(tree, "untyped_storage"):
-        yield sample(tree)
-    elif depth and isinstance(tree, Mapping | list | tuple):
-        parts: Iterable[Any] = tree.values() if isinstance(tree, Mapping) else tree
-        yield len(tree)
-        for each in parts:
-            yield from _values(each, depth - 1)
-
-
-def _message(changed: Mapping[str, Any], objects: Mapping[str, Any]) -> str:
-    kinds = " and ".join(f"{name} ({type(each).__name__})" for name, each in changed.items())
-    lines, taken = "", {*objects}
-    for name in changed:
-        parts = re.findall(r"\w+", name)
-        word = parts[-1] if parts[-1] not in taken else "_".join(parts)
-        lines += f'{"; " * bool(lines)}engine.objects["{word}"] = {name}'
-        taken.add(word)
-    for name, each in changed.items():
-        if hasattr(each, "last_epoch"):
-            lines += f"; or engine.add(LRSchedule({name})) in place of {name}.step()"
-    which = "it" if len(changed) == 1 else "them"
-    return (
-        f"the run changes {kinds}, and no checkpoint holds {which}, so that a resumed run "
-        "is another run. Name what a run changes, before it starts: " + lines
-    )
+UPDATES = f"{__name__.partition('.engine.')[0]}.engine.update"
 
 
 def reached(functions: Iterable[object], wanted: Callable[[Any], bool]) -> dict[str, Any]:
@@ -304,3 +171,9 @@ def _is_of_the_script(thing: Any) -> bool:
         return False
     home = kind.__module__.partition(".")[0]
     return is_update(thing) or kind is SimpleNamespace or home not in FOREIGN
+
+
+def is_update(thing: object) -> bool:
+    """True for an `Update`: where its room was not imported, which needs torch, there is none."""
+    room: Any = sys.modules.get(UPDATES)
+    return room is not None and isinstance(thing, room.Update)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import partial
 from hashlib import sha256
@@ -13,7 +13,7 @@ from importlib import metadata
 from numbers import Number
 from pathlib import Path
 from platform import python_version_tuple
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any
 
 from .. import modules, ranks
 from ..events import Clause, Trigger
@@ -87,13 +87,14 @@ def _compare(rows: Tensor) -> Tensor:
 def _functions(signals: Signals) -> dict[str, list[str]]:
     """The names of the functions that a script has attached for all ranks, by event."""
     return {
-        repr(event): sorted(each.name for each in signal.receivers.values() if _is_function(each))
+        repr(event): sorted(each.name for each in signal.subscriptions if _is_shared(each))
         for event, signal in signals.items()
     }
 
 
-def _is_function(receiver: object) -> TypeGuard[Subscription]:
-    return isinstance(receiver, Subscription) and not (receiver.handler or receiver.local)
+def _is_shared(subscription: Subscription) -> bool:
+    """True for a function that a script has attached on all ranks."""
+    return not (subscription.handler or subscription.local)
 
 
 def _mark_lonely(signals: Signals, found: list[dict[str, list[str]]]) -> None:
@@ -106,9 +107,10 @@ def _mark_lonely(signals: Signals, found: list[dict[str, list[str]]]) -> None:
     for event, signal in signals.items():
         names = {name for each in others for name in each.get(repr(event), ())}
         if names.issubset(own[repr(event)]):
-            for each in filter(_is_function, [*signal.receivers.values()]):
-                if each.name not in names:
-                    signal.replace(each, replace(each, local=True))
+            for each in signal.subscriptions:
+                if _is_shared(each) and each.name not in names:
+                    each.local = True
+            signal.changed()
 
 
 def _checksum(entries: Entries) -> int:
@@ -145,11 +147,9 @@ def _of_handlers(engine: Engine[Any, Any], signals: Signals) -> Entries:
     for name, each in engine.handlers.items():
         if _is_ours(each) and name not in engine.local:
             found |= _flat(name, each)
-    for receiver in (each for signal in signals.values() for each in signal.receivers.values()):
-        if not isinstance(receiver, Subscription) or receiver.handler or receiver.local:
-            continue
-        if any(clause.seconds is not None for clause in receiver.trigger.clauses):
-            found[f"{receiver.name}()"] = repr(receiver.trigger)
+    for one in (one for signal in signals.values() for one in signal.subscriptions):
+        if _is_shared(one) and any(clause.seconds is not None for clause in one.trigger.clauses):
+            found[f"{one.name}()"] = repr(one.trigger)
     return found
 
 

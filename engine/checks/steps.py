@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from ..events import EventEnum, Events
 from ..explain import explain, warn
-from ..signals import Process, label
+from ..signals import label
 from ..state import State, under_way
-from . import optimizer_hook
-from .parameters import Idle, updates_of
-from .unchanged import Weights
-
-if TYPE_CHECKING:
-    from ..moments import Moments
+from .checked import Checked, unwatch_steps, updated, watch_steps
 
 logger = logging.getLogger("camshaft")
 
@@ -45,77 +41,46 @@ class StepCheck:
     optimizer stepped is only warned, because its first epoch may train nothing on purpose.
 
     Args:
-        state: A run that trains.
-        moments: Its moments.
-        process: Its process function.
+        run: A run that trains.
     """
 
-    def __init__(
-        self, state: State[Any, Any], moments: Moments, process: Process[Any, Any]
-    ) -> None:
-        self._state, self._moments, self._process = state, moments, process
-        updates = updates_of(state.engine.handlers)
-        self._updates: dict[str, EventEnum] = {n: each.event for n, each in updates.items()}
+    def __init__(self, run: Checked) -> None:
+        self._run, self._state = run, run.state
+        self._updates: dict[str, EventEnum] = {n: each.event for n, each in run.updates.items()}
         """The events that the attached updates announce, by the names of the updates."""
-        self._optimizers = {id(each.optimizer) for each in updates.values()}
+        self._optimizers = {id(each.optimizer) for each in run.updates.values()}
         """The optimizers of these updates: where there are some, the steps of others do not count,
         such as those of a critic that is trained for an epoch before the rest."""
         events = {*GRADIENTS, STEP, SKIPPED, *self._updates.values()}
         self._before = {event: self._count(event) for event in events}
-        self._weights = Weights.of(state.engine.objects)
-        self._idle = Idle(state.engine.objects, state.engine.handlers)
-        self._epoch = state.epoch
+        self._written = {name: _written(each) for name, each in run.objects.items()}
         self._first = 0
         """The iteration of the first optimizer step that no update made; 0 before it."""
-        self._is_pending = self._is_looking = True
-        for event in (Events.EPOCH_COMPLETED, Events.COMPLETED):
-            moments.add_check(event, self._check)
-        moments.add_check(Events.COMPLETED, self._warn_if_beyond)
+        self._is_looking = True
+        run.after_first_epoch(self._check)
         for event in (Events.FAILED, Events.CLOSED):
-            moments.add_check(event, self._look_no_longer)
-        moments.add_check(Events.CLOSED, self._end)
-        optimizer_hook.begin()
+            run.at(event, self._look_no_longer)
         if self._waiting((*GRADIENTS, STEP)):
-            optimizer_hook.add(self._look)
+            watch_steps(self._look)
 
     def _check(self, state: State[Any, Any]) -> None:
-        """Check an epoch that began in this run, unless one was checked.
+        """Check the first epoch that began in this run.
 
         Raises:
             RuntimeError: Steps were made and not announced, or the run would have no end.
         """
-        if not self._is_pending or state.epoch <= self._epoch:
-            return
-        self._is_pending = False
         self._look_no_longer(state)
         try:
             self._raise_if_unannounced()
             self._warn_if_idle()
         except RuntimeError as error:
-            explain(error, f"in the process function {label(self._process)}", state)
+            explain(error, f"in the process function {label(self._run.process)}", state)
             raise
-        self._warn_if_never_full()
-        self._warn_if_summed()
-        self._idle.check()
-
-    def _warn_if_beyond(self, state: State[Any, Any]) -> None:
-        """Warn of a run that has ended a few steps after its limit."""
-        before = self._before[STEP]
-        if state.max_steps is not None and before < state.max_steps < state.step:
-            logger.warning(
-                "max_steps=%d, and the run made %d steps: the limit is looked at after each "
-                "iteration, and an iteration of this run makes several steps. Write max_steps=%d, "
-                "for which schedules are built too",
-                *(state.max_steps, state.step, state.step),
-            )
 
     def _look_no_longer(self, state: State[Any, Any]) -> None:
         """Look at optimizers no longer."""
-        optimizer_hook.remove(self._look)
-        self._moments.drop_check(Events.ITERATION_COMPLETED, self._look_no_longer)
-
-    def _end(self, state: State[Any, Any]) -> None:
-        optimizer_hook.end()
+        unwatch_steps(self._look)
+        self._run.no_more(Events.ITERATION_COMPLETED, self._look_no_longer)
 
     def _look(self, optimizer: object) -> None:
         """Called after each step of any optimizer of the process."""
@@ -125,7 +90,7 @@ class StepCheck:
         if self._has_come(Events.GRADIENTS_READY):  # an update makes the steps
             self._is_looking = False
             # After the iteration, as torch is calling its hooks now.
-            self._moments.add_check(Events.ITERATION_COMPLETED, self._look_no_longer, last=True)
+            self._run.at(Events.ITERATION_COMPLETED, self._look_no_longer, last=True)
             return
         if self._optimizers and id(optimizer) not in self._optimizers:
             return
@@ -142,9 +107,19 @@ class StepCheck:
         for_gradients = [] if gradients_came else self._waiting(GRADIENTS)
         for_steps = [] if step_came else self._waiting((STEP,))
         if step_came and for_gradients:
-            raise RuntimeError(_gradients_unannounced(for_gradients))
+            raise RuntimeError(
+                f"{_wait(for_gradients)} for the gradients of a step, which only an Update "
+                "announces. The process function steps its optimizer itself and fires "
+                "STEP_COMPLETED, which comes too late to look at gradients or to change them. Make "
+                f"the steps by an Update:{TWO_LINES}"
+            )
         if gradients_came and for_steps and STEP not in self._updates.values():
-            raise RuntimeError(_announced_otherwise(for_steps, self._updates.values()))
+            others = ", ".join(sorted(map(repr, {*self._updates.values()})))
+            raise RuntimeError(
+                f"{_wait(for_steps)} for Events.STEP_COMPLETED, and the updates of this run "
+                f"announce their steps as {others or 'events of your own'}: choose one of these "
+                "events by when=, or leave event= out of the Update of the main optimizer"
+            )
         if self._first and not (gradients_came or step_came) and (for_gradients or for_steps):
             raise RuntimeError(_unannounced(for_gradients, for_steps, self._first))
 
@@ -167,7 +142,7 @@ class StepCheck:
                 "`if state.training: update(state, loss)`",
                 _listed(idle),
             )
-        elif not has_steps and (unchanged := self._weights.unchanged(self._state.output)):
+        elif not has_steps and (unchanged := self._unchanged()):
             warn(
                 "the process function returns a loss that nothing trains with: the first epoch "
                 f"changed no weight of {_listed(unchanged)}. Make an Update(optimizer), and call "
@@ -180,34 +155,24 @@ class StepCheck:
                 _wait(waiting),
             )
 
-    def _warn_if_never_full(self) -> None:
-        """Warn of windows that are longer than an epoch, whose end closes each of them."""
-        batches, is_trial = self._state.epoch_length, self._state.control.max_batches is not None
-        for name, each in updates_of(self._state.engine.handlers).items():
-            if batches and each.accumulate > batches and not is_trial:
-                logger.warning(
-                    "%s(accumulate=%d) is more than the %d batches of an epoch, whose end closes "
-                    "each window: an epoch makes one step. For windows over several passes, give "
-                    "run(..., epoch_length=)",
-                    *(name, each.accumulate, batches),
-                )
-
-    def _warn_if_summed(self) -> None:
-        """Warn of several updates whose steps all count as those of the run."""
-        if (clocks := len(self._state.step_under_way.clocks)) > 1:
-            warn(
-                f"the steps of {clocks} Updates count as steps of the run: state.step is "
-                f"{self._state.step} after {self._state.iteration} iterations, and schedules and "
-                "limits go by this sum. Give each Update but the main one an event of its own: "
-                "Update(optimizer, event=MyEvents.CRITIC_UPDATED)"
-            )
+    def _unchanged(self) -> list[str]:
+        """The optimizers whose weights nobody has written, if the last output has a graph."""
+        output = self._state.output
+        values: Any = output.values() if isinstance(output, Mapping) else output
+        values = values if isinstance(output, Mapping | list | tuple) else [output]
+        if not any(getattr(each, "requires_grad", False) is True for each in values):
+            return []
+        now = {name: _written(each) for name, each in self._run.objects.items()}
+        return [
+            f"objects[{name!r}]" for name, each in self._written.items() if each == now[name] != []
+        ]
 
     def _waiting(self, events: Iterable[EventEnum]) -> list[str]:
         """The names of what waits for one of these events."""
         found: dict[str, None] = {}
         for event in events:
-            if event in self._moments.signals:
-                receivers = self._moments.signals[event].receivers_for(self._state)
+            if event in self._run.moments.signals:
+                receivers = self._run.moments.signals[event].receivers_for(self._state)
                 found |= dict.fromkeys(map(_name, receivers))
             if event is STEP and self._state.max_steps is not None:
                 found[f"max_steps={self._state.max_steps}"] = None
@@ -221,9 +186,63 @@ class StepCheck:
         return self._state.step if event is STEP else self._state.counts[event]
 
 
+def check_limit(run: Checked) -> None:
+    """Warn of a run that has ended a few steps after its limit."""
+    before = run.state.step
+
+    def check(state: State[Any, Any]) -> None:
+        if state.max_steps is not None and before < state.max_steps < state.step:
+            logger.warning(
+                "max_steps=%d, and the run made %d steps: the limit is looked at after each "
+                "iteration, and an iteration of this run makes several steps. Write max_steps=%d, "
+                "for which schedules are built too",
+                *(state.max_steps, state.step, state.step),
+            )
+
+    run.at(Events.COMPLETED, check)
+
+
+def check_windows(run: Checked) -> None:
+    """Warn of windows that are longer than an epoch, and of several updates that count as one."""
+
+    def check(state: State[Any, Any]) -> None:
+        batches, is_trial = state.epoch_length, state.control.max_batches is not None
+        for name, each in run.updates.items():
+            if batches and each.accumulate > batches and not is_trial:
+                logger.warning(
+                    "%s(accumulate=%d) is more than the %d batches of an epoch, whose end closes "
+                    "each window: an epoch makes one step. For windows over several passes, give "
+                    "run(..., epoch_length=)",
+                    *(name, each.accumulate, batches),
+                )
+        if (clocks := len(state.step_under_way.clocks)) > 1:
+            warn(
+                f"the steps of {clocks} Updates count as steps of the run: state.step is "
+                f"{state.step} after {state.iteration} iterations, and schedules and limits go by "
+                "this sum. Give each Update but the main one an event of its own: "
+                "Update(optimizer, event=MyEvents.CRITIC_UPDATED)"
+            )
+
+    run.after_first_epoch(check)
+
+
+def _written(optimizer: Any) -> list[int]:
+    """How often each weight that trains was written, and the size of the state.
+
+    Nothing for what is no optimizer, or one of sharded weights.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None or not hasattr(optimizer, "param_groups"):
+        return []
+    weights = [*updated(optimizer)]
+    if any(type(each) not in (torch.Tensor, torch.nn.Parameter) for each in weights):
+        return []
+    return [*(each._version for each in weights if each.requires_grad), len(optimizer.state)]
+
+
 def _unannounced(for_gradients: list[str], for_steps: list[str], first: int) -> str:
     """The message about a process function that steps its optimizer and announces nothing."""
-    names = list(dict.fromkeys([*for_gradients, *for_steps]))
+    names = [*dict.fromkeys([*for_gradients, *for_steps])]
     message = (
         f"{_wait(names)} for optimizer steps, which never come: the process function steps since "
         f"iteration {first}, and announces no step. Make the steps by an Update:{TWO_LINES}"
@@ -231,25 +250,6 @@ def _unannounced(for_gradients: list[str], for_steps: list[str], first: int) -> 
     if for_steps:
         message += f"\nOr announce each step, which is enough for {_listed(for_steps)}:{ONE_LINE}"
     return message
-
-
-def _gradients_unannounced(for_gradients: list[str]) -> str:
-    """The message about steps that are announced only when they are over."""
-    return (
-        f"{_wait(for_gradients)} for the gradients of a step, which only an Update announces. The "
-        "process function steps its optimizer itself and fires STEP_COMPLETED, which comes too "
-        f"late to look at gradients or to change them. Make the steps by an Update:{TWO_LINES}"
-    )
-
-
-def _announced_otherwise(for_steps: list[str], events: Iterable[EventEnum]) -> str:
-    """The message about updates none of which announces STEP_COMPLETED."""
-    others = ", ".join(sorted(map(repr, set(events)))) or "events of your own"
-    return (
-        f"{_wait(for_steps)} for Events.STEP_COMPLETED, and the updates of this run announce their "
-        f"steps as {others}: choose one of these events by when=, or leave event= out of the "
-        "Update of the main optimizer"
-    )
 
 
 def _name(receiver: Any) -> str:

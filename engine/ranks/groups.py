@@ -7,6 +7,7 @@ import socket
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from functools import cached_property
 from importlib import import_module
 from typing import Any
 
@@ -103,8 +104,8 @@ def local_world_size() -> int:
     """How many ranks there are on this machine; asked like `local_rank`."""
     if not is_distributed():
         return 1
-    told = os.environ.get("LOCAL_WORLD_SIZE")
-    return int(told) if told is not None else len(_known().neighbours)
+    said = os.environ.get("LOCAL_WORLD_SIZE")
+    return int(said) if said is not None else len(_known().neighbours)
 
 
 def on_cpu(group: Any = None) -> Any:
@@ -136,28 +137,22 @@ class Known:
         self.group = group
         self.sides: dict[Any, Any] = {}
         """By group: the group of the same ranks that sends over the CPU."""
-        self._neighbours: list[int] | None = None
-        self._local_rank: int | None = None
 
-    @property
+    @cached_property
     def local_rank(self) -> int:
-        """This process's number on its machine, as the launcher told it before the first question.
+        """This process's number on its machine, as the launcher said it before the first question.
 
         ignite writes Slurm's number there when its handlers first ask for a rank.
         """
-        if self._local_rank is None:
-            told = os.environ.get("LOCAL_RANK")
-            self._local_rank = self.neighbours.index(rank()) if told is None else int(told)
-        return self._local_rank
+        said = os.environ.get("LOCAL_RANK")
+        return self.neighbours.index(rank()) if said is None else int(said)
 
-    @property
+    @cached_property
     def neighbours(self) -> list[int]:
         """The ranks of this machine."""
-        if self._neighbours is None:
-            names: list[Any] = [None] * world_size()
-            _torch().all_gather_object(names, socket.gethostname(), group=on_cpu())
-            self._neighbours = [n for n, name in enumerate(names) if name == names[rank()]]
-        return self._neighbours
+        names: list[Any] = [None] * world_size()
+        _torch().all_gather_object(names, socket.gethostname(), group=on_cpu())
+        return [n for n, name in enumerate(names) if name == names[rank()]]
 
 
 _latest: list[Known] = []

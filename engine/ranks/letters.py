@@ -45,7 +45,7 @@ def collected(box: str, count: int, is_over: Callable[[], bool]) -> list[str | N
     """
     try:
         store = default_store()
-        _wait(store, f"camshaft/{box}", count, is_over)
+        wait_for(store, f"camshaft/{box}", count, is_over)
         letters: list[str | None] = []
         for key in (f"camshaft/{box}/{rank}" for rank in range(count)):
             letters.append(store.get(key).decode() if store.check([key]) else None)
@@ -56,12 +56,18 @@ def collected(box: str, count: int, is_over: Callable[[], bool]) -> list[str | N
     return letters
 
 
-def _wait(store: Any, key: str, count: int, is_over: Callable[[], bool]) -> None:
+def wait_for(store: Any, key: str, count: int, is_over: Callable[[], bool]) -> int:
+    """Wait until a counter of the store has reached this count; how far it came.
+
+    Where it does not move within the timeout of the process group, or `is_over` says so, it is
+    waited for no longer.
+    """
     pause, arrived, since = FIRST, 0, monotonic()
-    while (now := store.add(key, 0)) < count and not is_over():
+    while (now := int(store.add(key, 0))) < count and not is_over():
         if now > arrived:
             pause, arrived, since = FIRST, now, monotonic()
         if monotonic() - since > store.timeout.total_seconds():
-            return
+            break
         sleep(pause)
         pause = min(2 * pause, LONGEST)
+    return now

@@ -11,15 +11,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
 from threading import Event, Thread
-from time import monotonic, sleep
 
 from .groups import default_store, rank, world_size
+from .letters import wait_for
 
 PLACE = "camshaft/stops"
 PERIOD, PER_SECOND = 1.0, 1000
 """Seconds between two looks of a thread, and the most looks a second of all ranks together."""
-FIRST, LONGEST = 0.002, 0.25
-"""Seconds between two looks of a rank that waits: at first, and at most."""
 
 _numbers = count()
 """Of the runs of this process: the ranks begin them together."""
@@ -59,15 +57,13 @@ class Stops:
         self._met += 1
         store.set(f"{box}/at", str(iteration))
         store.add(f"{box}/{iteration} {what}", 1)
-        came, since, pause = store.add(box, 1), monotonic(), FIRST
-        while came < size:
-            if store.check([f"{box}/beyond"]):
-                raise _unlike(asked, store.get(f"{box}/beyond").decode())
-            if monotonic() - since > store.timeout.total_seconds():
-                raise _unlike(asked, f"{came} of {size} ranks were")
-            sleep(pause)
-            pause = min(2 * pause, LONGEST)
-            came = store.add(box, 0)
+        store.add(box, 1)
+        beyond = f"{box}/beyond"
+        came = wait_for(store, box, size, lambda: bool(store.check([beyond])))
+        if came < size and store.check([beyond]):
+            raise _unlike(asked, store.get(beyond).decode())
+        if came < size:
+            raise _unlike(asked, f"{came} of {size} ranks were")
         if (alike := store.add(f"{box}/{iteration} {what}", 0)) < size:
             raise _unlike(asked, f"{size - alike} of {size} ranks to do something else")
 

@@ -7,9 +7,8 @@ from .functions import (
     Subscription,
     Watch,
     check_arity,
-    identity,
     is_defined_again,
-    is_of_a_cell,
+    is_same,
     label,
     source,
 )
@@ -24,9 +23,8 @@ __all__ = [
     "Subscription",
     "Watch",
     "check_arity",
-    "identity",
     "is_defined_again",
-    "is_of_a_cell",
+    "is_same",
     "label",
     "source",
 ]

@@ -21,59 +21,42 @@ class Attached(Generic[Handler]):
         self.handlers: dict[str, Handler] = {}
         self.local: set[str] = set()
         """The names of handlers that other ranks may lack."""
-        self._names: dict[int, str] = {}
-        """The names of handlers, by identity."""
         self._functions: dict[Hashable, tuple[object, str]] = {}
         """Functions that may remember, and the names of their memories."""
-        self._memories: set[str] = set()
         self._taken: dict[str, bool] = {}
         """All names, and whether it is that of a handler's method."""
-        self._numbers: dict[str, int] = {}
-        """The largest number that a name was given to make it unique."""
-        self._alike: dict[Hashable, str] = {}
-        """The name of the first handler of a class that was attached with its settings."""
 
     def copy(self) -> Self:
         """The same; what is attached later to one of the two is not attached to the other."""
         twin = type(self)()
-        twin.handlers, twin._names = dict(self.handlers), dict(self._names)
-        twin.local = set(self.local)
-        twin._functions, twin._memories = dict(self._functions), set(self._memories)
-        twin._taken, twin._numbers = dict(self._taken), dict(self._numbers)
-        twin._alike = dict(self._alike)
+        twin.handlers, twin.local = dict(self.handlers), set(self.local)
+        twin._functions, twin._taken = dict(self._functions), dict(self._taken)
         return twin
 
-    def hold(self, handler: Handler, local: bool = False) -> None:
-        """Name a handler after its class and its metric, name or object."""
+    def hold(self, handler: Handler, local: bool = False) -> str:
+        """Name a handler after its class and its metric, name or object; the name."""
         given = (getattr(handler, word, None) for word in ("metric", "name", "object"))
         about = next((each for each in given if each and isinstance(each, str)), None)
         kind = type(handler).__name__
         name = self.free(f"{kind}({about})" if about else kind)
-        self.handlers[name], self._names[id(handler)] = handler, name
+        self.handlers[name] = handler
         if local:
             self.local.add(name)
-        if self.twin_of(handler) is None:
-            self._alike[_kind(handler)] = name
-
-    def release(self, handler: Handler) -> None:
-        """Forget a handler; its name stays taken."""
-        del self.handlers[self._names.pop(id(handler))]
+        return name
 
     def handler_name(self, handler: object) -> str | None:
         """The name of a handler; None if it is not attached."""
-        return self._names.get(id(handler))
+        return next((name for name, each in self.handlers.items() if each is handler), None)
 
     def twin_of(self, handler: Handler) -> str | None:
         """The name of an attached handler of the same class with the same settings, if any."""
-        name = self._alike.get(_kind(handler), "")
-        other = self.handlers.get(name)
-        own = _settings(handler)  # those of the other one may have changed since
-        return name if own and other is not None and _settings(other) == own else None
+        own, kind = _settings(handler), type(handler)
+        alike = (n for n, e in self.handlers.items() if type(e) is kind and _settings(e) == own)
+        return next(alike, None) if own else None
 
     def know(self, function: Callable[..., Any], name: str) -> None:
         """Let a function remember under this name; attached again, it keeps its first one."""
-        _, first = self._functions.setdefault(identity(function), (function, name))
-        self._memories.add(first)
+        self._functions.setdefault(identity(function), (function, name))
 
     def name_of(self, owner: object) -> str | None:
         """The name under which a handler or a function remembers; None if it is not attached."""
@@ -89,21 +72,16 @@ class Attached(Generic[Handler]):
 
     def has_name(self, name: str) -> bool:
         """True if something is called so: a handler, a function, a handler's method."""
-        return name in self._taken or name in self._memories
+        return name in self._taken or any(name == each for _, each in self._functions.values())
 
     def free(self, name: str, *, of_a_handler: bool = False) -> str:
         """Take a name: itself, or with a number that makes it unique."""
-        unique = name
+        unique, number = name, 1
         while unique in self._taken:
-            number = self._numbers[name] = self._numbers.get(name, 1) + 1
+            number += 1
             unique = f"{name}.{number}"
         self._taken[unique] = of_a_handler
         return unique
-
-
-def _kind(handler: object) -> Hashable:
-    """What two handlers of one class with the same settings share."""
-    return type(handler), frozenset(_settings(handler).items())
 
 
 def _settings(handler: object) -> dict[str, Any]:

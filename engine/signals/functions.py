@@ -18,7 +18,7 @@ Watch = Callable[[EventEnum, Receiver, Receiver], Receiver]
 """Makes of an event, a receiver and its function what is called in the function's place."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Subscription:
     """One call of `engine.on`: a function, when it is called and in which stage."""
 
@@ -73,31 +73,28 @@ def source(function: Callable[..., Any]) -> str:
     return "built in"
 
 
-def is_of_a_cell(function: Callable[..., Any]) -> bool:
-    """True for a function that a cell of a notebook defines, and defines again if it is run again.
-
-    In a script several functions may have one name, and each of them counts; also in a notebook
-    those that are called `_`, and those that another function makes.
-    """
-    name = getattr(function, "__qualname__", "<")
-    if not hasattr(function, "__code__") or "<" in name or not name.strip("_"):
-        return False
-    place: dict[str, Any] = getattr(function, "__globals__", {})
-    return place.get("__name__") == "__main__" and "__file__" not in place
+def is_same(function: object, other: object) -> bool:
+    """True for one function, and for one method that was read twice from its object."""
+    return function is other or (
+        type(function) is type(other) and hasattr(function, "__self__") and function == other
+    )
 
 
 def is_defined_again(function: Callable[..., Any], earlier: Callable[..., Any]) -> bool:
     """True if a cell of a notebook, which defined the earlier function, was run again.
 
-    Those that a loop makes are several, and each of them counts.
+    In a script several functions may have one name, and each of them counts. So does each of those
+    in a notebook that are called `_`, that another function makes, or that a loop makes.
     """
-    before = getattr(earlier, "__code__", None)
-    if before is None or not is_of_a_cell(function):
+    code, before = getattr(function, "__code__", None), getattr(earlier, "__code__", None)
+    name = getattr(function, "__qualname__", "<")
+    if code is None or before is None or "<" in name or not name.strip("_"):
         return False
-    code, name = function.__code__, function.__qualname__
+    place: dict[str, Any] = getattr(function, "__globals__", {})
+    is_of_a_cell = place.get("__name__") == "__main__" and "__file__" not in place
+    if not is_of_a_cell or place is not getattr(earlier, "__globals__", None):
+        return False
     if code is before or name != getattr(earlier, "__qualname__", None):  # a loop's share code
-        return False
-    if function.__globals__ is not getattr(earlier, "__globals__", None):
         return False
     is_same_cell = code.co_filename == before.co_filename
     return not is_same_cell or code.co_firstlineno == before.co_firstlineno

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Hashable
+from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
 import blinker
 from blinker import ANY
 
 from ..events import EventEnum, Stage
-from .functions import Subscription, Watch, check_arity, identity
+from .functions import Subscription, Watch, check_arity, is_same
 
 Connected = TypeVar("Connected", bound=Callable[..., Any])
 
@@ -27,8 +27,6 @@ class Signal(blinker.Signal):
         self.event = event
         self.listeners: list[Callable[[], None]] = []
         """Called when receivers come or go: the moments of runs under way look again."""
-        self._subscriptions: dict[Hashable, list[Subscription]] = {}
-        """Those of `engine.on`, by their functions."""
 
     def connect(self, receiver: Connected, sender: Any = ANY, weak: bool = False) -> Connected:
         """Call `receiver` with the state at each occurrence; with `sender`, in that run only.
@@ -43,34 +41,20 @@ class Signal(blinker.Signal):
             )
         check_arity(receiver, 1, f"{self.event!r}", "the state")
         super().connect(receiver, sender, weak=False)
-        self._enter(receiver)
         self.changed()
         return receiver
 
-    def subscriptions_of(self, function: Callable[..., Any]) -> list[Subscription]:
-        """What `engine.on` has made of this function, in the order of attachment."""
-        found = self._subscriptions.get(identity(function), ())
-        return [each for each in found if each.function == function]
-
-    def replace(self, earlier: Callable[..., Any], receiver: Callable[..., Any]) -> None:
-        """Call `receiver` in the place of one that was connected earlier."""
-        place = list(self.receivers.values()).index(earlier)
-        super().disconnect(earlier)
-        self._strike(earlier)
-        super().connect(receiver, weak=False)
-        self._enter(receiver)
-        ordered = list(self.receivers.items())
-        ordered.insert(place, ordered.pop())
-        self.receivers = dict(ordered)
-        self.changed()
+    @property
+    def subscriptions(self) -> list[Subscription]:
+        """What `engine.on` has attached, in the order of attachment."""
+        return [each for each in self.receivers.values() if isinstance(each, Subscription)]
 
     def disconnect(self, receiver: Callable[..., Any], sender: Any = ANY) -> None:
         """Call `receiver` no longer, whether it was connected here or by `engine.on`."""
-        found: list[Callable[..., Any]] = [*self.subscriptions_of(receiver), receiver]
-        for each in found:
-            super().disconnect(each, sender)
-            if sender is ANY:
-                self._strike(each)
+        for each in self.subscriptions:
+            if is_same(each.function, receiver):
+                super().disconnect(each, sender)
+        super().disconnect(receiver, sender)
         self.changed()
 
     def receivers_for(self, sender: Any) -> Generator[Callable[..., Any], None, None]:
@@ -93,20 +77,6 @@ class Signal(blinker.Signal):
         """Let the runs under way look again at who is to be called."""
         for outdate in getattr(self, "listeners", ()):
             outdate()
-
-    def _enter(self, receiver: object) -> None:
-        if isinstance(receiver, Subscription):
-            known = self._subscriptions.setdefault(identity(receiver.function), [])
-            if receiver not in known:
-                known.append(receiver)
-
-    def _strike(self, receiver: object) -> None:
-        if isinstance(receiver, Subscription):
-            key = identity(receiver.function)
-            left = [each for each in self._subscriptions.get(key, ()) if each is not receiver]
-            self._subscriptions |= {key: left}
-            if not left:
-                del self._subscriptions[key]
 
 
 class Signals(dict[EventEnum, Signal]):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from .generators import Rng
@@ -61,17 +61,11 @@ class Position:
 
     def state_dict(self) -> dict[str, Any]:
         """The position as plain values and tensors; of an iterator, how far it was read."""
-        return {
-            "number": self.number,
-            "began": self.began,
+        saved = {each.name: getattr(self, each.name) for each in fields(self)}
+        del saved["source"]
+        return saved | {
             "rng": self.rng.state_dict(),
-            "seed": self.seed,
             "left": None if self.left is None else self.left.state_dict(),
-            "sizes": self.sizes,
-            "told": self.told,
-            "used_up": self.used_up,
-            "at_end": self.at_end,
-            "read_from": self.read_from,
             "dealing": None if self.dealing is None else asdict(self.dealing),
         }
 

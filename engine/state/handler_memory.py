@@ -8,8 +8,7 @@ from typing import Any
 
 from .contents import dump_memory, load_memory, object_types_in, refuse_moved
 from .generators import capture_generators, restore_generators
-from .sharing import refuse_shared
-from .tensors import devices_of, on_devices, refuse_graphs
+from .memory_tree import devices_of, on_devices, refuse_graphs, refuse_shared
 
 
 @dataclass(slots=True, eq=False)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Generic
 from ..events import EventEnum, Events
 from .handler_memory import HandlerMemory
 from .latest_metrics import LatestMetrics
+from .memory_tree import devices_of, on_devices
 from .run_control import Counts, RunControl, StepUnderWay
-from .tensors import devices_of, on_devices
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -102,6 +102,21 @@ class State(Generic[Batch, Output]):
         return self.control.engine is not None
 
     @property
+    def is_new(self) -> bool:
+        """True before the first batch of a run that was not resumed."""
+        return self.iteration == 0 and self.control.position is None
+
+    @property
+    def in_epoch(self) -> bool:
+        """True between EPOCH_STARTED and the end of the epoch's data."""
+        return self.control.in_epoch
+
+    @property
+    def saves(self) -> list[tuple[str, object | None]]:
+        """The saves asked for since the last commit point: the reason, and the handler to write."""
+        return self.control.saves
+
+    @property
     def optimizer(self) -> Any:
         """The optimizer whose gradients are ready, or whose step was completed."""
         gradients = self.step_under_way.gradients
@@ -145,7 +160,7 @@ class State(Generic[Batch, Output]):
         """The name of the first limit that the run has reached, such as `"max_epochs"`."""
         counts = {
             "max_steps": self.step,  # reached inside an iteration, so before the others
-            "max_epochs": self.epoch - self.control.in_epoch,
+            "max_epochs": self.epoch - self.in_epoch,
             "max_iterations": self.iteration,
         }
         for limit, count in counts.items():

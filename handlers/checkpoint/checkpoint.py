@@ -14,19 +14,18 @@ from ...engine import Engine, EventEnum, Events, Stage, State, Trigger, ranks
 from ...engine.checks import Unsaved
 from .directory import Checkpoints, Saved, chosen, next_number, verified_at
 from .format import Keep, latest
-from .frozen import FrozenWeights, Sums
 from .load import EvaluatesSaved, ReadOnce, resume, settings_of, settings_of_steps
 from .save import (
     Buffers,
     CheckpointMemory,
-    Destination,
     OnFailure,
     Recorder,
-    RoundTrip,
     Snapshot,
     arrange_buckets,
     buckets_of,
     buffers_of_own,
+    check_arguments,
+    copies_to_try,
     refuse_second_resume,
     refuse_to_forget,
     refuse_to_mix,
@@ -34,8 +33,10 @@ from .save import (
     start_over,
     take_part,
     take_run,
+    try_to_put_back,
     warn_of_buckets,
 )
+from .weights import FrozenWeights, Sums
 
 logger = logging.getLogger("camshaft")
 
@@ -122,7 +123,7 @@ class Checkpoint(EvaluatesSaved):
     on_failure: OnFailure = "raise"
 
     def __post_init__(self) -> None:
-        self._destination()
+        check_arguments(self)
         if self.start_over and self.resume:
             raise ValueError(
                 f"start_over=True and resume={self.resume!r} contradict each other: the first "
@@ -173,8 +174,8 @@ class Checkpoint(EvaluatesSaved):
             others = (each for each in self._others(state) if each.resume)
             refuse_second_resume([str(each.directory) for each in (self, *others)])
         warn_of_buckets(state.engine)
-        self._recorder(state).round_trip = RoundTrip.of(state.engine.objects)
-        if state.iteration == 0 and state.control.position is None:
+        self._recorder(state).copies = copies_to_try(state.engine.objects)
+        if state.is_new:
             self._begin(state)
         found = state.engine.handlers.values()
         if next(each for each in found if isinstance(each, Checkpoint)) is self:
@@ -214,28 +215,28 @@ class Checkpoint(EvaluatesSaved):
             TypeError: At the first save: what an optimizer gives cannot be put back.
         """
         recorder = self._recorder(state)
-        if not (reasons := recorder.prepare(state, of_all=True)):
+        if not (reasons := recorder.prepare(state, state.engine.objects)):
             return
         sys.audit("camshaft.Checkpoint.save", self, state)
         if recorder.unsaved is not None:
             recorder.unsaved.tell()
-        if recorder.round_trip.is_due:
-            recorder.round_trip.check(state.engine.objects)
+        if recorder.copies is not None:
+            copies, recorder.copies = recorder.copies, None
+            try_to_put_back(state.engine.objects, copies)
         memory = state.recall(self, CheckpointMemory)
         if ranks.rank() == 0:
             memory.broken = [n for n in memory.broken if (recorder.directory / n).exists()]
         left_out = self._left_out(state)  # may be a collective, as for buffers
         buffers: Buffers = {}
         if ranks.world_size() > 1:
-            recorder.compare(state.engine.objects)
             buffers = buffers_of_own(state.engine.objects)
             memory.buckets.update(buckets_of(state.engine))
         take = partial(self._take, state, left_out, buffers)
         recorder.record(state, take, reasons, broken=memory.broken.copy())
 
     def _take(self, state: State[Any, Any], left_out: Sums, buffers: Buffers) -> Snapshot:
-        engine, layouts = state.engine, self._recorder(state).layouts
-        return take_run(engine.objects, take_part(state), engine.lent, left_out, buffers, layouts)
+        engine, layout = state.engine, self._recorder(state).layout
+        return take_run(engine.objects, take_part(state), layout, engine.lent, left_out, buffers)
 
     def wait(self, state: State[Any, Any]) -> None:
         """Wait until the last save is on the disk, for handlers that read it during the run.
@@ -297,14 +298,10 @@ class Checkpoint(EvaluatesSaved):
         frozen, memory = self._recorder(state).frozen, state.recall(self, CheckpointMemory)
         return {} if frozen is None else frozen.left_out(memory.weights)
 
-    def _destination(self) -> Destination:
-        return Destination(
-            self.directory, self.keep, self.background, self.retries, self.on_failure
-        )
-
     def _recorder(self, state: State[Any, Any]) -> Recorder:
-        return state.recall(
-            self,
-            lambda: Recorder(self, self._destination(), self._path),
-            saved=False,
-        )
+        def make() -> Recorder:
+            recorder = Recorder(self, background=self.background)
+            recorder.spared = self._path and self._path.resolve()
+            return recorder
+
+        return state.recall(self, make, saved=False)

@@ -14,10 +14,9 @@ from torch.nn import Module
 
 from ...engine import Engine, EventEnum, Events, Stage, State, Trigger, ranks
 from ...engine.modules import fully_sharded, has_shards, put_together, reshard, unwrap
-from ..files import text_of
 from .directory import checkpoints, scratch
 from .format import TENSORS, TREE, Keep, Payload, latest, tensors_in
-from .save import Content, Destination, OnFailure, Recorder, streamed, take
+from .save import OnFailure, Recorder, Snapshot, check_arguments, stream_of, take
 
 logger = logging.getLogger("camshaft")
 
@@ -67,7 +66,7 @@ class Export:
     on_failure: OnFailure = "raise"
 
     def __post_init__(self) -> None:
-        self._destination()
+        check_arguments(self, is_mirrored=False)
 
     def attach(self, engine: Engine[Any, Any]) -> None:
         """Lock before the run, ask by the trigger, and export when asked."""
@@ -96,8 +95,7 @@ class Export:
 
     def warn_of_others(self, state: State[Any, Any]) -> None:
         """Warn a new run that claims also count the exports of an earlier run."""
-        fresh = state.iteration == 0 and state.control.position is None
-        if fresh and ranks.rank() == 0 and (found := checkpoints(self.directory)):
+        if state.is_new and ranks.rank() == 0 and (found := checkpoints(self.directory)):
             logger.warning(
                 "%s holds exports of an earlier run, such as %s; those of this one are kept or "
                 "dropped together with them. Choose another directory if that is not meant",
@@ -115,37 +113,35 @@ class Export:
             OSError: The export before could not be written.
         """
         recorder = self._recorder(state)
-        if not (reasons := recorder.prepare(state, of_all=False)):
+        own = {self.object: state.engine.objects[self.object]}
+        if not (reasons := recorder.prepare(state, own)):
             return
-        if ranks.world_size() > 1:
-            recorder.compare({self.object: state.engine.objects[self.object]})
-        if self._is_sharded(state):
-            self._save_shards(state, recorder, reasons)
+        if not self._is_sharded(state):
+            with ranks.on_all_ranks("export weights"):
+                if ranks.rank() == 0:
+                    self._record(state, reasons, partial(take, own, state.engine.lent))
             return
-        with ranks.on_all_ranks("export weights"):
-            if ranks.rank() == 0:
-                own = state.engine.objects[self.object]
-                make: Callable[[], Content] = (
-                    partial(_pretrained, recorder.directory, self.object, own)
-                    if self.pretrained
-                    else partial(take, {self.object: own}, state.engine.lent)
-                )
-                recorder.record(state, make, reasons, only_claimed=True)
-
-    def _save_shards(self, state: State[Any, Any], recorder: Recorder, reasons: list[str]) -> None:
-        """Write sharded weights; rank 0 has one whole tensor in memory at a time."""
-        own = state.engine.objects[self.object]
         with ranks.on_all_ranks("take the weights to export"):
-            snapshot = take({self.object: own}, state.engine.lent)
+            snapshot = take(own, state.engine.lent)
             ((file, tensors),) = snapshot.tensors.items()
+        # Rank 0 has one whole tensor in memory at a time.
         with ranks.on_all_ranks("export weights"), put_together(tensors) as whole:
             if whole is not None:
-                make: Callable[[], Content] = (
-                    partial(_pretrained, recorder.directory, self.object, own, whole)
-                    if self.pretrained
-                    else partial(streamed, snapshot, {file: whole})
-                )
-                recorder.record(state, make, reasons, only_claimed=True)
+                ready = {f"{file}{TENSORS}": stream_of(tensors, whole)}
+                make = partial(Snapshot, snapshot.trees, {}, ready=ready)
+                self._record(state, reasons, make, whole)
+
+    def _record(
+        self,
+        state: State[Any, Any],
+        reasons: list[str],
+        make: Callable[[], Snapshot],
+        whole: Mapping[str, Tensor] | None = None,
+    ) -> None:
+        recorder, own = self._recorder(state), state.engine.objects[self.object]
+        if self.pretrained:
+            make = partial(_pretrained, recorder.directory, self.object, own, whole)
+        recorder.record(state, make, reasons)
 
     def wait(self, state: State[Any, Any]) -> None:
         """Wait until the last export is on the disk, for handlers that read it during the run.
@@ -163,17 +159,11 @@ class Export:
         """
         self._recorder(state).close(state)
 
-    def _destination(self, background: bool | None = None) -> Destination:
-        is_beside = self.background if background is None else background
-        return Destination(
-            self.directory, self.keep, is_beside, self.retries, self.on_failure, is_mirrored=False
-        )
-
     def _recorder(self, state: State[Any, Any]) -> Recorder:
         def make() -> Recorder:
             # A sharded export sends to other ranks, which no thread may do.
-            to = self._destination(self.background and not self._is_sharded(state))
-            return Recorder(self, to, is_alone=True)
+            is_beside = self.background and not self._is_sharded(state)
+            return Recorder(self, background=is_beside, is_export=True)
 
         return state.recall(self, make, saved=False)
 
@@ -196,7 +186,7 @@ def _check_pretrained(name: str, own: Any) -> None:
 
 def _pretrained(
     directory: Path, name: str, module: Any, whole: Mapping[str, Tensor] | None = None
-) -> dict[str, Payload]:
+) -> Snapshot:
     """The files that `save_pretrained` writes, and the tree of plain values of an export.
 
     The files are written to a temporary place in `directory`, and then read into memory. `whole`
@@ -210,12 +200,8 @@ def _pretrained(
             model.save_pretrained(place, state_dict=whole)
         paths = sorted(path for path in place.iterdir() if path.is_file())
         files = {path.name: Payload.of(path.read_bytes()) for path in paths}
-        weights = [path for path in paths if path.name.endswith(TENSORS)]
-        objects = {name: _content(weights[0])} if len(weights) == 1 else {}
-    return files | {TREE: Payload.of(text_of({"objects": objects}).encode())}
-
-
-def _content(path: Path) -> dict[str, Any]:
-    """The entry in an export's tree for an object whose tensors are in one file."""
-    names = tensors_in(path)
-    return {"file": path.stem, "content": {each: {"!tensor": each} for each in names}}
+        objects = dict[str, Any]()
+        if len(weights := [path for path in paths if path.name.endswith(TENSORS)]) == 1:
+            content = {each: {"!tensor": each} for each in tensors_in(weights[0])}
+            objects[name] = {"file": weights[0].stem, "content": content}
+    return Snapshot({TREE: {"objects": objects}}, {}, ready=files)

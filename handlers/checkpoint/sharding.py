@@ -2,35 +2,29 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property, lru_cache
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from hashlib import sha256
 from itertools import product
 from json import dumps
+from math import prod
 from typing import Any
 
 from torch import Tensor
 
 from ...engine import ranks
-from ...engine.modules import box_at, box_of, local
-from .format import Grid, Shares, Table, TensorInfo, table_as_tree
+from ...engine.modules import box_at, box_of, is_spread, local
+from .format import Grid, Pieces, Table, TensorInfo, table_as_tree
 
 Tensors = Mapping[str, Mapping[str, Tensor]]
 """By file and name."""
-Forms = dict[str, dict[str, tuple[Any, ...]]]
-"""By file and name, what decides how a tensor is cut and who writes its pieces."""
+Box = tuple[tuple[int, int], ...]
+"""For each dimension where a part of a tensor begins and ends."""
 
 
 def is_sharded(value: object) -> bool:
     """True for a distributed tensor of several ranks."""
-    return is_dtensor(value) and value.device_mesh.size() > 1  # type: ignore[attr-defined]
-
-
-def is_dtensor(value: object) -> bool:
-    """True for a distributed tensor; torch's module of them is not imported for that."""
-    module = sys.modules.get("torch.distributed.tensor")
-    return module is not None and isinstance(value, module.DTensor)
+    return is_spread(value) and value.device_mesh.size() > 1
 
 
 def holds_first_copy(tensor: Any) -> bool:
@@ -54,18 +48,19 @@ def replicas(tensor: Any) -> tuple[Grid, ...]:
 def _grids(
     dtype: str, shape: tuple[int, ...], mesh: Any, placements: tuple[Any, ...]
 ) -> tuple[Grid, ...]:
-    free = [dim for dim, each in enumerate(placements) if each.is_replicate()]
-    cuts, places = [], []
-    for dim in range(len(shape)):
-        sharding = [m for m, each in enumerate(placements) if m not in free and each.dim == dim]
-        spans = sorted(_spans(shape, dim, mesh.shape, placements, sharding))
-        cuts.append((0, *(end for _, end, _ in spans)))
-        places.append([at for _, _, at in spans])
-    held = mesh.mesh
-    return tuple(
-        Grid(dtype, tuple(cuts), tuple(_rank(held, free, copy, at) for at in product(*places)))
-        for copy in product(*(range(mesh.shape[dim]) for dim in free))
-    )
+    sharding = [dim for dim, each in enumerate(placements) if not each.is_replicate()]
+    owners = dict[tuple[int, ...], dict[Box, int]]()
+    """By replica and by the box of the tensor: the rank that holds it."""
+    for at, rank in zip(
+        product(*map(range, mesh.shape)), mesh.mesh.flatten().tolist(), strict=True
+    ):
+        copy = tuple(place for dim, place in enumerate(at) if dim not in sharding)
+        owners.setdefault(copy, {})[box_at(shape, mesh.shape, placements, at)] = rank
+    boxes = sorted(owners[min(owners)])  # the same in all replicas, in the order of a grid
+    sides = zip(*boxes, strict=True)
+    cuts = tuple((0, *sorted({end for begin, end in side if begin < end})) for side in sides)
+    full = [box for box in boxes if all(begin < end for begin, end in box)]
+    return tuple(Grid(dtype, cuts, tuple(own[box] for box in full)) for own in owners.values())
 
 
 def _on_all(mesh: Any, placements: Sequence[Any]) -> tuple[Any, list[Any]]:
@@ -84,137 +79,83 @@ def _on_all(mesh: Any, placements: Sequence[Any]) -> tuple[Any, list[Any]]:
     return root, [by_name.get(name, Replicate()) for name in names]
 
 
-def _rank(ranks: Tensor, free: Sequence[int], copy: Sequence[int], at: Sequence[Any]) -> int:
-    coordinate = dict(zip(free, copy, strict=True))
-    for each in at:
-        coordinate |= each
-    return int(ranks[tuple(coordinate[dim] for dim in range(ranks.ndim))])
+class Layout:
+    """How the tensors of a run's saves lie on the ranks; all ranks compute the same.
 
-
-def _spans(
-    shape: tuple[int, ...],
-    dim: int,
-    mesh: tuple[int, ...],
-    placements: Any,
-    sharding: Sequence[int],
-) -> Iterator[tuple[int, int, dict[int, int]]]:
-    """The ranges of a dimension, with the coordinates in the mesh of the ranks that hold them."""
-    for at in product(*(range(mesh[each]) for each in sharding)):
-        known = dict(zip(sharding, at, strict=True))
-        coordinate = [known.get(each, 0) for each in range(len(mesh))]
-        begin, end = box_at(shape, mesh, placements, coordinate)[dim]
-        if begin < end:
-            yield begin, end, known
-
-
-class ShardPlan:
-    """The table of pieces; each rank computes it, with the same result.
-
-    A piece that several ranks hold is written once, by the rank with the fewest bytes so far.
+    It is made anew when a tensor comes, goes, or has another form.
     """
 
-    def __init__(self, is_the_same: Callable[[str, str], bool]) -> None:
-        """Plan nothing yet.
+    def __init__(self) -> None:
+        self._forms: dict[str, dict[str, tuple[Any, ...]]] = {}
+        """By file and name: what decides how a tensor is cut, and who writes its pieces."""
+        self.table: Table = {}
+        self.tree = table_as_tree({})
+        """The table as JSON."""
+        self.digest = ""
+        """The same text on all ranks if their tables are the same."""
+        self.infos: dict[str, TensorInfo] = {}
+        """What this rank's file has to hold, by the names of the pieces."""
+        self._places: list[tuple[str, str, str]] = []
 
-        Args:
-            is_the_same: True for the file and the name of a tensor that is the same on all ranks
-                although it is not distributed; others are written by rank 0.
+    def update(self, tensors: Tensors, is_the_same: Callable[[str, str], bool]) -> None:
+        """Note how these tensors lie on the ranks; see `table_of` for `is_the_same`.
+
+        Raises:
+            ValueError: A shard of this rank has another shape than its place in the mesh gives it.
         """
-        self._is_the_same = is_the_same
-        self._known: dict[Any, Sequence[Grid]] = {}
-        self._load = [0] * ranks.world_size()
-
-    def table(self, tensors: Tensors) -> Table:
-        """The pieces of these tensors."""
-        return {
-            file: {name: self._grid(file, name, each) for name, each in named.items()}
+        forms = {
+            file: {name: _form(each, is_the_same(file, name)) for name, each in named.items()}
             for file, named in tensors.items()
         }
-
-    def _grid(self, file: str, name: str, tensor: Any) -> Grid:
-        if is_sharded(tensor):
-            form = (tensor.dtype, tensor.shape, tensor.device_mesh, tensor.placements)
-            if form not in self._known:
-                self._known[form] = replicas(tensor)
-            copies = self._known[form]
-            if len(copies) == 1 or not copies[0].owners:
-                return copies[0]
-            grid = min(copies, key=lambda each: self._load[each.owners[0]])
-            for piece in grid.pieces():
-                self._load[piece.rank] += tensor.itemsize * _numbers(piece.shape)
-            return grid
-        owner = 0
-        if self._is_the_same(file, name):
-            owner = min(range(len(self._load)), key=self._load.__getitem__)
-        self._load[owner] += tensor.nbytes
-        return Grid.whole(str(tensor.dtype), tensor.shape, owner)
-
-
-def _numbers(shape: tuple[int, ...]) -> int:
-    count = 1
-    for size in shape:
-        count *= size
-    return count
-
-
-class Layouts:
-    """The layout of a run's saves, kept until a tensor comes, goes, or has another form."""
-
-    def __init__(self) -> None:
-        self._forms: Forms | None = None
-        self._layout = Layout({}, {})
-
-    def of(self, tensors: Tensors, is_the_same: Callable[[str, str], bool]) -> Layout:
-        """How these tensors lie on the ranks; see `Plan` for what is the same on all of them."""
-        forms: Forms = {}
-        for file, named in tensors.items():
-            forms[file] = {
-                name: _sharded(each) or (is_the_same(file, name), *_plain(each))
-                for name, each in named.items()
-            }
-        if forms != self._forms:
-            _check_shards(tensors)
-            self._layout, self._forms = (
-                Layout(ShardPlan(is_the_same).table(tensors), tensors),
-                forms,
-            )
-        return self._layout
-
-
-class Layout:
-    """The table of all pieces, the same on all ranks, and which of them are this rank's own."""
-
-    def __init__(self, table: Table, tensors: Tensors) -> None:
-        self.table = table
-        held = [*Shares(table).of(ranks.rank())]
-        self.infos: dict[str, TensorInfo] = {each.key: each.info for each in held}
-        """What this rank's file has to hold, by the names of the pieces."""
-        self._places = [(each.key, each.file, each.name) for each in held]
-
-    @cached_property
-    def tree(self) -> dict[str, Any]:
-        """The table as JSON."""
-        return table_as_tree(self.table)
-
-    @cached_property
-    def digest(self) -> str:
-        """The same text on all ranks if their tables are the same."""
-        return sha256(dumps(self.tree, sort_keys=True).encode()).hexdigest()
+        if forms == self._forms:
+            return
+        _check_shards(tensors)
+        self.table, self._forms = table_of(tensors, is_the_same), forms
+        self.tree = table_as_tree(self.table)
+        self.digest = sha256(dumps(self.tree, sort_keys=True).encode()).hexdigest()
+        own = [*Pieces(self.table).of(ranks.rank())]
+        self.infos = {piece.key(file, name): info for file, name, piece, info in own}
+        self._places = [(piece.key(file, name), file, name) for file, name, piece, _ in own]
 
     def own(self, tensors: Tensors) -> dict[str, Tensor]:
         """This rank's pieces by their names in its file; they share the memory of its shards."""
         return {key: local(tensors[file][name]).detach() for key, file, name in self._places}
 
 
-def _sharded(tensor: Any) -> tuple[Any, ...]:
-    """The properties that decide how a distributed tensor is cut; empty for a plain tensor."""
-    if not is_sharded(tensor):
-        return ()
-    return tensor.device_mesh, tensor.placements, *_plain(tensor)
+def table_of(tensors: Tensors, is_the_same: Callable[[str, str], bool]) -> Table:
+    """How these tensors are cut into pieces, and which rank writes which piece.
+
+    A piece that several ranks hold is written once, by the rank with the fewest bytes so far.
+
+    Args:
+        tensors: By file and name.
+        is_the_same: True for the file and the name of a tensor that is the same on all ranks
+            although it is not distributed; others are written by rank 0.
+    """
+    load = [0] * ranks.world_size()
+
+    def grid_of(tensor: Any, is_the_same: bool) -> Grid:
+        if not is_sharded(tensor):
+            owner = min(range(len(load)), key=load.__getitem__) if is_the_same else 0
+            load[owner] += tensor.nbytes
+            return Grid.whole(str(tensor.dtype), tensor.shape, owner)
+        copies = replicas(tensor)
+        if len(copies) == 1 or not copies[0].owners:
+            return copies[0]
+        grid = min(copies, key=lambda each: load[each.owners[0]])
+        for piece in grid.pieces():
+            load[piece.rank] += tensor.itemsize * prod(piece.shape)
+        return grid
+
+    return {
+        file: {name: grid_of(each, is_the_same(file, name)) for name, each in named.items()}
+        for file, named in tensors.items()
+    }
 
 
-def _plain(tensor: Tensor) -> tuple[Any, ...]:
-    return tensor.dtype, tensor.shape
+def _form(tensor: Any, is_the_same: bool) -> tuple[Any, ...]:
+    lies = (tensor.device_mesh, tensor.placements) if is_sharded(tensor) else (is_the_same,)
+    return *lies, tensor.dtype, tensor.shape
 
 
 def _check_shards(tensors: Tensors) -> None:

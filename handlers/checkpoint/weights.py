@@ -1,17 +1,45 @@
-"""A module's weights under plain names, however the module is wrapped."""
+"""A module's weights: under plain names, however it is wrapped; and which of them are frozen.
+
+Frozen weights, such as those below an adapter, have a file of their own, or checksums alone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.nn import Module
 from torch.nn.parameter import is_lazy
 from torch.optim.swa_utils import AveragedModel
 
-from ...engine.modules import box_of, copy_part, inside, is_spread, local, plain_names, unwrap
+from ...engine import ranks
+from ...engine.modules import (
+    TWIN,
+    box_of,
+    copy_part,
+    inside,
+    is_spread,
+    local,
+    plain_names,
+    unwrap,
+)
 from .directory import StoredTensor
+from .format import FROZEN
+from .sharding import Box, holds_first_copy, is_sharded
+
+PIECE = 2**24
+"""Numbers after which the places in a checksum begin again, from one more."""
+AT_ONCE = 2**16
+"""Numbers that are added up at once; each takes 24 bytes of memory. It divides `PIECE`."""
+SMALLEST = 2**20
+"""The fewest bytes of frozen weights that may get a file of their own."""
+INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32}
+
+Sums = dict[str, dict[str, int]]
+"""By object and weight: checksums."""
 
 
 def weights(
@@ -77,3 +105,136 @@ def _put(own: Any, found: Any) -> Any:
             found.fill(local(own).data, begin)
             return own
     return found.read() if isinstance(found, StoredTensor) else found
+
+
+@dataclass(frozen=True)
+class FrozenWeights:
+    """The parameters of a run's modules that need no gradient and have not changed.
+
+    The script makes them anew from their source, so a checkpoint may leave them out.
+    """
+
+    objects: Mapping[str, Any]
+    noted: Sums
+    """The parameters as they were before the run started."""
+
+    @classmethod
+    def of(cls, objects: Mapping[str, Any]) -> FrozenWeights:
+        """Note the parameters as they are now."""
+        return cls(objects, {name: checksums(each) for name, each in _modules(objects).items()})
+
+    def left_out(self, saved: dict[str, list[str]]) -> Sums:
+        """The weights that a checkpoint may leave out.
+
+        Args:
+            saved: By object, the weights that a checkpoint of this run has held: they are never
+                left out again. Those of this one are added.
+        """
+        modules = _modules(self.objects)
+        found: Sums = {}
+        for name in sorted(modules, key=lambda name: hasattr(modules[name], TWIN)):
+            own, noted = modules[name], self.noted.get(name, {})
+            names = weights(own).keys()
+            frozen = _frozen(own) & names
+            if hasattr(own, TWIN):  # an average needs no gradients, but is not frozen
+                like = (n for n in found if weights(modules[n]).keys() == names)
+                frozen &= found.get(next(like, ""), {}).keys()
+            now = checksums(own, frozen - {*saved.get(name, ())})
+            found[name] = {key: now[key] for key in now if noted.get(key) == now[key]}
+            saved[name] = [key for key in names if key not in found[name]]
+        return {name: out for name, out in found.items() if out}
+
+
+def with_frozen_apart(
+    modules: Mapping[str, Module], files: Mapping[str, Mapping[str, Tensor]]
+) -> dict[str, Mapping[str, Tensor]]:
+    """The tensors by file, where the frozen weights of some modules get a file of their own.
+
+    Later checkpoints can share such a file. It holds the frozen weights of a module that is trained
+    in part, if they are at least half of its bytes and `SMALLEST`. For an average they are the
+    frozen weights of its model.
+
+    Args:
+        modules: By the names of their files.
+        files: The tensors that are saved, by file and name.
+    """
+    frozen, found = dict[str, set[str]](), dict(files)
+    for name in sorted(modules, key=lambda name: hasattr(modules[name], TWIN)):
+        own, tensors = modules[name], files[name]
+        if hasattr(own, TWIN):
+            like = (each for each in frozen if files[each].keys() == tensors.keys())
+            frozen[name] = frozen.get(next(like, ""), set())
+        elif any(each.requires_grad for each in own.parameters()):
+            frozen[name] = _frozen(own) & tensors.keys()
+        else:  # a whole module that is frozen has a file of its own
+            frozen[name] = set()
+        size = sum(tensors[each].nbytes for each in frozen[name])
+        if size >= SMALLEST and 2 * size >= sum(each.nbytes for each in tensors.values()):
+            found[name] = {n: each for n, each in tensors.items() if n not in frozen[name]}
+            found[name + FROZEN] = {n: tensors[n] for n in tensors if n in frozen[name]}
+    return found
+
+
+def checksums(module: Module, names: set[str] | None = None) -> dict[str, int]:
+    """The checksums of a module's parameters, or of those named, by their plain names."""
+    own = {
+        key: each
+        for key, each in named_parameters_of(module).items()
+        if names is None or key in names
+    }
+    own = {key: each for key, each in own.items() if not is_lazy(each)}
+    sums = {key: checksum(each) for key, each in own.items()}
+    if shards := [key for key, each in own.items() if is_sharded(each)]:
+        # Each rank has the sum over its shards; all ranks ask for the same weights.
+        added = ranks.total(torch.stack([sums[key] for key in shards]))
+        sums |= dict(zip(shards, added, strict=True))  # type: ignore[arg-type]
+    return {key: int(each) for key, each in sums.items()}  # waits when all devices have work
+
+
+def changed(module: Module, frozen: Mapping[str, int]) -> list[str]:
+    """The names of the weights whose checksums differ from these."""
+    own = checksums(module, {*frozen})
+    return [name for name in frozen if own.get(name) != frozen[name]]
+
+
+def checksum(tensor: Tensor) -> Tensor:
+    """The sum of the bits as integers, each times its place; exact, and on the tensor's device.
+
+    For a sharded tensor, it is the part of the sum that belongs to this rank's shard. Of ranks with
+    the same shard, one contributes.
+    """
+    own = local(tensor).detach().contiguous().reshape(-1)
+    total = torch.zeros((), dtype=torch.int64, device=own.device)
+    box = box_of(tensor) if is_sharded(tensor) else None
+    if box is not None and not holds_first_copy(tensor):
+        return total
+    bits = own.view(INTEGERS.get(own.element_size(), torch.int64))
+    for first in range(0, len(bits), AT_ONCE):
+        numbers = bits[first : first + AT_ONCE]
+        if box is None:
+            begin = first % PIECE + first // PIECE + 1
+            factors = torch.arange(begin, begin + len(numbers), device=own.device)
+        else:
+            places = torch.arange(first, first + len(numbers), device=own.device)
+            places = _places_in_whole(places, box, tensor.shape)
+            factors = places % PIECE + places // PIECE + 1
+        total += (numbers.long() * factors).sum()
+    return total
+
+
+def _places_in_whole(places: Tensor, box: Box, shape: Sequence[int]) -> Tensor:
+    """Places in a shard as places in the whole tensor, of which the shard is a box."""
+    found, step = torch.zeros_like(places), 1
+    for (begin, end), size in zip(reversed(box), reversed(shape), strict=True):
+        found += (places % (end - begin) + begin) * step
+        places, step = places // (end - begin), step * size
+    return found
+
+
+def _modules(objects: Mapping[str, Any]) -> dict[str, Module]:
+    return {name: each for name, each in objects.items() if isinstance(each, Module)}
+
+
+def _frozen(module: Module) -> set[str]:
+    own = named_parameters_of(module)
+    return {name for name, parameter in own.items() if not parameter.requires_grad}

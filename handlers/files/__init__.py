@@ -4,7 +4,7 @@ A run directory may come from elsewhere, so what it holds is not trusted. Nothin
 """
 
 from . import budget
-from .budget import DEEPEST, LARGEST_HEADER, LARGEST_TEXT, LONGEST, MOST, Tables
+from .budget import DEEPEST, LARGEST_HEADER, LARGEST_TEXT, LONGEST, MOST
 from .durable import (
     appearing,
     beside,
@@ -13,10 +13,10 @@ from .durable import (
     make_directory_inside,
     remove_path,
     replacing,
+    shared,
     sweep,
     synchronise,
 )
-from .folder import Folder, safe_name
 from .lines import Thinned, lines_from_end, record_of, values_in, whole_lines
 from .lock import locked
 from .opening import (
@@ -24,16 +24,13 @@ from .opening import (
     RemovedError,
     appending,
     created,
-    linked,
-    path_of,
     refuse_odd,
     refuse_odd_directory,
     refuse_removed,
     regular,
     size_of,
 )
-from .printable import printable, printable_lines
-from .sharing import shared
+from .printable import printable, printable_lines, safe_name
 from .strict_json import text_of, tree_of
 
 __all__ = [
@@ -42,10 +39,8 @@ __all__ = [
     "LARGEST_TEXT",
     "LONGEST",
     "MOST",
-    "Folder",
     "NotRegularError",
     "RemovedError",
-    "Tables",
     "Thinned",
     "appearing",
     "appending",
@@ -54,11 +49,9 @@ __all__ = [
     "created",
     "lines_from_end",
     "link_folder",
-    "linked",
     "locked",
     "make_directory",
     "make_directory_inside",
-    "path_of",
     "printable",
     "printable_lines",
     "record_of",

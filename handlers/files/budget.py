@@ -4,12 +4,6 @@ Every reader of a run directory takes its limits from here. A reader that meets 
 a checkpoint is broken, and a report names what it leaves out.
 """
 
-from __future__ import annotations
-
-from collections.abc import Iterable
-from time import thread_time
-from typing import Any
-
 LARGEST_TEXT = 64 * 2**20
 """Bytes of a text."""
 MOST = 2_000_000
@@ -32,72 +26,29 @@ LONGEST_LINE = 16 * 2**20
 """Bytes of one line of them: histograms of six thousand weights."""
 MOST_IN_LINE = 500_000
 """Values in such a line."""
-MOST_RECORDS = 100_000
-"""Lines of a journal besides signs of life: a year of checkpoints, one each five minutes."""
 MOST_IN_EVENTS = 1_000_000
-"""Values in the lines of a journal that are kept whole."""
-ORDINARY = 20
-"""Values of a sign of life in a journal; one with more counts as an event."""
+"""Values in the events of a journal: a year of saves, one each five minutes."""
+ORDINARY = 10
+"""The most values of a sign of life in a journal, and the fewest that an event counts for."""
 MOST_RANGES = 10_000
 """Ranges of a histogram; a page shows forty."""
-MOST_SIGNS = 2000
-"""Signs of life of one process that are kept: the pace of a run is drawn from them."""
-MOST_CLOCKS = 20_000
-"""Rows of a file of which the clocks are kept: a page shows some hundred of them."""
+MOST_KEPT = 2000
+"""Signs of life of a process, and clocks of the rows of a file, that are kept."""
 MOST_HISTOGRAMS = 240
 """Histograms of a metric that are kept: a page shows a quarter of them."""
 BEYOND = 2**63
 """Clocks and counts are below it."""
 LARGEST_IMAGES = 12_000_000
 """Bytes of the images of a page that holds them, as they are on the disk."""
-MOST_METRICS = 2000
-"""Metrics of a run: a page draws a chart for each."""
+MOST_SHOWN = 2000
+"""Things of one kind that a page shows: metrics, images, settings, handlers, parts of a run."""
 LONGEST_NAME = 300
 """Characters of the name of a metric or of a setting: a page says it in twenty places."""
 MOST_FILES = 200
 """Files of rows in one directory."""
 MOST_CHECKPOINTS = 10_000
 """Checkpoints that a command or a page lists."""
-MOST_PARTS = 1000
-"""Parts of a run that a page lists."""
-MOST_SETTINGS = 5000
-"""Values of a configuration, and calls of handlers, that a page lists."""
 MOST_IMAGES = 20_000
 """Images, and folders, that a page looks through."""
-MOST_SHOWN = 1000
-"""Images on a page."""
 MOST_CLAIMS = 50
 """Claims on the checkpoints of a directory."""
-SECONDS, SECONDS_EACH = 0.5, 2e-6
-"""Processor time to fill the sets and dicts of a text, and for each value: 20 times the usual."""
-AT_ONCE = 200
-"""Values that are put into a set or a dict between two looks at the clock."""
-
-
-class Tables:
-    """Fills the sets and dicts of one text, unless their keys were chosen to make that slow.
-
-    Numbers and tuples have hashes that anybody can compute, so a file can hold keys that all go to
-    one place of a table; then each is compared with all before it. The time is this thread's on a
-    processor, so neither a busy machine nor a process that was suspended makes it longer.
-    """
-
-    def __init__(self) -> None:
-        self._left = SECONDS
-
-    def fill(self, made: dict[Any, Any] | set[Any], items: Iterable[Any]) -> None:
-        """Put values into an empty set, or pairs into an empty dict.
-
-        Raises:
-            ValueError: It takes twenty times as long as usual.
-        """
-        listed = list(items)
-        for done in range(0, len(listed), AT_ONCE):
-            began = thread_time()
-            made.update(listed[done : done + AT_ONCE])
-            self._left -= max(0.0, thread_time() - began - SECONDS_EACH * AT_ONCE)
-            if self._left < 0:
-                raise ValueError(
-                    f"has {len(listed)} keys of which many have one place in a table, so that a "
-                    "set or a dict takes very long to make; no run saves such keys"
-                )

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
 from shutil import copytree, rmtree
 from typing import BinaryIO
 from uuid import uuid4
 
-from .opening import created, refuse_odd, refuse_odd_directory
+from .opening import created, refuse_odd, refuse_odd_directory, regular
 
+logger = logging.getLogger("camshaft")
+
+PIECE = 2**18
+"""Bytes that are compared at once: the processor still has them at hand."""
 LEFTOVER = re.compile(r"\.(?:tmp|del)-(.+)-[0-9a-f]{32}")
 
 
@@ -42,14 +48,21 @@ def make_directory(path: Path) -> None:
         synchronise(path.parent)
 
 
-def make_directory_inside(path: Path) -> None:
-    """The same for a directory that no user has named: it is no link.
+def make_directory_inside(directory: Path, *names: str) -> Path:
+    """Make a directory, which may be a link of the user's own, and a folder inside it: no link.
+
+    Returns:
+        The folder.
 
     Raises:
-        NotADirectoryError: A link or a file is there.
+        NotADirectoryError: A link or a file has the name of the folder, or of one around it.
     """
-    refuse_odd_directory(path)
-    make_directory(path)
+    make_directory(directory)
+    for name in names:
+        directory /= name
+        refuse_odd_directory(directory)
+        make_directory(directory)
+    return directory
 
 
 @contextmanager
@@ -111,6 +124,42 @@ def link_folder(source: Path, place: Path) -> bool:
     except OSError:
         return False
     return True
+
+
+def shared(path: Path, name: Path, pieces: Iterable[memoryview]) -> bool:
+    """Give a file a second name if it holds just these bytes, and wait until it is on the disk.
+
+    The two names are one file, which must never change: removing a name leaves the other one.
+
+    Returns:
+        False if the file is gone or holds other bytes, or the file system has no second names.
+    """
+    try:
+        with regular(path) as file:
+            if not _holds(file, pieces):
+                return False
+        os.link(path, name, follow_symlinks=False)
+        synchronise(name)  # the file may have been copied here, and nobody waited for the disk
+    except OSError as error:
+        logger.debug("%s is written, since it cannot share the file of %s: %s", name, path, error)
+        with suppress(FileNotFoundError):
+            name.unlink()
+        return False
+    return True
+
+
+def _holds(file: BufferedReader, pieces: Iterable[memoryview]) -> bool:
+    """Whether a file holds just these bytes; reading ends at the first that differ."""
+    found = bytearray()
+    for piece in pieces:
+        for begin in range(0, len(piece), PIECE):
+            expected = piece[begin : begin + PIECE]
+            if len(found) != len(expected):
+                found = bytearray(len(expected))
+            # A bytearray compares as fast as memory is read, a memoryview number by number.
+            if file.readinto(found) != len(found) or found != expected:
+                return False
+    return not file.read(1)
 
 
 def beside(path: Path, kind: str) -> Path:

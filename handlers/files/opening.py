@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
+from io import BufferedReader, BufferedWriter
 from pathlib import Path
-from typing import BinaryIO
 
 REGULAR_ONLY = (
     getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 )
-OPENED = Path("/dev/fd")
-"""Where Linux and macOS show the open files of this process."""
 KINDS = {
     stat.S_IFLNK: "link",
     stat.S_IFDIR: "directory",
@@ -48,37 +45,22 @@ def kind_of(mode: int) -> str:
     return KINDS.get(stat.S_IFMT(mode), "file")
 
 
-@contextmanager
-def regular(path: Path) -> Generator[BinaryIO, None, None]:
+def regular(path: Path) -> BufferedReader:
     """Open a regular file to read it.
 
     Raises:
         NotRegularError: It is a link, a directory, a pipe or a device.
     """
-    with open(opened(path, os.O_RDONLY), "rb") as file:
-        yield file
+    return open(opened(path, os.O_RDONLY), "rb")
 
 
-@contextmanager
-def created(path: Path) -> Generator[BinaryIO, None, None]:
+def created(path: Path) -> BufferedWriter:
     """Make a file that is not there, and open it to write.
 
     Raises:
         FileExistsError: Something is there, be it a link that leads nowhere.
     """
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | REGULAR_ONLY, 0o666)
-    with open(descriptor, "wb") as file:
-        yield file
-
-
-def linked(path: Path, name: Path) -> None:
-    """Give a file a second name on the same disk, under which it stays when the first one goes.
-
-    Raises:
-        FileNotFoundError: The file is gone.
-        OSError: The file system has no second names.
-    """
-    os.link(path, name, follow_symlinks=False)
+    return open(path, "xb")
 
 
 def appending(path: Path) -> int:
@@ -142,15 +124,6 @@ def refuse_removed(descriptor: int, path: Path) -> None:
             f"{path} was removed while the run wrote to it: what it held is lost, and what "
             "follows goes to a new file"
         )
-
-
-def path_of(file: BinaryIO, path: Path) -> str:
-    """A path for a library that opens files itself: the file that is open, whatever `path` is now.
-
-    Where the system shows no open files, it is `path` itself.
-    """
-    shown = OPENED / str(file.fileno())
-    return str(shown if shown.exists() else path)
 
 
 def opened(path: Path, flags: int) -> int:

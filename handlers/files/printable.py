@@ -1,8 +1,9 @@
-"""Text from files as a terminal may show it."""
+"""Text from files: as a terminal may show it, and as the name of a file."""
 
 from __future__ import annotations
 
 import logging
+from urllib.parse import quote
 
 
 def printable(text: str) -> str:
@@ -21,6 +22,15 @@ def printable(text: str) -> str:
 def printable_lines(text: str) -> str:
     """The same of each line of a text."""
     return "\n".join(map(printable, text.split("\n")))
+
+
+def safe_name(text: str) -> str:
+    """A text as the name of one file: with no separator in it, and neither `.` nor `..`.
+
+    >>> safe_name("../loss %"), safe_name("."), safe_name("val loss")
+    ('%2E%2E%2Floss %25', '%2E', 'val loss')
+    """
+    return "%2E" if text == "." else quote(text, safe=" ").replace("..", "%2E%2E")
 
 
 class PrintableMessages(logging.Filter):

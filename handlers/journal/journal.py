@@ -101,7 +101,7 @@ class Journal:
 
     def note_save(self, state: State[Any, Any]) -> None:
         """Tell that a checkpoint was asked for, and why."""
-        reasons = dict.fromkeys(reason for reason, _ in state.control.saves)
+        reasons = dict.fromkeys(reason for reason, _ in state.saves)
         self._write(state, "saving", reason=", ".join(reasons))
 
     def complete(self, state: State[Any, Any]) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...engine import EventEnum, Trigger
 from ..common import AT_EACH_ROW, Image
-from ..files import Folder, safe_name
+from ..files import make_directory_inside, replacing, safe_name, sweep
 from .logger import LogsRows
 from .rows import Row, Start, WriterOf
 
@@ -48,11 +48,12 @@ class ImageFiles(LogsRows):
             for name, medium in row.media.items():
                 if isinstance(medium, Image):
                     parts = tuple(safe_name(part) for part in name.split("/") if part)
-                    with Folder(Path(self.directory), *parts) as folder:
-                        if parts not in swept:
-                            swept.add(parts)
-                            folder.sweep()
-                        folder.put(f"{row.iteration}.png", png(medium))
+                    folder = make_directory_inside(Path(self.directory), *parts)
+                    if parts not in swept:
+                        swept.add(parts)
+                        sweep(folder, r"\d+\.png")
+                    with replacing(folder / f"{row.iteration}.png") as file:
+                        file.write(png(medium))
 
         return WriterOf(write, close=lambda: None)
 

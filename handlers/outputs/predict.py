@@ -15,7 +15,7 @@ from ...engine import Engine, ranks
 from ...engine.data import source_of
 from ...engine.modules import fully_sharded
 from ..checkpoint import checksum, sweep_run
-from ..files import locked, make_directory, make_directory_inside
+from ..files import locked, make_directory_inside
 from .predictions import Predictions
 from .shards import Shards
 
@@ -78,8 +78,7 @@ def predict(
     place = found.part(ranks.rank(), ranks.world_size())
     with ExitStack() as stack:
         with ranks.on_all_ranks(f"begin to write predictions to {directory}"):
-            make_directory(found.directory)
-            make_directory_inside(place)
+            make_directory_inside(found.directory, place.name)
             is_held = stack.enter_context(locked(place))
             sweep_run(place)
             most = int(megabytes * 1e6)

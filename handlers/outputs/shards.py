@@ -131,7 +131,7 @@ class Shards:
         Raises:
             OSError: Nothing was written.
         """
-        if not any(by in (None, self) for _, by in state.control.saves):
+        if not any(by in (None, self) for _, by in state.saves):
             return
         if not self.is_held():
             raise FileNotFoundError(

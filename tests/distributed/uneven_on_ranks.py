@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from functools import partial
 from pathlib import Path
 
 import checks
@@ -10,9 +11,9 @@ import torch
 import torch.distributed as dist
 from torch.nn.functional import mse_loss
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from camshaft import Engine, Events, ranks, supervised
+from camshaft import Engine, Events, ranks, seed_everything, supervised
 from camshaft.handlers import Checkpoint, Validate
 
 DIRECTORY = Path(sys.argv[1])
@@ -193,6 +194,40 @@ def evaluations_may_have_different_numbers_of_batches():
     assert abs(float(state.metrics["val/loss"]) - loss) < 1e-9
 
 
+def a_compiled_model_is_evaluated_like_a_plain_one():
+    def train(wrap):
+        torch.manual_seed(0)
+        layers = torch.nn.Linear(2, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 1)
+        model = torch.nn.Sequential(*layers)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        engine = supervised(wrap(DistributedDataParallel(model)), optimizer, mse_loss, accumulate=2)
+        uneven, losses = [(torch.ones(2, 2), torch.ones(2, 1))] * (1 + 2 * ranks.rank()), []
+        engine.add(Validate(uneven, when=Events.ITERATION_COMPLETED))
+        engine.on(Events.ITERATION_COMPLETED)(lambda s: losses.append(float(s.metrics["val/loss"])))
+        torch.manual_seed(ranks.rank())
+        engine.run([(torch.randn(4, 2), torch.randn(4, 1)) for _ in range(3)], max_epochs=2)
+        return losses, [each.tolist() for each in model.buffers()]
+
+    plain = train(lambda model: model)
+    assert train(partial(torch.compile, backend="eager")) == plain
+    first, second = ranks.gathered(plain)
+    assert first == second  # one model on both ranks
+
+
+def each_rank_can_draw_its_own_numbers_while_the_shuffle_stays_one():
+    drawn, samples = [], []
+    for per_rank in (False, True):
+        seed_everything(7, per_rank=per_rank)
+        drawn.append(torch.rand(3).tolist())
+    loader = DataLoader(range(10), 2, sampler=DistributedSampler(range(10)))
+    Engine(lambda state, batch: samples.extend(batch.tolist())).run(loader, max_epochs=2)
+    (alike, first), (again, second) = ranks.gathered(drawn)
+    assert alike == again == first != second  # the seed is the first rank's own
+    own, others = ranks.gathered([samples[:5], samples[5:]])
+    assert all(sorted(a + b) == [*range(10)] for a, b in zip(own, others, strict=True))
+    assert own[0] != own[1]
+
+
 def torchs_join_lets_a_rank_go_on_alone():
     model = DistributedDataParallel(linear())
     engine = supervised(model, torch.optim.SGD(model.parameters(), lr=0.1), mse_loss)
@@ -245,6 +280,8 @@ CHECKS = [
     a_run_whose_last_epoch_found_no_common_batch_can_be_carried_on,
     equal_numbers_are_compared_once_an_epoch_and_unknown_ones_at_each_batch,
     evaluations_may_have_different_numbers_of_batches,
+    a_compiled_model_is_evaluated_like_a_plain_one,
+    each_rank_can_draw_its_own_numbers_while_the_shuffle_stays_one,
     torchs_join_lets_a_rank_go_on_alone,
     a_resumed_run_is_the_same_run,
 ]

@@ -12,7 +12,7 @@ from camshaft.handlers import ClipGradNorm
 
 
 def test_dqn_with_a_target_network_that_a_handler_copies(equals):
-    def script(handlers):
+    def script(train):
         online = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2))
         target = copy.deepcopy(online)
         optimizer = torch.optim.Adam(online.parameters(), 0.01)
@@ -23,7 +23,7 @@ def test_dqn_with_a_target_network_that_a_handler_copies(equals):
                 aim = 0.1 + 0.9 * target(x.roll(1, 0)).max(1).values
             return smooth_l1_loss(online(x)[:, 0], aim)
 
-        if handlers is None:
+        if train.handlers is None:
             count = 0
             for _ in range(2):
                 for x in moves:
@@ -42,14 +42,14 @@ def test_dqn_with_a_target_network_that_a_handler_copies(equals):
         def follow(state):
             target.load_state_dict(online.state_dict())
 
-        engine.add(*handlers).run(moves, max_epochs=2)
+        engine.add(*train.handlers).run(moves, max_epochs=2)
         return online, target
 
     equals(script)
 
 
 def test_a_replay_buffer_that_is_filled_before_the_first_step(equals):
-    def script(handlers):
+    def script(train):
         model = nn.Linear(3, 1)
         optimizer = torch.optim.SGD(model.parameters(), 0.1)
         data = [torch.randn(2, 3) for _ in range(12)]
@@ -59,7 +59,7 @@ def test_a_replay_buffer_that_is_filled_before_the_first_step(equals):
             x = torch.cat(draw.sample(buffer, 3))
             return mse_loss(model(x), x[:, :1])
 
-        if handlers is None:
+        if train.handlers is None:
             for x in data:
                 buffer.append(x)
                 if len(buffer) > 4:
@@ -83,7 +83,7 @@ def test_a_replay_buffer_that_is_filled_before_the_first_step(equals):
 
 
 def test_ppo_with_twelve_steps_a_batch_of_episodes(equals):
-    def script(handlers):
+    def script(train):
         policy, value = nn.Linear(3, 2), nn.Linear(3, 1)
         optimizer = torch.optim.Adam([*policy.parameters(), *value.parameters()], 0.01)
         rollouts = [(torch.randn(12, 3), torch.randint(2, (12,)), torch.randn(12))] * 3
@@ -106,7 +106,7 @@ def test_ppo_with_twelve_steps_a_batch_of_episodes(equals):
             for _ in range(4):
                 yield from torch.randperm(12).split(4)
 
-        if handlers is None:
+        if train.handlers is None:
             for rollout in rollouts:
                 old = old_of(rollout)
                 for chosen in parts():
@@ -123,7 +123,7 @@ def test_ppo_with_twelve_steps_a_batch_of_episodes(equals):
                 update(state, loss_of(rollout, old, chosen))
 
         objects = {"policy": policy, "value": value, "optimizer": optimizer}
-        engine = Engine(step, update, ClipGradNorm(0.5), *handlers, objects=objects)
+        engine = Engine(step, update, ClipGradNorm(0.5), *train.handlers, objects=objects)
         assert engine.run(rollouts, max_epochs=1).step == 36
         return policy, value
 
@@ -145,29 +145,22 @@ def test_a_tagger_whose_targets_are_time_by_batch(equals):
     def loss_of(made, tags):
         return cross_entropy(made.flatten(0, 1), tags.flatten())
 
-    def script(handlers):
+    def script(train):
         model = Tagger()
         optimizer = torch.optim.SGD(model.parameters(), 0.1)
         data = [(torch.randint(7, (6, 4)), torch.randint(3, (6, 4))) for _ in range(5)]
-        if handlers is None:
-            for _ in range(2):
-                for tokens, tags in data:
-                    optimizer.zero_grad()
-                    loss_of(model(tokens), tags).backward()
-                    optimizer.step()
-            return (model,)
-        supervised(model, optimizer, loss_of).add(*handlers).run(data, max_epochs=2)
+        train.supervised(model, optimizer, loss_of, data, 2)
         return (model,)
 
     equals(script)
 
 
 def test_accumulation_with_a_loop_that_divides_where_the_update_does_it(equals):
-    def script(handlers):
+    def script(train):
         model = nn.Linear(3, 1)
         optimizer = torch.optim.SGD(model.parameters(), 0.1)
         data = [(x, x[:, :1]) for x in (torch.randn(4, 3) for _ in range(8))]
-        if handlers is None:
+        if train.handlers is None:
             for _ in range(2):
                 for number, (x, target) in enumerate(data):
                     (mse_loss(model(x), target) / 4).backward()
@@ -176,18 +169,18 @@ def test_accumulation_with_a_loop_that_divides_where_the_update_does_it(equals):
                         optimizer.zero_grad()
             return (model,)
         engine = supervised(model, optimizer, mse_loss, accumulate=4)
-        engine.add(*handlers).run(data, max_epochs=2)
+        engine.add(*train.handlers).run(data, max_epochs=2)
         return (model,)
 
     equals(script)
 
 
 def test_lbfgs_whose_closure_computes_the_loss_again(equals):
-    def script(handlers):
+    def script(train):
         model = nn.Linear(3, 1)
         optimizer = torch.optim.LBFGS(model.parameters(), 0.1)
         data = [(x, x[:, :1]) for x in (torch.randn(6, 3) for _ in range(4))]
-        if handlers is None:
+        if train.handlers is None:
             for x, target in data:
 
                 def closure(x=x, target=target):
@@ -198,7 +191,7 @@ def test_lbfgs_whose_closure_computes_the_loss_again(equals):
 
                 optimizer.step(closure)
             return (model,)
-        supervised(model, optimizer, mse_loss).add(*handlers).run(data, max_epochs=1)
+        supervised(model, optimizer, mse_loss).add(*train.handlers).run(data, max_epochs=1)
         return (model,)
 
     equals(script)

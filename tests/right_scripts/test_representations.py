@@ -12,16 +12,6 @@ from camshaft.handlers import LRSchedule, Validate
 from camshaft.handlers.schedules import cosine, warmup
 
 
-def by_loop(optimizer, loss_of, data, epochs, after=lambda: None):
-    """The loop that most scripts have."""
-    for _ in range(epochs):
-        for batch in data:
-            optimizer.zero_grad()
-            loss_of(batch).backward()
-            optimizer.step()
-            after()
-
-
 class Clip(nn.Module):
     def __init__(self):
         super().__init__()
@@ -42,17 +32,17 @@ def both_ways(logits, target=None):
 
 
 def test_clip_whose_loss_needs_no_target(equals):
-    def script(handlers):
+    def script(train):
         model = Clip()
         optimizer = torch.optim.AdamW(model.parameters(), 0.01)
         data = [(torch.randn(n, 4), torch.randint(9, (n,))) for n in (6, 6, 2)]
-        if handlers is None:
-            by_loop(optimizer, lambda batch: both_ways(model(*batch)), data, 3)
+        if train.handlers is None:
+            train(optimizer, lambda batch: both_ways(model(*batch)), data, 3)
             return (model,)
         engine = supervised(
             model, optimizer, both_ways, prepare_batch=lambda batch: (tuple(batch), None)
         )
-        engine.add(Validate(data), *handlers).run(data, max_epochs=3)
+        engine.add(Validate(data), *train.handlers).run(data, max_epochs=3)
         return (model,)
 
     equals(script)
@@ -66,7 +56,7 @@ def nt_xent(first, second):
 
 
 def test_simclr_in_a_step_of_its_own(equals):
-    def script(handlers):
+    def script(train):
         model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
         optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
         data = [torch.randn(5, 4) for _ in range(4)]
@@ -75,26 +65,14 @@ def test_simclr_in_a_step_of_its_own(equals):
             views = [x + 0.1 * torch.randn_like(x) for _ in range(2)]
             return nt_xent(*map(model, views))
 
-        if handlers is None:
-            by_loop(optimizer, loss_of, data, 2)
-            return (model,)
-        update = Update(optimizer)
-
-        def step(state, x):
-            loss = loss_of(x)
-            if state.training:
-                update(state, loss)
-            state.metrics["loss"] = loss.detach()
-
-        engine = Engine(step, update, objects={"model": model, "optimizer": optimizer})
-        engine.add(*handlers).run(data, max_epochs=2)
+        train(optimizer, loss_of, data, 2, model=model)
         return (model,)
 
     equals(script)
 
 
 def test_byol_whose_target_follows_by_hand_and_is_an_object(equals):
-    def script(handlers):
+    def script(train):
         online = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, 3))
         target, head = copy.deepcopy(online).requires_grad_(False), nn.Linear(3, 3)
         optimizer = torch.optim.SGD([*online.parameters(), *head.parameters()], 0.1)
@@ -111,24 +89,14 @@ def test_byol_whose_target_follows_by_hand_and_is_an_object(equals):
                 for slow, fast in zip(target.parameters(), online.parameters(), strict=True):
                     slow.lerp_(fast, 0.1)
 
-        if handlers is None:
-            by_loop(optimizer, loss_of, data, 3, follow)
-            return online, target, head
-        update = Update(optimizer)
-
-        def step(state, x):
-            update(state, loss_of(x))
-            follow()
-
-        objects = {"online": online, "target": target, "head": head, "optimizer": optimizer}
-        Engine(step, update, *handlers, objects=objects).run(data, max_epochs=3)
+        train(optimizer, loss_of, data, 3, follow, online=online, target=target, head=head)
         return online, target, head
 
     equals(script)
 
 
 def test_distillation_from_a_teacher_that_never_changes(equals):
-    def script(handlers):
+    def script(train):
         teacher = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
         teacher.eval().requires_grad_(False)
         student = nn.Linear(4, 3)
@@ -143,41 +111,26 @@ def test_distillation_from_a_teacher_that_never_changes(equals):
             soft = kl_div(made.log_softmax(1), aim, reduction="batchmean")
             return cross_entropy(made, labels) + soft
 
-        if handlers is None:
-            by_loop(optimizer, loss_of, data, 3)
-            return (student,)
-        update = Update(optimizer)
-
-        def step(state, batch):
-            loss = loss_of(batch)
-            if state.training:
-                update(state, loss)
-            state.metrics["loss"] = loss.detach()
-
-        engine = Engine(step, update, objects={"model": student, "optimizer": optimizer})
-        engine.add(*handlers).run(data, max_epochs=3)
+        train(optimizer, loss_of, data, 3, model=student)
         return (student,)
 
     equals(script)
 
 
 def test_fine_tuning_whose_body_stays_in_evaluation_mode(equals):
-    def script(handlers):
+    def script(train):
         body = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6)).eval().requires_grad_(False)
         model = nn.Sequential(body, nn.Dropout(0.2), nn.Linear(6, 3))
         optimizer = torch.optim.SGD(model[2].parameters(), 0.1)
         data = [(torch.randn(5, 4), torch.randint(3, (5,))) for _ in range(4)]
-        if handlers is None:
-            by_loop(optimizer, lambda b: cross_entropy(model(b[0]), b[1]), data, 3)
-            return (model,)
-        supervised(model, optimizer, cross_entropy).add(*handlers).run(data, max_epochs=3)
+        train.supervised(model, optimizer, cross_entropy, data, 3)
         return (model,)
 
     equals(script)
 
 
 def test_two_heads_with_schedules_by_steps_and_by_epochs(equals):
-    def script(handlers):
+    def script(train):
         body, heads = nn.Linear(4, 6), nn.ModuleList([nn.Linear(6, 3), nn.Linear(6, 1)])
         of_body = torch.optim.SGD(body.parameters(), 0.1)
         of_heads = torch.optim.SGD(heads.parameters(), 0.1)
@@ -189,7 +142,7 @@ def test_two_heads_with_schedules_by_steps_and_by_epochs(equals):
             made = body(x).relu()
             return cross_entropy(heads[0](made), labels) + mse_loss(heads[1](made), values)
 
-        if handlers is None:
+        if train.handlers is None:
             for _ in range(3):
                 for batch in data:
                     of_body.zero_grad()
@@ -210,7 +163,7 @@ def test_two_heads_with_schedules_by_steps_and_by_epochs(equals):
 
         objects = {"body": body, "heads": heads, "optimizer": both.optimizer}
         engine = Engine(step, both, objects=objects)
-        engine.add(LRSchedule(by_epoch, when=Events.EPOCH_COMPLETED), *handlers)
+        engine.add(LRSchedule(by_epoch, when=Events.EPOCH_COMPLETED), *train.handlers)
         engine.run(data, max_epochs=3)
         return body, heads
 
@@ -218,7 +171,7 @@ def test_two_heads_with_schedules_by_steps_and_by_epochs(equals):
 
 
 def test_a_transformer_with_warmup_clipping_and_labels_that_are_left_out(equals):
-    def script(handlers):
+    def script(train):
         layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
         model = nn.Sequential(nn.Embedding(11, 8), layer, nn.Linear(8, 11))
         optimizer = torch.optim.AdamW(model.parameters(), 0.01)
@@ -231,7 +184,7 @@ def test_a_transformer_with_warmup_clipping_and_labels_that_are_left_out(equals)
         def loss_of(made, labels):
             return cross_entropy(made.flatten(0, 1), labels.flatten())
 
-        if handlers is None:
+        if train.handlers is None:
             for step, (tokens, labels) in enumerate(data * 2):
                 progress = max(0, step - 3) / 9
                 rate = step / 3 if step < 3 else (1 + cos(pi * progress)) / 2
@@ -241,7 +194,7 @@ def test_a_transformer_with_warmup_clipping_and_labels_that_are_left_out(equals)
                 optimizer.step()
             return (model,)
         engine = supervised(model, optimizer, loss_of)
-        engine.add(LRSchedule(warmup(3).then(cosine())), *handlers)
+        engine.add(LRSchedule(warmup(3).then(cosine())), *train.handlers)
         engine.run(data, max_epochs=2)
         return (model,)
 

@@ -10,7 +10,7 @@ from torch.nn import Module
 from ....engine import Events, Stage, metric_states, ranks
 from ....engine.modules import are_spread
 from ....engine.state import State
-from .carried import Carried
+from .log import Carried
 from .trainer import TrainerView, stage_of, training
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class LightningEpochs:
 
     def end_epoch(self, state: State[Any, Any]) -> None:
         """Step schedules, write what was logged over the epoch, and call `on_train_epoch_end`."""
-        is_whole = not state.control.in_epoch  # else the run ends inside of it
+        is_whole = not state.in_epoch  # else the run ends inside of it
         schedules = (
             self.trainer.lr_scheduler_configs
             if is_whole and self.module.automatic_optimization

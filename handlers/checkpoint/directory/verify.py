@@ -28,7 +28,7 @@ from ..format import (
     TREE,
     BrokenCheckpoint,
     Checksums,
-    Shares,
+    Pieces,
     TensorInfo,
     rank_file,
     reading,
@@ -83,7 +83,7 @@ def verify_objects(saved: Saved, files: Collection[str]) -> None:
     if PIECES in saved.manifest.files:
         verify_files(saved, [PIECES])
     table = table_in(saved)
-    ranks = Shares({file: table[file] for file in files if file in table}).ranks
+    ranks = Pieces({file: table[file] for file in files if file in table}).ranks
     holding = {f"{file}{each}{TENSORS}" for file in files for each in ("", FROZEN)}
     holding |= {f"{rank_file(rank)}{TENSORS}" for rank in ranks}
     verify_files(saved, [name for name in saved.manifest.files if name in holding])
@@ -159,13 +159,13 @@ def check_pieces(saved: Saved, number: int = 0, count: int = 1) -> None:
     """
     if not (table := table_in(saved)):
         return
-    shares = Shares(table)
-    for rank in shares.ranks[number::count]:
+    pieces = Pieces(table)
+    for rank in pieces.ranks[number::count]:
         name = f"{rank_file(rank)}{TENSORS}"
         if name not in saved.manifest.files:
             raise BrokenCheckpoint(f"{PIECES} names {name}, which is not there", saved.path)
         with reading(saved.path, name):
-            refuse_other_pieces(tensors_in(saved.path / name), shares.infos(rank))
+            refuse_other_pieces(tensors_in(saved.path / name), pieces.infos(rank))
 
 
 def refuse_other_pieces(found: Mapping[str, TensorInfo], meant: Mapping[str, TensorInfo]) -> None:

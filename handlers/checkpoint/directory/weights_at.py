@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from zipfile import ZIP_STORED, ZipFile, is_zipfile
 
-from ...files import path_of, printable_lines, regular
+from ...files import printable_lines, regular
 from ..format import FROZEN, TENSORS
 from .catalogue import Checkpoints, Verify, chosen
 from .contents import stored_in
@@ -78,7 +78,7 @@ def _in_file(path: Path) -> Mapping[str, Any]:
                         raise ValueError("it is compressed, as torch.save compresses nothing")
             file.seek(0)
             # A mapped file is read where a tensor is accessed, so a rank reads its own parts alone.
-            source: Any = path_of(file, path) if is_mapped else file
+            source: Any = path if is_mapped else file
             loaded: Mapping[str, Any] = torch.load(
                 source, map_location="cpu", weights_only=True, mmap=is_mapped
             )

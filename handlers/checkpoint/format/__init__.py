@@ -1,7 +1,6 @@
 """What the files of a checkpoint say: manifest, tensors, values as JSON, claims. Without torch."""
 
-from .decoder import decode, references
-from .encoder import MAPPINGS, Encoder, is_untagged
+from .codec import MAPPINGS, Encoder, decode, references
 from .errors import (
     BrokenCheckpoint,
     UnreadableError,
@@ -26,8 +25,7 @@ from .pieces import (
     MEMORY,
     PIECES,
     Grid,
-    PlacedPiece,
-    Shares,
+    Pieces,
     StoredPiece,
     Table,
     table_as_tree,
@@ -65,8 +63,7 @@ __all__ = [
     "Keep",
     "Manifest",
     "Payload",
-    "PlacedPiece",
-    "Shares",
+    "Pieces",
     "StoredPiece",
     "Table",
     "TensorInfo",
@@ -77,7 +74,6 @@ __all__ = [
     "every",
     "info_of",
     "installed_versions",
-    "is_untagged",
     "keep_of",
     "latest",
     "layout",

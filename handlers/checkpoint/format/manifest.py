@@ -14,8 +14,7 @@ from typing import Any
 
 from ....engine.state import as_float
 from ...files import tree_of
-from .decoder import decode
-from .encoder import Encoder
+from .codec import Encoder, decode
 
 FORMAT = 3
 """Rises when older checkpoints can no longer be read."""
@@ -100,10 +99,7 @@ class Manifest:
                     f"it is of format {body['format']!r}, and this reads {FORMAT}; read it with "
                     f"the version that wrote it: {body.get('versions')}"
                 )
-            content = body
-            if b'"!' in text:  # a tag, such as that of NaN
-                _refuse_tables(body)
-                content = decode(body, {})
+            content = decode(body, {}) if b'"!' in text else body  # a tag, such as that of NaN
             files = {name: Checksums(**each) for name, each in content.pop("files").items()}
             manifest = cls(files=files, **content)
         except (AttributeError, KeyError, TypeError) as error:
@@ -115,25 +111,6 @@ class Manifest:
         if odd := [name for name in files if not PLAIN_NAME.fullmatch(name)]:
             raise ValueError(f"it names files that do not lie beside it: {odd}")
         return manifest
-
-
-def _refuse_tables(body: Any) -> None:
-    """Refuse sets, and dicts whose keys are not text, before they are built: no manifest has any.
-
-    A directory holds many manifests, so each of them has to cost little.
-    """
-    left = [body]
-    while left:
-        value = left.pop()
-        if isinstance(value, dict):
-            if odd := [k for k in value if k.startswith("!") and k not in ("!float", "!dict")]:
-                raise ValueError(f"it is no manifest: it has a {odd[0]}")
-            for pair in value.get("!dict", ()):
-                if not (isinstance(pair, list) and pair and isinstance(pair[0], str)):
-                    raise ValueError("it is no manifest: it has a dict with a key that is no text")
-        if isinstance(value, dict | list):
-            inner = value.values() if isinstance(value, dict) else value
-            left += [each for each in inner if isinstance(each, dict | list)]
 
 
 def _is_count(value: object) -> bool:

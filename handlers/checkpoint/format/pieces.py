@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
 from itertools import pairwise, product
 from math import prod
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...files import budget
 from .tensors import DTYPES, TensorInfo
@@ -22,9 +21,6 @@ PIECES = "pieces.json"
 """The file of the table; a checkpoint without sharded tensors has none."""
 MEMORY = "/memory"
 """The table's name for the sharded tensors that handlers remember: no file has such a name."""
-
-Owners = tuple[int, ...]
-Cuts = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -40,7 +36,7 @@ class Grid:
 
     dtype: str
     """As torch prints it."""
-    cuts: Cuts
+    cuts: tuple[tuple[int, ...], ...]
     """For each dimension the places of the cuts, from 0 to its size."""
     owners: tuple[int, ...]
     """The rank whose file holds each piece; the last dimension changes fastest."""
@@ -58,9 +54,8 @@ class Grid:
 
     @property
     def info(self) -> TensorInfo:
-        """Type, shape and bytes of the whole tensor."""
-        name = self.dtype.removeprefix("torch.")
-        return TensorInfo(name, self.shape, prod(self.shape) * bits_of(self.dtype) // 8)
+        """Type and shape of the whole tensor."""
+        return TensorInfo(self.dtype.removeprefix("torch."), self.shape)
 
     def pieces(self, overlapping: Iterable[tuple[int, int]] | None = None) -> Iterator[StoredPiece]:
         """All pieces, or those that overlap a range of each dimension."""
@@ -73,19 +68,15 @@ class Grid:
             number = 0
             for at, cuts in zip(place, self.cuts, strict=True):
                 number = number * (len(cuts) - 1) + at
-            yield self._piece(number, place)
+            yield self.piece(number)
 
     def piece(self, number: int) -> StoredPiece:
         """The piece of a number: its place in `owners`."""
-        left, place = number, list[int]()
+        left, spans = number, list[tuple[int, int]]()
         for cuts in reversed(self.cuts):
             left, at = divmod(left, len(cuts) - 1)
-            place.append(at)
-        return self._piece(number, place[::-1])
-
-    def _piece(self, number: int, place: Sequence[int]) -> StoredPiece:
-        begin = tuple(cuts[at] for at, cuts in zip(place, self.cuts, strict=True))
-        end = tuple(cuts[at + 1] for at, cuts in zip(place, self.cuts, strict=True))
+            spans.insert(0, (cuts[at], cuts[at + 1]))
+        begin, end = (tuple(span[side] for span in spans) for side in (0, 1))
         return StoredPiece(number, self.owners[number], begin, end)
 
 
@@ -112,89 +103,60 @@ class StoredPiece:
         return f"{file}/{name}[{self.number}]"
 
 
-@cache
-def bits_of(dtype: str) -> int:
-    """The bits of one number: the digits in the type's code in a file."""
-    if dtype == "torch.bool":
-        return 8
-    return 8 if "F8" in DTYPES[dtype] else int("".join(filter(str.isdigit, DTYPES[dtype])))
+Table = dict[str, dict[str, Grid]]
+"""By file and name, as in `state.json`: how a tensor is cut into pieces."""
+Place = tuple[str, str, Grid]
+"""The file and the name of a tensor, and how it is cut."""
 
 
-class PlacedPiece(NamedTuple):
-    """A piece in a rank's file, with the tensor that it is a part of."""
-
-    file: str
-    name: str
-    grid: Grid
-    piece: StoredPiece
-
-    @property
-    def key(self) -> str:
-        """The name of the piece in the rank's file."""
-        return self.piece.key(self.file, self.name)
-
-    @property
-    def info(self) -> TensorInfo:
-        """Type, shape and bytes of the piece."""
-        dtype, shape = self.grid.dtype, self.piece.shape
-        return TensorInfo(dtype.removeprefix("torch."), shape, prod(shape) * bits_of(dtype) // 8)
-
-
-class Shares:
+class Pieces:
     """The pieces of a table by the rank whose file holds them.
 
     Each list of owners is read once, however many tensors have it. To list the pieces of a rank
     then takes time in proportion to their number.
 
     >>> grid = Grid("torch.float32", ((0, 2, 4), (0, 3)), (7, 5))
-    >>> shares = Shares({"model": {"weight": grid}})
-    >>> shares.ranks, [held.key for held in shares.of(5)]
-    ([5, 7], ['model/weight[1]'])
+    >>> pieces = Pieces({"model": {"weight": grid}})
+    >>> pieces.ranks, pieces.infos(5)
+    ([5, 7], {'model/weight[1]': TensorInfo(dtype='float32', shape=(2, 3))})
     """
 
-    def __init__(self, table: Mapping[str, Mapping[str, Grid]]) -> None:
-        self._held: dict[int, list[tuple[list[tuple[str, str, Grid]], list[int]]]] = {}
-        for owners, cut in _by_owners(table).items():
-            numbers = dict[int, list[int]]()
-            for number, rank in enumerate(owners):
-                numbers.setdefault(rank, []).append(number)
-            for rank, own in numbers.items():
-                self._held.setdefault(rank, []).append((cut, own))
+    def __init__(self, table: Table) -> None:
+        self._of_ranks: dict[int, list[tuple[list[Place], list[int]]]] = {}
+        known = dict[int, list[Place]]()  # by identity: comparing lists of owners takes long
+        for file, grids in table.items():
+            for name, grid in grids.items():
+                if (cut := known.get(id(grid.owners))) is None:
+                    cut = known[id(grid.owners)] = []
+                    self._add(grid.owners, cut)
+                cut.append((file, name, grid))
+
+    def _add(self, owners: tuple[int, ...], cut: list[Place]) -> None:
+        numbers = dict[int, list[int]]()
+        for number, rank in enumerate(owners):
+            numbers.setdefault(rank, []).append(number)
+        for rank, own in numbers.items():
+            self._of_ranks.setdefault(rank, []).append((cut, own))
 
     @property
     def ranks(self) -> list[int]:
         """The ranks that hold a piece, in their order."""
-        return sorted(self._held)
+        return sorted(self._of_ranks)
 
-    def of(self, rank: int) -> Iterator[PlacedPiece]:
-        """The pieces in the file of a rank."""
-        for cut, numbers in self._held.get(rank, ()):
+    def of(self, rank: int) -> Iterator[tuple[str, str, StoredPiece, TensorInfo]]:
+        """The pieces in the file of a rank: the file and name of the tensor, piece, and its type.
+
+        The file is the one that would hold the tensor if it were not cut.
+        """
+        for cut, numbers in self._of_ranks.get(rank, ()):
             for file, name, grid in cut:
                 for number in numbers:
-                    yield PlacedPiece(file, name, grid, grid.piece(number))
+                    piece = grid.piece(number)
+                    yield file, name, piece, TensorInfo(grid.info.dtype, piece.shape)
 
     def infos(self, rank: int) -> dict[str, TensorInfo]:
         """What the file of a rank has to hold of the tensors, by name."""
-        return {held.key: held.info for held in self.of(rank)}
-
-
-def _by_owners(
-    table: Mapping[str, Mapping[str, Grid]],
-) -> dict[Owners, list[tuple[str, str, Grid]]]:
-    """The tensors of each list of owners; most tensors share a few lists of many ranks."""
-    found = dict[Owners, list[tuple[str, str, Grid]]]()
-    known = dict[int, list[tuple[str, str, Grid]]]()  # by identity: comparing lists takes long
-    for file, grids in table.items():
-        for name, grid in grids.items():
-            own = known.get(id(grid.owners))
-            if own is None:
-                own = known[id(grid.owners)] = found.setdefault(grid.owners, [])
-            own.append((file, name, grid))
-    return found
-
-
-Table = dict[str, dict[str, Grid]]
-"""By file and name, as in `state.json`: how a tensor is cut into pieces."""
+        return {piece.key(file, name): info for file, name, piece, info in self.of(rank)}
 
 
 def table_as_tree(table: Table) -> dict[str, Any]:
@@ -232,7 +194,7 @@ def table_of_tree(tree: Any, world_size: int) -> Table:
             grid = Grid(dtype, tuple(_at(cuts, each) for each in _list(places)), _at(owners, place))
             if dtype not in DTYPES:
                 raise ValueError(f"has a tensor of {str(dtype)[:50]}: {name!r}")
-            if prod(max(1, each) for each in grid.shape) * bits_of(dtype) >= 2**63:
+            if TensorInfo(dtype, tuple(max(1, each) for each in grid.shape)).size >= 2**60:
                 raise ValueError(f"has a tensor that no memory holds: {name!r}")
             if prod(len(each) - 1 for each in grid.cuts) != len(grid.owners):
                 raise ValueError(f"has pieces with a gap or an overlap: {name!r}")
@@ -241,17 +203,17 @@ def table_of_tree(tree: Any, world_size: int) -> Table:
                 raise ValueError(f"has more than {budget.MOST_PIECES} pieces of tensors")
             uses[place] += 1
             table[file][name] = grid
-    _check_shares(owners, uses)
+    _refuse_many(owners, uses)
     return table
 
 
-def _check_shares(owners: list[tuple[int, ...]], uses: Mapping[int, int]) -> None:
+def _refuse_many(owners: list[tuple[int, ...]], uses: Mapping[int, int]) -> None:
     """Refuse a rank with too many pieces: a small text can name a list of owners very often."""
-    shares = Counter[int]()
+    counts = Counter[int]()
     for place, times in uses.items():
-        for rank, pieces in Counter(owners[place]).items():
-            shares[rank] += times * pieces
-    rank, most = max(shares.items(), key=itemgetter(1), default=(0, 0))
+        for rank, count in Counter(owners[place]).items():
+            counts[rank] += times * count
+    rank, most = max(counts.items(), key=itemgetter(1), default=(0, 0))
     if most > budget.MOST_PIECES_OF_RANK:
         raise ValueError(
             f"gives rank {rank} {most} pieces of tensors, more than {budget.MOST_PIECES_OF_RANK}"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
 
-from ...files import LARGEST_HEADER, path_of, regular, tree_of
+from ...files import LARGEST_HEADER, regular, tree_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -56,13 +56,17 @@ class TensorInfo:
     dtype: str
     """As torch calls it: `float32`."""
     shape: tuple[int, ...]
-    size: int
-    """In bytes."""
 
     @property
     def numbers(self) -> int:
         """How many numbers the tensor holds."""
         return prod(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The bytes of the tensor; the first digits of its type are the bits of a number."""
+        bits = re.search(r"\d+", self.dtype)
+        return self.numbers * int(bits[0] if bits else 8) // 8
 
 
 def layout(tensors: Mapping[str, Tensor]) -> tuple[bytes, dict[str, int]]:
@@ -107,7 +111,7 @@ def open_tensors(path: Path, framework: str) -> Any:
         try:
             if size > LARGEST_HEADER:
                 raise ValueError(f"a header of {size} bytes; at most {LARGEST_HEADER} are read")
-            return safe_open(path_of(file, path), framework)
+            return safe_open(path, framework)
         except (SafetensorError, ValueError) as error:
             raise ValueError(f"{path.name} is not a .safetensors file: {error}") from error
 
@@ -139,9 +143,9 @@ def tensors_in_order(file: Path) -> tuple[int, dict[str, TensorInfo]]:
 
 
 def info_of(found: Any) -> TensorInfo:
-    """The type, shape and size of a tensor, from the slice that the library gives."""
+    """The type and the shape of a tensor, from the slice that the library gives."""
     code, shape = found.get_dtype(), found.get_shape()
     kinds = {"F": "float", "BF": "bfloat", "I": "int", "U": "uint", "C": "complex"}
     kind, bits, variant = re.fullmatch(r"([A-Z]+)(\d*)(.*)", code).groups()  # type: ignore[union-attr]
     dtype = NAMES.get(code, f"{kinds.get(kind, kind.lower())}{bits}{variant.lower()}")
-    return TensorInfo(dtype, tuple(shape), prod(shape) * int(bits or 8) // 8)
+    return TensorInfo(dtype, tuple(shape))

@@ -20,8 +20,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from ....engine.state import Position, Rng, State, set_state
 from ..directory import StoredTensor
-from ..frozen import changed
-from ..weights import weights
+from ..weights import changed, weights
 
 FROM_SCHEDULES = frozenset(
     {"initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum", "swa_lr"}

@@ -144,7 +144,7 @@ def _arranged(model: Any) -> Buckets:
 
 def _pass_zeros(model: DistributedDataParallel, order: list[int]) -> None:
     parameters = _parameters(model)
-    held = [each.grad for each in parameters]
+    gradients = [each.grad for each in parameters]
     for each in parameters:
         each.grad = None
     with torch.enable_grad():
@@ -152,5 +152,5 @@ def _pass_zeros(model: DistributedDataParallel, order: list[int]) -> None:
         model.reducer.prepare_for_backward([])
         for number in order:
             parameters[number].backward(torch.zeros_like(parameters[number]))
-    for each, gradient in zip(parameters, held, strict=True):
+    for each, gradient in zip(parameters, gradients, strict=True):
         each.grad = gradient

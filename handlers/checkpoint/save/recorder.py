@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+import os
+import time
 from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ....engine import State, ranks
 from ....engine.checks import Unsaved
@@ -31,23 +34,26 @@ from ..format import (
     Manifest,
     Payload,
     TensorInfo,
+    UnreadableError,
     installed_versions,
     needing_memory,
 )
-from ..frozen import FrozenWeights
-from ..sharding import Layouts
-from .alike import check_same_weights
-from .begin import Destination
-from .round_trip import RoundTrip
-from .stage import Staging, streamed
-from .take import Snapshot
-from .team import Team
-from .writer import CheckpointWriter
+from ..sharding import Layout
+from ..weights import FrozenWeights
+from .begin import OnFailure
+from .snapshot import Snapshot, Staging, streamed
+from .team import Team, check_same_weights
+
+if TYPE_CHECKING:
+    from ..checkpoint import Checkpoint
+    from ..export import Export
 
 logger = logging.getLogger("camshaft")
 
-Content = Snapshot | Mapping[str, Payload]
-"""What a handler saves: what a rank has taken, or ready files."""
+FIRST_WAIT = 1.0
+"""Seconds before the first retry; each further wait is twice as long."""
+Result = TypeVar("Result")
+Task = Callable[[Exception | None], object]
 FAILED = "the last one failed"
 NOTHING = -1
 """The digest of a rank that writes nothing: no claim keeps it, or there is no memory for it."""
@@ -66,59 +72,46 @@ class CheckpointMemory:
     """The arguments of the last start: what `reset` names begins anew only once."""
     weights: dict[str, list[str]] = field(default_factory=dict)
     """By object, the weights that checkpoints hold, if frozen weights are left out."""
-
     buckets: dict[str, list[list[int]]] = field(default_factory=dict)
     """By model, the buckets in which more than two ranks add up its gradients under DDP."""
-
-    def state_dict(self) -> dict[str, Any]:
-        """The fields."""
-        return vars(self).copy()
-
-    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """The saved fields; older checkpoints have fewer."""
-        vars(self).update(saved)
 
 
 class Recorder:
     """Writes one handler's checkpoints of one run, and holds the directory's lock.
 
-    A save is taken and copied at a commit point. Then a thread writes this rank's part, tells rank
-    0, and on rank 0 commits what all ranks have written. One process does the same as one of
-    several ranks; there is nobody to tell.
+    A save is taken and copied at a commit point. Then a thread writes this rank's part, reports
+    to rank 0, and on rank 0 commits what all ranks have written. One process does the same as one
+    of several ranks; it only sends no report.
     """
 
     def __init__(
-        self,
-        handler: object,
-        to: Destination,
-        spared: Path | None = None,
-        *,
-        is_alone: bool = False,
+        self, handler: Checkpoint | Export, *, background: bool, is_export: bool = False
     ) -> None:
         """Write nothing yet.
 
         Args:
             handler: Whose checkpoints these are.
-            to: Where they are written, and how.
-            spared: A checkpoint that is never dropped.
-            is_alone: True if rank 0 writes all files; else each rank writes its own.
+            background: False to write on the thread that trains.
+            is_export: True if rank 0 writes all files, of saves that a claim keeps; else each rank
+                writes its own.
         """
         self.handler = handler
-        self.directory = Path(to.directory).absolute()  # the script may change its directory
+        self.directory = Path(handler.directory).absolute()  # the script may change its directory
         self.frozen: FrozenWeights | None = None
         """The frozen weights, if saves leave them out."""
         self.unsaved: Unsaved | None = None
         """The script's objects that the run changes and that are not among the engine's objects."""
-        self.round_trip = RoundTrip()
-        """Tries at the first save whether objects can be put back."""
-        self.layouts = Layouts()
+        self.copies: dict[str, Any] | None = None
+        """Copies of optimizers, in which the first save tries whether they can be put back."""
+        self.layout = Layout()
         """How tensors lie on the ranks, from save to save."""
-        self._keep = to.keep
-        self._spared = spared and spared.resolve()
+        self.spared: Path | None = None
+        """A checkpoint that is never dropped."""
+        self._is_export = is_export
         self._lock = DirectoryLock(self.directory)
-        self._staging = Staging() if to.background else None
-        self._writer = CheckpointWriter(to.background, to.retries, to.on_failure)
-        self._team = Team(self.directory, is_alone=is_alone)
+        self._staging = Staging() if background else None
+        self._writer = CheckpointWriter(background, handler.retries, handler.on_failure)
+        self._team = Team(self.directory, is_alone=is_export)
         self._newest: Saved | None = None
         self._why: tuple[int, str] = (0, "")
         """The iteration of the newest save, and its reasons."""
@@ -141,39 +134,33 @@ class Recorder:
     def go_on_from(self, path: Path) -> None:
         """Let the next save replace this checkpoint, if both are of the same iteration."""
         path = path.absolute()
-        if path.parent == self.directory and path.resolve() != self._spared:
+        if path.parent == self.directory and path.resolve() != self.spared:
             self._newest = saved = saved_at(path)
             self._why = (saved.manifest.iteration, saved.manifest.reason)
 
-    def prepare(self, state: State[Any, Any], *, of_all: bool) -> list[str]:
-        """The reasons to save at this commit point; empty if the handler was not asked.
+    def prepare(self, state: State[Any, Any], objects: Mapping[str, Any]) -> list[str]:
+        """The reasons to save these objects at this commit point; empty if nobody asked for it.
 
-        With `of_all`, `state.save("why")` without `by=` also asks this handler.
-        """
-        meant = [self.handler, None] if of_all else [self.handler]
-        asked = [why for why, by in state.control.saves if any(by is each for each in meant)]
-        if asked:
-            self.open()
-            _warn_of_missing(state, self._keep, self.handler)
-        return asked
-
-    def compare(self, objects: Mapping[str, Any]) -> None:
-        """Before the first save, check that all ranks hold the same weights; all call this.
+        `state.save("why")` without `by=` asks for checkpoints and not for exports.
 
         Raises:
-            ValueError: Ranks hold other weights, which are no shards of one.
+            ValueError: At the first save: ranks hold other weights, which are no shards of one.
         """
-        if not self._are_compared:
-            check_same_weights(objects)
-            self._are_compared = True
+        meant = [self.handler] if self._is_export else [self.handler, None]
+        asked = [why for why, by in state.saves if any(by is each for each in meant)]
+        if asked:
+            self.open()
+            _warn_of_missing(state, self.handler.keep, self.handler)
+            if not self._are_compared:
+                check_same_weights(objects)
+                self._are_compared = True
+        return asked
 
     def record(
         self,
         state: State[Any, Any],
-        make: Callable[[], Content],
+        make: Callable[[], Snapshot],
         reasons: list[str],
-        *,
-        only_claimed: bool = False,
         broken: Collection[str] = (),
     ) -> None:
         """Copy what `make` gives, write the copy, and drop the checkpoints that no claim keeps.
@@ -181,8 +168,8 @@ class Recorder:
         On ranks that write together, all ranks call this, and `make` gives the part of each. When
         this returns, the run may change; an error in writing is raised by the next call or by
         `wait`. A save of the same iteration as the save before replaces it, with the reasons of
-        both. With `only_claimed`, a save that no claim would keep is not written. Checkpoints that
-        are `broken` are ignored.
+        both. An export that no claim would keep is not written. Checkpoints that are `broken` are
+        ignored.
 
         Raises:
             OSError: The save before could not be written, or memory has run out.
@@ -192,13 +179,13 @@ class Recorder:
         iteration, earlier = self._why
         reason = _with_reasons(earlier if iteration == state.iteration else "", reasons)
         self._why = (state.iteration, reason)
-        manifest = _manifest_of(state, reason, self._keep)
-        content: Content | None = None
+        manifest = _manifest_of(state, reason, self.handler.keep)
+        content: Snapshot | None = None
         with team.all("take part in a checkpoint"):
             writer.wait()
-            if not only_claimed or self._is_claimed(manifest):
+            if not self._is_export or self._is_claimed(manifest):
                 content = writer.attempt(make)
-        own = NOTHING if content is None else getattr(content, "digest", 0)
+        own = NOTHING if content is None else content.digest
         first = team.of_first(own)
         if first == NOTHING:
             return
@@ -209,17 +196,14 @@ class Recorder:
                     "rank 0: several ranks make one checkpoint only of the same objects on one mesh"
                 )
             files = None if content is None else writer.attempt(partial(self._copied, content))
-        if team.any(files is None) or files is None:
+        if team.any(files is None) or files is None or content is None:
             return
-        meant = content.pieces if isinstance(content, Snapshot) else {}
         temporary = team.temporary(state.iteration)
-        save = partial(self._save, temporary, files, meant, manifest, broken)
-        failed = partial(self._ask_again, state)
-        if self._staging is not None:
-            writer.start(save, failed)
-            return
-        with team.all("write its part of a checkpoint"):
-            writer.start(save, failed)
+        write = partial(self._write, temporary, files, content.pieces, state.iteration)
+        save = partial(self._save, temporary, write, manifest, broken)
+        is_beside = self._staging is not None
+        with nullcontext() if is_beside else team.all("write its part of a checkpoint"):
+            writer.start(save, partial(self._ask_again, state))
 
     def wait(self) -> None:
         """Wait until the last save is on the disk."""
@@ -235,26 +219,22 @@ class Recorder:
             try:
                 self._writer.close(self._lock.release)
             finally:  # close raises the error, so no commit point has to
-                saves = state.control.saves
+                saves = state.saves
                 saves[:] = [each for each in saves if each != (FAILED, self.handler)]
 
     def _is_claimed(self, manifest: Manifest) -> bool:
-        return self._team.rank > 0 or bool(
-            self._writer.attempt(lambda: is_claimed(self.directory, self._keep, manifest))
-        )
+        keep = self.handler.keep
+        return bool(self._writer.attempt(partial(is_claimed, self.directory, keep, manifest)))
 
-    def _copied(self, content: Content) -> Mapping[str, Payload]:
+    def _copied(self, content: Snapshot) -> Mapping[str, Payload]:
         """The files to write; in the background they are a copy, and the run may change."""
-        if not isinstance(content, Snapshot):
-            return content
         with needing_memory("copy the run"):
             return (streamed if self._staging is None else self._staging.copy)(content)
 
     def _save(
         self,
         temporary: Path,
-        files: Mapping[str, Payload],
-        meant: Mapping[str, TensorInfo],
+        write: Callable[[], Mapping[str, Checksums]],
         manifest: Manifest,
         broken: Collection[str],
         failure: BaseException | None,
@@ -262,7 +242,6 @@ class Recorder:
         """In the thread: write this rank's part and tell; rank 0 commits what all have written."""
         written: Mapping[str, Checksums] | None = None
         if failure is None:  # there is a thread
-            write = partial(self._write, temporary, files, meant, manifest.iteration)
             try:
                 written = self._writer.several_times(write)
             except BaseException as error:
@@ -279,7 +258,7 @@ class Recorder:
             raise
         logger.info("saved %s (%s)", saved.path, saved.manifest.reason)
         try:
-            drop_unclaimed(self.directory, self._keep, broken, self._spared)
+            drop_unclaimed(self.directory, self.handler.keep, broken, self.spared)
         except OSError as error:  # the save itself has not failed
             logger.warning("older checkpoints stay in %s: %s", self.directory, error)
 
@@ -313,7 +292,7 @@ def _manifest_of(state: State[Any, Any], reason: str, keep: Keep) -> Manifest:
     return Manifest(
         iteration=state.iteration,
         step=state.step,
-        epoch=state.epoch - state.control.in_epoch,
+        epoch=state.epoch - state.in_epoch,
         reason=reason,
         metrics=metrics,
         written={name: state.metrics.written(name) for name in metrics},
@@ -333,7 +312,7 @@ def _with_reasons(text: str, reasons: list[str]) -> str:
 
 def _warn_of_missing(state: State[Any, Any], keep: Keep, handler: object) -> None:
     """Warn once a run if the metric of a claim does not exist."""
-    if not keep.bests or (state.epoch == 1 and state.control.in_epoch):  # its end may produce it
+    if not keep.bests or (state.epoch == 1 and state.in_epoch):  # its end may produce it
         return
     numbers = scalars(state.metrics)
     missing = sorted({best.metric for best in keep.bests} - numbers.keys())
@@ -346,3 +325,109 @@ def _warn_of_missing(state: State[Any, Any], keep: Keep, handler: object) -> Non
             ", ".join(map(repr, missing)),
             ", ".join(map(repr, numbers)) or "none",
         )
+
+
+@dataclass(eq=False)
+class CheckpointWriter:
+    """Runs one task at a time, in a thread or, without `background`, at once.
+
+    An OSError that a task raises is decided by `on_failure`: `"raise"` it in the next call of
+    `wait`, or `"warn"` and go on.
+    """
+
+    background: bool
+    retries: int
+    on_failure: OnFailure
+    _pool: ThreadPoolExecutor | None = field(default=None, init=False)
+    _pending: Future[None] | None = field(default=None, init=False)
+    _process: int = field(default_factory=os.getpid, init=False)
+
+    def start(self, task: Task, failed: Callable[[], object]) -> None:
+        """Start a task after the one before; call `failed` if it raises where nobody waits for it.
+
+        The task is called with None. If no thread can be started for it, it is called at once, with
+        the error.
+        """
+        self.wait()
+        if not self.background:
+            self.attempt(partial(task, None))
+            return
+        try:
+            self._pending = self._submit(partial(self._carry_out, partial(task, None), failed))
+        except Exception as error:
+            self._pending = Future()
+            try:
+                self._carry_out(partial(task, error), failed)
+                self._pending.set_result(None)
+            except Exception as raised:
+                self._pending.set_exception(raised)
+
+    def attempt(self, task: Callable[[], Result]) -> Result | None:
+        """Run a task and return its result; None after an OSError that `on_failure` only logs."""
+        try:
+            return task()
+        except OSError as error:
+            if self.on_failure == "raise":
+                raise
+            logger.error("%s; the run goes on without it", error)
+            return None
+
+    def wait(self) -> None:
+        """Wait for the task under way, if any."""
+        if os.getpid() != self._process:  # a forked process does not have the thread
+            self._pool = self._pending = None
+        if self._pending is not None:
+            try:
+                self._pending.result()
+            finally:
+                if self._pending.done():  # a KeyboardInterrupt may end the wait before the task
+                    self._pending = None
+
+    def close(self, last: Callable[[], None]) -> None:
+        """Wait for the task under way, then call `last`, also if the wait is interrupted."""
+        try:
+            self.wait()
+        finally:
+            if self._pool is None:
+                last()
+            else:
+                self._pool.submit(last)
+                self._pool.shutdown()
+                self._pool = None
+
+    def _submit(self, task: Callable[[], None]) -> Future[None]:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(1, "camshaft-checkpoints")
+        try:
+            with needing_memory("start the thread that writes checkpoints"):
+                return self._pool.submit(task)
+        except BaseException:
+            self._pool = None  # the pool would keep the task, for which it could not start a thread
+            raise
+
+    def _carry_out(self, task: Callable[[], object], failed: Callable[[], object]) -> None:
+        try:
+            self.attempt(task)
+        except BaseException:
+            failed()
+            raise
+
+    def several_times(self, task: Callable[[], Result]) -> Result:
+        """Run a task, with retries after an OSError, and return its result.
+
+        After an `UnreadableError`, the next attempt would end in the same way.
+
+        Raises:
+            OSError: The last attempt has failed.
+        """
+        for attempt in range(self.retries):
+            try:
+                return task()
+            except UnreadableError:
+                raise
+            except OSError as error:
+                wait = FIRST_WAIT * 2**attempt
+                again = f"{attempt + 1} of {self.retries}"
+                logger.warning("%s; trying again in %g s (%s)", error, wait, again)
+                time.sleep(wait)
+        return task()

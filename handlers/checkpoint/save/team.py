@@ -1,4 +1,9 @@
-"""The ranks that write one checkpoint together: what they agree on, and tell one another."""
+"""The ranks that write one checkpoint: what they agree on and report, and whether they are alike.
+
+Weights have to be the same on all ranks, since a checkpoint has one copy of whole tensors, that of
+rank 0. Buffers of other ranks that differ, such as the running means of a batch norm under DDP, are
+saved for each of these ranks.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +13,33 @@ import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import asdict
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+from torch.nn import Module
+from torch.nn.parameter import is_lazy
+
 from ....engine import ranks
+from ....engine.modules import fully_sharded, plain_names, reshard, unwrap
 from ...files import beside, created
 from ..format import Checksums
+from ..sharding import is_sharded
+from ..weights import checksum, checksums, named_parameters_of, weights
 
 GRACE = 4.0
 """Seconds that a run which ends with an error waits for other ranks, which may be gone."""
 SECONDS = 5.0
 """Seconds that a rank looks for a file made on another host: network file systems are slow."""
 Files = Mapping[str, Checksums]
+SHOWN = 4
+"""Weights and ranks that an error names."""
+Sums = dict[tuple[str, str], int]
+"""By object and weight: checksums of what each rank should hold in the same bits."""
+Buffers = dict[str, dict[str, Tensor]]
+"""By object and plain name."""
 
 
 class Team:
@@ -128,9 +148,9 @@ class Team:
 
     def _collected(self, temporary: Path) -> Files:
         letters = ranks.collected(temporary.name, self.size, self._is_over)
-        told = [json.loads(each) if each else None for each in letters]
-        silent = [rank for rank, each in enumerate(told) if each is None]
-        failures = [each["failed"] for each in told if each and "failed" in each]
+        reports = [json.loads(each) if each else None for each in letters]
+        silent = [rank for rank, each in enumerate(reports) if each is None]
+        failures = [each["failed"] for each in reports if each and "failed" in each]
         if silent:
             failures.append(f"rank {', '.join(map(str, silent))} did not tell that it has written")
         if failures:
@@ -140,7 +160,7 @@ class Team:
                 "left, and older ones are as they were"
             )
         found: dict[str, Checksums] = {}
-        for each in filter(None, told):
+        for each in filter(None, reports):
             found |= {name: Checksums(**sums) for name, sums in each["files"].items()}
         return dict(sorted(found.items()))
 
@@ -156,3 +176,96 @@ def _is_there(path: Path) -> bool:
             return False
         time.sleep(0.05)
     return True
+
+
+def check_same_weights(objects: Mapping[str, Any]) -> None:
+    """Compare the parameters of modules over all ranks; they all have to call this.
+
+    Buffers may differ, and are saved for each rank. Ranks that hold the same send two messages of
+    16 bytes.
+
+    Raises:
+        ValueError: A parameter that is no shard differs between ranks: on all ranks.
+    """
+    if ranks.world_size() == 1:
+        return
+    own = _sums(objects)
+    numbers = [_digest([*own]), _digest([*own.values()])]
+    if all(ranks.decided(numbers, lambda rows: (rows == rows[0]).all(0))):
+        return
+    first = ranks.from_first(own)
+    odd = [each for each in [*first, *own] if own.get(each) != first.get(each)]
+    found = ranks.gathered((len({*odd}), list(dict.fromkeys(odd))[:SHOWN]))
+    raise ValueError(_difference(found))
+
+
+def _sums(objects: Mapping[str, Any]) -> Sums:
+    found: Sums = {}
+    reshard(fully_sharded(objects.values()))  # after a forward pass alone
+    for name in sorted(objects):
+        if isinstance(objects[name], Module):
+            own = named_parameters_of(objects[name])
+            whole = {key for key, each in own.items() if _is_dense(each)}
+            sums = checksums(objects[name], whole) if whole else {}
+            found |= {(name, key): sums[key] for key in sorted(sums)}
+    return found
+
+
+def _is_dense(parameter: Tensor) -> bool:
+    """True for plain tensors in memory; shards, packed tensors and the like are not compared."""
+    if is_lazy(parameter) or type(parameter.detach()) is not Tensor:
+        return False
+    return not parameter.is_meta and str(parameter.layout) == "torch.strided"
+
+
+def _digest(values: list[Any]) -> int:
+    return int(sha256(repr(values).encode()).hexdigest()[:12], 16)
+
+
+def _difference(found: list[tuple[int, list[tuple[str, str]]]]) -> str:
+    others = [rank for rank, (count, _) in enumerate(found) if count]
+    count, odd = found[others[0]]
+    who = f"rank{'s' * (len(others) > 1)} {', '.join(map(str, others[:SHOWN]))}"
+    who += ", ..." if len(others) > SHOWN else ""
+    names = ", ".join(f"{key!r} of objects[{name!r}]" for name, key in odd)
+    more = f" and {count - len(odd)} more" if count > len(odd) else ""
+    return (
+        f"the weights of the ranks are not those of one model: {who} and rank 0 hold other values "
+        f"of {names}{more}, and a checkpoint would hold those of rank 0 alone. If the ranks train "
+        "one model, wrap it: DistributedDataParallel(model), or fully_shard(model), before the "
+        "optimizer is made. If each rank trains a model or a stage of its own, let it run and save "
+        "inside `with ranks.alone():`, by a Checkpoint in a directory of its own"
+    )
+
+
+def buffers_of_own(objects: Mapping[str, Any]) -> Buffers:
+    """The buffers of this rank that differ from rank 0's; all ranks have to call this.
+
+    Their checksums are compared, in one message.
+    """
+    buffers = _buffers_of(objects)
+    if not buffers:
+        return {}
+    own = torch.stack([checksum(each) for each in buffers.values()])
+    first = own.clone()
+    ranks.share([first])
+    differs = (own != first).tolist()
+    found: Buffers = {}
+    for ((name, key), buffer), is_own in zip(buffers.items(), differs, strict=True):
+        if is_own:
+            found.setdefault(name, {})[key] = buffer
+    return found
+
+
+def _buffers_of(objects: Mapping[str, Any]) -> dict[tuple[str, str], Tensor]:
+    """The saved buffers of modules, without distributed ones, which belong to no single rank."""
+    found = dict[tuple[str, str], Tensor]()
+    for name, each in objects.items():
+        if isinstance(each, Module):
+            inner = unwrap(each)
+            if buffers := dict(inner.named_buffers(remove_duplicate=False)):
+                names, saved = plain_names(inner, buffers), weights(each)
+                for key, buffer in buffers.items():
+                    if names[key] in saved and not is_sharded(buffer):
+                        found[name, names[key]] = buffer
+    return found

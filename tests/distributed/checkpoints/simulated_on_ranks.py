@@ -16,9 +16,8 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from camshaft.handlers.checkpoint.directory import stored_in_pieces
-from camshaft.handlers.checkpoint.frozen import checksum
-from camshaft.handlers.checkpoint.sharding import Layouts
-from camshaft.handlers.checkpoint.weights import load_weights
+from camshaft.handlers.checkpoint.sharding import Layout
+from camshaft.handlers.checkpoint.weights import checksum, load_weights
 
 NAMES = {1: ("data",), 2: ("data", "tensor"), 3: ("replicate", "data", "tensor")}
 
@@ -80,7 +79,8 @@ def saved(shape, sizes, is_sharded):
     whole = dict(Layers(sizes).named_parameters())
     for net in ranks_of(shape, sizes, is_sharded):
         tensors = dict(net.named_parameters())
-        layout = Layouts().of({"model": tensors}, lambda *_: True)
+        layout = Layout()
+        layout.update({"model": tensors}, lambda *_: True)
         own = layout.own({"model": tensors})
         assert pieces.keys().isdisjoint(own)
         assert {key: each.shape for key, each in layout.infos.items()} == {

@@ -17,8 +17,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard
 from torch.testing._internal.distributed import fake_pg  # noqa: F401  # makes it known
 
-from camshaft.handlers.checkpoint.save.take import Part, take_run
-from camshaft.handlers.checkpoint.sharding import Layouts
+from camshaft.handlers.checkpoint.save.snapshot import Part, take_run
+from camshaft.handlers.checkpoint.sharding import Layout
 
 
 def sharded(mesh, rows, columns=2):
@@ -64,11 +64,11 @@ def main():
     options = parser.parse_args()
     dist.init_process_group("fake", rank=0, world_size=options.size, store=dist.HashStore())
     mesh = init_device_mesh("cpu", (options.size,))
-    objects, layouts = {"model": model_of(mesh, options.tensors)}, Layouts()
+    objects, layout = {"model": model_of(mesh, options.tensors)}, Layout()
 
     def save():
-        taken = take_run(objects, Part({}, {}), {}, {}, {}, layouts)
-        return taken.digest, layouts._layout.table, [*taken.tensors["rank-00000"]]
+        taken = take_run(objects, Part({}, {}), layout, {}, {}, {})
+        return taken.digest, layout.table, [*taken.tensors["rank-00000"]]
 
     found = []
     for number in range(4):

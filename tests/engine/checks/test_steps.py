@@ -29,20 +29,36 @@ def model():
 
 def by_hand(model, *handlers, fire=(), after_each=None):
     """An engine whose process function steps its optimizer itself."""
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = sgd(model)
 
     def step(state, batch):
         if not state.training:
-            return
+            return None
         optimizer.zero_grad()
-        model(batch).mean().backward()
+        loss = model(batch).mean()
+        loss.backward()
         optimizer.step()
         if state.iteration % (after_each or 1) == 0:
             for event in fire:
                 state.fire(event)
+        return loss
 
     objects = {"model": model, "optimizer": optimizer}
     return Engine(step, *handlers, objects=objects)
+
+
+def sgd(model):
+    return torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+def by_update(model, update, *handlers, factor=1.0, since=1, attached=True):
+    """An engine whose process function steps by this update, from an epoch on."""
+
+    def step(state, batch):
+        if state.epoch >= since:
+            update(state, model(batch).mean() * factor)
+
+    return Engine(step, *[update] * attached, *handlers, objects={"model": model})
 
 
 BATCHES = [torch.ones(3, 2)] * 3
@@ -74,7 +90,7 @@ def test_what_looks_at_gradients_needs_an_update_also_where_steps_are_announced(
 
 
 def test_what_waits_for_a_step_needs_an_update_or_its_announcement(model, tmp_path):
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = sgd(model)
     schedule = LRSchedule(torch.optim.lr_scheduler.StepLR(optimizer, 1))
     save = Checkpoint(tmp_path, when=Events.STEP_COMPLETED(every=2))
     engine = by_hand(model, EMA(), save)
@@ -156,52 +172,42 @@ def test_of_two_optimizers_the_one_that_counts_may_step_a_hundred_times_more_rar
 
 
 def test_a_first_epoch_that_steps_nothing_is_a_warning_since_it_may_be_meant(model, caplog):
-    update = Update(torch.optim.SGD(model.parameters(), lr=0.1))
-
-    def step(state, batch):
-        if state.epoch > 1:
-            update(state, model(batch).mean())
-
-    engine = Engine(step, EMA(), ClipGradNorm(1.0), objects={"model": model})
+    handlers = EMA(), ClipGradNorm(1.0)
+    engine = by_update(model, Update(sgd(model)), *handlers, since=2, attached=False)
     assert engine.run(BATCHES, max_epochs=2).step == 3
     expected = "the first epoch made no optimizer step, and ClipGradNorm and EMA(ema) wait for one"
     assert caplog.text.count(expected) == 1
 
 
 def test_skipped_steps_are_steps_too(model, caplog):
-    update = Update(torch.optim.SGD(model.parameters(), lr=0.1))
-    step = lambda state, batch: update(state, model(batch).mean() * float("nan"))  # noqa: E731
-    guard = NonFiniteGuard("skip")
-    state = Engine(step, update, EMA(), guard, objects={"model": model}).run(BATCHES, max_epochs=2)
+    handlers = EMA(), NonFiniteGuard("skip")
+    engine = by_update(model, Update(sgd(model)), *handlers, factor=float("nan"))
+    state = engine.run(BATCHES, max_epochs=2)
     assert (state.step, state.counts[Events.STEP_SKIPPED]) == (0, 6)
     assert caplog.text == ""
 
 
 def test_a_window_longer_than_the_epoch_is_a_step(model, caplog):
-    update = Update(torch.optim.SGD(model.parameters(), lr=0.1), accumulate=8)
-    step = lambda state, batch: update(state, model(batch).mean())  # noqa: E731
-    engine = Engine(step, update, EMA(), ClipGradNorm(1.0), objects={"model": model})
+    engine = by_update(model, Update(sgd(model), accumulate=8), EMA(), ClipGradNorm(1.0))
     assert engine.run(BATCHES, max_epochs=2).step == 2
     (message,) = caplog.messages
     assert "Update(accumulate=8) is more than the 3 batches of an epoch" in message
 
 
 def test_handlers_of_steps_that_all_updates_announce_under_other_names_are_an_error(model):
-    update = Update(torch.optim.SGD(model.parameters(), lr=0.1), event=Gan.CRITIC_UPDATED)
-    step = lambda state, batch: update(state, model(batch).mean())  # noqa: E731
-    engine = Engine(step, update, ClipGradNorm(1.0), EMA(), objects={"model": model})
+    update = Update(sgd(model), event=Gan.CRITIC_UPDATED)
+    engine = by_update(model, update, ClipGradNorm(1.0), EMA())
     expected = r"^EMA\(ema\) waits for Events.STEP_COMPLETED, and .* as Gan.CRITIC_UPDATED: choose"
     with pytest.raises(RuntimeError, match=expected):
         engine.run(BATCHES, max_epochs=1)
-    by_event = EMA(when=Gan.CRITIC_UPDATED)
-    engine = Engine(step, update, ClipGradNorm(1.0), by_event, objects={"model": model})
+    engine = by_update(model, update, ClipGradNorm(1.0), EMA(when=Gan.CRITIC_UPDATED))
     assert engine.run(BATCHES, max_epochs=1).counts[Gan.CRITIC_UPDATED] == 3
 
 
 def test_an_update_that_waits_while_another_one_steps_is_a_warning(model, caplog):
     critic = torch.nn.Linear(2, 1)
-    update = Update(torch.optim.SGD(model.parameters(), lr=0.1))
-    update_critic = Update(torch.optim.SGD(critic.parameters(), lr=0.1), event=Gan.CRITIC_UPDATED)
+    update = Update(sgd(model))
+    update_critic = Update(sgd(critic), event=Gan.CRITIC_UPDATED)
 
     def step(state, batch):
         update_critic(state, critic(batch).mean())
@@ -215,7 +221,7 @@ def test_an_update_that_waits_while_another_one_steps_is_a_warning(model, caplog
 
 def test_two_updates_that_both_count_the_steps_of_the_run_are_a_warning(model):
     critic = torch.nn.Linear(2, 1)
-    update = Update(torch.optim.SGD(model.parameters(), lr=0.1))
+    update = Update(sgd(model))
 
     def build(update_critic):
         def step(state, batch):
@@ -225,7 +231,7 @@ def test_two_updates_that_both_count_the_steps_of_the_run_are_a_warning(model):
 
         return Engine(step, objects={"model": model, "critic": critic})
 
-    optimizer = torch.optim.SGD(critic.parameters(), lr=0.1)
+    optimizer = sgd(critic)
     with pytest.warns(UserWarning, match="2 Updates count .* state.step is 4 after 3 iterations"):
         assert build(Update(optimizer)).run(BATCHES, max_epochs=2).step == 8
     assert build(Update(optimizer, event=Gan.CRITIC_UPDATED)).run(BATCHES, max_epochs=2).step == 6
@@ -236,7 +242,7 @@ WAYS = {"plain": lambda loss: loss, "dict": lambda loss: {"loss": loss}, "list":
 
 @pytest.mark.parametrize("wrap", WAYS.values(), ids=WAYS)
 def test_a_loss_that_is_returned_and_trains_nothing_is_a_warning(model, wrap):
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = sgd(model)
     objects = {"model": model, "optimizer": optimizer}
     engine = Engine(lambda state, batch: wrap(model(batch).mean()), objects=objects)
     with pytest.warns(UserWarning, match=r"changed no weight of objects\['optimizer'\]. Make an"):
@@ -244,16 +250,7 @@ def test_a_loss_that_is_returned_and_trains_nothing_is_a_warning(model, wrap):
 
 
 def test_a_loss_that_is_returned_by_who_steps_by_hand_is_all_right(model):
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-
-    def step(state, batch):
-        optimizer.zero_grad()
-        loss = model(batch).mean()
-        loss.backward()
-        optimizer.step()
-        return loss
-
-    Engine(step, objects={"model": model, "optimizer": optimizer}).run(BATCHES, max_epochs=2)
+    by_hand(model).run(BATCHES, max_epochs=2)
 
 
 def test_an_update_that_takes_over_from_another_one_is_no_second_clock(model):
@@ -314,13 +311,9 @@ def test_optimizers_are_looked_at_in_the_first_epoch_only(model):
 def test_they_are_looked_at_no_longer_once_an_update_has_stepped(model):
     from torch.optim.optimizer import _global_optimizer_post_hooks as hooks
 
-    update, looking = Update(torch.optim.SGD(model.parameters(), lr=0.1)), []
-
-    def step(state, batch):
-        update(state, model(batch).mean())
-        looking.append(len(hooks))
-
-    Engine(step, ClipGradNorm(1.0)).run([BATCHES[0]] * 30, max_epochs=1)
+    engine, looking = by_update(model, Update(sgd(model)), ClipGradNorm(1.0), attached=False), []
+    engine.on(Events.STEP_COMPLETED)(lambda state: looking.append(len(hooks)))
+    engine.run([BATCHES[0]] * 30, max_epochs=1)
     assert looking == [1] * 20 + [0] * 10  # in the first 20, gradients are looked at
 
 

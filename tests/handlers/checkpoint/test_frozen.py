@@ -119,7 +119,7 @@ def test_a_copy_of_the_model_that_moves_without_gradients_is_saved(tmp_path):
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64, torch.complex64, torch.bool])
 def test_weights_of_each_type_are_told_apart(dtype):
-    from camshaft.handlers.checkpoint.frozen import checksums
+    from camshaft.handlers.checkpoint.weights import checksums
 
     class Holder(nn.Module):
         def __init__(self, values):
@@ -135,7 +135,7 @@ def test_weights_of_each_type_are_told_apart(dtype):
 def test_a_checksum_counts_each_number_by_its_place_however_many_are_added_at_once(
     pieces, monkeypatch
 ):
-    from camshaft.handlers.checkpoint import frozen
+    from camshaft.handlers.checkpoint import weights as frozen
 
     piece = frozen.AT_ONCE * pieces
     monkeypatch.setattr(frozen, "PIECE", piece)

@@ -19,7 +19,7 @@ from camshaft import Engine, Events
 from camshaft.handlers import Checkpoint, Export, best, latest
 from camshaft.handlers.checkpoint import checkpoints
 from camshaft.handlers.checkpoint.directory import LATEST, verify_files
-from camshaft.handlers.checkpoint.save import writer
+from camshaft.handlers.checkpoint.save import recorder as writer
 from camshaft.handlers.files import locked
 
 EACH = Events.ITERATION_COMPLETED
@@ -264,7 +264,7 @@ import torch
 from torch import nn
 from camshaft import Engine, Events
 from camshaft.handlers import Checkpoint
-from camshaft.handlers.checkpoint.save import writer
+from camshaft.handlers.checkpoint.save import recorder as writer
 
 writer.FIRST_WAIT = 0.001
 model = nn.Linear(1000, 1000)

@@ -8,7 +8,7 @@ from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.placement_types import _StridedShard
 
 from camshaft.engine.modules import box_at
-from camshaft.handlers.checkpoint.format import Grid, Shares, table_as_tree, table_of_tree
+from camshaft.handlers.checkpoint.format import Grid, Pieces, table_as_tree, table_of_tree
 from camshaft.handlers.checkpoint.sharding import replicas
 
 
@@ -65,10 +65,10 @@ def test_the_pieces_of_a_grid_cover_a_tensor_once_and_are_their_owners_shards(sh
             assert box_at(shape, mesh.shape, placements, coordinate) == ((a, b), (c, d))
         assert (seen == 1).all()
         table = {"model": {"w": grid, "again": grid}}
-        held = [each for rank in range(12) for each in Shares(table).of(rank)]
+        held = [each for rank in range(12) for each in Pieces(table).of(rank)]
         assert len({*held}) == len(held) == 2 * len(grid.owners)
-        assert {each.piece for each in held} == {*grid.pieces()}
-        assert Shares(table).ranks == sorted({*grid.owners})
+        assert {piece for _, _, piece, _ in held} == {*grid.pieces()}
+        assert Pieces(table).ranks == sorted({*grid.owners})
         assert table_of_tree(table_as_tree(table), mesh.mesh.numel()) == table
 
 
@@ -112,7 +112,7 @@ def test_forty_million_pieces_in_a_small_table_are_refused():
 
 def test_a_large_model_spread_over_sixteen_thousand_ranks_is_read():
     table = table_of_tree(same_pieces(1057, [*range(16_384)]), 16_384)
-    assert len(Shares(table).infos(16_383)) == 1057
+    assert len(Pieces(table).infos(16_383)) == 1057
 
 
 def test_more_pieces_than_one_file_can_hold_are_refused():

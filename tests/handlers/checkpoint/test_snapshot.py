@@ -11,9 +11,8 @@ from camshaft.handlers.checkpoint.directory import write_checkpoint
 from camshaft.handlers.checkpoint.format import Manifest
 from camshaft.handlers.checkpoint.load import SavedRun
 from camshaft.handlers.checkpoint.load.read import in_memory
-from camshaft.handlers.checkpoint.save.stage import streamed
-from camshaft.handlers.checkpoint.save.take import take_part, take_run
-from camshaft.handlers.checkpoint.sharding import Layouts
+from camshaft.handlers.checkpoint.save.snapshot import streamed, take_part, take_run
+from camshaft.handlers.checkpoint.sharding import Layout
 
 
 class Average:
@@ -38,7 +37,7 @@ def idle(state, batch):
 def finished(objects):
     engine = Engine(idle, objects=objects)
     state = engine.run("abc", max_epochs=2)
-    return take_run(engine.objects, take_part(state), {}, {}, {}, Layouts())
+    return take_run(engine.objects, take_part(state), Layout(), {}, {}, {})
 
 
 def loaded(directory, snapshot):
@@ -83,7 +82,7 @@ def test_what_cannot_be_saved_is_named():
 
 def test_another_number_of_ranks_is_told_of(tmp_path, caplog):
     state = Engine(idle).run("abc", max_epochs=1)
-    snapshot = take_run({}, take_part(state), {}, {}, {}, Layouts())
+    snapshot = take_run({}, take_part(state), Layout(), {}, {}, {})
     saved = write_checkpoint(tmp_path, streamed(snapshot), Manifest(world_size=2))
     with caplog.at_level(logging.WARNING, "camshaft"):
         assert SavedRun.at(saved, {}).is_own

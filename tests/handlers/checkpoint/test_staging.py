@@ -11,8 +11,7 @@ from safetensors import safe_open
 from safetensors.torch import load
 
 from camshaft.handlers.checkpoint.format import DTYPES
-from camshaft.handlers.checkpoint.save.stage import Staging, streamed
-from camshaft.handlers.checkpoint.save.take import Snapshot
+from camshaft.handlers.checkpoint.save.snapshot import Snapshot, Staging, streamed
 
 HERE = [name for name in DTYPES if hasattr(torch, name.removeprefix("torch."))]
 FORMS = st.dictionaries(

@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from camshaft.handlers.checkpoint.save import writer as module
-from camshaft.handlers.checkpoint.save.writer import CheckpointWriter
+from camshaft.handlers.checkpoint.save import recorder as module
+from camshaft.handlers.checkpoint.save.recorder import CheckpointWriter
 
 
 @pytest.fixture(autouse=True)

@@ -12,6 +12,7 @@ from camshaft.handlers.files import (
     make_directory,
     make_directory_inside,
     replacing,
+    safe_name,
     sweep,
 )
 
@@ -110,12 +111,32 @@ def test_what_is_left_of_certain_names_is_swept(tmp_path):
     assert sorted(os.listdir(tmp_path)) == sorted(other)
 
 
-def test_a_directory_that_nobody_has_named_is_no_link(tmp_path):
-    make_directory_inside(tmp_path / "rank-0")
-    make_directory_inside(tmp_path / "rank-0")
-    (tmp_path / "rank-1").symlink_to(tmp_path / "rank-0")
-    with pytest.raises(NotADirectoryError, match="rank-1 is not a directory but a link"):
-        make_directory_inside(tmp_path / "rank-1")
+def test_a_folder_inside_is_made_and_the_directory_around_it_may_be_a_link(tmp_path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "run").symlink_to(tmp_path / "disk")
+    for _ in range(2):
+        folder = make_directory_inside(tmp_path / "run", "val", "input")
+    (folder / "5.png").touch()
+    assert (tmp_path / "disk/val/input/5.png").exists()
+
+
+@pytest.mark.parametrize("name", ["val", "val/input"])
+def test_a_folder_inside_that_is_a_link_is_refused_and_named(name, tmp_path):
+    (outside := tmp_path / "outside").mkdir()
+    (tmp_path / "run" / name).parent.mkdir(parents=True)
+    (tmp_path / "run" / name).symlink_to(outside)
+    with pytest.raises(NotADirectoryError, match=rf"{name} is not a directory but a link"):
+        make_directory_inside(tmp_path / "run", "val", "input")
+    assert os.listdir(outside) == []
+
+
+@pytest.mark.parametrize("name", ["..", ".", "../x", "a/b", "a\0b", "ä/../.."])
+def test_a_safe_name_is_the_name_of_one_file(name, tmp_path):
+    safe = safe_name(name)
+    (tmp_path / "inside").mkdir()
+    (tmp_path / "inside" / safe).touch()
+    assert os.listdir(tmp_path / "inside") == [safe]
+    assert os.listdir(tmp_path) == ["inside"]
 
 
 def test_a_folder_gets_a_second_name_that_shares_the_bytes_of_its_files(tmp_path):

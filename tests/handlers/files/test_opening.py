@@ -12,7 +12,6 @@ from camshaft.handlers.files import (
     RemovedError,
     appending,
     created,
-    path_of,
     refuse_odd,
     refuse_removed,
     regular,
@@ -116,13 +115,3 @@ def test_an_open_file_is_removed_once_no_name_is_left_but_not_when_it_is_moved(t
     with pytest.raises(RemovedError, match="it was removed while the run wrote to it"):
         refuse_removed(descriptor, tmp_path / "it")
     os.close(descriptor)
-
-
-def test_a_library_that_opens_by_path_gets_the_file_that_was_checked(tmp_path):
-    path = tmp_path / "it"
-    path.write_text("checked")
-    with regular(path) as file:
-        path.unlink()
-        path.symlink_to("/etc/hostname")
-        with open(path_of(file, path)) as again:
-            assert again.read() == "checked"

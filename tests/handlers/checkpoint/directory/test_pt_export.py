@@ -17,8 +17,7 @@ from camshaft.handlers import Checkpoint, LRSchedule, checkpoints
 from camshaft.handlers.checkpoint.directory import payload_of, stored_in, write_checkpoint
 from camshaft.handlers.checkpoint.directory.pt_export import portable
 from camshaft.handlers.checkpoint.format import Manifest
-from camshaft.handlers.checkpoint.save.stage import streamed
-from camshaft.handlers.checkpoint.save.take import Snapshot, take
+from camshaft.handlers.checkpoint.save.snapshot import Snapshot, streamed, take
 
 # What torch 2.4.0 takes of those that can come from here, read from its source.
 TAKEN_BY_TORCH_2_4 = {

@@ -15,8 +15,7 @@ from camshaft.handlers.checkpoint.directory import (
     write_checkpoint,
 )
 from camshaft.handlers.checkpoint.format import Manifest, UnreadCheckpoint
-from camshaft.handlers.checkpoint.save.stage import streamed
-from camshaft.handlers.checkpoint.save.take import Snapshot
+from camshaft.handlers.checkpoint.save.snapshot import Snapshot, streamed
 
 
 def save(directory, iteration=0):

@@ -17,8 +17,7 @@ from camshaft.handlers.checkpoint.directory import (
     write_checkpoint,
 )
 from camshaft.handlers.checkpoint.format import Manifest
-from camshaft.handlers.checkpoint.save.stage import streamed
-from camshaft.handlers.checkpoint.save.take import Snapshot
+from camshaft.handlers.checkpoint.save.snapshot import Snapshot, streamed
 
 TENSORS = {
     "matrix": torch.arange(6.0).reshape(2, 3),

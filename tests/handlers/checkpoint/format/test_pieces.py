@@ -1,6 +1,6 @@
 """Which pieces each rank holds, found by steps that grow with the pieces."""
 
-from camshaft.handlers.checkpoint.format import Grid, Shares
+from camshaft.handlers.checkpoint.format import Grid, Pieces
 
 
 class Counted(int):
@@ -22,8 +22,8 @@ def looks_at_owners(ranks, tensors):
     owners = tuple(map(Counted, range(ranks)))
     grid = Grid("torch.float32", (tuple(range(ranks + 1)), (0, 2)), owners)
     Counted.looks = 0
-    shares = Shares({"model": {str(number): grid for number in range(tensors)}})
-    held = [shares.infos(rank) for rank in shares.ranks]
+    pieces = Pieces({"model": {str(number): grid for number in range(tensors)}})
+    held = [pieces.infos(rank) for rank in pieces.ranks]
     assert [len(each) for each in held] == [tensors] * ranks
     assert held[3]["model/0[3]"].shape == (1, 2)
     return Counted.looks
@@ -38,11 +38,11 @@ def test_the_pieces_of_all_ranks_take_steps_that_grow_with_the_ranks_and_not_wit
 def test_a_rank_of_several_pieces_holds_them_all_and_another_one_none():
     grid = Grid("torch.float16", ((0, 2, 3), (0, 4, 7)), (5, 0, 0, 5))
     one = Grid("torch.float16", ((0, 6),), (2,))
-    shares = Shares({"model": {"w": grid, "v": one}, "train": {"w": grid}})
-    assert shares.ranks == [0, 2, 5]
-    assert {key: each.shape for key, each in shares.infos(5).items()} == {
+    pieces = Pieces({"model": {"w": grid, "v": one}, "train": {"w": grid}})
+    assert pieces.ranks == [0, 2, 5]
+    assert {key: each.shape for key, each in pieces.infos(5).items()} == {
         **{"model/w[0]": (2, 4), "model/w[3]": (1, 3)},
         **{"train/w[0]": (2, 4), "train/w[3]": (1, 3)},
     }
-    assert [*shares.infos(2)] == ["model/v[0]"]
-    assert shares.infos(1) == {}
+    assert [*pieces.infos(2)] == ["model/v[0]"]
+    assert pieces.infos(1) == {}

@@ -1,4 +1,4 @@
-"""From nested values to JSON and tensors, without pickle."""
+"""From nested values to JSON and tensors, and back, without pickle."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import math
 import re
 import sys
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ IS_TAG = methodcaller("startswith", "!")
 SEQUENCES: dict[type, str] = {tuple: "!tuple", set: "!set", frozenset: "!frozenset"}
 MAPPINGS: dict[type, str] = {dict: "!dict", OrderedDict: "!ordered", Counter: "!counter"}
 BEYOND = 10**LONGEST
+TENSOR_TAGS = frozenset({"!tensor", "!ndarray", "!scalar"})
 COPIES, FEW = 4, 2**26
 """The bytes that media may copy: COPIES times the bytes of their tensors, and FEW more."""
 PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
@@ -94,9 +96,9 @@ class Encoder:
         if kind in MAPPINGS:
             return self._mapping(value, path, depth)
         if KINDS.get(kind.__name__) is kind:
-            held = {"kind": kind.__name__, **content(value)}
-            made = {"!media": self._mapping(held, path, depth)}
-            self._copied += sum(getattr(each, "nbytes", 0) for each in held.values())
+            fields = {"kind": kind.__name__, **content(value)}
+            made = {"!media": self._mapping(fields, path, depth)}
+            self._copied += sum(getattr(each, "nbytes", 0) for each in fields.values())
             if self._copied > COPIES * self._bytes + FEW:
                 raise self._refuse(path, "one of many media of the same tensors")
             return made
@@ -116,16 +118,12 @@ class Encoder:
                 raise self._refuse(_join(path, "<key>"), found)
 
     def _each(self, values: Any, path: str, depth: int) -> list[Any]:
-        # A list may hold many integers; to name the place of each would take most of the time.
         return [
-            value
-            if type(value) is int and -BEYOND < value < BEYOND
-            else self._encode(value, f"{path}.{index}" if path else str(index), depth - 1)
-            for index, value in enumerate(values)
+            self._encode(value, _join(path, index), depth - 1) for index, value in enumerate(values)
         ]
 
     def _mapping(self, value: Mapping[Any, Any], path: str, depth: int) -> Any:
-        if type(value) is dict and is_untagged(value):
+        if type(value) is dict and _is_untagged(value):
             place = f"{path}." if path else ""
             return {
                 key if key.isascii() else self._text(key, path): self._encode(
@@ -183,16 +181,16 @@ class Encoder:
             )
         form = (tensor.device_mesh, tensor.placements, tensor.shape, tensor.dtype)
         # An empty shard has no address; its rank has to use the same names as the other ranks.
-        held = (*form, local.device, local.untyped_storage()._cdata, local.storage_offset())
-        if self._once is not None and held in self._once:
-            return self._once[held]
+        shard = (*form, local.device, local.untyped_storage()._cdata, local.storage_offset())
+        if self._once is not None and shard in self._once:
+            return self._once[shard]
         if self._of_rank:
             name = f"run{path[len(self._root) :]}"
             self.shared[name] = tensor
         else:
             name = self._name(tensor, path)
         if self._once is not None:
-            self._once[held] = name
+            self._once[shard] = name
         return name
 
     def _put(self, tensor: Tensor, path: str) -> str:
@@ -228,7 +226,7 @@ class Encoder:
         )
 
 
-def is_untagged(value: Any) -> bool:
+def _is_untagged(value: Any) -> bool:
     """True for a dict that is saved as a JSON object: all keys are text, and none is a tag."""
     return isinstance(value, dict) and {*map(type, value)} <= {str} and not any(map(IS_TAG, value))
 
@@ -252,3 +250,116 @@ def _order(tensor: Tensor) -> list[int]:
         return []
     order = sorted(range(tensor.ndim), key=lambda place: -tensor.stride()[place])
     return order if tensor.permute(order).is_contiguous() else []
+
+
+def decode(encoded: Any, tensors: Mapping[str, Any]) -> Any:
+    """The value that `Encoder.encode` was given.
+
+    Args:
+        encoded: The value as JSON.
+        tensors: By name; those with a method `read` stay in their files until they are met here.
+
+    Raises:
+        ValueError: `Encoder` cannot have written this, or a tensor is missing.
+    """
+    return _decode(encoded, LookedUp(tensors))
+
+
+class LookedUp(dict[str, "Tensor"]):
+    """The tensors looked up so far: the same name always gives the same tensor."""
+
+    def __init__(self, tensors: Mapping[str, Any]) -> None:
+        super().__init__()
+        self._tensors = tensors
+        self._copied = 0
+
+    def note_copy(self, size: int) -> None:
+        """Count the bytes that a medium has copied of its tensors.
+
+        Raises:
+            ValueError: Media copy the same tensors many times.
+        """
+        self._copied += size
+        if self._copied > COPIES * sum(each.nbytes for each in self.values()) + FEW:
+            raise ValueError("has many media of the same tensors, and each copies them")
+
+    def __missing__(self, name: str) -> Tensor:
+        found = self._tensors[name]
+        tensor: Tensor = found.read() if hasattr(found, "read") else found
+        self[name] = tensor
+        return tensor
+
+
+def _decode(encoded: Any, tensors: LookedUp) -> Any:
+    if isinstance(encoded, list):
+        return [_decode(item, tensors) for item in encoded]
+    if not isinstance(encoded, dict):
+        return encoded
+    if len(encoded) == 1:
+        ((tag, content),) = encoded.items()
+        if tag in DECODERS:
+            try:
+                return DECODERS[tag](content, tensors)
+            except (AttributeError, KeyError, TypeError, RuntimeError) as error:
+                said = f"{type(error).__name__}: {error}"
+                raise ValueError(f"has an invalid {tag} ({said})") from error
+    if any(key.startswith("!") for key in encoded):
+        raise ValueError(f"has unknown tags: {sorted(encoded)}")
+    return {key: _decode(item, tensors) for key, item in encoded.items()}
+
+
+def references(encoded: Any) -> Iterator[str]:
+    """The names of the tensors in an encoded value.
+
+    >>> list(references({"betas": {"!tuple": [1, {"!tensor": "b"}]}, "mean": {"!tensor": "m"}}))
+    ['m', 'b']
+    """
+    left = [encoded]
+    while left:
+        value = left.pop()
+        if isinstance(value, dict) and len(value) == 1 and not TENSOR_TAGS.isdisjoint(value):
+            yield from value.values()
+        elif isinstance(value, dict | list):
+            inner = value.values() if isinstance(value, dict) else value
+            left += [each for each in inner if isinstance(each, dict | list)]
+
+
+def _permuted(given: Any, tensors: LookedUp) -> Any:
+    inner, places = _list(given)
+    value = _decode(inner, tensors)
+    return value.transpose(places) if hasattr(value, "tobytes") else value.permute(places)
+
+
+def _sequence(kind: Callable[[Any], Any], items: Any, tensors: LookedUp) -> Any:
+    return kind(_decode(item, tensors) for item in _list(items))
+
+
+def _mapping(kind: Callable[[Any], Any], items: Any, tensors: LookedUp) -> Any:
+    pairs = map(_list, _list(items))
+    return kind({_decode(key, tensors): _decode(item, tensors) for key, item in pairs})
+
+
+def _medium(given: dict[str, Any], tensors: LookedUp) -> Any:
+    fields = _decode(given, tensors)
+    medium = KINDS[fields.pop("kind")](**fields)
+    tensors.note_copy(sum(getattr(each, "nbytes", 0) for each in content(medium).values()))
+    return medium
+
+
+def _list(items: Any) -> list[Any]:
+    if not isinstance(items, list):
+        raise TypeError(f"{type(items).__name__} where a list should be")
+    return items
+
+
+DECODERS: dict[str, Callable[[Any, LookedUp], Any]] = {
+    "!float": lambda text, _: {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}[text],
+    "!bytes": lambda text, _: base64.b64decode(text, validate=True),
+    "!tensor": lambda name, tensors: tensors[name],
+    "!ndarray": lambda name, tensors: tensors[name].numpy(),
+    "!media": _medium,
+    "!permuted": _permuted,
+    "!scalar": lambda name, tensors: tensors[name].reshape(()).numpy()[()],
+    **{tag: partial(_sequence, kind) for kind, tag in SEQUENCES.items()},
+    **{tag: partial(_mapping, kind) for kind, tag in MAPPINGS.items()},
+}

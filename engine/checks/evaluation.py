@@ -1,0 +1,59 @@
+"""Evaluations that leave the model in training mode, or whose metrics are of one batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .. import modules
+from ..events import Events
+from ..explain import warn
+from ..state import State
+from .checked import Checked
+
+
+def check_mode(run: Checked) -> None:
+    """Warn if an evaluation leaves the model in training mode."""
+    found = [each for thing in run.objects.values() for each in modules.modules_of(thing)]
+    own = {id(each) for module in found for each in module.parameters()}
+    if run.trained and (own.isdisjoint(run.trained) if own else not found):
+        warn(
+            "no module among the engine's objects has the parameters that its optimizer updates, "
+            "so this evaluation leaves their module in training mode; name it: "
+            'Engine(..., objects={"model": model, "optimizer": optimizer})'
+        )
+
+
+def check_averaged(run: Checked) -> None:
+    """Warn of a metric that each batch of an evaluation has written, and that nothing averaged.
+
+    A function with a memory may keep a running mean there, which is right as it is.
+    """
+    writes = 0
+    """The writes of metrics up to the last batch, before what follows the batches."""
+
+    def note(state: State[Any, Any]) -> None:
+        nonlocal writes
+        writes = state.metrics.writes
+
+    def check(state: State[Any, Any]) -> None:
+        memories, metrics = (*state.memory.saved, *state.memory.unsaved), state.metrics
+        if state.iteration < 2 or any(each.endswith(("()", "engine.process")) for each in memories):
+            return
+        for name in metrics:
+            is_of_batch = metrics.written(name) <= writes and metrics.is_fresh(name)
+            if is_of_batch and _is_measured(metrics[name]):
+                warn(
+                    f"the metric {name!r} of an evaluation is that of its last batch alone: the "
+                    "process function writes it for each batch, and no handler averages it. "
+                    f"engine.add(Average({name!r})) makes it the mean over all samples"
+                )
+
+    run.at(Events.EPOCH_COMPLETED, note)
+    run.at(Events.COMPLETED, check, last=True)
+
+
+def _is_measured(value: Any) -> bool:
+    """True for a number that is no count: a float, or a tensor with one of floating point."""
+    is_one = getattr(value, "ndim", 0) == 0
+    floating = getattr(value, "is_floating_point", None)
+    return isinstance(value, float) or (is_one and floating is not None and floating())

@@ -1,0 +1,201 @@
+"""What is inside memories: tensors to put back on their devices, and what a resume cannot keep."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from .contents import plain_entries
+
+PLAIN = frozenset({type(None), bool, int, float, str, bytes})
+"""Types of values that hold no tensors: a memory may hold a million of them."""
+DEEPEST = 200
+"""Values that nest deeper, or contain themselves, are refused when they are encoded."""
+Found = tuple[str, Any]
+"""A value, and its place, such as `hidden.0`."""
+
+
+def devices_of(value: Any) -> dict[str, str]:
+    """The devices of the tensors in a value, by their places; those on the CPU are left out."""
+    found = ((place, str(tensor.device)) for place, tensor in _tensors(value))
+    return {place: device for place, device in found if device != "cpu"}
+
+
+def on_devices(value: Any, saved: Mapping[str, str], objects: Iterable[Any]) -> Any:
+    """The value, with the tensors at these places back on their devices.
+
+    That is the saved device where a module among the objects is on it, else, as on another
+    machine, the device of the same kind that a module is on; else the tensor stays on the CPU.
+    """
+    own = {str(device): device for each in objects for device in _devices_of(each)}
+    kinds = {_kind(name): device for name, device in reversed(own.items())}
+    chosen = {
+        place: own.get(device) or kinds.get(_kind(device)) or "cpu"
+        for place, device in saved.items()
+    }
+    if not chosen:
+        return value
+    places = iter([place for place, _ in _tensors(value)])
+    moved: dict[Any, Any] = {}  # a tensor that is there twice stays one tensor
+
+    def put(tensor: Any) -> Any:
+        if (device := chosen.get(next(places))) is None:
+            return tensor
+        if (id(tensor), device) not in moved:
+            moved[id(tensor), device] = tensor.to(device)
+        return moved[id(tensor), device]
+
+    return _with_tensors(value, put)
+
+
+def refuse_graphs(value: Any) -> None:
+    """Refuse tensors that a gradient flows through: a checkpoint holds values alone.
+
+    Raises:
+        TypeError: There is one.
+    """
+    for place, tensor in _tensors(value):
+        if tensor.requires_grad:
+            raise TypeError(
+                f"the tensor {place!r} requires a gradient, and a checkpoint holds values without "
+                "their graph; remember what its .detach() gives, and put parameters into the "
+                "engine's objects"
+            )
+
+
+def refuse_shared(memories: Mapping[str, Any], objects: Mapping[str, Any]) -> None:
+    """Refuse what a resume would tear apart, in these memories by name.
+
+    That is a list, dict, set or array that is there twice, and a tensor that shares its numbers
+    with a module or an optimizer among `objects`. The same tensor may be there twice. What other
+    objects keep is put back by their own methods, their own affair.
+
+    Raises:
+        TypeError: There is such a thing, or a tensor that would come back as something else.
+    """
+    contents = {name: plain_entries(memory) for name, memory in memories.items()}
+    inside = [each for name, content in contents.items() for each in walk(content, name)]
+    _refuse_lost(inside)
+    seen: dict[int, str] = {}
+    for place, value in (*memories.items(), *filter(_is_changeable, inside)):
+        if (first := seen.setdefault(id(value), place)) is not place:
+            raise TypeError(
+                f"{place} and {first} are one {type(value).__name__}, and after a resume they "
+                "would be two: a change of one would no longer be a change of the other. Remember "
+                "a copy in one of both places"
+            )
+    tensors: dict[int, str] = {}
+    for place, value in inside:
+        for storage in _storages(value) if _is_tensor(value) else ():
+            tensors.setdefault(storage, place)
+    for name, each in objects.items() if tensors else ():
+        _refuse_followers(tensors, name, each)
+
+
+def _refuse_lost(inside: Iterable[Found]) -> None:
+    """Refuse parameters, and tensors that are found by their identity."""
+    for place, value in inside:
+        if _is_tensor(value) and isinstance(value, sys.modules["torch"].nn.Parameter):
+            raise TypeError(
+                f"{place} is a Parameter, which would come back as a tensor; put parameters into "
+                "the engine's objects, and remember what .detach() gives"
+            )
+        if isinstance(value, dict | set | frozenset) and any(map(_is_tensor, value)):
+            raise TypeError(
+                f"{place} has tensors as elements or keys, and a resume makes new tensors, which "
+                "equal none of these; remember them in a list"
+            )
+
+
+def _is_changeable(found: Found) -> bool:
+    return isinstance(found[1], list | dict | set) or _is_array(found[1])
+
+
+def _refuse_followers(tensors: Mapping[int, str], name: str, thing: Any) -> None:
+    """Refuse the tensors, by storage, that share one with a module's or an optimizer's."""
+    torch = sys.modules["torch"]
+    own: Iterable[Any] = ()
+    if isinstance(thing, torch.optim.Optimizer):
+        kind, what = "the state of the optimizer", "that state"
+        own = (each for _, each in _tensors([*thing.state.values(), thing.param_groups]))
+    elif isinstance(thing, torch.nn.Module):
+        kind, what = "a weight of the object", "that weight"
+        own = (*thing.parameters(), *thing.buffers())
+    for each in own:
+        if place := next((tensors[key] for key in _storages(each) if key in tensors), None):
+            raise TypeError(
+                f"{place} shares its numbers with {kind} {name!r}, and after a resume it would no "
+                f"longer follow {what}; remember what .detach().clone() gives"
+            )
+
+
+def walk(value: Any, place: str = "", depth: int = DEEPEST) -> Iterator[Found]:
+    """The value, and what is inside its dicts, lists and tuples but plain values, by place."""
+    yield place, value
+    for key, item in _items(value) if depth else ():
+        if type(item) not in PLAIN:
+            yield from walk(item, _place_inside(place, key), depth - 1)
+
+
+def _tensors(value: Any) -> Iterator[Found]:
+    """The tensors in a value, each with a place of its own."""
+    times = Counter[str]()
+    for place, each in walk(value):
+        if _is_tensor(each):
+            times[place] += 1  # {"a.b": ...} and {"a": {"b": ...}}
+            yield place if times[place] == 1 else f"{place}~{times[place]}", each
+
+
+def _with_tensors(value: Any, change: Callable[[Any], Any]) -> Any:
+    """The value with what `change` makes of its tensors, in their order, in their places."""
+    if _is_tensor(value):
+        return change(value)
+    if isinstance(value, dict):
+        return type(value)({key: _with_tensors(item, change) for key, item in value.items()})
+    if isinstance(value, list | tuple):
+        return type(value)([_with_tensors(item, change) for item in value])
+    return value
+
+
+def _items(value: Any) -> Iterable[tuple[Any, Any]]:
+    if isinstance(value, dict):
+        return value.items()
+    return enumerate(value) if isinstance(value, list | tuple) else ()
+
+
+def _place_inside(place: str, key: object) -> str:
+    try:
+        return f"{place}.{key}" if place else str(key)
+    except ValueError:  # Python makes no text of an integer of thousands of digits
+        return f"{place}.<{type(key).__name__}>"
+
+
+def _storages(tensor: Any) -> Iterator[int]:
+    """The addresses of a tensor's numbers; a sparse one shares none with others."""
+    if hasattr(tensor, "__tensor_flatten__"):  # it is made of others, as a DTensor is
+        for each in (getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]):
+            yield from _storages(each) if _is_tensor(each) else ()
+    elif str(tensor.layout) == "torch.strided" and not tensor.is_meta:
+        yield from filter(None, [int(tensor.untyped_storage().data_ptr())])
+
+
+def _devices_of(thing: Any) -> list[Any]:
+    """The devices of a module's parameters; of anything else, none."""
+    found: Any = thing.parameters() if callable(getattr(thing, "parameters", None)) else ()
+    return [each.device for each in found]
+
+
+def _kind(device: str) -> str:
+    return device.partition(":")[0]
+
+
+def _is_array(value: Any) -> bool:
+    numpy: Any = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, numpy.ndarray)
+
+
+def _is_tensor(value: Any) -> bool:
+    torch: Any = sys.modules.get("torch")  # not loaded: the value is no tensor
+    return torch is not None and isinstance(value, torch.Tensor)

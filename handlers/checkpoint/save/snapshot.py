@@ -1,0 +1,401 @@
+"""What a rank saves at a commit point: taken from the run, and copied to memory or streamed."""
+
+from __future__ import annotations
+
+import mmap
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from hashlib import sha256
+from json import dumps
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import Module
+from torch.optim import Optimizer
+
+from ....engine import State, ranks
+from ...files import text_of
+from ..directory import Saved, read_part, write_checkpoint
+from ..format import (
+    FROZEN,
+    MAPPINGS,
+    MEMORY,
+    PIECES,
+    PLAIN_NAME,
+    TENSORS,
+    TRAIN,
+    TREE,
+    Encoder,
+    Manifest,
+    Payload,
+    TensorInfo,
+    UnreadableError,
+    installed_versions,
+    layout,
+    needing_memory,
+    rank_file,
+    reading,
+)
+from ..load import SavedRun, validate_run
+from ..sharding import Layout, is_sharded
+from ..weights import named_parameters_of, weights, with_frozen_apart
+from .team import Buffers
+
+UNUSABLE = "no run could be resumed from this checkpoint: "
+OF_MAPPINGS = {*MAPPINGS.values()}
+OF_RANKS = re.compile(r"rank-\d+")
+"""The names of files that ranks write; see `rank_file`."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What one rank writes: trees of plain values, and tensors. It shares the run's memory.
+
+    `state.json` describes the run's objects. Each module has a file of tensors with the object's
+    name, which holds parameters and buffers under their plain names. Tied weights are saved under
+    each of their names, so that the file alone loads into the model. Other objects are in
+    `train.safetensors`. Each rank has files of its own for the run's state and for pieces of
+    sharded tensors.
+    """
+
+    trees: Mapping[str, Any]
+    """By the names of their files."""
+    tensors: Mapping[str, Mapping[str, Tensor]]
+    """By file, without its ending, and name."""
+    pieces: Mapping[str, TensorInfo] = field(default_factory=dict)
+    """The pieces of sharded tensors among the tensors, by their names in this rank's file."""
+    digest: int = 0
+    """The same number on all ranks if they save the same objects, distributed in one way."""
+    ready: Mapping[str, Payload] = field(default_factory=dict)
+    """Files that need no copy, by name."""
+
+
+class Part(NamedTuple):
+    """The state of the run on one rank, encoded."""
+
+    tree: Any
+    tensors: dict[str, Tensor]
+    """Its tensors, on the CPU."""
+    shared: Mapping[str, Tensor] = {}  # a named tuple has no factories
+    """The distributed tensors that handlers remember, by names that are the same on all ranks."""
+
+
+def take_run(
+    objects: Mapping[str, Any],
+    part: Part,
+    lies: Layout,
+    lent: Mapping[Module, Mapping[str, Tensor]],
+    left_out: Mapping[str, Mapping[str, int]],
+    buffers: Buffers,
+) -> Snapshot:
+    """What this rank writes of a run: its part, and of the objects what no other rank writes.
+
+    Rank 0 writes the objects. Of sharded ones each rank writes pieces, by a table that does not
+    change from one save to the next as long as the tensors lie as before.
+
+    Raises:
+        OSError: Memory has run out.
+        TypeError: A value cannot be saved.
+    """
+    own, is_first = rank_file(ranks.rank()), ranks.rank() == 0
+    sharded = ranks.world_size() > 1 and (bool(part.shared) or _hold_shards(objects))
+    encoder = Encoder("buffers")
+    trees = {f"{own}.json": {"run": part.tree, "buffers": encoder.encode(buffers, "buffers")}}
+    mine = part.tensors | encoder.tensors
+    tensors = dict[str, Mapping[str, Tensor]]()
+    if sharded or is_first:
+        whole = take(objects, lent, left_out)
+        saved = whole.trees[TREE]["objects"]
+        if odd := [name for name, each in saved.items() if not _is_mapping(each["content"])]:
+            raise UnreadableError(f"{UNUSABLE}has objects without a state: {odd}")
+        tensors |= whole.tensors
+        trees |= whole.trees if is_first else {}
+    if sharded:
+        tensors |= {MEMORY: part.shared} if part.shared else {}
+        lies.update(tensors, _same_on_all_ranks(objects))
+        mine |= lies.own(tensors)
+        trees |= {PIECES: lies.tree} if is_first else {}
+        tensors = {}
+    else:
+        modules = {file: objects[file] for file in tensors if file != TRAIN}
+        tensors = with_frozen_apart(modules, tensors)
+    if mine:
+        tensors[own] = mine
+    said = dumps([sorted(objects), lies.digest if sharded else ""])
+    digest = int(sha256(said.encode()).hexdigest()[:12], 16)
+    return Snapshot(trees, tensors, lies.infos if sharded else {}, digest)
+
+
+def take_part(state: State[Any, Any]) -> Part:
+    """The state of the run on this rank, encoded, with its tensors on the CPU.
+
+    Raises:
+        OSError: Memory has run out, or no run could be resumed from this state.
+        TypeError: A value cannot be saved.
+    """
+    encoder = Encoder(once=True, of_rank=True)
+    with needing_memory("take the state of the run and what its handlers remember"):
+        run = state.state_dict()
+        tree = encoder.encode(run, f"run.{ranks.rank()}")
+    try:
+        validate_run(run, generators=False)
+    except ValueError as error:
+        raise UnreadableError(f"{UNUSABLE}{error}") from error
+    size = sum(each.nbytes for each in encoder.tensors.values())
+    with needing_memory(f"copy the tensors of the run's state, {size:,} bytes"):
+        own = {name: tensor.cpu() for name, tensor in encoder.tensors.items()}
+        return Part(tree, own, encoder.shared)
+
+
+def take(
+    objects: Mapping[str, Any],
+    lent: Mapping[Module, Mapping[str, Tensor]] | None = None,
+    left_out: Mapping[str, Mapping[str, int]] | None = None,
+) -> Snapshot:
+    """The snapshot of these objects alone, without a run.
+
+    A module that holds another module's weights for a while is saved with its own, from `lent`. Of
+    the weights `left_out`, by object, the snapshot holds the given checksums alone.
+
+    Raises:
+        OSError: Memory has run out.
+        TypeError: A value cannot be saved.
+    """
+    files, saved = dict[str, Encoder](), dict[str, Any]()
+    for name, each in objects.items():
+        out = (left_out or {}).get(name, {})
+        is_file = isinstance(each, Module) and is_file_name(name)
+        file = name if is_file else TRAIN
+        # An error names the object by the file's name, or else by the path in the file.
+        encoder = files.setdefault(file, Encoder(name) if is_file else Encoder(once=True))
+        with needing_memory(f"take the state_dict() of {name!r}"):
+            own = weights(each, lent) if isinstance(each, Module) else each.state_dict()
+            if out:
+                own = {key: own[key] for key in own if key not in out}
+            content = encoder.encode(own, "" if is_file else name)
+        saved[name] = {"file": file, "content": content}
+        if out:
+            saved[name]["frozen"] = dict(out)
+        if isinstance(each, Optimizer):
+            saved[name]["parameters"] = parameter_names(each, objects)
+    tensors = {file: encoder.tensors for file, encoder in files.items()}
+    return Snapshot({TREE: {"objects": saved}}, tensors)
+
+
+def _is_mapping(content: Any) -> bool:
+    """True for the encoded state of an object that a resume takes."""
+    return isinstance(content, dict) and all(
+        key in OF_MAPPINGS or not key.startswith("!") for key in content
+    )
+
+
+def is_file_name(name: str) -> bool:
+    """True for the name of an object that its file can have; other objects are in one file."""
+    if name == TRAIN or name.endswith(FROZEN) or OF_RANKS.fullmatch(name):
+        return False
+    return len(name) <= 200 and PLAIN_NAME.fullmatch(name) is not None
+
+
+def parameter_names(optimizer: Optimizer, objects: Mapping[str, Any]) -> dict[str, dict[str, int]]:
+    """By module and plain name: the index by which the optimizer's state calls each parameter."""
+    groups = optimizer.param_groups
+    indices = {id(p): n for n, p in enumerate(p for group in groups for p in group["params"])}
+    named = {name: named_parameters_of(m) for name, m in objects.items() if isinstance(m, Module)}
+    found = {
+        name: {key: indices[id(each)] for key, each in own.items() if id(each) in indices}
+        for name, own in named.items()
+    }
+    return {name: own for name, own in found.items() if own}
+
+
+def _same_on_all_ranks(objects: Mapping[str, Any]) -> Callable[[str, str], bool]:
+    """Tells by file and name which tensors are: parameters, and what optimizers keep."""
+    weights = {
+        name: named_parameters_of(each).keys()
+        for name, each in objects.items()
+        if isinstance(each, Module) and is_file_name(name)
+    }
+    prefixes = tuple(f"{name}." for name, each in objects.items() if isinstance(each, Optimizer))
+    return lambda file, name: (
+        name.startswith(prefixes) if file == TRAIN else name in weights.get(file, ())
+    )
+
+
+def _hold_shards(objects: Mapping[str, Any]) -> bool:
+    tensors = list[Any]()
+    for each in objects.values():
+        if isinstance(each, Module):
+            tensors += [*each.parameters(), *each.buffers()]
+        elif isinstance(each, Optimizer):
+            tensors += [tensor for group in each.param_groups for tensor in group["params"]]
+    return any(map(is_sharded, tensors))
+
+
+def save_alone(
+    state: State[Any, Any],
+    directory: Path,
+    made: Mapping[str, Any],
+    reason: str,
+    numbers: Mapping[str, float],
+) -> Saved:
+    """Save this rank's run, and what it has `made`, each in a file; wait for the disk.
+
+    The `numbers` are in the manifest, so they can be read without opening these files.
+
+    Raises:
+        OSError: Nothing was written.
+        TypeError: A value cannot be saved.
+    """
+    part, own = take_part(state), rank_file(0)
+    files, objects = {own: part.tensors}, dict[str, Any]()
+    for name, each in made.items():
+        encoder = Encoder(name)
+        objects[name] = {"file": name, "content": encoder.encode(each)}
+        files[name] = encoder.tensors
+    trees = {TREE: {"objects": objects}, f"{own}.json": {"run": part.tree, "buffers": {}}}
+    manifest = Manifest(
+        iteration=state.iteration,
+        epoch=state.epoch - state.in_epoch,
+        reason=reason,
+        metrics=dict(numbers),
+        versions=installed_versions(),
+    )
+    return write_checkpoint(directory, streamed(Snapshot(trees, files)), manifest)
+
+
+def resume_alone(state: State[Any, Any], saved: Saved) -> None:
+    """Resume a run that `save_alone` has saved: for handlers of LOADING.
+
+    Raises:
+        BrokenCheckpoint: A file cannot be read, or holds no run.
+    """
+    with reading(saved.path):
+        part, tensors = read_part(saved, 0)
+        run, _ = SavedRun.of_part(part, tensors)
+    state.load_state_dict(run)
+
+
+WIPE_ON_FORK = 18
+"""Linux's MADV_WIPEONFORK: a forked process finds zeros in this memory.
+
+If workers shared the pages, the next save would first copy each of them. If the pages were absent
+in workers (MADV_DONTFORK), a worker that frees this object would free what lies at the same address
+by then.
+"""
+
+WITHOUT_A_COPY = (
+    ". With background=False nothing is copied: the run waits while its own memory is written"
+)
+
+
+class Staging:
+    """A copy of a run's snapshot in memory that each save uses again."""
+
+    def __init__(self) -> None:
+        self._buffers: dict[str, FileBuffer] = {}
+
+    def copy(self, snapshot: Snapshot) -> dict[str, Payload]:
+        """The files of a copy; the run may change afterwards, and the next copy replaces it.
+
+        Raises:
+            OSError: Memory has run out; all of it that earlier copies took is given back.
+        """
+        wanted = snapshot.tensors
+        self._buffers = {
+            file: buffer
+            for file, buffer in self._buffers.items()
+            if file in wanted and buffer.fits(wanted[file])
+        }
+        try:
+            for file, tensors in wanted.items():
+                size = sum(tensor.nbytes for tensor in tensors.values())
+                with needing_memory(f"copy {file}{TENSORS}, {size:,} bytes", WITHOUT_A_COPY):
+                    if file not in self._buffers:
+                        self._buffers[file] = FileBuffer(tensors)
+                    self._buffers[file].fill(tensors)
+        except BaseException:
+            self._buffers.clear()
+            raise
+        files = {f"{file}{TENSORS}": Payload.of(b.content) for file, b in self._buffers.items()}
+        return files | _others(snapshot)
+
+
+def streamed(snapshot: Snapshot) -> dict[str, Payload]:
+    """The files, written straight from the run's memory: for a run that waits meanwhile."""
+    files = {f"{file}{TENSORS}": stream_of(each, each) for file, each in snapshot.tensors.items()}
+    return files | _others(snapshot)
+
+
+def stream_of(tensors: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> Payload:
+    """A file of these tensors, whose whole values are in `values` if they are sharded."""
+    header, places = layout(tensors)
+
+    def pieces() -> Iterator[memoryview]:
+        yield memoryview(header)
+        for name in places:
+            plain = values[name].resolve_conj().resolve_neg().cpu().contiguous()
+            if plain.nbytes:
+                # view() needs the strides of a new tensor; contiguous() leaves a single number's.
+                flat = plain.as_strided((plain.numel(),), (1,))
+                yield flat.view(torch.uint8).numpy().data
+
+    return Payload(len(header) + sum(tensor.nbytes for tensor in tensors.values()), pieces)
+
+
+class FileBuffer:
+    """The bytes of a `.safetensors` file in memory, with a view of each tensor's place.
+
+    A buffer is made once and takes the values of like tensors again and again.
+    """
+
+    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+        self._form = _form(tensors)
+        header, places = layout(tensors)
+        size = len(header) + sum(tensor.nbytes for tensor in tensors.values())
+        memory = _memory(size, pinned=any(tensor.is_cuda for tensor in tensors.values()))
+        memory[: len(header)] = torch.frombuffer(bytearray(header), dtype=torch.uint8)
+        self._views = {
+            name: memory[place : place + tensors[name].nbytes]
+            .view(tensors[name].dtype)
+            .view(tensors[name].shape)
+            for name, place in places.items()
+        }
+        self.content = memory.numpy().data
+
+    def fits(self, tensors: Mapping[str, Tensor]) -> bool:
+        """True if these tensors have the names, types and shapes that the file is laid out for."""
+        return _form(tensors) == self._form
+
+    def fill(self, tensors: Mapping[str, Tensor]) -> None:
+        """Copy the values of all tensors; when this returns, they may change."""
+        for name, view in self._views.items():
+            view.copy_(tensors[name], non_blocking=tensors[name].is_cuda)
+        for device in {tensor.device for tensor in tensors.values() if tensor.is_cuda}:
+            torch.cuda.current_stream(device).synchronize()  # on which the copies are
+
+
+def _others(snapshot: Snapshot) -> dict[str, Payload]:
+    trees = {file: Payload.of(text_of(tree).encode()) for file, tree in snapshot.trees.items()}
+    return trees | dict(snapshot.ready)
+
+
+def _form(tensors: Mapping[str, Tensor]) -> list[object]:
+    return [(name, each.dtype, each.shape, each.is_cuda) for name, each in tensors.items()]
+
+
+def _memory(size: int, pinned: bool) -> Tensor:
+    if pinned:
+        return torch.empty(size, dtype=torch.uint8, pin_memory=True)
+    kind = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
+    memory = mmap.mmap(-1, size, **kind)
+    if sys.platform == "linux":
+        with suppress(OSError):  # a kernel from before 4.14
+            memory.madvise(WIPE_ON_FORK)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        memory.madvise(mmap.MADV_HUGEPAGE)  # each copy is a tenth faster, the first one slower
+    return torch.frombuffer(memory, dtype=torch.uint8)
