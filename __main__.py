@@ -73,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     def add(
-        name: str, command: object, text: str, path: str, *, several: bool = False
+        name: str, command: object, text: str, path: str = "", *, several: bool = False
     ) -> argparse.ArgumentParser:
         added = commands.add_parser(
             name,
@@ -85,7 +85,7 @@ def _parser() -> argparse.ArgumentParser:
         added.set_defaults(command=command)
         if several:
             added.add_argument("paths", metavar="DIR", type=Path, nargs="+", help=path)
-        else:
+        elif path:
             added.add_argument("path", metavar="DIR", type=Path, help=path)
         return added
 
@@ -124,14 +124,7 @@ def _parser() -> argparse.ArgumentParser:
     each = add("watch", watch, text, run, several=True)
     each.add_argument("--port", type=int, default=0, help="by default one that is free")
     text = "Kill a script at random moments, start it again, and compare it with a whole run."
-    each = commands.add_parser(
-        "prove",
-        description=text,
-        help=text,
-        epilog=CODES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    each.set_defaults(command=prove)
+    each = add("prove", prove, text)
     each.add_argument("--kills", type=int, default=5, metavar="N", help="how often (%(default)s)")
     each.add_argument(
         "--ranks", type=int, default=0, metavar="N", help="start it on so many ranks, by torchrun"

@@ -2,6 +2,7 @@ from . import metric_states as metric_states
 from . import ranks as ranks
 from .engine import Engine as Engine
 from .engine import Handler as Handler
+from .engine import on_rank as on_rank
 from .events import Clause as Clause
 from .events import EventEnum as EventEnum
 from .events import Events as Events
@@ -18,7 +19,6 @@ from .means import mean_over_ranks as mean_over_ranks
 from .means import weight_of as weight_of
 from .moments import Firing as Firing
 from .moments import Moments as Moments
-from .on_rank import on_rank as on_rank
 from .outputs import part_of as part_of
 from .seeds import seed_everything as seed_everything
 from .signals import Receiver as Receiver

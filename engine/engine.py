@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import cached_property, partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
@@ -523,6 +524,25 @@ class Engine(Generic[Batch, Output]):
             raise
         finally:
             self._local = outer
+
+
+@dataclass(frozen=True, eq=False)
+class on_rank:  # noqa: N801  # reads as the declaration it is
+    """A handler that is attached on one rank only, such as whatever writes files.
+
+    It must not take part in anything that all ranks do together.
+
+    >>> from camshaft.handlers import JSONLines
+    >>> on_rank(0, JSONLines("runs/rows.jsonl")).rank
+    0
+    """
+
+    rank: int
+    handler: Handler
+
+    def attach(self, engine: Engine[Any, Any]) -> None:
+        """Attach the handler; `Engine.add` comes here on the rank it is meant for."""
+        engine.add(self.handler)
 
 
 def _repeat(engine: Engine[Batch, Any], state: State[Any, Any], batch: Batch) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from . import ranks
 from .checks import attach_checks, check_same_on_ranks
-from .data import Feed, PassEnd, order_of
+from .data import Feed, PassEnd
 from .events import Events
 from .explain import advise_on_workers, explain
 from .moments import Moments
@@ -119,7 +119,9 @@ class Loop(Generic[Batch, Output]):
                 feed.leave()
             raise
         else:
-            feed.leave()
+            # An evaluation goes on only from what was saved in it.
+            if self.state.training or self.engine.has_handlers(Events.SAVING):
+                feed.leave()
         finally:
             feed.close()
 
@@ -129,7 +131,7 @@ class Loop(Generic[Batch, Output]):
         given = {
             "epoch_length": feed.limit if feed.repeats else None,
             "uneven": feed.in_step.uneven,
-            "the data": order_of(feed.data),
+            "the data": str(feed.source.order) or None,
         }
         try:
             check_same_on_ranks(
@@ -291,27 +293,18 @@ class Loop(Generic[Batch, Output]):
         if state.stop_reason is None and state.limit_reached is None:
             control.completed = None  # the limits were raised
             return False
-        self._say_why()
-        if control.position is None or control.completed is not None or self._is_beyond():
-            return self._is_over()
-        return False
-
-    def _is_beyond(self) -> bool:
-        """True if the run has gone on beyond a limit that was lowered since."""
-        state = self.state
-        # The epoch under way counts: it began beyond a limit that is lower.
-        found = ((state.iteration, state.max_iterations), (state.epoch, state.max_epochs))
-        return any(limit is not None and count > limit for count, limit in found)
-
-    def _say_why(self) -> None:
-        state = self.state
         logger.warning(
             "nothing to run: the run is over (%s) after %d epochs, %d iterations and %d steps; %s",
             *(state.stop_reason or state.limit_reached, state.epoch, state.iteration, state.step),
             "give a higher limit to carry on"
-            if state.control.resumable
+            if control.resumable
             else "to train, start one in another directory",
         )
+        # A limit may be lower than it was. The epoch under way counts: it began beyond the limit.
+        counts = ((state.iteration, state.max_iterations), (state.epoch, state.max_epochs))
+        is_beyond = any(limit is not None and count > limit for count, limit in counts)
+        has_completed = control.position is None or control.completed is not None
+        return (has_completed or is_beyond) and self._is_over()
 
     def _close(self) -> list[BaseException]:
         """Fire CLOSED, and drop everything that only a run under way needs."""

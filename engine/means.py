@@ -141,8 +141,8 @@ def samples_of(output: Any) -> int:
 
     Without a target, it is that of the input, where the output tells it.
     """
-    if isinstance(output, Output) and output.samples:
-        return output.samples
+    if isinstance(output, Output):
+        return output.samples or first_length(output.target) or first_length(output.prediction)
     return first_length(part_of(output, "target")) or first_length(part_of(output, "prediction"))
 
 

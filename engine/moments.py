@@ -147,7 +147,8 @@ class Moment:
         self._outdated = False
         self._always, self._timed = [(-1, check, check) for check in self.first], []
         order = 0
-        receivers = () if signal.is_muted else signal.receivers_for(state)
+        is_silent = signal.is_muted or not signal.receivers
+        receivers = () if is_silent else signal.receivers_for(state)
         for order, receiver in enumerate(receivers):
             entry = self._entry(receiver)
             if entry.is_always:

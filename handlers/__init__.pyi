@@ -10,8 +10,6 @@ from .checkpoint import best as best
 from .checkpoint import checkpoints as checkpoints
 from .checkpoint import every as every
 from .checkpoint import latest as latest
-from .clip_grad import ClipGradNorm as ClipGradNorm
-from .clip_grad import ClipGradValue as ClipGradValue
 from .console_lines import ConsoleLines as ConsoleLines
 from .early_stopping import EarlyStopping as EarlyStopping
 from .fine_tuning import Freeze as Freeze
@@ -20,7 +18,9 @@ from .fine_tuning import describe_groups as describe_groups
 from .fine_tuning import load_matching as load_matching
 from .fine_tuning import norms_and_biases as norms_and_biases
 from .fine_tuning import parameter_groups as parameter_groups
-from .grad_norm import GradNorm as GradNorm
+from .gradients import ClipGradNorm as ClipGradNorm
+from .gradients import ClipGradValue as ClipGradValue
+from .gradients import GradNorm as GradNorm
 from .guards import HangWatchdog as HangWatchdog
 from .guards import MemorySnapshot as MemorySnapshot
 from .guards import NonFiniteGuard as NonFiniteGuard

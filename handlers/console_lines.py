@@ -93,17 +93,14 @@ class ConsoleLines:
                 kind = type(error).__name__
                 logger.warning("ConsoleLines lost a line: %s: %s; the run goes on", kind, error)
 
-    def suspect(self, state: State[Any, Any]) -> None:
-        """Warn of a name that looks like a slip of the pen."""
-        self._warn_of_unknown(state, at_end=False)
+    def suspect(self, state: State[Any, Any], *, at_end: bool = False) -> None:
+        """Warn of a name that looks like a slip of the pen; at the end, of all without a metric."""
+        known, unknown = rates(state) | state.metrics, state.recall(self, Pace, saved=False).unknown
+        warn_of_unknown(self.metrics, known, "ConsoleLines", unknown, at_end=at_end)
 
     def report_missing(self, state: State[Any, Any]) -> None:
         """Warn of names that no metric had in the whole run."""
-        self._warn_of_unknown(state, at_end=True)
-
-    def _warn_of_unknown(self, state: State[Any, Any], *, at_end: bool) -> None:
-        known, told = rates(state) | state.metrics, state.recall(self, Pace, saved=False).told
-        warn_of_unknown(self.metrics, known, "ConsoleLines", told, at_end=at_end)
+        self.suspect(state, at_end=True)
 
 
 @dataclass(slots=True)
@@ -118,7 +115,7 @@ class Pace:
     """Time, iteration and step of the last line."""
     warned: bool = False
     """True after the warning that a line could not be written."""
-    told: set[str] = field(default_factory=set[str])
+    unknown: set[str] = field(default_factory=set[str])
     """The names of which a warning has said that no metric has them."""
 
     def parts(self, state: State[Any, Any], now: float) -> list[str]:

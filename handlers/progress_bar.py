@@ -102,13 +102,14 @@ class ProgressBar:
             self._draw(state, show, since=show.write)
             self.close(state)
 
-    def suspect(self, state: State[Any, Any]) -> None:
-        """Warn of a name that looks like a slip of the pen."""
-        self._warn_of_unknown(state, at_end=False)
+    def suspect(self, state: State[Any, Any], *, at_end: bool = False) -> None:
+        """Warn of a name that looks like a slip of the pen; at the end, of all without a metric."""
+        known, unknown = rates(state) | state.metrics, state.recall(self, Show, saved=False).unknown
+        warn_of_unknown(self.metrics, known, "ProgressBar", unknown, at_end=at_end)
 
     def report_missing(self, state: State[Any, Any]) -> None:
         """Warn of names that no metric had in the whole run."""
-        self._warn_of_unknown(state, at_end=True)
+        self.suspect(state, at_end=True)
 
     def close(self, state: State[Any, Any]) -> None:
         """End the display, without reading a metric: the device may have failed."""
@@ -116,10 +117,6 @@ class ProgressBar:
         if show.display is not None:
             show.display.close(state)
             show.display = None
-
-    def _warn_of_unknown(self, state: State[Any, Any], *, at_end: bool) -> None:
-        known, told = rates(state) | state.metrics, state.recall(self, Show, saved=False).told
-        warn_of_unknown(self.metrics, known, "ProgressBar", told, at_end=at_end)
 
     def _draw(self, state: State[Any, Any], show: Show, since: int) -> None:
         if show.display is not None:
@@ -161,7 +158,7 @@ class Show:
     """The latest write of a metric as the epoch began."""
     warned: bool = False
     """True after the warning that nothing could be drawn."""
-    told: set[str] = field(default_factory=set[str])
+    unknown: set[str] = field(default_factory=set[str])
     """The names of which a warning has said that no metric has them."""
 
 

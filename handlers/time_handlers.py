@@ -107,5 +107,5 @@ class Times:
             mean = 1000 * cost.seconds / cost.calls
             rows.append((name, repr(event), cost.calls, cost.seconds, mean))
         run = perf_counter() - self.began if self.seconds is None else self.seconds
-        share = f"{self.inside:.3f} s of {run:.3f} s ({self.inside / run:.1%})"
-        return "\n".join([*aligned(rows), f"all handlers: {share}, by the host's clock"])
+        inside = f"{self.inside:.3f} s of {run:.3f} s ({self.inside / run:.1%})"
+        return "\n".join([*aligned(rows), f"all handlers: {inside}, by the host's clock"])

@@ -17,7 +17,7 @@ ROOMS = ("engine", "handlers")
 MODULES = sorted(path for room in ROOMS for path in ROOT.glob(f"{room}/**/*.py"))
 BRIDGES = "handlers/bridges/"
 # The room of those who come from ignite.
-IGNITE = "__init__ description engine feed from_ignite front memory orders run supervised"
+IGNITE = "__init__ description engine feed from_ignite front memory run supervised"
 BRIDGE = [f"{BRIDGES}ignite/{name}.py" for name in IGNITE.split()]
 ONE_FILE_KNOWS = {
     "blinker": ["engine/signals/signals.py"],
@@ -36,12 +36,12 @@ ONE_FILE_KNOWS = {
     "fsspec": [],  # handlers/mirror/store.py imports it by name
     "matplotlib": [],  # and handlers/loggers/images.py, handlers/search/lr_curve.py
     "optuna": [],  # as handlers/search/optuna_pruning.py
-    "ray": [],  # and handlers/ray/session.py do
+    "ray": [],  # and handlers/ray/report.py do
     "accelerate": [],  # what it and Fabric have prepared is known by its class
     "lightning_fabric": [],
     "lightning": [],  # as are its modules and callbacks, which bring it along
     "pytorch_lightning": [],
-    "tensorboardX": ["handlers/loggers/tensorboard.py"],  # and summaries.py, which imports by name
+    "tensorboardX": ["handlers/loggers/event_file.py"],
     "tqdm": ["handlers/progress_bar.py", "handlers/prove/prove.py"],
     "psutil": ["handlers/measurements/system_use.py"],
     "safetensors": ["handlers/checkpoint/format/tensors.py"],

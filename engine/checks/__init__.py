@@ -1,7 +1,7 @@
 """What a run is checked for: arguments, modes, idle weights, unannounced steps, unsaved objects."""
 
 from ..explain import warn
-from .arguments import no_handler, objects_of, refuse_other_process, refuse_samples
+from .arguments import no_handler, objects_of, refuse_other_process, refuse_samples, what_is
 from .attach import attach_checks
 from .changed import Unsaved
 from .gradients import GradientCheck
@@ -22,5 +22,6 @@ __all__ = [
     "refuse_wrappers",
     "warn",
     "warn_if_it_drifts",
+    "what_is",
     "words_in",
 ]

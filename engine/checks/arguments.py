@@ -21,14 +21,14 @@ def objects_of(given: Any) -> dict[str, Any]:
     if given is None:
         return {}
     if not isinstance(given, Mapping):
-        raise TypeError(f"objects= got {_kind(given)}; it needs a name for each: {OBJECTS}")
+        raise TypeError(f"objects= got {what_is(given)}; it needs a name for each: {OBJECTS}")
     for name, each in given.items():
         if not isinstance(name, str):
-            raise TypeError(f"objects= has {_kind(name)} for a name; it needs strings: {OBJECTS}")
+            raise TypeError(f"objects= has {what_is(name)} for a name; it needs strings: {OBJECTS}")
         can_be_saved = hasattr(each, "state_dict") and hasattr(each, "load_state_dict")
         if isinstance(each, type) or not can_be_saved:
             raise TypeError(
-                f"objects[{name!r}] is {_kind(each)}, which no checkpoint can hold: it needs an "
+                f"objects[{name!r}] is {what_is(each)}, which no checkpoint can hold: it needs an "
                 "object with state_dict() and load_state_dict(). What a step keeps from batch to "
                 "batch is its memory: state.recall(step, Memory)"
             )
@@ -45,9 +45,9 @@ def refuse_other_process(process: Any) -> None:
     takes_one = forward is not None and forward.__code__.co_argcount == 2
     if takes_one or not callable(process):
         raise TypeError(
-            f"Engine() got {_kind(process)} for its process function, which cannot be called with "
-            "the state and a batch; it needs step(state, batch). For a model, an optimizer and a "
-            "loss, write supervised(model, optimizer, loss_fn)"
+            f"Engine() got {what_is(process)} for its process function, which cannot be called "
+            "with the state and a batch; it needs step(state, batch). For a model, an optimizer "
+            "and a loss, write supervised(model, optimizer, loss_fn)"
         )
 
 
@@ -78,7 +78,7 @@ def refuse_samples(data: object) -> None:
 def no_handler(given: Any) -> TypeError:
     """The error for something that is no handler, with what to write."""
     return TypeError(
-        f"{_kind(given)} is no handler: it needs an attach(engine) method, and to be an object "
+        f"{what_is(given)} is no handler: it needs an attach(engine) method, and to be an object "
         f"rather than a class; {_instead(given)}"
     )
 
@@ -99,7 +99,7 @@ def _instead(given: Any) -> str:
     return "for a function, use @engine.on(event)"
 
 
-def _kind(given: Any) -> str:
+def what_is(given: Any) -> str:
     """What an argument is: a class or a function by its name, a plain value as it is."""
     if isinstance(given, type):
         return f"the class {given.__name__}"

@@ -13,8 +13,8 @@ from .checked import Checked
 
 def check_mode(run: Checked) -> None:
     """Warn if an evaluation leaves the model in training mode."""
-    found = modules.all_modules(run.objects.values()) if run.trained else []
-    own = {id(each) for module in found for each in module.parameters(recurse=False)}
+    found = [each for thing in run.objects.values() for each in modules.modules_of(thing)]
+    own = {id(each) for module in found for each in module.parameters()}
     if run.trained and (own.isdisjoint(run.trained) if own else not found):
         warn(
             "no module among the engine's objects has the parameters that its optimizer updates, "

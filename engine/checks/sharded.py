@@ -56,11 +56,12 @@ def check_sharded(objects: Mapping[str, Any], updates: Iterable[Any]) -> None:
     refuse_wrappers([*found, *around])
     _check_shards(found)
     optimizers = [getattr(each, "optimizer", each) for each in updates]
-    held = [each for optimizer in optimizers for each in modules.trained_by(optimizer)]
+    groups = [group for optimizer in optimizers for group in optimizer.param_groups]
+    held = [each for group in groups for each in group["params"] if each.requires_grad]
     names = {id(each): name for module in found for name, each in module.named_parameters()}
     if modules.are_spread(each for module in found for each in module.parameters()):
         _check_known(names, held)
-    if modules.are_spread(held) and not any(map(modules.is_parallel, around)):
+    if modules.are_spread(held) and not any(map(modules.parallel_of, around)):
         readers = ranks.members(ranks.data_group())
         if len(readers) > 1:
             _check_averaged(held, names, readers, [*found, *around])

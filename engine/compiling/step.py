@@ -11,9 +11,6 @@ from torch.optim import Optimizer
 
 from .options import Function, compiled, compiled_to_keep, replays
 
-CHANGED = ("lr", "foreach")
-"""What a group has as it was, before and after a step."""
-
 AT_EACH_STEP = 3
 """So many steps in a row with other settings show that a schedule moves them at each step."""
 
@@ -50,18 +47,26 @@ class CompiledStep:
             torch.compiler.cudagraph_mark_step_begin()
 
     def step(self) -> None:
-        """Take the step."""
+        """Take the step.
+
+        One with a rate of 0, such as the first one of a warm-up, is not compiled: what torch makes
+        of its optimizers divides by the rate, and a gradient of 0 would make weights NaN.
+        """
         optimizer, groups = self.optimizer, self.optimizer.param_groups
         self._watch(groups)
-        if any(map(_divides_by_zero, groups)):
-            self._step_by_zero()
-            return
-        if self._plain != optimizer.step:  # a scheduler of torch's replaces it
-            self._plain = optimizer.step
-            self._compiled = compiled(self._plain, self.options)
-        assert self._compiled is not None
-        kept = [{name: group[name] for name in CHANGED if name in group} for group in groups]
+        is_by_zero = any(map(_divides_by_zero, groups))
+        names = ("capturable",) if is_by_zero else ("lr", "foreach")
+        kept = [{name: group[name] for name in names if name in group} for group in groups]
         try:
+            if is_by_zero:
+                for group in groups:
+                    group.update({"capturable": False} if "capturable" in group else {})
+                optimizer.step()
+                return
+            if self._plain != optimizer.step:  # a scheduler of torch's replaces it
+                self._plain = optimizer.step
+                self._compiled = compiled(self._plain, self.options)
+            assert self._compiled is not None
             for number, group in enumerate(groups):
                 if isinstance(rate := group.get("lr"), float | int):
                     group["lr"] = self._as_tensor(number, rate)
@@ -72,24 +77,6 @@ class CompiledStep:
         finally:
             for group, before in zip(groups, kept, strict=True):
                 group.update(before)
-
-    def _step_by_zero(self) -> None:
-        """Take a step with a rate of 0, such as the first one of a warm-up, without compiling it.
-
-        What torch's optimizers compute when they are compiled divides by the rate: with a rate of 0
-        and a gradient of 0, weights would become NaN.
-        """
-        groups = self.optimizer.param_groups
-        kept = [group.get("capturable") for group in groups]
-        try:
-            for group in groups:
-                if "capturable" in group:
-                    group["capturable"] = False
-            self.optimizer.step()
-        finally:
-            for group, capturable in zip(groups, kept, strict=True):
-                if capturable is not None:
-                    group["capturable"] = capturable
 
     def of(self, function: Function) -> Function:
         """A function of gradients, such as clipping, compiled in the same way."""
@@ -118,14 +105,8 @@ class CompiledStep:
             return
         self._changes += 1
         if self._changes == AT_EACH_STEP:
-            moved = sorted(
-                {
-                    name
-                    for old, new in zip(before, settings, strict=True)
-                    for name in new
-                    if old.get(name) != new[name]
-                }
-            )
+            pairs = list(zip(before, settings, strict=True))
+            moved = sorted({n for old, new in pairs for n in new if old.get(n) != new[n]})
             raise ValueError(
                 f"compile=: a schedule moves {', '.join(map(repr, moved))} of the optimizer at "
                 "each step, and the step would be compiled for each value; only 'lr' may move so. "

@@ -1,8 +1,8 @@
 """The data of a run: which batches come, in which order, and from where a resumed run reads on."""
 
-from .feed import Feed, PassEnd, is_read, order_of, parts_by_epoch, source_of, tell_epoch
+from .feed import Feed, PassEnd, is_read, source_of
 from .in_step import Along, InStep
-from .sources import shortest
+from .sources import parts_by_epoch, shortest, tell_epoch
 
 __all__ = [
     "Along",
@@ -10,7 +10,6 @@ __all__ = [
     "InStep",
     "PassEnd",
     "is_read",
-    "order_of",
     "parts_by_epoch",
     "shortest",
     "source_of",

@@ -22,9 +22,18 @@ from ..state import (
     under_way,
 )
 from .in_step import InStep
-from .other_ranks import check_same_ranks, go_on, is_of_other_ranks
+from .order import check_same_ranks, go_on, is_of_other_ranks
 from .prepared import inside_prepared
-from .sources import END, Source, Stateful, read_again, rest_of, shortest, tell_of_repeats
+from .sources import (
+    END,
+    Source,
+    Stateful,
+    read_again,
+    rest_of,
+    shortest,
+    tell_epoch,
+    tell_of_repeats,
+)
 
 logger = logging.getLogger("camshaft")
 
@@ -181,7 +190,7 @@ class Feed(Generic[Batch]):
         rng = capture_generators(self.data)
         seed = seed_from(rng) if earlier is None else earlier.seed
         position = state.control.position = Position(number, state.iteration, rng, seed)
-        position.sizes, position.dealing = self.source.sizes(), self.source.dealing()
+        position.sizes, position.dealing = self.source.sizes(), self.source.order.dealing()
         consumed = read_again(self.data, position, earlier)
         check_same_ranks(earlier, consumed)
         self._has_opened = True
@@ -217,8 +226,11 @@ class Feed(Generic[Batch]):
         finished leaves the same as one that has just trained.
         """
         position = self.position
+        is_read = position is None or not position.number or self._has_opened
+        if is_read and rng is None:
+            return
         rng = rng or capture_generators(self.data)
-        if position is not None and position.number and not self._has_opened:
+        if position is not None and not is_read:
             tell_epoch(self.data, position.number)
             if position.told is not None:
                 self.source.settle(position.told)
@@ -319,7 +331,7 @@ class Feed(Generic[Batch]):
         batches = source.open(position, consumed)
         if source.prepared is not None:
             batches = map(source.prepared.move, batches)
-        shares = source.shares() if self.state.training else None
+        shares = source.order.shares if self.state.training else None
         return batches if shares is None else _weighted(batches, shares, consumed + 1, self.state)
 
     def _consumed(self, position: Position) -> int:
@@ -344,6 +356,14 @@ def _weighted(
     state.share = 1.0
 
 
+def is_read(data: object) -> bool:
+    """True if a run that is under way, in this thread, reads this data."""
+    state = under_way.get()
+    while state is not None and state.control.data is not data:
+        state = state.control.outer
+    return state is not None
+
+
 def source_of(data: Iterable[Any], each_once: bool = False) -> Source[Any]:
     """Choose how this data resumes: by its own state, by skipping indices, or by reading again.
 
@@ -359,46 +379,9 @@ def source_of(data: Iterable[Any], each_once: bool = False) -> Source[Any]:
         tell_of_repeats(data)
         return Stateful(data)
     if "torch.utils.data" in sys.modules:
-        from .dataloader import Loader, is_plain
+        from .dataloader import is_plain, source_of_loader
 
         if is_plain(data):
-            return Loader(data, each_once)
+            return source_of_loader(data, each_once=each_once)
         tell_of_repeats(data)
     return Source(data)
-
-
-def order_of(data: Any) -> str | None:
-    """The order that ranks share, and the samples of a batch over all of them; None if unknown."""
-    if (found := inside_prepared(data)) is not None:
-        data = found.loader
-    if not hasattr(data, "batch_sampler") or "torch.utils.data" not in sys.modules:
-        return None
-    from .shares import dealing_of
-
-    dealing = dealing_of(data)
-    if dealing.batch is None or dealing.ranks == 1:
-        return None
-    return f"{dealing.order} on {dealing.ranks} ranks, {dealing.batch} samples a batch"
-
-
-def is_read(data: object) -> bool:
-    """True if a run that is under way, in this thread, reads this data."""
-    state = under_way.get()
-    while state is not None and state.control.data is not data:
-        state = state.control.outer
-    return state is not None
-
-
-def tell_epoch(data: object, number: int) -> None:
-    """Call `set_epoch` of samplers and data sets that shuffle by epoch; they count from 0."""
-    for part in parts_by_epoch(data):
-        part.set_epoch(number - 1)
-
-
-def parts_by_epoch(data: object) -> list[Any]:
-    """The samplers and data sets that shuffle by epoch, the data itself included."""
-    batch_sampler = getattr(data, "batch_sampler", None)
-    parts: list[Any] = [data, getattr(data, "dataset", None), getattr(data, "sampler", None)]
-    parts.append(batch_sampler)
-    parts.append(getattr(batch_sampler, "sampler", None))
-    return list({id(part): part for part in parts if hasattr(part, "set_epoch")}.values())

@@ -12,6 +12,7 @@ from weakref import WeakSet
 
 from .. import ranks
 from ..state import Batch, Dealing, Position
+from .order import Order
 from .prepared import Inside
 
 logger = logging.getLogger("camshaft")
@@ -29,8 +30,11 @@ class Source(Generic[Batch]):
     This class takes any iterable: a resumed run reads the consumed batches again and drops them.
     """
 
-    def __init__(self, data: Iterable[Batch]) -> None:
-        self.data = data
+    seeds_workers = False
+    """True if what workers draw depends on the batch alone, and not on them."""
+
+    def __init__(self, data: Iterable[Batch], order: Order | None = None) -> None:
+        self.data, self.order = data, order or Order()
         self.prepared: Inside | None = None
         """What a prepared loader does beside reading `data`, which is the loader inside."""
 
@@ -58,27 +62,9 @@ class Source(Generic[Batch]):
     def sizes(self) -> dict[str, int]:
         """The sizes, by name, that must not change between the two parts of a pass."""
         sizes = {} if (batches := length_of(self.data)) is None else {"batches": batches}
-        if workers := getattr(self.data, "num_workers", 0):
+        if (workers := getattr(self.data, "num_workers", 0)) and not self.seeds_workers:
             sizes["workers"] = workers
         return sizes
-
-    def dealing(self) -> Dealing:
-        """How ranks share the samples, as far as it is known."""
-        return Dealing(ranks.data_world_size())
-
-    def shares(self) -> dict[int, float] | None:
-        """The weights of batches in a mean over ranks, where they may be unlike."""
-        return None
-
-    @property
-    def goes_on_anywhere(self) -> bool:
-        """True if a pass can go on with batches of another size behind any sample."""
-        return False
-
-    @property
-    def fits_any_ranks(self) -> bool:
-        """True if a position in it may hold for other ranks than those that wrote it."""
-        return False
 
     def state(self) -> Any:
         """The data's own state, if it has one."""
@@ -88,7 +74,7 @@ class Source(Generic[Batch]):
 
     def doubts(self) -> list[str]:
         """The reasons why a resumed run may not repeat this one exactly."""
-        if not has_persistent_workers(self.data):
+        if self.seeds_workers or not has_persistent_workers(self.data):
             return []
         return [
             "the random numbers that persistent workers draw live on from one epoch to the next, "
@@ -104,6 +90,10 @@ class Stateful(Source[Batch]):
 
     data: Any
 
+    def __init__(self, data: Any) -> None:
+        """Take data whose state may be the same on all ranks, however many, if it says so."""
+        super().__init__(data, Order(fits_any_ranks=bool(getattr(data, "fits_any_ranks", False))))
+
     def open(self, position: Position, consumed: int) -> Iterator[Batch]:
         """Load the data's state, and begin."""
         if consumed:
@@ -113,11 +103,6 @@ class Stateful(Source[Batch]):
     def state(self) -> Any:
         """The data's own state."""
         return self.data.state_dict()
-
-    @property
-    def fits_any_ranks(self) -> bool:
-        """True if the data says that its state is the same on all ranks, however many."""
-        return bool(getattr(self.data, "fits_any_ranks", False))
 
     def settle(self, state: Any) -> None:
         """Load the data's state; a loader of torch's kind takes it up in its next iterator."""
@@ -234,3 +219,18 @@ def check_length(found: int, consumed: int) -> None:
             f"cannot carry on at batch {consumed + 1} of the epoch: the data ended before "
             "that. Pass the data that the run was left with"
         )
+
+
+def tell_epoch(data: object, number: int) -> None:
+    """Call `set_epoch` of samplers and data sets that shuffle by epoch; they count from 0."""
+    for part in parts_by_epoch(data):
+        part.set_epoch(number - 1)
+
+
+def parts_by_epoch(data: object) -> list[Any]:
+    """The samplers and data sets that shuffle by epoch, the data itself included."""
+    batch_sampler = getattr(data, "batch_sampler", None)
+    parts: list[Any] = [data, getattr(data, "dataset", None), getattr(data, "sampler", None)]
+    parts.append(batch_sampler)
+    parts.append(getattr(batch_sampler, "sampler", None))
+    return list({id(part): part for part in parts if hasattr(part, "set_epoch")}.values())

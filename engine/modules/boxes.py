@@ -17,14 +17,14 @@ def box_of(tensor: Any) -> Box:
     Raises:
         ValueError: The rank holds a shard of another shape than its place in the mesh gives it.
     """
-    mesh, held = tensor.device_mesh, tuple(tensor._local_tensor.shape)
+    mesh, own = tensor.device_mesh, tuple(tensor._local_tensor.shape)
     coordinate = mesh.get_coordinate()
     if coordinate is None:  # another rank's mesh: this one holds nothing
         return ((0, 0),) * len(tensor.shape)
     box = box_at(tuple(tensor.shape), tuple(mesh.shape), tuple(tensor.placements), coordinate)
-    if held != shape_of(box) and prod(held) + prod(shape_of(box)):
+    if own != shape_of(box) and prod(own) + prod(shape_of(box)):
         raise ValueError(
-            f"this rank holds {held} of a tensor of {tuple(tensor.shape)}, and its place in the "
+            f"this rank holds {own} of a tensor of {tuple(tensor.shape)}, and its place in the "
             f"mesh {tuple(mesh.shape)} gives it {shape_of(box)} by {tensor.placements}: shard it "
             "by fully_shard, parallelize_module or distribute_tensor, which cut as torch.chunk does"
         )
@@ -55,6 +55,11 @@ def box_at(
 def shape_of(box: Box) -> tuple[int, ...]:
     """The shape of a box."""
     return tuple(end - begin for begin, end in box)
+
+
+def slices(box: Box) -> tuple[slice, ...]:
+    """What gives the part of a tensor that a box says."""
+    return tuple(slice(*each) for each in box)
 
 
 def _chunk(begin: int, end: int, parts: int, number: int) -> tuple[int, int]:

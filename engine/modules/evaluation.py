@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Generator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any
 
 from .. import ranks
 from ..data import is_read
@@ -85,19 +85,6 @@ def using(
         yield
 
 
-class _Keeper(Protocol):
-    """A handler that keeps weights on a disk, such as `Checkpoint`; the engine knows none."""
-
-    resume: Any
-
-    def holding(self, objects: Mapping[str, Any], which: Any, /) -> AbstractContextManager[None]:
-        """Let the modules among the objects hold saved weights for the length of a `with`."""
-        ...
-
-    def warn_of_unloaded(self, engine: Engine[Any, Any], /) -> None:
-        """Warn of weights that are still those of the script."""
-
-
 def holding_saved(engine: Engine[Any, Any], checkpoint: Any) -> AbstractContextManager[None]:
     """Let an engine's modules hold the weights of a checkpoint: see `Engine.evaluate`.
 
@@ -112,7 +99,8 @@ def holding_saved(engine: Engine[Any, Any], checkpoint: Any) -> AbstractContextM
             "which reads it: engine.add(Checkpoint(directory)). An engine that only evaluates "
             "writes nothing there"
         )
-    return keepers[0].holding(engine.objects, checkpoint)
+    holding: AbstractContextManager[None] = keepers[0].holding(engine.objects, checkpoint)
+    return holding
 
 
 def warn_of_unloaded(engine: Engine[Any, Any], checkpoint: Any) -> None:
@@ -121,8 +109,7 @@ def warn_of_unloaded(engine: Engine[Any, Any], checkpoint: Any) -> None:
         each.warn_of_unloaded(engine)
 
 
-def _keepers(engine: Engine[Any, Any]) -> list[_Keeper]:
-    """The handlers that keep weights, first the one that resumes."""
-    handlers = cast("Mapping[str, Any]", engine.handlers).values()
-    found = [each for each in handlers if hasattr(each, "warn_of_unloaded")]
+def _keepers(engine: Engine[Any, Any]) -> list[Any]:
+    """The handlers that keep weights, such as `Checkpoint`; first the one that resumes."""
+    found = [each for each in engine.handlers.values() if hasattr(each, "warn_of_unloaded")]
     return sorted(found, key=lambda each: not each.resume)

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import product
+from math import prod
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from .. import ranks
-from .sharded import copy_part, place_of
-from .shards import is_spread, local
+from .boxes import box_at, shape_of, slices
+from .sharded import copy_part
+from .tensors import is_spread, local
 
 END = -1
 
@@ -105,6 +107,6 @@ def _parts(tensor: Any) -> Iterator[tuple[int, tuple[slice, ...]]]:
         for size, placement in zip(mesh.shape, placements, strict=True)
     ]
     for coordinate in product(*map(range, sizes)):
-        place = place_of(tensor, list(coordinate))
-        if all(each.start < each.stop for each in place):
-            yield int(mesh.mesh[coordinate]), place
+        box = box_at(tuple(tensor.shape), tuple(mesh.shape), tuple(placements), coordinate)
+        if prod(shape_of(box)):
+            yield int(mesh.mesh[coordinate]), slices(box)

@@ -12,29 +12,15 @@ from torch.nn import Module, Parameter
 from torch.nn.parallel import DistributedDataParallel
 
 from .. import ranks
-from .boxes import box_at, box_of
+from .boxes import box_of, slices
 from .known import all_modules
-from .shards import is_spread, local
+from .tensors import is_spread, local
 from .wrappers import unwrap
-
-Place = tuple[slice, ...]
-"""Where in a whole tensor a part of it lies."""
 
 
 def has_shards(module: Module) -> bool:
     """True for a module that holds parts of tensors, or that FSDP2 manages."""
     return any(map(is_spread, module.parameters())) or bool(fully_sharded([module]))
-
-
-def place_of(tensor: Any, coordinate: list[int] | None = None) -> Place:
-    """Where in the whole tensor this rank's part lies, or that at another place of its mesh."""
-    if not is_spread(tensor):
-        return tuple(slice(0, size) for size in tensor.shape)
-    if coordinate is None:
-        box = box_of(tensor)
-    else:
-        box = box_at(tensor.shape, tensor.device_mesh.shape, tensor.placements, coordinate)
-    return tuple(slice(*each) for each in box)
 
 
 @torch.no_grad()
@@ -44,10 +30,11 @@ def copy_into(own: Tensor, value: Any) -> None:
     Of a whole tensor each rank reads its own part alone, so `value` may be a slice of a file. A
     tensor that is sharded in another way is put together first: all ranks have to call this.
     """
-    if is_spread(value):
-        value = local(value) if is_alike(own, value) else value.full_tensor()[place_of(own)]
-    elif is_spread(own):
-        value = value[place_of(own)]
+    if is_alike(own, value):
+        value = local(value)
+    else:
+        whole = value.full_tensor() if is_spread(value) else value
+        value = whole[slices(box_of(own))] if is_spread(own) else whole
     copy_part(local(own), value)
 
 
@@ -99,11 +86,19 @@ def averaging(objects: Iterable[object]) -> Iterator[tuple[str, Any, set[int]]]:
         if isinstance(module, DistributedDataParallel):
             yield "DistributedDataParallel", module, ranks.members(module.process_group)
         elif kind and isinstance(module, kind):
-            state: Any = module._get_fsdp_state()
-            one = getattr(state, "_fsdp_param_group", None)  # before torch had several a module
-            for group in getattr(state, "_fsdp_param_groups", [one] if one else []):
+            for group in fsdp_groups(module):
                 mesh = group.mesh_info.mesh
                 yield "fully_shard", module, set(mesh.mesh.flatten().tolist())
+
+
+def fsdp_groups(module: Any) -> list[Any]:
+    """The groups of parameters that FSDP2 gathers at once for a module; none for other modules."""
+    # Torch has no public name for them, and one group a module before 2.13.
+    state: Any = module._get_fsdp_state() if hasattr(module, "_get_fsdp_state") else None
+    if hasattr(state, "_fsdp_param_groups"):
+        return list(state._fsdp_param_groups)
+    group = getattr(state, "_fsdp_param_group", None)
+    return [] if group is None else [group]
 
 
 def reshard(modules: Iterable[Any]) -> None:

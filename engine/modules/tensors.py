@@ -1,16 +1,22 @@
-"""One call for many tensors, and tensors on their way to a device.
+"""Many tensors in one call, those that a mesh of ranks holds together, and moves to a device.
 
-Torch's optimizers and its clipping make the calls for many. Torch has no public names for them, so
-each has its like in public calls, one for each tensor, for a torch that lacks the name. They stand
-here without a function around them, which would be one call more in each step.
+FSDP's shards and those of tensor parallelism are `DTensor`s. For plain tensors, torch's optimizers
+and its clipping make one call for many. Torch has no public names for these calls, so each has its
+like in public calls, one for each tensor, for a torch that lacks the name. They stand here without
+a function around them, which would be one call more in each step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
+from torch.linalg import vector_norm
+
+from .. import ranks
 
 Norms = Callable[[Sequence[Tensor], float], Sequence[Tensor]]
 Multiply = Callable[[Sequence[Tensor], Tensor | float], None]
@@ -18,7 +24,7 @@ Copy = Callable[[Sequence[Tensor], Sequence[Tensor]], None]
 
 
 def _norm_of_each(tensors: Sequence[Tensor], kind: float) -> Sequence[Tensor]:
-    return [torch.linalg.vector_norm(each, kind) for each in tensors]
+    return [vector_norm(each, kind) for each in tensors]
 
 
 def _multiply_each(tensors: Sequence[Tensor], factor: Tensor | float) -> None:
@@ -49,3 +55,102 @@ def moved(tensor: Tensor, device: torch.device | str) -> Tensor:
     'meta'
     """
     return tensor.to(device, non_blocking=torch.device(device).type != "cpu")
+
+
+def is_spread(tensor: object) -> TypeGuard[Any]:
+    """True for a `DTensor`, of which this rank holds a part or a replica."""
+    kind = _dtensor()
+    return kind is not None and isinstance(tensor, kind)
+
+
+def are_spread(tensors: Iterable[object]) -> bool:
+    """True if one of these tensors is a `DTensor`."""
+    return _dtensor() is not None and any(map(is_spread, tensors))
+
+
+def local(tensor: Tensor) -> Tensor:
+    """The part of a tensor that this rank holds, in the same memory; a plain tensor as it is."""
+    # to_local() would be recorded for gradients, or make a view.
+    return tensor._local_tensor if is_spread(tensor) else tensor
+
+
+def locals_of(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+    """The parts of these tensors that this rank holds.
+
+    Operations on many tensors at once need one mesh for all of them; these parts need none.
+    """
+    return tensors if _dtensor() is None else [local(each) for each in tensors]
+
+
+def norms(tensors: Sequence[Tensor], kind: float = 2.0) -> list[Tensor]:
+    """The norm of each of these tensors, over all ranks that hold parts of it.
+
+    Each dimension of a mesh sends one message, however many tensors there are. The host waits for
+    no device.
+    """
+    own = [_without_partial_sums(each) for each in tensors]
+    found = _norms_of_parts([_elements(local(each)) for each in own], kind)
+    is_largest = kind == float("inf")
+    for group, members in _by_group(own).items():
+        sent = torch.stack([found[number] for number in members])
+        # Of numbers and NaN any may be the largest; infinity tells as well that one is not finite.
+        sent = sent.nan_to_num(nan=kind, posinf=kind) if is_largest else sent**kind
+        got = ranks.largest(sent, group=group) if is_largest else ranks.total(sent, group=group)
+        for number, each in zip(members, torch.as_tensor(got), strict=True):
+            found[number] = each if is_largest else each ** (1 / kind)
+    return [
+        each.to(torch.promote_types(tensor.dtype, torch.float32))
+        for each, tensor in zip(found, tensors, strict=True)
+    ]
+
+
+def norm(tensors: Sequence[Tensor], kind: float = 2.0) -> Tensor:
+    """The norm of all these tensors together, over all ranks that hold parts of them."""
+    first, *_ = found = norms(tensors, kind)
+    return torch.as_tensor(vector_norm(torch.stack([each.to(first) for each in found]), kind))
+
+
+def _dtensor() -> Any:
+    # Where no script has imported it, no tensor is of its kind; the import takes long.
+    return getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", None)
+
+
+def _elements(part: Tensor) -> Tensor:
+    return part._values() if part.is_sparse else part
+
+
+def _without_partial_sums(tensor: Tensor) -> Tensor:
+    """The same tensor, of which each rank holds whole elements."""
+    if not is_spread(tensor) or not any(each.is_partial() for each in tensor.placements):
+        return tensor
+    from torch.distributed.tensor import Replicate
+
+    places = [Replicate() if each.is_partial() else each for each in tensor.placements]
+    return tensor.redistribute(placements=places)  # type: ignore[no-any-return]
+
+
+def _norms_of_parts(parts: list[Tensor], kind: float) -> list[Tensor]:
+    """The norms of what this rank holds; wide, since squares of float32 leave its range early."""
+    found = [torch.zeros((), dtype=torch.float64, device=each.device) for each in parts]
+    filled = [number for number, part in enumerate(parts) if part.numel()]
+    if not filled:
+        return found
+    made: Sequence[Tensor]
+    if all(parts[number].element_size() > 2 for number in filled):
+        made = norm_of_each([parts[number] for number in filled], kind)
+    else:
+        made = [vector_norm(parts[number], kind, dtype=torch.float32) for number in filled]
+    for number, each in zip(filled, made, strict=True):
+        found[number] = each.double()
+    return found
+
+
+def _by_group(tensors: Sequence[Tensor]) -> dict[Any, list[int]]:
+    """The numbers of the tensors that are split over the ranks of a group, by this group."""
+    found: dict[Any, list[int]] = {}
+    for number, each in enumerate(tensors):
+        if is_spread(each):
+            for dim, place in enumerate(each.placements):
+                if not place.is_replicate() and each.device_mesh.size(dim) > 1:
+                    found.setdefault(each.device_mesh.get_group(dim), []).append(number)
+    return found

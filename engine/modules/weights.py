@@ -13,7 +13,7 @@ from torch.optim.swa_utils import AveragedModel
 
 from .known import modules_of
 from .sharded import fully_sharded, has_shards, is_alike, reshard, weights_alone
-from .shards import local
+from .tensors import local
 from .wrappers import plain_names, unwrap
 
 Lent = dict[Module, dict[str, Tensor]]
@@ -139,9 +139,9 @@ def _copy(into: Tensor, value: Tensor) -> None:
 
 
 def _exchange(one: Tensor, other: Tensor) -> None:
-    held = local(one).data.clone()
+    before = local(one).data.clone()
     _copy(one, other)
-    local(other).data.copy_(held)
+    local(other).data.copy_(before)
 
 
 def _plain(module: Module) -> dict[str, Tensor]:

@@ -36,11 +36,6 @@ def unwrap(model: Module) -> Module:
     return model
 
 
-def is_parallel(model: Module) -> bool:
-    """True for a `DistributedDataParallel`, also inside torch.compile."""
-    return isinstance(uncompiled(model), DistributedDataParallel)
-
-
 def uncompiled(model: Module) -> Module:
     """The module inside torch.compile and Fabric's wrapper; other wrappers stay."""
     while (name := inside(model)) in OUTER:

@@ -129,16 +129,17 @@ def generators_of(data: object) -> list[Any]:
 
 def own_generators(thing: object) -> list[Any]:
     """The generators of torch, NumPy or Python that are attributes of an object."""
-    kinds: list[type] = [random.Random]
+    kinds: tuple[type, ...] = (random.Random,)
     if numpy := sys.modules.get("numpy"):
-        kinds += [numpy.random.Generator, numpy.random.RandomState]
+        kinds += (numpy.random.Generator, numpy.random.RandomState)
     if torch := sys.modules.get("torch"):
-        kinds.append(torch.Generator)
+        kinds += (torch.Generator,)
     values = getattr(thing, "__dict__", {}).values()
+    # By the type: torch.Generator has an __instancecheck__ in Python, which each value would call.
     return [
         each
         for each in values
-        if isinstance(each, tuple(kinds)) and not isinstance(each, random.SystemRandom)
+        if issubclass(type(each), kinds) and not issubclass(type(each), random.SystemRandom)
     ]
 
 

@@ -108,9 +108,9 @@ def refuse_lack(error: Exception, input: Any) -> None:
     Raises:
         TypeError: The loss function has met None in the place of the target.
     """
-    held = f" with {', '.join(map(repr, input))}" if isinstance(input, Mapping) else ""
+    named = f" with {', '.join(map(repr, input))}" if isinstance(input, Mapping) else ""
     what = (
-        f"supervised() got a batch to train on that is a {type(input).__name__}{held}, without a "
+        f"supervised() got a batch to train on that is a {type(input).__name__}{named}, without a "
         "target; it needs 'labels' beside named inputs, or a pair of input and target. Give "
         "prepare_batch=, a function that makes a pair of a batch; or, for a loss of the output "
         "alone, a loss_fn that takes no notice of None: lambda output, _: ..."
@@ -122,9 +122,9 @@ def refuse_lack(error: Exception, input: Any) -> None:
 
 def lacks_loss(output: Any) -> ValueError:
     """The error for the output of a model that was to compute its loss."""
-    held = f" with {', '.join(map(repr, output))}" if isinstance(output, Mapping) else ""
+    named = f" with {', '.join(map(repr, output))}" if isinstance(output, Mapping) else ""
     return ValueError(
         f"supervised() got no loss_fn, so the model computes the loss; it returned a "
-        f"{type(output).__name__}{held}, without a 'loss'. Give loss_fn=; or, if it is a model of "
+        f"{type(output).__name__}{named}, without a 'loss'. Give loss_fn=; or, if it is a model of "
         "Hugging Face's, batches with 'labels'"
     )

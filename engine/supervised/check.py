@@ -8,9 +8,9 @@ import torch
 from torch.nn import Module
 from torch.optim import Optimizer
 
-from ..checks import warn
+from ..checks import refuse_wrappers, what_is
 from ..compiling import Compile, options_of
-from ..modules import is_compiled, parallel_of
+from ..modules import fully_sharded, is_compiled, parallel_of
 from ..names import advice
 from ..update import Update, parameters_of
 
@@ -35,15 +35,15 @@ def check(model: Any, optimizer: Any, loss_fn: Any, weight: Any, precision: str)
     _check_made(model, optimizer, loss_fn)
     _check_order(model, optimizer, loss_fn)
     if not isinstance(model, Module):
-        raise TypeError(f"supervised() got {_kind(model)} as its model; it needs a Module")
+        raise TypeError(f"supervised() got {what_is(model)} as its model; it needs a Module")
     if not isinstance(optimizer, Optimizer | Update | None):
         raise TypeError(
-            f"supervised() got {_kind(optimizer)} as its optimizer; it needs a "
+            f"supervised() got {what_is(optimizer)} as its optimizer; it needs a "
             "torch.optim.Optimizer or an Update"
         )
     if loss_fn is not None and not callable(loss_fn):
         raise TypeError(
-            f"supervised() got {_kind(loss_fn)} as its loss_fn; it needs a function of the "
+            f"supervised() got {what_is(loss_fn)} as its loss_fn; it needs a function of the "
             "model's output and the target"
         )
     if not (weight is None or callable(weight) or isinstance(weight, int | float)):
@@ -78,20 +78,12 @@ def _check_made(model: Any, optimizer: Any, loss_fn: Any) -> None:
 def _check_order(model: Any, optimizer: Any, loss_fn: Any) -> None:
     updates = (Optimizer, Update)
     if isinstance(model, updates) and isinstance(optimizer, Module):
-        wrong = f"{_kind(model)} as its model and {_kind(optimizer)} as its optimizer"
+        wrong = f"{what_is(model)} as its model and {what_is(optimizer)} as its optimizer"
     elif isinstance(loss_fn, updates) and not isinstance(optimizer, updates):
-        wrong = f"{_kind(optimizer)} as its optimizer and {_kind(loss_fn)} as its loss_fn"
+        wrong = f"{what_is(optimizer)} as its optimizer and {what_is(loss_fn)} as its loss_fn"
     else:
         return
     raise TypeError(f"supervised() got {wrong}; the order is supervised(model, optimizer, loss_fn)")
-
-
-def _kind(given: Any) -> str:
-    """What an argument is: a function by its name, anything else by its class."""
-    name = type(given).__name__
-    if callable(given) and hasattr(given, "__qualname__"):
-        return f"the function {given.__name__}"
-    return f"{'an' if name[0] in 'AEIOUaeiou' else 'a'} {name}"
 
 
 def _home(kind: type) -> str:
@@ -100,27 +92,23 @@ def _home(kind: type) -> str:
     return next((home for room, home in homes.items() if kind.__module__.startswith(room)), "")
 
 
-def warn_of_sums() -> None:
-    """Warn of a loss that grows with the batch."""
-    warn(
-        "loss_fn is a sum over the batch, so larger batches take larger steps, and 'val/loss' is a "
-        "mean of sums; say how many targets it is a sum over, weight=lambda output: "
-        "output.target.numel(), or weight=1 if that is what you want"
-    )
-
-
 def check_compile(
-    compile: Compile, model: Module, optimizer: Optimizer | Update | None
+    compile: Compile, model: Module, optimizer: Optimizer | Update | None, place: torch.device
 ) -> dict[str, Any] | None:
     """The arguments for torch.compile; None if nothing is to be compiled.
 
     Raises:
         TypeError: `compile` is neither a bool nor a mapping.
-        ValueError: It names what torch.compile does not know, or the model or the Update that were
-            given do not go with it.
+        ValueError: It names what torch.compile does not know, or the model, the Update or the
+            device that were given do not go with it.
     """
     if (options := options_of(compile, "supervised")) is None:
         return None
+    if options.get("mode") == "reduce-overhead" and place.type == "cpu":
+        raise ValueError(
+            f"supervised(compile={compile!r}) replays CUDA graphs, which needs a GPU, and the "
+            "model is on the CPU: device='cuda', or leave the mode out"
+        )
     if is_compiled(model):
         raise ValueError(
             f"supervised(compile={compile!r}) got a model that is compiled already; leave "
@@ -133,24 +121,6 @@ def check_compile(
             f"Update that was given: Update(optimizer, model=model, compile={compile!r})"
         )
     return options
-
-
-def check_replays(compile: Compile, options: dict[str, Any] | None, place: torch.device) -> None:
-    """Refuse to replay what is launched on a GPU where there is none."""
-    if options is not None and options.get("mode") == "reduce-overhead" and place.type == "cpu":
-        raise ValueError(
-            f"supervised(compile={compile!r}) replays CUDA graphs, which needs a GPU, and the "
-            "model is on the CPU: device='cuda', or leave the mode out"
-        )
-
-
-def refuse_accumulation(accumulate: int) -> None:
-    """Refuse what only training needs."""
-    if accumulate != 1:
-        raise ValueError(
-            f"accumulate={accumulate} is for training, which needs an optimizer: "
-            "supervised(model, optimizer, loss_fn)"
-        )
 
 
 def check_update(
@@ -181,3 +151,46 @@ def check_update(
             "split='auto' may cut a batch into more parts on one rank than on another: "
             "Update(optimizer, model=model, sync='close')"
         )
+
+
+def check_sharded_options(
+    model: Module, optimizer: Optimizer | Update | None, precision: str, split: int | str | None
+) -> None:
+    """Refuse what would hang or train wrongly on a model split by `fully_shard`.
+
+    Raises:
+        ValueError: The model is wrapped in a way that is not supported, or two arguments do not go
+            together.
+    """
+    refuse_wrappers([model])
+    if not fully_sharded([model]):
+        return
+    if split is not None:
+        raise ValueError(
+            f"split={split!r} may cut a batch into more parts on one rank than on another, and "
+            "each forward pass of a sharded model needs all ranks; make the batches smaller and "
+            "accumulate= more of them"
+        )
+    for computes in sorted({each for each in map(_computes_in, model.modules()) if each}, key=str):
+        asked = PRECISIONS[precision]
+        if asked not in (None, computes):
+            raise ValueError(
+                f"precision={precision!r}, and the model computes in {_name(computes)} by its "
+                "MixedPrecisionPolicy: leave precision= out, or the policy"
+            )
+        is_scaled = precision == "fp16" or (isinstance(optimizer, Update) and optimizer.scaler)
+        if computes is torch.float16 and optimizer is not None and not is_scaled:
+            raise ValueError(
+                "the model computes in float16 by its MixedPrecisionPolicy, so that small "
+                "gradients become 0 without a scaler: add precision='fp16', which brings one"
+            )
+
+
+def _computes_in(module: Module) -> torch.dtype | None:
+    """The type in which FSDP's policy lets a module compute; torch has no public name for it."""
+    state = getattr(module, "_get_fsdp_state", lambda: None)()
+    return getattr(getattr(state, "_mp_policy", None), "param_dtype", None)
+
+
+def _name(kind: torch.dtype) -> str:
+    return str(kind).removeprefix("torch.")

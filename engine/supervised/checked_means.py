@@ -1,4 +1,4 @@
-"""What the loss of a batch is over, where that is not its samples: told once, in an evaluation."""
+"""What the loss of a batch is over, where that is not its samples: a warning says it once."""
 
 from __future__ import annotations
 
@@ -20,22 +20,33 @@ FEW = 3
 Shape = tuple[int, ...]
 
 
-@dataclass(eq=False)
+def is_a_sum(loss_fn: Any, weight: Any) -> bool:
+    """True for a loss function that says so: torch's, or a `partial(..., reduction="sum")`.
+
+    Such a loss grows with the batch: this warns if no weight says what it is a sum over.
+    """
+    given = getattr(loss_fn, "keywords", {}).get("reduction")
+    is_sum = (given or getattr(loss_fn, "reduction", None)) == "sum"
+    if is_sum and weight is None:
+        warn(
+            "loss_fn is a sum over the batch, so larger batches take larger steps, and 'val/loss' "
+            "is a mean of sums; say how many targets it is a sum over, weight=lambda output: "
+            "output.target.numel(), or weight=1 if that is what you want"
+        )
+    return is_sum
+
+
 class SumCheck:
     """Looks whether a loss function adds up samples, by the first batch of an evaluation.
 
-    Only a function whose code names a sum is looked at. It is then called once with the first few
-    samples, and once with each of them alone.
+    Only a function whose code names a sum is looked at, and none that holds a state. It is then
+    called once with the first few samples, and once with each of them alone.
     """
 
-    loss_fn: Callable[[Any, Any], Tensor | None]
-    is_due: bool
-
-    @classmethod
-    def of(cls, loss_fn: Callable[[Any, Any], Tensor | None]) -> SumCheck:
-        """A check of this loss function; one that holds a state is not called again."""
+    def __init__(self, loss_fn: Callable[[Any, Any], Tensor | None]) -> None:
+        self.loss_fn = loss_fn
         is_stateful = isinstance(loss_fn, Module) and bool(loss_fn.state_dict())
-        return cls(loss_fn, not is_stateful and _names_a_sum(loss_fn))
+        self.is_due = not is_stateful and _names_a_sum(loss_fn)
 
     def look(self, made: Any, target: Any, samples: int) -> None:
         """Warn if the loss of a few samples is the sum of the losses of each."""
@@ -49,7 +60,8 @@ class SumCheck:
                 float(self.loss_fn(*_rows((made, target), start, end)))  # type: ignore[arg-type]
                 for start, end in ((0, FEW), *((n, n + 1) for n in range(FEW)))
             )
-            if whole and abs(sum(parts) - whole) <= self.error(tensors) * abs(whole):
+            is_half = any(each.element_size() == 2 for each in tensors)
+            if whole and abs(sum(parts) - whole) <= (0.02 if is_half else 1e-4) * abs(whole):
                 warn(
                     "loss_fn adds up the samples of a batch, so larger batches take larger steps, "
                     "and the loss of an evaluation is a mean of sums; divide by what it is a sum "
@@ -57,10 +69,6 @@ class SumCheck:
                     "or say weight=1 if a mean of sums is what you want"
                 )
         restore_generators(rng)
-
-    def error(self, tensors: list[Tensor]) -> float:
-        """The largest relative error of a sum in the precision of what is added up."""
-        return 0.02 if any(each.element_size() == 2 for each in tensors) else 1e-4
 
 
 @dataclass(slots=True)

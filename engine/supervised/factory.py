@@ -17,17 +17,8 @@ from ..modules import are_spread, parallel_of, unwrap
 from ..outputs import Output
 from ..update import Update
 from .batch import own_loss, pair_of, with_labels
-from .check import (
-    PRECISIONS,
-    check,
-    check_compile,
-    check_replays,
-    check_update,
-    refuse_accumulation,
-    warn_of_sums,
-)
-from .check_sharded import check_sharded_options
-from .checked_means import SumCheck
+from .check import PRECISIONS, check, check_compile, check_sharded_options, check_update
+from .checked_means import SumCheck, is_a_sum
 from .device import Transfer, way_to
 from .split import Split
 from .step import Supervised
@@ -103,20 +94,19 @@ def supervised(
     """
     check(model, optimizer, loss_fn, weight, precision)
     check_sharded_options(model, optimizer, precision, split)
-    options = check_compile(compile, model, optimizer)
-    is_sum = _reduction(loss_fn) == "sum"
-    if is_sum and weight is None:
-        warn_of_sums()
+    is_sum = is_a_sum(loss_fn, weight)
     place = device.device if isinstance(device, Transfer) else device
-    if place is not None:
+    place = torch.device(place or next((each.device for each in model.parameters()), "cpu"))
+    options = check_compile(compile, model, optimizer, place)
+    if device is not None:
         model.to(place)
-    else:
-        place = next((each.device for each in model.parameters()), "cpu")
-    place = torch.device(place)
-    check_replays(compile, options, place)
     if optimizer is None:
         update = None
-        refuse_accumulation(accumulate)
+        if accumulate != 1:
+            raise ValueError(
+                f"accumulate={accumulate} is for training, which needs an optimizer: "
+                "supervised(model, optimizer, loss_fn)"
+            )
     elif isinstance(optimizer, Update):
         update = optimizer
         check_update(update, model, accumulate, precision, split)
@@ -146,7 +136,7 @@ def supervised(
         prepare_batch=prepare_batch or (with_labels if loss_fn is None else pair_of),
         weight=weight,
         is_sum=is_sum,
-        sums=None if is_sum or weight is not None else SumCheck.of(own),
+        sums=None if is_sum or weight is not None else SumCheck(own),
         move=way_to(place, device),
         autocast=None if precision == "fp32" else torch.autocast(place.type, PRECISIONS[precision]),
         split=None if split is None else Split.of(split, update),
@@ -161,12 +151,6 @@ def supervised(
         return engine.add(step)
     engine.rehearsal = lambda state, batch: update.rehearse(state)
     return engine.add(update, step)
-
-
-def _reduction(loss_fn: Any) -> str | None:
-    """What a loss says of itself: torch's losses, and a `partial(..., reduction="sum")`."""
-    told = getattr(loss_fn, "keywords", {}).get("reduction")
-    return told or getattr(loss_fn, "reduction", None)
 
 
 def _learns(loss_fn: Module) -> bool:

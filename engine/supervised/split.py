@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..modules import buffers_in_training
 from ..outputs import Output
 from ..state import State, capture_generators, restore_generators
 from ..update import MicroBatch, Update
@@ -78,7 +77,7 @@ class Split:
         if self.most is not None:
             return take(self.most)
         samples, rng = common_length(pair), capture_generators()
-        put_back = None if micro is None else _copy(state, micro)
+        put_back = None if micro is None else micro.copy()
         largest = (state if state.training else state.parent or state).recall(self, Largest)
         kind = "training" if state.training else "evaluation"
         while True:
@@ -107,8 +106,8 @@ def _in_parts(
     most: int,
 ) -> Output:
     outputs: list[Output] = []
-    shares: list[float] = []
-    for part, share, more in parts(pair, most):
+    fractions: list[float] = []
+    for part, fraction, more in parts(pair, most):
         if micro is None:
             _, output = forward(part)
         else:
@@ -117,17 +116,17 @@ def _in_parts(
                 if loss is None:
                     raise _no_loss_of_a_part()
                 is_sum = output.weight is not None
-                micro.backward(loss if is_sum else loss * share, is_sum=is_sum)
+                micro.backward(loss if is_sum else loss * fraction, is_sum=is_sum)
         outputs.append(output)
-        shares.append(share)
-    output = _whole(outputs, shares)
+        fractions.append(fraction)
+    output = _whole(outputs, fractions)
     if output.loss is not None:
         state.metrics["loss"] = output.loss
     return output
 
 
-def _whole(outputs: list[Output], shares: list[float]) -> Output:
-    """The output of a whole batch, from those of its parts and their shares of the samples."""
+def _whole(outputs: list[Output], fractions: list[float]) -> Output:
+    """The output of a whole batch, from those of its parts and their fractions of the samples."""
     losses, predictions, targets, weights, counts = zip(*outputs, strict=True)
     weight = loss = None
     if all(each is not None for each in weights):
@@ -135,11 +134,13 @@ def _whole(outputs: list[Output], shares: list[float]) -> Output:
         some = weight + (weight == 0)  # without any target, the loss is 0
         loss = torch.as_tensor(_mean(losses, [each / some for each in weights]))
     elif all(each is not None for each in losses):
-        loss = torch.as_tensor(_mean(losses, shares))
+        loss = torch.as_tensor(_mean(losses, fractions))
     elif any(each is not None for each in losses):
         raise _no_loss_of_a_part()
     samples = None if None in counts else sum(counts)
-    return Output(loss, _joined(predictions, shares), _joined(targets, shares), weight, samples)
+    return Output(
+        loss, _joined(predictions, fractions), _joined(targets, fractions), weight, samples
+    )
 
 
 def _no_loss_of_a_part() -> ValueError:
@@ -149,37 +150,19 @@ def _no_loss_of_a_part() -> ValueError:
     )
 
 
-def _joined(trees: tuple[Any, ...], shares: list[float]) -> Any:
+def _joined(trees: tuple[Any, ...], fractions: list[float]) -> Any:
     """Join the tensors of structures that are alike; other values are those of the first one."""
     columns = zip(*map(tensors_of, trees), strict=True)
-    joined = iter([_join(column, shares) for column in columns])
+    joined = iter([torch.cat(c) if c[0].ndim else _mean(c, fractions) for c in columns])
     return trees[0] if len(trees) == 1 else mapped(trees[0], lambda _: next(joined))
 
 
-def _join(column: tuple[Tensor, ...], shares: list[float]) -> Any:
-    return torch.cat(column) if column[0].ndim else _mean(column, shares)
-
-
-def _mean(values: tuple[Any, ...], shares: list[Any]) -> Any:
-    return sum(value * share for value, share in zip(values, shares, strict=True))
-
-
-def _copy(state: State[Any, Any], micro: MicroBatch) -> Callable[[], None]:
-    """Copy the window, gradients and buffers, which a failed attempt changes; return the undo."""
-    put_window_back = micro.copy()
-    buffers = buffers_in_training(state.engine.objects.values())
-    copies = [(each, each.clone()) for each in buffers]
-
-    def put_back() -> None:
-        for buffer, copy in copies:
-            buffer.copy_(copy)
-        put_window_back()
-
-    return put_back
+def _mean(values: tuple[Any, ...], fractions: list[Any]) -> Any:
+    return sum(value * fraction for value, fraction in zip(values, fractions, strict=True))
 
 
 def parts(pair: tuple[Any, Any], most: int) -> Iterator[tuple[tuple[Any, Any], float, bool]]:
-    """Parts of at most so many samples: input and target, their share, and whether more follow.
+    """Parts of at most so many samples: input and target, their fraction, and whether more follow.
 
     They are as even as can be: a small last part would be a small batch to a batch norm.
 

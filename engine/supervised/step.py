@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from .. import ranks
 from ..checks import warn, warn_if_it_drifts
-from ..compiling import CompiledForward, Graphs
+from ..compiling import CompiledForward
 from ..events import Events, Stage
 from ..means import Means, Weight, first_length, mean_over_ranks, samples_of, weight_of
 from ..modules import modules_of, parallel_of, without_sending_buffers
@@ -66,6 +66,11 @@ class Supervised:
     is_sharded: bool = False
     """True if ranks hold the model together, whose gathered weights are used in training too."""
 
+    @cached_property
+    def is_parallel(self) -> bool:
+        """True if the model averages gradients over ranks, and sends buffers as it is called."""
+        return parallel_of(self.model) is not None
+
     def train(self, state: State[Any, Output], batch: Any) -> Output:
         """Forward pass, loss and update."""
         update, metrics, pair = self.update, state.metrics, self.prepare_batch(batch)
@@ -92,7 +97,7 @@ class Supervised:
         if isinstance(model, DistributedDataParallel):  # its forward would wait for other ranks
             model = model.module
         mode = torch.no_grad if self.is_sharded else torch.inference_mode
-        with mode(), without_sending_buffers(model):
+        with mode(), without_sending_buffers(model) if self.is_parallel else nullcontext():
             pair = self.prepare_batch(batch)
             if self.split is not None:
                 return self.split.take(state, pair, partial(self.forward, model, {}))
@@ -198,9 +203,8 @@ class Supervised:
         if self.update is None:
             engine.on(Events.LOADING, stage=Stage.MEASURE)(self.refuse_to_train)
         if self.compiled is not None:
-            graphs = Graphs()
-            engine.on(Events.STARTED, stage=Stage.MEASURE)(graphs.begin)
-            engine.on(Events.EPOCH_COMPLETED, stage=Stage.REPORT)(graphs.tell)
+            engine.on(Events.STARTED, stage=Stage.MEASURE)(self.compiled.begin)
+            engine.on(Events.EPOCH_COMPLETED, stage=Stage.REPORT)(self.compiled.report)
         engine.on(Events.STARTED, stage=Stage.MEASURE)(self.check_mode)
         engine.evaluation.on(Events.STARTED, stage=Stage.MEASURE)(self.share_buffers)
         engine.evaluation.on(Events.ITERATION_COMPLETED, stage=Stage.MEASURE)(self.add_loss)
@@ -247,7 +251,8 @@ class Supervised:
         if (output := state.output) is not None and output.loss is not None:
             weight = samples_of(output) or 1 if output.weight is None else output.weight
             state.recall(self, Means).add("loss", output.loss, weight)
-            if self.weight is None:
+            is_flat = isinstance(output.target, Tensor) and output.target.ndim < 2
+            if self.weight is None and not is_flat:
                 state.recall(self, Shapes, saved=False).add(output)
 
     def mean_loss(self, state: State[Any, Any]) -> None:

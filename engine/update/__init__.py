@@ -1,8 +1,8 @@
 """From losses to optimizer steps: accumulation windows, averaging over ranks, loss scaling."""
 
-from .averaged import are_alike
-from .gradients import Gradients, non_finite, norm_of, parameters_of
+from .gradients import Gradients, non_finite, norm_of, parameters_of, ready_gradients
 from .micro_batch import MicroBatch
+from .sync import are_alike
 from .update import Update
 
 __all__ = [
@@ -13,4 +13,5 @@ __all__ = [
     "non_finite",
     "norm_of",
     "parameters_of",
+    "ready_gradients",
 ]

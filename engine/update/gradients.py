@@ -1,14 +1,27 @@
-"""The gradients that an optimizer is about to use."""
+"""The gradients of an optimizer: made, looked at and changed by handlers, and used.
+
+`backward` and `step_by` do what torch's do, without the Python around them that has nothing to do.
+Of a small step this Python takes a tenth. It looks for subclasses of tensors, for hooks and for
+profilers; here they are looked for at less cost, and where there may be one, or where torch is
+another than expected, its public call is made. The same kernels run either way.
+
+An `ExecutionTraceObserver` without a profiler cannot be asked for: its trace has all kernels of an
+optimizer's step, and not the step's name.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from operator import attrgetter, is_
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, autograd
+from torch.autograd import graph
 from torch.optim import Optimizer
+from torch.overrides import has_torch_function_unary
 
 from .. import ranks
 from ..modules import are_spread, local, locals_of, moved, multiply_each, norm, norm_of_each
@@ -17,9 +30,37 @@ if TYPE_CHECKING:
     from torch.amp import GradScaler
 
     from ..compiling import CompiledStep
+    from ..state import State
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 KIND = attrgetter("__class__", "device", "dtype", "layout", "requires_grad")
+
+REAL = frozenset((torch.float32, torch.bfloat16, torch.float16, torch.float64))
+BACKWARD = Tensor.backward
+PASS = autograd.backward
+OPTIMIZERS = import_module("torch.optim.optimizer")
+RUN: Any = getattr(graph, "_engine_run_backward", None)
+INSIDE: Any = getattr(torch, "_C", None)
+IN_TRANSFORM: Any = getattr(INSIDE, "_are_functorch_transforms_active", None)
+IS_PROFILED: Any = getattr(autograd, "_profiler_enabled", None)
+PRE_HOOKS: Any = getattr(OPTIMIZERS, "_global_optimizer_pre_hooks", None)
+POST_HOOKS: Any = getattr(OPTIMIZERS, "_global_optimizer_post_hooks", None)
+HAS_ENGINE = None not in (RUN, IN_TRANSFORM)
+STEP_CODE: Any = getattr(Optimizer, "_optimizer_step_code", None)  # does nothing, after a step
+HAS_HOOKS = None not in (IS_PROFILED, PRE_HOOKS, POST_HOOKS, STEP_CODE)
+
+
+def _wrapper() -> Any:
+    """The code of what torch wraps the `step` of each class of optimizers in."""
+
+    def step(optimizer: Optimizer) -> None:
+        pass
+
+    wrapped = Optimizer.profile_hook_step(step)
+    return wrapped.__code__ if isinstance(wrapped, FunctionType) else None
+
+
+WRAPPER = _wrapper()
 
 
 def parameters_of(optimizer: Optimizer) -> list[Tensor]:
@@ -32,6 +73,49 @@ def clear(optimizer: Optimizer) -> None:
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             parameter.grad = None
+
+
+def backward(loss: Tensor) -> None:
+    """Do what `loss.backward()` does.
+
+    >>> weight = torch.nn.Parameter(torch.tensor(3.0))
+    >>> backward(weight**2)
+    >>> weight.grad
+    tensor(6.)
+    """
+    if (
+        HAS_ENGINE
+        and type(loss) is Tensor  # a mistake may have made it a number
+        and loss.ndim == 0
+        and loss.dtype in REAL
+        and getattr(loss.backward, "__func__", None) is BACKWARD  # nor one of this loss alone
+        and autograd.backward is PASS
+        and not has_torch_function_unary(loss)  # a subclass, or a mode that is on
+        and not IN_TRANSFORM()
+    ):
+        one = torch.ones_like(loss, memory_format=torch.preserve_format)
+        RUN((loss,), (one,), False, False, (), allow_unreachable=True, accumulate_grad=True)
+    else:
+        loss.backward()
+
+
+def step_by(optimizer: Any) -> None:
+    """Do what `optimizer.step()` does."""
+    function = type(optimizer).step
+    if (
+        HAS_HOOKS
+        and getattr(function, "__code__", None) is WRAPPER
+        and "step" not in vars(optimizer)  # as schedulers of torch put it there
+        and getattr(optimizer._optimizer_step_code, "__func__", None) is STEP_CODE
+        and not optimizer._optimizer_step_pre_hooks
+        and not optimizer._optimizer_step_post_hooks
+        and not PRE_HOOKS
+        and not POST_HOOKS
+        and not IS_PROFILED()
+    ):
+        function.__wrapped__(optimizer)
+    else:
+        optimizer.step()
 
 
 class Gradients:
@@ -85,6 +169,19 @@ class Gradients:
         return function if self.compiled is None else self.compiled.of(function)
 
 
+def ready_gradients(state: State[Any, Any], only: Optimizer | None, kind: str) -> Gradients | None:
+    """The gradients that are ready; None if they are of another optimizer than `only`."""
+    gradients = state.step_under_way.gradients
+    if gradients is None:  # an event that the script has fired itself
+        if only is None:
+            raise RuntimeError(
+                f"{kind} does not know whose gradients are ready: make the step with Update, or "
+                f"pass optimizer= to {kind}"
+            )
+        gradients = Gradients(only)
+    return gradients.look() if only is None or gradients.optimizer is only else None
+
+
 def are_plain(gradients: Sequence[Tensor]) -> bool:
     """True for dense tensors of one device and type, which one call handles all together.
 
@@ -132,10 +229,10 @@ def non_finite(gradients: Sequence[Tensor]) -> Tensor:
     tensor(1.)
     """
     # The largest magnitude, unlike a sum of squares, is finite wherever all elements are.
-    held = [each for each in map(local, gradients) if each.numel()]
-    if gradients and not held:
+    filled = [each for each in map(local, gradients) if each.numel()]
+    if gradients and not filled:
         return torch.zeros((), device=gradients[0].device)
-    return (~norm_of(held, float("inf")).isfinite()).float()
+    return (~norm_of(filled, float("inf")).isfinite()).float()
 
 
 def has_overflowed(scaler: GradScaler, gradients: Gradients, *, alike: bool) -> bool:
@@ -152,13 +249,3 @@ def has_overflowed(scaler: GradScaler, gradients: Gradients, *, alike: bool) -> 
     else:
         overflow = bool(non_finite(gradients.look().tensors))
     return overflow if alike else ranks.any_rank(overflow)
-
-
-def check_scale(scaler: GradScaler, least: float, step: int) -> None:
-    """End the run when the loss scale has become so small that something else must be wrong."""
-    if (scale := scaler.get_scale()) < least:
-        raise FloatingPointError(
-            f"the loss scale has fallen to {scale:g} after step {step}, below "
-            f"min_scale={least:g}: gradients overflow whatever the scale. Look for NaN in the "
-            "data and in the loss, lower the learning rate, or train in bf16"
-        )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from torch import Tensor
 
+from ..modules import buffers_in_training
 from ..state import State
 from .gradients import parameters_of
 from .window import by_share
@@ -39,9 +40,18 @@ class MicroBatch:
 
     def __enter__(self) -> Self:
         """Begin: what the passes have to know is said before them."""
-        update = self._update
-        if (update.sync is not None or update.compiled is not None) and self._state.training:
-            self._begin()
+        update, state = self._update, self._state
+        if not state.training:
+            return self
+        window = state.step_under_way.windows.get(update)
+        if window is None and update.compiled is not None:
+            update.compiled.begin()
+        if update.sync is not None:
+            calls = 1 if window is None else window.calls + 1
+            is_last = calls >= update.accumulate or state.is_last_batch
+            self._defers = update.sync.defers(is_last, may_end=state.epoch_length is None)
+            self._averaging_off = self._without_averaging(self._defers)
+            self._averaging_off.__enter__()
         return self
 
     def __exit__(
@@ -53,18 +63,6 @@ class MicroBatch:
         """End the passes."""
         if self._averaging_off is not None:
             self._averaging_off.__exit__(kind, error, traceback)
-
-    def _begin(self) -> None:
-        update, state = self._update, self._state
-        window = state.step_under_way.windows.get(update)
-        if window is None and update.compiled is not None:
-            update.compiled.begin()
-        if update.sync is not None:
-            calls = 1 if window is None else window.calls + 1
-            is_last = calls >= update.accumulate or state.is_last_batch
-            self._defers = update.sync.defers(is_last, may_end=state.epoch_length is None)
-            self._averaging_off = self._without_averaging(self._defers)
-            self._averaging_off.__enter__()
 
     def part(self, *, more: bool) -> AbstractContextManager[Any]:
         """Run the passes over one of several parts in this context, inside of the micro-batch's.
@@ -114,13 +112,18 @@ class MicroBatch:
             step.check.accept(update)
 
     def copy(self) -> Callable[[], None]:
-        """Copy the open window and its gradients; return a function that restores them."""
-        update, step = self._update, self._state.step_under_way
+        """Copy what its passes change: the window, gradients and buffers; return the undo."""
+        update, state = self._update, self._state
+        step = state.step_under_way
         windows, parameters = step.windows, parameters_of(update.optimizer)
         window = replace(windows[update]) if update in windows else None
         kept = [] if window is None else [_copy(each.grad) for each in parameters]
+        buffers = buffers_in_training(state.engine.objects.values() if state.is_running else ())
+        copies = [each.clone() for each in buffers]
 
         def put_back() -> None:
+            for buffer, copy in zip(buffers, copies, strict=True):
+                buffer.copy_(copy)
             if window is None:
                 windows.pop(update, None)
             else:

@@ -1,4 +1,4 @@
-"""When ranks average their gradients: once a window, not in every backward pass."""
+"""When ranks average their gradients, and whether these are then the same on all of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from torch.nn import Module
 from torch.nn.parallel import DistributedDataParallel
 
 from .. import ranks
-from ..modules import is_parallel, sharded_in, uncompiled
+from ..modules import all_modules, fsdp_groups, parallel_of, sharded_in, uncompiled
+from ..state import State
+from .gradients import parameters_of
 
 WAYS = ("last", "close")
 
@@ -132,9 +134,7 @@ def _switch(model: Module) -> Callable[[], AbstractContextManager[Any]] | None:
 
 def _drop_unsharded_gradients(module: Any) -> None:
     """Drop what passes without averaging have added up; torch has no public way to it."""
-    state = module._get_fsdp_state() if hasattr(module, "_get_fsdp_state") else None
-    one = getattr(state, "_fsdp_param_group", None)  # before torch had several a module
-    for group in getattr(state, "_fsdp_param_groups", [one] if one else []):
+    for group in fsdp_groups(module):
         for each in group.fsdp_params:
             if hasattr(each, "_unsharded_param"):
                 each._unsharded_param.grad = None
@@ -148,7 +148,7 @@ def _one_averages(wanted: set[int], objects: Iterable[Any]) -> bool:
 
 
 def _averages(model: Module) -> bool:
-    return is_parallel(model) or sharded_in(model) == [model]
+    return parallel_of(model) is not None or sharded_in(model) == [model]
 
 
 def _kind(parameter: Tensor) -> tuple[str, str]:
@@ -164,3 +164,35 @@ def _average(parameters: list[Tensor], group: Any) -> None:
     flat = torch.as_tensor(ranks.total(sent, group=group)) / ranks.world_size(group)
     for gradient, mean in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
         gradient.copy_(mean.view_as(gradient))
+
+
+def are_alike(state: State[Any, Any]) -> bool:
+    """True if all ranks have the same complete gradients in the step under way.
+
+    So it is in one process, and where a `DistributedDataParallel` among the engine's objects or
+    handlers averages them over all ranks. It is found out once in a run for each optimizer.
+    """
+    known, optimizer = state.step_under_way.are_alike, state.optimizer
+    if optimizer not in known:
+        known[optimizer] = not ranks.is_distributed() or _are_averaged(state, optimizer)
+    return known[optimizer]
+
+
+def _are_averaged(state: State[Any, Any], optimizer: Any) -> bool:
+    """True if each backward pass averages the gradients of an optimizer's parameters."""
+    engine = state.engine
+    known = all_modules([*engine.objects.values(), *engine.handlers.values()])
+    averaged = {id(each) for module in known for each in _averaged_by(module)}
+    return all(id(each) in averaged for each in parameters_of(optimizer) if each.requires_grad)
+
+
+def _averaged_by(module: Module) -> Iterable[Tensor]:
+    """The parameters whose gradients a module averages over all ranks in each backward pass."""
+    if not isinstance(module, DistributedDataParallel):
+        return ()
+    # A hook may average over some ranks only, as those of local SGD do.
+    has_hook = bool(module._comm_hooks)  # pyright: ignore
+    if has_hook or ranks.world_size(module.process_group) < ranks.world_size():
+        return ()
+    left_out = module.parameters_to_ignore
+    return [each for name, each in module.module.named_parameters() if name not in left_out]

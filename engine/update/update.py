@@ -15,13 +15,10 @@ from ..events import EventEnum, Events, Stage
 from ..explain import warn
 from ..modules import are_spread, plain_optimizer, refuse_scaling
 from ..state import State
-from .averaged import are_alike
-from .direct import backward
-from .direct import step as step_by
-from .gradients import Gradients, check_scale, clear, has_overflowed, parameters_of
+from .gradients import Gradients, backward, clear, has_overflowed, parameters_of, step_by
 from .micro_batch import MicroBatch
-from .sync import Sync, is_wrapped
-from .window import Evaluation, Window, by_share, check_loss_weights, needs_closure
+from .sync import Sync, are_alike, is_wrapped
+from .window import Window, by_share, check_loss_weights, needs_closure
 
 if TYPE_CHECKING:
     from torch.amp import GradScaler
@@ -128,7 +125,6 @@ class Update:
         self._gradients = Gradients(optimizer, self.compiled)
         self._is_direct = not (self.averages_at_close or self.needs_closure)
         self._has_met_first = False
-        self._lacks_model = model is None and accumulate > 1
         plain = getattr(optimizer.zero_grad, "__func__", None) is Optimizer.zero_grad
         self._clear = partial(clear, optimizer) if plain else optimizer.zero_grad
 
@@ -252,10 +248,10 @@ class Update:
             self.sync.average()
         if at_close:
             device = parameters_of(self.optimizer)[0].device
-        factor, evaluation = window.factor(device), None
-        if closures := window.closures:
-            evaluation = Evaluation(self.optimizer, self._clear, closures, window.loss, factor)
-        self._step(state, factor, evaluation)
+        factor, closure = window.factor(device), None
+        if window.closures:
+            closure = partial(window.evaluate, self._gradients, factor, self._clear)
+        self._step(state, factor, closure)
 
     def rehearse(self, state: State[Any, Any]) -> None:
         """Fire the events that a call would fire, without a loss."""
@@ -272,8 +268,6 @@ class Update:
         if (check := step.check) is not None and check.inside is not self:
             check.watch(self, partial(self.open, state))  # a micro-batch begins by its forward pass
             return step.windows[self]  # type: ignore[no-any-return]
-        if self._lacks_model:
-            self._check_model(state)
         self._clear()
         window = step.windows[self] = Window(self.scaler)
         return window
@@ -281,28 +275,24 @@ class Update:
     def meet(
         self, state: State[Any, Any], weight: Tensor | float | None, *, has_loss: bool
     ) -> None:
-        """In the first micro-batch: count as a clock, and see that ranks give weights alike."""
+        """In the first micro-batch: count as a clock, and check how ranks average gradients."""
         if self._has_met_first:
             return
         if self.event is Events.STEP_COMPLETED:
             state.step_under_way.clocks.append(self)
         if ranks.is_distributed():
             known = state.engine.objects.values() if state.is_running else ()
-            if self.sync is not None or is_wrapped(parameters_of(self.optimizer), known):
+            is_averaged = self.sync is not None or is_wrapped(parameters_of(self.optimizer), known)
+            if is_averaged:
                 check_loss_weights(weight, has_loss=has_loss)
+            if is_averaged and self.model is None and self.accumulate > 1:
+                warn(
+                    "this Update was not told of the DistributedDataParallel or fully_shard around "
+                    f"its parameters, which averages gradients {self.accumulate} times a step; "
+                    "once is enough: Update(optimizer, model=model, ...), with the forward pass "
+                    "and the update in `with update.micro_batch(state):`"
+                )
         self._has_met_first = True
-
-    def _check_model(self, state: State[Any, Any]) -> None:
-        """Warn once if each backward pass averages gradients because `model` was not given."""
-        self._lacks_model = False
-        known = state.engine.objects.values() if state.is_running else ()
-        if ranks.is_distributed() and is_wrapped(parameters_of(self.optimizer), known):
-            warn(
-                "this Update was not told of the DistributedDataParallel or fully_shard around its "
-                f"parameters, which averages gradients {self.accumulate} times a step; once "
-                "is enough: Update(optimizer, model=model, ...), with the forward pass and the "
-                "update in `with update.micro_batch(state):`"
-            )
 
     def _step(
         self,
@@ -347,5 +337,9 @@ class Update:
             self.scaler.update()
         state.fire(STEP_SKIPPED)
         state.metrics["skipped_steps"] = state.counts[STEP_SKIPPED]
-        if overflow and self.scaler is not None:
-            check_scale(self.scaler, self.min_scale, state.step)
+        if overflow and self.scaler is not None and self.scaler.get_scale() < self.min_scale:
+            raise FloatingPointError(
+                f"the loss scale has fallen to {self.scaler.get_scale():g} after step {state.step},"
+                f" below min_scale={self.min_scale:g}: gradients overflow whatever the scale. Look "
+                "for NaN in the data and in the loss, lower the learning rate, or train in bf16"
+            )

@@ -12,11 +12,12 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from .. import ranks
-from .direct import backward
-from .gradients import Gradients
+from .gradients import backward
 
 if TYPE_CHECKING:
     from torch.amp import GradScaler
+
+    from .gradients import Gradients
 
 Closure = Callable[[], Tensor]
 
@@ -41,6 +42,8 @@ class Window:
     loss: Tensor | float = 0.0
     """The sum of the losses, for an optimizer with a closure."""
     closures: list[Closure] = field(default_factory=list)
+    is_evaluated: bool = False
+    """True once such an optimizer has asked for the loss at hand."""
     targets: Callable[[], Tensor | float] | None = None
     """Waits for the weights of all ranks, whose sum is under way."""
 
@@ -104,6 +107,33 @@ class Window:
         now = self.scaler.scale(torch.ones_like(self.scale))  # what unscaling divides by
         return now / self.scale * (1.0 if factor is None else factor)
 
+    def evaluate(
+        self, gradients: Gradients, factor: Tensor | float | None, clear: Callable[[], None]
+    ) -> Tensor:
+        """The mean loss at the current weights, with its gradients, for an optimizer's closure.
+
+        The first call returns the loss that is there already; later ones compute the window again.
+
+        Args:
+            gradients: Those of the optimizer.
+            factor: Makes the mean of a sum over the window; None for 1.
+            clear: Clears the gradients.
+        """
+        if self.is_evaluated:
+            clear()
+            self.loss = 0.0
+            for closure in self.closures:
+                loss = closure()
+                loss.backward()
+                self.loss = self.loss + loss.detach()
+            if factor is not None:
+                gradients.look().scale(factor)
+        self.is_evaluated = True
+        mean = torch.as_tensor(self.loss if factor is None else self.loss * factor)
+        # The mean over ranks too, so that all of them search along the same line.
+        group = ranks.data_group()
+        return torch.as_tensor(ranks.total(mean, group=group)) / ranks.world_size(group)
+
 
 def check_loss_weights(weight: Tensor | float | None, *, has_loss: bool = True) -> None:
     """Refuse that ranks give weights of different kinds, whose messages would not match.
@@ -114,8 +144,8 @@ def check_loss_weights(weight: Tensor | float | None, *, has_loss: bool = True) 
         ValueError: Some ranks give a weight and some none, or a number and some a tensor elsewhere.
     """
     kind = None if weight is None else weight.device.type if isinstance(weight, Tensor) else "cpu"
-    told = f"loss with a weight on {kind}" if kind else "loss without a weight"
-    kinds = ranks.gathered(told if has_loss else None, group=ranks.data_group())
+    given = f"loss with a weight on {kind}" if kind else "loss without a weight"
+    kinds = ranks.gathered(given if has_loss else None, group=ranks.data_group())
     if len({*kinds} - {None}) > 1:
         listed = ", ".join(f"rank {rank}: {each}" for rank, each in enumerate(kinds) if each)
         raise ValueError(
@@ -129,43 +159,6 @@ def _on(device: torch.device, amount: Tensor | float) -> Tensor:
     if isinstance(amount, Tensor):
         return amount.to(device, torch.float64).reshape(())
     return torch.full((), amount, dtype=torch.float64, device=device)  # made there, without a wait
-
-
-@dataclass
-class Evaluation:
-    """Called by an optimizer for the loss and the gradients of a window at its current weights.
-
-    The first call returns the loss that is there already; later ones compute the window again.
-    """
-
-    optimizer: Optimizer
-    clear: Callable[[], None]
-    closures: list[Closure]
-    loss: Tensor | float
-    """The sum of the losses."""
-    factor: Tensor | float | None
-    """The factor that makes their mean; None for 1."""
-    is_first: bool = True
-
-    def __call__(self) -> Tensor:
-        """The loss of the window; its gradients are in place."""
-        if not self.is_first:
-            self._evaluate()
-        self.is_first = False
-        mean = torch.as_tensor(self.loss if self.factor is None else self.loss * self.factor)
-        # The mean over ranks too, so that all of them search along the same line.
-        group = ranks.data_group()
-        return torch.as_tensor(ranks.total(mean, group=group)) / ranks.world_size(group)
-
-    def _evaluate(self) -> None:
-        self.clear()
-        self.loss = 0.0
-        for closure in self.closures:
-            loss = closure()
-            loss.backward()
-            self.loss = self.loss + loss.detach()
-        if self.factor is not None:
-            Gradients(self.optimizer).look().scale(self.factor)
 
 
 def by_share(

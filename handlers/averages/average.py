@@ -65,16 +65,14 @@ class AverageOfWeights:
         """In a new run, copy the weights into the average."""
         updates, objects = state.recall(self, Updates), state.engine.objects
         if not updates.has_begun:
-            reshard(fully_sharded(objects.values()))
-            put(objects[self.name], objects[self.object])
+            self._copy(objects)
             updates.has_begun = True
 
     def update(self, state: State[Any, Any]) -> None:
         """Take the weights into the average; the first ones are copied."""
         updates, objects = state.recall(self, Updates), state.engine.objects
         if updates.count == 0:
-            reshard(fully_sharded(objects.values()))
-            put(objects[self.name], objects[self.object])
+            self._copy(objects)
         else:
             pairs = state.recall(self, lambda: Pairs.of(self, objects), saved=False)
             reshard(pairs.managed)
@@ -87,6 +85,10 @@ class AverageOfWeights:
                 for copies, originals in map(_shards, pairs.copied):
                     copy_each(copies, originals)
         updates.count += 1
+
+    def _copy(self, objects: Mapping[str, Any]) -> None:
+        reshard(fully_sharded(objects.values()))
+        put(objects[self.name], objects[self.object])
 
     def fold(self, averages: list[Tensor], weights: list[Tensor], count: int) -> None:
         """Move averages of `count` weights towards further weights, in place."""

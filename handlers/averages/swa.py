@@ -6,11 +6,13 @@ from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
-from torch.optim.swa_utils import get_swa_multi_avg_fn
+import torch
+from torch.nn import Module
+from torch.optim.swa_utils import get_swa_multi_avg_fn, update_bn
 
-from ...engine import Engine, EventEnum, Events, Stage, State, Trigger
+from ...engine import Engine, EventEnum, Events, Stage, State, Trigger, ranks
+from ...engine.modules import untouched
 from .average import AverageOfWeights
-from .batch_norm import measure_batch_norms
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,3 +59,36 @@ class SWA(AverageOfWeights):
     def fold(self, averages: Any, weights: Any, count: int) -> None:
         """Take further weights into the mean of `count` weights, in place."""
         get_swa_multi_avg_fn()(averages, weights, count)
+
+
+def measure_batch_norms(model: Module, data: Iterable[Any]) -> None:
+    """Measure the running statistics of a model anew by a pass over the data of all ranks.
+
+    Each becomes the mean over all batches of all ranks. The mode of each module, and the random
+    number generators, are left as they were.
+    """
+    norms: list[Any] = [each for each in model.modules() if _is_tracking(each)]
+    if not norms:
+        return
+    device = norms[0].running_mean.device
+    with untouched({"model": model}, data):
+        update_bn(data, model, device)
+    _take_means(norms)
+
+
+def _is_tracking(module: Any) -> bool:
+    kind = torch.nn.modules.batchnorm._BatchNorm  # pyright: ignore  # as `update_bn` asks
+    is_norm = isinstance(module, kind)
+    return is_norm and module.running_mean is not None
+
+
+@torch.no_grad()
+def _take_means(norms: list[Any]) -> None:
+    """Take the means over ranks, in one message; a rank weighs as much as it has seen batches."""
+    statistics = [each for norm in norms for each in (norm.running_mean, norm.running_var)]
+    own = norms[0].num_batches_tracked.double()
+    flat = torch.cat([each.reshape(-1).double() for each in statistics])
+    sums = torch.as_tensor(ranks.total(torch.cat([flat * own, own[None]])))
+    means = sums[:-1] / sums[-1]
+    for each, part in zip(statistics, means.split([s.numel() for s in statistics]), strict=True):
+        each.copy_(part.view_as(each))

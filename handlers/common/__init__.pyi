@@ -17,7 +17,6 @@ from .media import on_host as on_host
 from .objects import free_name as free_name
 from .objects import module_of as module_of
 from .objects import refuse_taken as refuse_taken
-from .objects import stepping as stepping
 from .plain_values import plain as plain
 from .reporting import AT_EACH_ROW as AT_EACH_ROW
 from .reporting import is_scalar as is_scalar

@@ -1,4 +1,4 @@
-"""The module, name or optimizer that a handler is told to work on."""
+"""The module that a handler works on, and names of objects."""
 
 from __future__ import annotations
 
@@ -7,10 +7,6 @@ from itertools import count
 from typing import Any
 
 from torch.nn import Module
-from torch.optim import Optimizer
-
-from ...engine import State
-from ...engine.update import Gradients
 
 
 def module_of(objects: Mapping[str, Any], name: str, kind: str) -> Module:
@@ -43,16 +39,3 @@ def free_name(taken: Container[str], wanted: str) -> str:
     """
     numbered = (wanted if number == 1 else f"{wanted}_{number}" for number in count(1))
     return next(name for name in numbered if name not in taken)
-
-
-def stepping(state: State[Any, Any], only: Optimizer | None, kind: str) -> Gradients | None:
-    """The gradients that are ready; None if they are of another optimizer than `only`."""
-    gradients = state.step_under_way.gradients
-    if gradients is None:  # an event that the script has fired itself
-        if only is None:
-            raise RuntimeError(
-                f"{kind} does not know whose gradients are ready: make the step with Update, or "
-                f"pass optimizer= to {kind}"
-            )
-        gradients = Gradients(only)
-    return gradients.look() if only is None or gradients.optimizer is only else None

@@ -50,20 +50,20 @@ def is_scalar(value: Any) -> bool:
 
 
 def warn_of_unknown(
-    names: Iterable[str], metrics: Mapping[str, Any], kind: str, told: set[str], *, at_end: bool
+    names: Iterable[str], metrics: Mapping[str, Any], kind: str, warned: set[str], *, at_end: bool
 ) -> None:
-    """Warn of names that no metric has, but not of those in `told`, to which they are added.
+    """Warn of names that no metric has, but not of those in `warned`, to which they are added.
 
     Before the end of the run a metric may still come, as of a validation each ten epochs; until
     then a name counts as unknown if it is much like that of another metric with the same prefix.
     """
     for name in names:
-        if name in metrics or name in told:
+        if name in metrics or name in warned:
             continue
         beside = [each for each in metrics if _prefix(each) == _prefix(name)]
         like = get_close_matches(name, metrics if at_end else beside, n=1, cutoff=0.75)
         if like or at_end:
-            told.add(name)
+            warned.add(name)
             meant = f"; did you mean {like[0]!r}?" if like else ""
             known = ", ".join(map(repr, metrics)) or "none"
             warn(f"{kind}({name!r}): no metric has this name{meant} (there is: {known})")

@@ -26,39 +26,29 @@ LONGEST_LINE = 16 * 2**20
 """Bytes of one line of them: histograms of six thousand weights."""
 MOST_IN_LINE = 500_000
 """Values in such a line."""
-MOST_RECORDS = 100_000
-"""Lines of a journal besides signs of life: a year of checkpoints, one each five minutes."""
 MOST_IN_EVENTS = 1_000_000
-"""Values in the lines of a journal that are kept whole."""
-ORDINARY = 20
-"""Values of a sign of life in a journal; one with more counts as an event."""
+"""Values in the events of a journal: a year of saves, one each five minutes."""
+ORDINARY = 10
+"""The most values of a sign of life in a journal, and the fewest that an event counts for."""
 MOST_RANGES = 10_000
 """Ranges of a histogram; a page shows forty."""
-MOST_SIGNS = 2000
-"""Signs of life of one process that are kept: the pace of a run is drawn from them."""
-MOST_CLOCKS = 20_000
-"""Rows of a file of which the clocks are kept: a page shows some hundred of them."""
+MOST_KEPT = 2000
+"""Signs of life of a process, and clocks of the rows of a file, that are kept."""
 MOST_HISTOGRAMS = 240
 """Histograms of a metric that are kept: a page shows a quarter of them."""
 BEYOND = 2**63
 """Clocks and counts are below it."""
 LARGEST_IMAGES = 12_000_000
 """Bytes of the images of a page that holds them, as they are on the disk."""
-MOST_METRICS = 2000
-"""Metrics of a run: a page draws a chart for each."""
+MOST_SHOWN = 2000
+"""Things of one kind that a page shows: metrics, images, settings, handlers, parts of a run."""
 LONGEST_NAME = 300
 """Characters of the name of a metric or of a setting: a page says it in twenty places."""
 MOST_FILES = 200
 """Files of rows in one directory."""
 MOST_CHECKPOINTS = 10_000
 """Checkpoints that a command or a page lists."""
-MOST_PARTS = 1000
-"""Parts of a run that a page lists."""
-MOST_SETTINGS = 5000
-"""Values of a configuration, and calls of handlers, that a page lists."""
 MOST_IMAGES = 20_000
 """Images, and folders, that a page looks through."""
-MOST_SHOWN = 1000
-"""Images on a page."""
 MOST_CLAIMS = 50
 """Claims on the checkpoints of a directory."""

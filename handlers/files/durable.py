@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
 from shutil import copytree, rmtree
 from typing import BinaryIO
@@ -147,7 +148,7 @@ def shared(path: Path, name: Path, pieces: Iterable[memoryview]) -> bool:
     return True
 
 
-def _holds(file: BinaryIO, pieces: Iterable[memoryview]) -> bool:
+def _holds(file: BufferedReader, pieces: Iterable[memoryview]) -> bool:
     """Whether a file holds just these bytes; reading ends at the first that differ."""
     found = bytearray()
     for piece in pieces:
@@ -156,7 +157,7 @@ def _holds(file: BinaryIO, pieces: Iterable[memoryview]) -> bool:
             if len(found) != len(expected):
                 found = bytearray(len(expected))
             # A bytearray compares as fast as memory is read, a memoryview number by number.
-            if file.readinto(found) != len(found) or found != expected:  # type: ignore[attr-defined]
+            if file.readinto(found) != len(found) or found != expected:
                 return False
     return not file.read(1)
 

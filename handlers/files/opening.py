@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
+from io import BufferedReader, BufferedWriter
 from pathlib import Path
-from typing import BinaryIO
 
 REGULAR_ONLY = (
     getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
@@ -46,27 +45,22 @@ def kind_of(mode: int) -> str:
     return KINDS.get(stat.S_IFMT(mode), "file")
 
 
-@contextmanager
-def regular(path: Path) -> Generator[BinaryIO, None, None]:
+def regular(path: Path) -> BufferedReader:
     """Open a regular file to read it.
 
     Raises:
         NotRegularError: It is a link, a directory, a pipe or a device.
     """
-    with open(opened(path, os.O_RDONLY), "rb") as file:
-        yield file
+    return open(opened(path, os.O_RDONLY), "rb")
 
 
-@contextmanager
-def created(path: Path) -> Generator[BinaryIO, None, None]:
+def created(path: Path) -> BufferedWriter:
     """Make a file that is not there, and open it to write.
 
     Raises:
         FileExistsError: Something is there, be it a link that leads nowhere.
     """
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | REGULAR_ONLY, 0o666)
-    with open(descriptor, "wb") as file:
-        yield file
+    return open(path, "xb")
 
 
 def appending(path: Path) -> int:

@@ -2,8 +2,7 @@
 
 from .freeze import Freeze
 from .load_matching import Matching, load_matching
-from .parameter_groups import describe_groups, parameter_groups
-from .patterns import norms_and_biases
+from .parameter_groups import describe_groups, norms_and_biases, parameter_groups
 
 __all__ = [
     "Freeze",

@@ -12,7 +12,7 @@ from torch.nn import Module, Parameter
 from ...engine import Engine, EventEnum, Events, Stage, State, Trigger
 from ...engine.modules import unwrap
 from ..common import module_of
-from .patterns import Pattern, group_name, known, matches
+from .parameter_groups import Pattern, group_name, known, matches
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,8 +84,9 @@ class Freeze:
 
     def take_up(self, state: State[Any, Any]) -> None:
         """Freeze at the start of a run, or as it was when a resumed run was saved."""
-        held = state.recall(self, IsFrozen)
-        held.frozen = self._is_from_the_start if held.frozen is None else held.frozen
+        memory = state.recall(self, IsFrozen)
+        if memory.frozen is None:
+            memory.frozen = self._is_from_the_start
         self._apply(state)
 
     def freeze(self, state: State[Any, Any]) -> None:
@@ -115,10 +116,10 @@ class Freeze:
         others = [each for each in state.engine.handlers.values() if isinstance(each, Freeze)]
         holding = [each for each in others if state.recall(each, IsFrozen).frozen]
         found = [state.recall(each, Found, saved=False) for each in holding]
-        held = {id(parameter) for each in found for parameter, _ in each.parameters.values()}
+        frozen = {id(parameter) for each in found for parameter, _ in each.parameters.values()}
         resting = {id(module) for each in found for module, _ in each.norms}
         for parameter, trains in own.parameters.values():
-            parameter.requires_grad_(trains and id(parameter) not in held)
+            parameter.requires_grad_(trains and id(parameter) not in frozen)
             if not parameter.requires_grad:
                 parameter.grad = None
         for module, training in own.norms:

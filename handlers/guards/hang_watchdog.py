@@ -118,15 +118,15 @@ class ClockWatch:
     def _look(self) -> None:
         seen: Any = None
         since = 0.0
-        told = False
+        has_warned = False
         while True:
             now = [(id(s), s.iteration, s.epoch) for s in tuple(self.states)]
             if now != seen:
-                seen, since, told = now, time.monotonic(), False
+                seen, since, has_warned = now, time.monotonic(), False
                 self._open_again_if_removed()
                 faulthandler.dump_traceback_later(self._seconds, exit=self._exit, file=self._file)
-            elif not told and time.monotonic() - since >= self._seconds:
-                told = True
+            elif not has_warned and time.monotonic() - since >= self._seconds:
+                has_warned = True
                 logger.warning(
                     "HangWatchdog: no iteration was completed for %g seconds, after iteration %d; "
                     "the stacks of all threads are in %s",

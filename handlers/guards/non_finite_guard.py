@@ -12,8 +12,7 @@ from torch import Tensor
 from ...engine import Engine, Events, Stage, State, ranks
 from ...engine.modules import buffers_in_training, moved
 from ...engine.state import as_float
-from ...engine.update import are_alike, non_finite
-from ..common import stepping
+from ...engine.update import are_alike, non_finite, ready_gradients
 
 POLICIES = ("raise", "stop", "skip", "retry")
 
@@ -148,12 +147,12 @@ class NonFiniteGuard:
 
     def _is_bad(self, state: State[Any, Any], judged: JudgedWindows, verdict: Verdict) -> Tensor:
         """At least 1.0 if a value is not finite, on any rank unless `late`; without a wait."""
-        gradients = stepping(state, None, "NonFiniteGuard")
+        gradients = ready_gradients(state, None, "NonFiniteGuard")
         assert gradients is not None
         bad = non_finite(gradients.tensors)
         new = state.metrics.since(judged.writes)
         judged.writes = state.metrics.writes
-        is_told = not are_alike(state)
+        is_sent = not are_alike(state)
         verdict.own_loss = None
         if self.metric in new:
             value = new[self.metric]
@@ -161,9 +160,9 @@ class NonFiniteGuard:
             finite = torch.as_tensor(value).detach().isfinite().all()
             verdict.own_loss = moved(~finite, bad.device)
             # Where nothing is sent, no rank may judge by a value of its own.
-            if is_told or self.late or not ranks.is_distributed():
+            if is_sent or self.late or not ranks.is_distributed():
                 bad = bad + verdict.own_loss
-        return torch.as_tensor(ranks.total(bad)) if is_told and not self.late else bad
+        return torch.as_tensor(ranks.total(bad)) if is_sent and not self.late else bad
 
     def _first_of_all(self, step: int) -> int:
         """The first bad step of any rank, given that of this rank; 0 means none."""
@@ -194,7 +193,7 @@ class Verdict:
     """Whether the loss of this rank in the last judged step was not finite, on the device."""
     own_first: Tensor | None = None
     """The same for the first bad step; noted on several ranks only."""
-    told: list[Any] = field(default_factory=list)
+    protected: list[Any] = field(default_factory=list)
     buffers: list[tuple[Tensor, Tensor]] | None = None
 
     def note(self, bad: Tensor, step: int) -> None:
@@ -212,8 +211,8 @@ class Verdict:
         """Tell a fused optimizer to leave its weights alone from the first bad step on."""
         if self.first is not None:
             optimizer.found_inf = (self.first > 0).float()
-        if all(each is not optimizer for each in self.told):
-            self.told.append(optimizer)
+        if all(each is not optimizer for each in self.protected):
+            self.protected.append(optimizer)
 
     def copy(self, objects: Iterable[Any]) -> None:
         """Copy the modules' buffers, unless a bad step may have changed them."""
@@ -233,9 +232,9 @@ class Verdict:
 
     def release(self) -> None:
         """Let the optimizers change their weights again."""
-        for optimizer in self.told:
+        for optimizer in self.protected:
             vars(optimizer).pop("found_inf", None)
-        self.told.clear()
+        self.protected.clear()
 
 
 def _reason(step: int) -> str:

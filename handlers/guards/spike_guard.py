@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
+from torch.nn import Module
+from torch.optim import Optimizer
+from torch.utils._pytree import tree_map_only
 
 from ...engine import Engine, Events, Stage, State, ranks
-from ...engine.modules import are_spread
+from ...engine.modules import are_spread, unwrap, weights_of
 from ...engine.state import as_float
-from ...engine.update import are_alike
-from ..common import stepping
-from .rewind import Rewind, has_optimizer
+from ...engine.update import are_alike, parameters_of, ready_gradients
 
 logger = logging.getLogger("camshaft")
 
@@ -96,7 +99,7 @@ class SpikeGuard:
         """
         engine.on(Events.BACKWARD_COMPLETED, stage=Stage.MEASURE)(self.judge)
         if self.policy == "rewind":
-            if not has_optimizer(engine.objects) or "rewind" in engine.objects:
+            if not all(_trained(engine.objects)) or "rewind" in engine.objects:
                 raise ValueError(
                     "SpikeGuard('rewind') needs the model and its optimizer among the engine's "
                     'objects, and the name "rewind" free: Engine(..., objects={"model": model, '
@@ -149,7 +152,7 @@ class SpikeGuard:
 
     def _norm(self, state: State[Any, Any]) -> float:
         """The norm of the gradients, which is the same on all ranks."""
-        gradients = stepping(state, None, "SpikeGuard")
+        gradients = ready_gradients(state, None, "SpikeGuard")
         assert gradients is not None
         value = float(gradients.norm())
         if are_spread(gradients.tensors) or are_alike(state):
@@ -216,3 +219,69 @@ def _name_of(optimizer: Any, state: State[Any, Any]) -> str:
     """The name of an optimizer among the engine's objects; empty if it has none."""
     objects = state.engine.objects.items()
     return next((name for name, each in objects if each is optimizer), "")
+
+
+class Rewind:
+    """The two latest copies of weights and optimizers, in the host's memory; saved with the run.
+
+    A copy has the optimizers' state and not their options: rates belong to schedules, which go on.
+    """
+
+    def __init__(self) -> None:
+        self.copies: list[dict[str, Any]] = []
+
+    def copy(self, objects: Mapping[str, Any], step: int) -> None:
+        """Make a copy, and keep the copy before it; drop older ones."""
+        optimizers, modules = _trained(objects)
+        copy: dict[str, Any] = {
+            "step": step,
+            "modules": {
+                name: {key: _to_host(each) for key, each in weights_of(module).items()}
+                for name, module in modules.items()
+            },
+            "optimizers": {
+                name: tree_map_only(Tensor, _to_host, optimizer.state_dict()["state"])
+                for name, optimizer in optimizers.items()
+            },
+        }
+        self.copies = [*self.copies[-1:], copy]
+
+    @torch.no_grad()
+    def put_back(self, objects: Mapping[str, Any]) -> int:
+        """Put the earlier copy back and drop the later one; return the step of the copy."""
+        copy = self.copies[0]
+        self.copies = [copy]
+        optimizers, modules = _trained(objects)
+        for name, module in modules.items():
+            for key, tensor in weights_of(module).items():
+                tensor.data.copy_(copy["modules"][name][key])
+        for name, optimizer in optimizers.items():
+            # Cloned, because an optimizer takes tensors over and then changes them.
+            state = tree_map_only(Tensor, Tensor.clone, copy["optimizers"][name])
+            groups = optimizer.state_dict()["param_groups"]
+            optimizer.load_state_dict({"state": state, "param_groups": groups})
+        return int(copy["step"])
+
+    def state_dict(self) -> dict[str, Any]:
+        """The copies."""
+        return {"copies": self.copies}
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        """Take the copies over."""
+        self.copies = list(saved["copies"])
+
+
+def _trained(objects: Mapping[str, Any]) -> tuple[dict[str, Optimizer], dict[str, Module]]:
+    """The optimizers among the objects, and the modules with parameters that they hold."""
+    optimizers = {name: each for name, each in objects.items() if isinstance(each, Optimizer)}
+    trained = {id(p) for optimizer in optimizers.values() for p in parameters_of(optimizer)}
+    modules = {
+        name: unwrap(each)
+        for name, each in objects.items()
+        if isinstance(each, Module) and any(id(own) in trained for own in each.parameters())
+    }
+    return optimizers, modules
+
+
+def _to_host(tensor: Tensor) -> Tensor:
+    return tensor.detach().to("cpu", copy=True)

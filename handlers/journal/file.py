@@ -122,7 +122,7 @@ def read_journal(path: Path) -> Records:
     []
     """
     told: dict[str, ProcessLines] = {}
-    count, values, problem = 0, 0, ""
+    values, problem = 0, ""
     try:
         with regular(path) as file:
             for number, line in enumerate(whole_lines(file)):
@@ -130,11 +130,8 @@ def read_journal(path: Path) -> Records:
                 if record is None or not isinstance(record.get("event"), str):
                     continue
                 part = told.setdefault(str(record.get("part")), ProcessLines())
-                is_event, rich = part.add(number, record), values_in(line)
-                count += is_event
-                values += rich if is_event or rich > budget.ORDINARY else 0
-                if count > budget.MOST_RECORDS:
-                    raise ValueError(f"has more than {budget.MOST_RECORDS} lines of events")
+                if part.add(number, record) or values_in(line) > budget.ORDINARY:
+                    values += max(values_in(line), budget.ORDINARY)
                 if values > budget.MOST_IN_EVENTS:
                     raise ValueError(f"has more than {budget.MOST_IN_EVENTS} values in its events")
     except (FileNotFoundError, NotADirectoryError):
@@ -154,7 +151,7 @@ class ProcessLines:
 
     def __init__(self) -> None:
         self._events: list[tuple[int, dict[str, Any]]] = []
-        self._signs = Thinned[tuple[int, dict[str, Any]]](budget.MOST_SIGNS)
+        self._signs = Thinned[tuple[int, dict[str, Any]]](budget.MOST_KEPT)
 
     def add(self, number: int, record: dict[str, Any]) -> bool:
         """Add a line; False if it is a sign of life, of which some may be left out."""

@@ -11,12 +11,59 @@ from itertools import chain, islice
 from typing import Any
 
 from ..files import lines_from_end, printable, whole_lines
-from .files import LineFile, LogsToFile, RowFile, replace_lines
-from .rows import Row, Start
+from .files import LogsToFile, RowFile
+from .rows import Row
 
 COUNT = re.compile("[0-9]{1,19}")
 FORMULA = ("=", "+", "-", "@")
 """With these a spreadsheet begins what it computes; an apostrophe before them makes it text."""
+
+
+class Table(RowFile):
+    """One file of rows, with the names of its columns in the first line."""
+
+    kind = "CSV"
+    _columns: tuple[str, ...] = ()
+
+    def line_of(self, row: Row) -> str:
+        """A row as one line; if it has new columns, the file gets a new head before."""
+        named: Mapping[str, float] = row.clocks | row.metrics | row.clocks
+        values = {_column(name): value for name, value in named.items()}
+        if new := [name for name in values if name not in self._columns]:
+            self._widen(*self._columns, *new)
+        return _line([values.get(name, "") for name in self._columns])
+
+    def size_before(self, first: int) -> int:
+        """The bytes of the head and of the rows before iteration `first`."""
+        if (head := next(self._rows(), None)) is None:
+            return 0
+        self._columns = tuple(head)
+        if head[:1] != ["iteration"]:
+            raise self.no_row(0)
+        with self.reading() as file:
+            for place, line in lines_from_end(file):
+                if place == 0:
+                    return len(line)
+                if line.endswith(b"\n"):  # else a kill has torn it
+                    [row] = _parsed([line])
+                    is_row = COUNT.fullmatch("".join(row[:1])) and len(row) == len(self._columns)
+                    if not is_row:
+                        raise self.no_row(place)
+                    if int(row[0]) < first:
+                        return place + len(line)
+        return 0
+
+    def _widen(self, *columns: str) -> None:
+        """Replace the head, and fill up shorter lines."""
+        rows = islice(self._rows(), 1, None)
+        filled = (_line([*row, *[""] * (len(columns) - len(row))]) for row in rows)
+        self.put_in_place(chain([_line(columns)], filled))
+        self._columns = columns
+
+    def _rows(self) -> Iterator[list[str]]:
+        """All whole lines; a kill may have torn the last one. No row goes on in the next line."""
+        with self.reading() as file:
+            yield from _parsed(whole_lines(file))
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,58 +95,7 @@ class CSV(LogsToFile):
     """
 
     usual_name = "rows.csv"
-
-    def writer(self, start: Start) -> Table:
-        """Open the file where the run is."""
-        return Table(self.path, start)
-
-
-class Table(RowFile):
-    """One file of rows, with the names of its columns in the first line."""
-
-    kind = "CSV"
-    _columns: tuple[str, ...] = ()
-
-    def line_of(self, row: Row) -> str:
-        """A row as one line; if it has new columns, the file gets a new head before."""
-        told: Mapping[str, float] = row.clocks | row.metrics | row.clocks
-        values = {_column(name): value for name, value in told.items()}
-        if new := [name for name in values if name not in self._columns]:
-            self._widen(*self._columns, *new)
-        return _line([values.get(name, "") for name in self._columns])
-
-    def size_before(self, first: int) -> int:
-        """The bytes of the head and of the rows before iteration `first`."""
-        if (head := next(self._rows(), None)) is None:
-            return 0
-        self._columns = tuple(head)
-        if head[:1] != ["iteration"]:
-            raise self.no_row(0)
-        with self.reading() as file:
-            for place, line in lines_from_end(file):
-                if place == 0:
-                    return len(line)
-                if line.endswith(b"\n"):  # else a kill has torn it
-                    [row] = _parsed([line])
-                    is_row = COUNT.fullmatch("".join(row[:1])) and len(row) == len(self._columns)
-                    if not is_row:
-                        raise self.no_row(place)
-                    if int(row[0]) < first:
-                        return place + len(line)
-        return 0
-
-    def _widen(self, *columns: str) -> None:
-        """Replace the head, and fill up shorter lines."""
-        rows = islice(self._rows(), 1, None)
-        filled = (_line([*row, *[""] * (len(columns) - len(row))]) for row in rows)
-        replace_lines(self.path, chain([_line(columns)], filled))
-        old, self.file, self._columns = self.file, LineFile(self.path), columns
-        old.close()
-
-    def _rows(self) -> Iterator[list[str]]:
-        """All whole lines; a kill may have torn the last one. No row goes on in the next line."""
-        with self.reading() as file:
-            yield from _parsed(whole_lines(file))
+    opens = Table
 
 
 def _parsed(lines: Iterable[bytes]) -> Iterator[list[str]]:

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
 from itertools import count
 from pathlib import Path
-from shutil import copyfileobj
 from typing import Any, BinaryIO, ClassVar
 
 from ...engine import Engine, EventEnum, Trigger
@@ -23,46 +22,18 @@ from .rows import Row, Start
 logger = logging.getLogger("camshaft")
 
 
-@dataclass(frozen=True, eq=False)
-class LogsToFile(LogsRows):
-    """What the loggers that write one file have in common."""
-
-    path: str | os.PathLike[str]
-    _: KW_ONLY
-    when: EventEnum | Trigger = AT_EACH_ROW
-    usual_name: ClassVar[str]
-
-    def attach(self, engine: Engine[Any, Any]) -> None:
-        """Write rows by the trigger; have them on the disk before a checkpoint counts on them.
-
-        Raises:
-            IsADirectoryError: The path is a directory.
-            NotRegularError: It is a link, a pipe or a device.
-            ValueError: Another handler writes to the same file.
-        """
-        kind = type(self).__name__
-        if Path(self.path).is_dir():
-            raise IsADirectoryError(
-                f"{kind}({str(self.path)!r}) is a directory; name a file in it: "
-                f"{kind}({str(Path(self.path) / self.usual_name)!r})"
-            )
-        refuse_odd(Path(self.path))
-        for name, other in engine.handlers.items():
-            if isinstance(other, LogsToFile) and other is not self and other.path == self.path:
-                raise ValueError(
-                    f"{name} writes to {self.path} already; give this logger a file of its own"
-                )
-        super().attach(engine)
-
-
 class NoRowError(ValueError):
     """A line of a log is no row."""
 
 
 class RowFile(ABC):
-    """One file of rows: a writer that goes on where the run is."""
+    """One file of rows: a writer that goes on where the run is.
+
+    A line that does not fit is taken back, and raises.
+    """
 
     kind: ClassVar[str]
+    """The name of the logger."""
 
     def __init__(self, path: str | os.PathLike[str], start: Start) -> None:
         """Open the file: drop later rows in a resumed run, move the file of another run aside."""
@@ -73,12 +44,14 @@ class RowFile(ABC):
         size = 0
         if start.is_resumed and self.path.exists():
             size = self.size_before(start.first)
-            unlink_twins(self.path)
+            if self.path.lstat().st_nlink > 1:  # a second name would be cut with this one
+                with regular(self.path) as file:
+                    replace(self.path, iter(lambda: file.read(2**20), b""))
         else:
             move_aside(self.path, self.kind)
-        self.file = LineFile(self.path)
-        self.file.cut(size)
         self._epoch = 0
+        self._open()
+        self._cut(size)
 
     @abstractmethod
     def size_before(self, first: int) -> int:
@@ -89,24 +62,38 @@ class RowFile(ABC):
         """A row as one line."""
 
     def write(self, row: Row) -> None:
-        """Write a row; in the first one of an epoch, look whether the file is still there.
+        """Write a row; from then on a kill of the process cannot lose it.
+
+        The first row of an epoch looks whether the file is still there.
 
         Raises:
             RemovedError: Somebody has removed it.
         """
         if row.epoch != self._epoch:
             self._epoch = row.epoch
-            self.file.refuse_removed()
+            refuse_removed(self._descriptor, self.path)
         line = self.line_of(row)  # it may put another file in the place of this one
-        self.file.write(line)
+        self._append(line.encode())
 
     def sync(self) -> None:
-        """Make all rows survive a crash."""
-        self.file.sync()
+        """Make all rows survive a crash.
+
+        Raises:
+            RemovedError: Somebody has removed the file, and the rows with it.
+        """
+        os.fsync(self._descriptor)
+        refuse_removed(self._descriptor, self.path)
 
     def close(self) -> None:
         """Close the file."""
-        self.file.close()
+        os.close(self._descriptor)
+
+    def put_in_place(self, lines: Iterable[str]) -> None:
+        """Give the file other lines, all at once: a reader finds the old or the new file."""
+        replace(self.path, (line.encode() for line in lines))
+        old = self._descriptor
+        self._open()
+        os.close(old)
 
     @contextmanager
     def reading(self) -> Generator[BinaryIO, None, None]:
@@ -134,20 +121,20 @@ class RowFile(ABC):
             "here to resume the run; move the file away, or give the log another path"
         )
 
-
-class LineFile:
-    """A file that takes whole lines: a line that does not fit is taken back, and raises."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._descriptor = appending(path)
+    def _open(self) -> None:
+        self._descriptor = appending(self.path)
         self._size = os.fstat(self._descriptor).st_size
 
-    def write(self, line: str) -> None:
-        """Write a line; from then on a kill of the process cannot lose it."""
-        data = line.encode()
+    def _cut(self, size: int) -> None:
+        """Drop the lines after so many bytes; a kill leaves them all, or none."""
+        os.ftruncate(self._descriptor, size)
+        self._size = size
+        if size and os.pread(self._descriptor, 1, size - 1) != b"\n":
+            self._append(b"\n")
+
+    def _append(self, data: bytes) -> None:
+        written = 0
         try:
-            written = os.write(self._descriptor, data)
             while written < len(data):
                 written += os.write(self._descriptor, data[written:])
         except BaseException:
@@ -155,46 +142,51 @@ class LineFile:
             raise
         self._size += len(data)
 
-    def cut(self, size: int) -> None:
-        """Drop the lines after so many bytes; a kill leaves them all, or none."""
-        os.ftruncate(self._descriptor, size)
-        self._size = size
-        if size and os.pread(self._descriptor, 1, size - 1) != b"\n":
-            self.write("\n")
 
-    def sync(self) -> None:
-        """Have all lines on the disk.
+@dataclass(frozen=True, eq=False)
+class LogsToFile(LogsRows):
+    """What the loggers that write one file have in common."""
+
+    path: str | os.PathLike[str]
+    _: KW_ONLY
+    when: EventEnum | Trigger = AT_EACH_ROW
+    usual_name: ClassVar[str]
+    opens: ClassVar[type[RowFile]]
+    """The writer of the file."""
+
+    def attach(self, engine: Engine[Any, Any]) -> None:
+        """Write rows by the trigger; have them on the disk before a checkpoint counts on them.
 
         Raises:
-            RemovedError: Somebody has removed the file, and the lines with it.
+            IsADirectoryError: The path is a directory.
+            NotRegularError: It is a link, a pipe or a device.
+            ValueError: Another handler writes to the same file.
         """
-        os.fsync(self._descriptor)
-        self.refuse_removed()
+        kind = type(self).__name__
+        if Path(self.path).is_dir():
+            raise IsADirectoryError(
+                f"{kind}({str(self.path)!r}) is a directory; name a file in it: "
+                f"{kind}({str(Path(self.path) / self.usual_name)!r})"
+            )
+        refuse_odd(Path(self.path))
+        for name, other in engine.handlers.items():
+            if isinstance(other, LogsToFile) and other is not self and other.path == self.path:
+                raise ValueError(
+                    f"{name} writes to {self.path} already; give this logger a file of its own"
+                )
+        super().attach(engine)
 
-    def refuse_removed(self) -> None:
-        """Raise if somebody has removed the file."""
-        refuse_removed(self._descriptor, self._path)
-
-    def close(self) -> None:
-        """Close the file."""
-        os.close(self._descriptor)
+    def writer(self, start: Start) -> RowFile:
+        """Open the file where the run is."""
+        return self.opens(self.path, start)
 
 
-def replace_lines(path: Path, lines: Iterable[str]) -> None:
-    """Give a file other lines, all at once: a reader finds the old or the new file."""
+def replace(path: Path, pieces: Iterable[bytes]) -> None:
+    """Give a file other bytes, all at once, and durably."""
     with replacing(path) as file:
-        file.writelines(line.encode() for line in lines)
+        file.writelines(pieces)
         file.flush()
         os.fsync(file.fileno())
-
-
-def unlink_twins(path: Path) -> None:
-    """Copy a file in its place if it has a second name, which would be cut with it."""
-    if path.lstat().st_nlink > 1:
-        with regular(path) as file, replacing(path) as copy:
-            copyfileobj(file, copy)
-            copy.flush()
-            os.fsync(copy.fileno())
 
 
 def move_aside(path: Path, kind: str) -> None:

@@ -9,43 +9,7 @@ from dataclasses import dataclass
 from ..common import Histogram
 from ..files import lines_from_end
 from .files import LogsToFile, RowFile
-from .rows import Row, Start
-
-
-@dataclass(frozen=True, eq=False)
-class JSONLines(LogsToFile):
-    """Write metrics to a file, one JSON object a line: the clocks, and what is new since the last.
-
-    Each row goes to the file as soon as it is written, so a kill loses at most the row in
-    progress. A resumed run drops the rows past the point it is resumed from; a new run moves an
-    earlier run's file to `<path>.1`, or the next number that is free. Values that are not finite
-    are written as `"NaN"`, `"Infinity"` or `"-Infinity"`, which every JSON reader accepts and
-    `float()` turns back. A `Histogram` is an object with its `counts` and `edges`. Other metrics
-    that are more than one number are left out, and so is a metric with the name of a clock.
-
-    Args:
-        path: The file; its folder is made if there is none.
-        when: When to write a row, if there is anything new.
-
-    >>> from pathlib import Path
-    >>> from tempfile import mkdtemp
-    >>> from camshaft import Engine, Events
-    >>> path = Path(mkdtemp(), "rows.jsonl")
-    >>> def train_step(state, batch):
-    ...     state.metrics["loss"] = 1 / batch
-    >>> engine = Engine(train_step, JSONLines(path, when=Events.ITERATION_COMPLETED))
-    >>> state = engine.run([1, 2], max_epochs=1)
-    >>> print(path.read_text(), end="")
-    {"iteration": 1, "step": 0, "epoch": 1, "loss": 1.0}
-    {"iteration": 2, "step": 0, "epoch": 1, "loss": 0.5}
-    """
-
-    usual_name = "rows.jsonl"
-    shown = (Histogram,)
-
-    def writer(self, start: Start) -> JSONFile:
-        """Open the file where the run is."""
-        return JSONFile(self.path, start)
+from .rows import Row
 
 
 class JSONFile(RowFile):
@@ -79,6 +43,39 @@ class JSONFile(RowFile):
                     raise self.no_row(place)
                 found_row = found_row or iteration is not None
         return 0
+
+
+@dataclass(frozen=True, eq=False)
+class JSONLines(LogsToFile):
+    """Write metrics to a file, one JSON object a line: the clocks, and what is new since the last.
+
+    Each row goes to the file as soon as it is written, so a kill loses at most the row in
+    progress. A resumed run drops the rows past the point it is resumed from; a new run moves an
+    earlier run's file to `<path>.1`, or the next number that is free. Values that are not finite
+    are written as `"NaN"`, `"Infinity"` or `"-Infinity"`, which every JSON reader accepts and
+    `float()` turns back. A `Histogram` is an object with its `counts` and `edges`. Other metrics
+    that are more than one number are left out, and so is a metric with the name of a clock.
+
+    Args:
+        path: The file; its folder is made if there is none.
+        when: When to write a row, if there is anything new.
+
+    >>> from pathlib import Path
+    >>> from tempfile import mkdtemp
+    >>> from camshaft import Engine, Events
+    >>> path = Path(mkdtemp(), "rows.jsonl")
+    >>> def train_step(state, batch):
+    ...     state.metrics["loss"] = 1 / batch
+    >>> engine = Engine(train_step, JSONLines(path, when=Events.ITERATION_COMPLETED))
+    >>> state = engine.run([1, 2], max_epochs=1)
+    >>> print(path.read_text(), end="")
+    {"iteration": 1, "step": 0, "epoch": 1, "loss": 1.0}
+    {"iteration": 2, "step": 0, "epoch": 1, "loss": 0.5}
+    """
+
+    usual_name = "rows.jsonl"
+    opens = JSONFile
+    shown = (Histogram,)
 
 
 def _plain(value: float) -> float | str:

@@ -7,15 +7,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from importlib.util import find_spec
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor
 
 from ...engine import Engine, EventEnum, Events, Stage, State, Trigger
 from ...engine.checks import warn
 from ..common import AT_EACH_ROW, KINDS, Image, Medium, is_scalar
-from .delivery import Background, Direct
 from .rows import Bookmark, Start, Writer
+
+if TYPE_CHECKING:
+    from .delivery import Background, Direct
 
 ALL: tuple[type[Medium], ...] = tuple(KINDS.values())
 
@@ -62,6 +64,8 @@ class LogsRows(ABC):
 
     def open_log(self, state: State[Any, Any]) -> None:
         """Open the log where the run is."""
+        from .delivery import Background, Direct  # only the rank that writes needs it
+
         bookmark = state.recall(self, Bookmark)
         bookmark.open(state)
         name, place = state.engine.name_of(self), partial(bookmark.place, state)

@@ -7,11 +7,25 @@ from dataclasses import KW_ONLY, dataclass, field
 from time import perf_counter
 from typing import Any, Literal
 
+import torch
+
 from ...engine import Engine, EventEnum, Events, Stage, State, Trigger, first_length, ranks
 from ..common import AT_EACH_ROW, scalars
-from .flops import Counter, Flops, peak_of_device
 
 Count = Callable[[Any], Any]
+PEAKS = {
+    "B200": 2250e12,
+    "H200": 989e12,
+    "H100 PCIe": 756e12,
+    "H100": 989e12,
+    "A100": 312e12,
+    "L40S": 362e12,
+    "L4": 121e12,
+    "A10": 125e12,
+    "V100": 125e12,
+    "T4": 65e12,
+}
+"""Dense bfloat16 (float16 before the A100) by NVIDIA's data sheets; the first name that fits."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +96,7 @@ class Throughput:
         """Start the time of the iteration."""
         clock = state.recall(self, Clock, saved=False)
         if self.flops == "measure" and state.recall(self, Flops).per_sample is None:
-            clock.counter = Counter()
+            clock.count_flops()
         now = perf_counter()
         clock.data += now - clock.mark
         clock.mark = now
@@ -100,8 +114,7 @@ class Throughput:
             clock.add("tokens", self.tokens(state.batch) if is_own else 0)
         if clock.counter is not None:
             samples = float(samples)
-            state.recall(self, Flops).per_sample = clock.counter.stop() / (samples or 1.0)
-            clock.counter = None
+            state.recall(self, Flops).per_sample = clock.counted_flops() / (samples or 1.0)
             clock.reset()  # counting took longer than the step
         elif callable(self.flops):
             clock.add("flops", self.flops(state.batch) if is_own else 0)
@@ -128,7 +141,7 @@ class Throughput:
         """Stop counting FLOPs if a step has failed."""
         clock = state.recall(self, Clock, saved=False)
         if clock.counter is not None:
-            clock.counter.stop()
+            clock.counted_flops()
 
 
 @dataclass(slots=True)
@@ -140,7 +153,8 @@ class Clock:
     step: float = 0.0
     iterations: int = 0
     counts: dict[str, Any] = field(default_factory=dict)
-    counter: Counter | None = None
+    counter: Any = None
+    """Counts the FLOPs of an iteration by torch's own formulas."""
 
     @property
     def seconds(self) -> float:
@@ -154,3 +168,38 @@ class Clock:
     def reset(self) -> None:
         """Begin a new interval; the mark stays."""
         self.data, self.step, self.iterations, self.counts = 0.0, 0.0, 0, {}
+
+    def count_flops(self) -> None:
+        """Begin to count FLOPs."""
+        from torch.utils.flop_counter import FlopCounterMode
+
+        self.counter = FlopCounterMode(display=False)
+        self.counter.__enter__()
+
+    def counted_flops(self) -> float:
+        """Stop counting; return the number."""
+        counter, self.counter = self.counter, None
+        counter.__exit__(None, None, None)
+        return float(counter.get_total_flops())
+
+
+@dataclass
+class Flops:
+    """The FLOPs of a sample, once they are counted; saved with the run.
+
+    A resumed run does not count again: counting may change the bits of the counted step.
+    """
+
+    per_sample: float | None = None
+
+
+def peak_of_device(name: str | None = None) -> float | None:
+    """The peak FLOPs per second of a device; None if it is unknown.
+
+    >>> peak_of_device("NVIDIA H100 80GB HBM3")
+    989000000000000.0
+    """
+    if name is None:
+        name = torch.cuda.get_device_name() if torch.cuda.is_available() else ""
+    words = name.replace("-", " ")
+    return next((peak for key, peak in PEAKS.items() if f" {key} " in f" {words} "), None)

@@ -1,7 +1,5 @@
 """Metrics: over an epoch, over a window, and over a whole run."""
 
-from .average import Average
-from .metrics import Metrics
-from .totals import Totals
+from ...engine.late import late
 
-__all__ = ["Average", "Metrics", "Totals"]
+__getattr__, __dir__, __all__ = late(__name__)

@@ -1,4 +1,4 @@
-"""RunningMean means of metrics."""
+"""Running means of metrics."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ class Metrics:
             state.metrics.update(running.results())
 
     def _recall(self, state: State[Any, Any]) -> RunningMetrics:
-        make = partial(RunningMetrics.of, self._by_name(), skip_nan=self.skip_nan)
+        make = partial(RunningMetrics, self._by_name(), skip_nan=self.skip_nan)
         return state.recall(self, make)
 
     def _by_name(self) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -14,37 +13,30 @@ from torch.nn import Module
 from ...engine import Means, Number, flat, mean_over_ranks, metric_states, ranks
 
 
-@dataclass
 class RunningMetrics:
-    """The metrics of one run, and what they have accumulated."""
+    """The metrics of one run, and what they have accumulated.
 
-    metrics: dict[str, Any]
-    """The objects with reset, update and compute."""
-    functions: dict[str, Callable[..., Any]]
-    means: dict[str, Means]
-    """The means of what each function returned."""
-    device: Any = None
-    takes_one: dict[str, bool] = field(default_factory=dict)
-    """True for metrics whose update takes one tuple, as pytorch-ignite's does."""
-    has_no_targets: bool = False
-    """True if a batch of this epoch had no target, so that the results would lack it."""
-    made: dict[str, dict[str, Any]] = field(init=False)
-    """The plain attributes of each metric and its parts, as they were made."""
+    Args:
+        given: By name: objects with reset, update and compute, of which this has copies, and
+            functions, of whose values this has the means.
+        skip_nan: True to leave NaN out of the means.
+    """
 
-    def __post_init__(self) -> None:
+    def __init__(self, given: Mapping[str, Any], *, skip_nan: bool) -> None:
+        metrics = {name: each for name, each in given.items() if hasattr(each, "compute")}
+        self.metrics: dict[str, Any] = deepcopy(metrics)
+        _count_samples_once(self.metrics.values())
+        self.functions = {name: each for name, each in given.items() if name not in metrics}
+        self.means = {name: Means(skip_nan=skip_nan) for name in self.functions}
+        self.device: Any = None
+        self.takes_one = dict[str, bool]()
+        """True for metrics whose update takes one tuple, as pytorch-ignite's does."""
+        self.has_no_targets = False
+        """True if a batch of this epoch had no target, so that the results would lack it."""
         self.made = {
             name: metric_states.plain_states(metric) for name, metric in self.metrics.items()
         }
-
-    @classmethod
-    def of(cls, given: Mapping[str, Any], *, skip_nan: bool) -> RunningMetrics:
-        """Copy the given metrics, and make means for the functions among them."""
-        functions = {name: each for name, each in given.items() if not hasattr(each, "compute")}
-        metrics = {name: each for name, each in given.items() if name not in functions}
-        means = {name: Means(skip_nan=skip_nan) for name in functions}
-        metrics = deepcopy(metrics)
-        _count_samples_once(metrics.values())
-        return cls(metrics, functions, means)
+        """The plain attributes of each metric and its parts, as they were made."""
 
     def reset(self) -> None:
         """Begin a new epoch."""

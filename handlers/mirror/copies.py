@@ -1,4 +1,4 @@
-"""What a store holds of a run: whole, broken and unfinished checkpoints, and the run's name.
+"""What a store holds of a run: whole, broken and unfinished checkpoints, and logs.
 
 A copy is made in this order: `manifest.draft`, the files, the manifest; then the draft is removed.
 It is dropped in this order: the draft is put again, the manifest is removed, then the files, then
@@ -9,8 +9,10 @@ neither of them, or a manifest that cannot be read: these are damage.
 from __future__ import annotations
 
 import hashlib
+import re
+from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 from ..checkpoint import MANIFEST, NAME, Manifest
 from ..files import NotRegularError, budget
@@ -22,28 +24,8 @@ DRAFT = "manifest.draft"
 """A manifest whose files are not all there, because they are being copied or removed."""
 RUN = "RUN"
 """Holds the name of the run, in the store and in its directory."""
-WRITER = "WRITER"
-"""Holds the name of the process that copies to the store: the last one that has begun."""
-SMALL = 1000
-
-
-@dataclass(frozen=True)
-class Copy:
-    """A checkpoint in the store."""
-
-    place: str
-    """The name of its folder."""
-    manifest: Manifest
-
-    @property
-    def key(self) -> str:
-        """The same for all copies of this checkpoint, and for no other checkpoint."""
-        return key_of(self.manifest)
-
-
-def key_of(manifest: Manifest) -> str:
-    """A digest of a manifest, which holds the checksums of all files."""
-    return hashlib.sha256(manifest.to_json().encode()).hexdigest()
+PLAIN = re.compile(r"[\w%+=@-][\w.%+=@ -]*")
+"""The names of folders and files that may be fetched: not hidden, and not a way out."""
 
 
 def store_place_of(manifest: Manifest) -> str:
@@ -52,11 +34,24 @@ def store_place_of(manifest: Manifest) -> str:
     On the disk a later save of the same iteration may get the name of an earlier one; in a store,
     where files are replaced one by one, that would mix the two.
     """
-    return f"iteration-{manifest.iteration:010d}.{int(key_of(manifest)[:8], 16)}"
+    digest = hashlib.sha256(manifest.to_json().encode()).hexdigest()
+    return f"iteration-{manifest.iteration:010d}.{int(digest[:8], 16)}"
 
 
-class Copies(dict[str, Copy]):
-    """The whole checkpoints in a store, by their keys.
+def is_log(name: str, patterns: Iterable[str]) -> bool:
+    """True if the patterns mean this name, and it lies where a run writes logs.
+
+    >>> is_log("val/rows.jsonl", ["*.jsonl"]), is_log("../rows.jsonl", ["*.jsonl"])
+    (True, False)
+    """
+    parts = name.split("/")
+    plain = all(PLAIN.fullmatch(part) for part in parts)
+    of_checkpoints = any(NAME.fullmatch(part) or part.startswith("earlier.") for part in parts)
+    return plain and not of_checkpoints and any(fnmatchcase(name, each) for each in patterns)
+
+
+class Copies(dict[str, Manifest]):
+    """The whole checkpoints in a store: their manifests, by their places.
 
     One process alone writes there, so after the first listing it knows what is there.
     """
@@ -98,44 +93,39 @@ class Copies(dict[str, Copy]):
         if all(
             self.sizes.get(f"{place}/{each}") == sums.size for each, sums in manifest.files.items()
         ):
-            self.add(Copy(place, manifest))
+            self[place] = manifest
         else:
             self.broken[place] = "a file is missing, or has another size"
 
-    def add(self, copy: Copy) -> None:
-        """Note that a checkpoint is there."""
-        self[copy.key] = copy
+    def in_order(self) -> list[tuple[str, Manifest]]:
+        """The places and manifests in the order of writing."""
+        return sorted(self.items(), key=lambda item: item[1].number)
 
-    def in_order(self) -> list[Copy]:
-        """The checkpoints in the order of writing."""
-        return sorted(self.values(), key=lambda each: each.manifest.number)
-
-    def drop(self, copy: Copy) -> None:
+    def drop(self, place: str, manifest: Manifest) -> None:
         """Remove a checkpoint; from the first moment it is unfinished, so no reader takes it."""
-        name = f"{copy.place}/{MANIFEST}"
-        self.store.put_whole(f"{copy.place}/{DRAFT}", copy.manifest.to_json().encode())
+        name = f"{place}/{MANIFEST}"
+        self.store.put_small(f"{place}/{DRAFT}", manifest.to_json().encode())
         self.store.remove(name)
-        self.pop(copy.key, None)
-        for file in copy.manifest.files:
-            self.store.remove(f"{copy.place}/{file}")
+        self.pop(place, None)
+        for file in manifest.files:
+            self.store.remove(f"{place}/{file}")
         self.store.remove(name)  # a write by a killed process may arrive late
-        self.store.remove(f"{copy.place}/{DRAFT}")
-        self.store.remove_folder(copy.place, (DRAFT, MANIFEST))
+        self.store.remove(f"{place}/{DRAFT}")
+        self.store.remove_folder(place, (DRAFT, MANIFEST))
 
     def drop_halves(self) -> None:
         """Remove what a killed process had not finished copying or removing.
 
         A draft lists the files that are Camshaft's; other files stay.
         """
-        whole = {copy.place for copy in self.values()}
         for name in self.sizes:
             place, _, file = name.partition("/")
-            if file == DRAFT and place in whole:
+            if file == DRAFT and place in self:
                 self.store.remove(name)
             elif file == DRAFT and NAME.fullmatch(place):
                 with suppress(ValueError):  # a damaged draft still marks an unfinished copy
                     if draft := self._manifest(name):
-                        self.drop(Copy(place, draft))
+                        self.drop(place, draft)
 
     def _manifest(self, name: str) -> Manifest | None:
         """The manifest in a manifest file or in a draft; None if there is no such object.
@@ -145,22 +135,3 @@ class Copies(dict[str, Copy]):
         """
         content = self.store.read_small(name, budget.LARGEST_MANIFEST)
         return None if content is None else Manifest.of_json(content)
-
-
-def note(store: Store, name: str, content: str) -> None:
-    """Write this text to a small object, and read it back.
-
-    Raises:
-        OSError: The store gives back another one.
-    """
-    if noted(store, name) != content:
-        store.put_small(name, content.encode())
-        if noted(store, name) != content:
-            raise OSError(f"the store gives back another {name} than it was given")
-
-
-def noted(store: Store, name: str) -> str | None:
-    """The text of a small object; None if there is none."""
-    with suppress(ValueError):
-        return (store.read_small(name, SMALL) or b"").decode("ascii").strip() or None
-    return None

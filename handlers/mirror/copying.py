@@ -157,8 +157,8 @@ _one_at_a_time = Lock()
 _lines = sys.stdout
 
 
-def tell(**told: Any) -> None:
+def tell(**message: Any) -> None:
     """Write a line for the training."""
     with _one_at_a_time:
-        _lines.write(json.dumps(told) + "\n")
+        _lines.write(json.dumps(message) + "\n")
         _lines.flush()

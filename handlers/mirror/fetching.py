@@ -7,6 +7,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -14,6 +15,7 @@ from uuid import uuid4
 from ..checkpoint import (
     MANIFEST,
     BrokenCheckpoint,
+    Manifest,
     checkpoints,
     look,
     need_space,
@@ -34,9 +36,8 @@ from ..files import (
     size_of,
     synchronise,
 )
-from .copies import RUN, SMALL, Copies, Copy, key_of, noted
-from .logs import is_log
-from .store import ODD, Store
+from .copies import RUN, Copies, is_log
+from .store import ODD, SMALL, Store
 
 logger = logging.getLogger("camshaft")
 
@@ -121,7 +122,7 @@ def join(store: Store, directory: Path, copies: Copies, *, is_new: bool = False)
     """
     here = _run_at(directory)
     if copies.is_used:
-        run = again(store, lambda store: noted(store, RUN)) or uuid4().hex
+        run = again(store, lambda store: store.noted(RUN)) or uuid4().hex
         if here != run and checkpoints(directory):
             raise FileExistsError(
                 f"{store.url} holds the checkpoints of another run than {directory}; give this run "
@@ -159,38 +160,43 @@ def again(store: Store, read: Callable[[Store], Result]) -> Result:
 
 
 def _fetch_newest(store: Store, directory: Path, logs: list[str], copies: Copies) -> Path | None:
-    here = [each.saved.manifest for each in _good(directory) if each.saved]
+    here = list[Manifest]()
+    with suppress(FileNotFoundError):
+        looked = look(directory, thoroughly=False)
+        here = [each.saved.manifest for each in looked if each.saved and each.problem is None]
     newest = max((each.number for each in here), default=-1)
     broken, found = dict(copies.broken), None
     reached = max((each.iteration for each in here), default=-1)
-    for copy in reversed(copies.in_order()):
-        if copy.manifest.number <= newest:
+    for place, manifest in reversed(copies.in_order()):
+        if manifest.number <= newest:
             break
         try:
             wanted = _logs_to_fetch(directory, logs, copies.sizes)
-            need_space(directory, copy.manifest.size + sum(wanted.values()))
+            need_space(directory, manifest.size + sum(wanted.values()))
             for name in wanted:
                 with appearing(directory / name) as draft:
                     _get(store, name, draft)
-            found, reached = _receive(store, copy, directory), copy.manifest.iteration
+            found, reached = _receive(store, place, manifest, directory), manifest.iteration
             break
         except BrokenCheckpoint as error:
-            broken[copy.place] = error.reason
-    told = [f"{place}: {why}" for place, why in sorted(broken.items(), reverse=True)]
+            broken[place] = error.reason
+    newest_first = sorted(broken.items(), reverse=True)[:SHOWN]
     if broken and not here and found is None:
         raise ValueError(
             f"no checkpoint in {store.url} is good, and a run does not silently start anew; to "
-            "start it, give it another address:" + "".join(f"\n  {each}" for each in told[:SHOWN])
+            "start it, give it another address:"
+            + "".join(f"\n  {place}: {reason}" for place, reason in newest_first)
         )
-    for each in told[:SHOWN]:
-        if _iteration(each) >= reached:
-            logger.warning("passed over, a broken checkpoint: %s/%s", store.url, each)
+    for place, reason in newest_first:
+        if _iteration(place) >= reached:
+            logger.warning("passed over, a broken checkpoint: %s/%s: %s", store.url, place, reason)
     _tell_of_halves(store, [each for each in copies.unfinished if _iteration(each) > reached])
     return found
 
 
 def _iteration(place: str) -> int:
-    return int(place[10:].partition(":")[0].partition(".")[0])
+    """The iteration in the name of a copy, such as `iteration-0000000008.3586750797`."""
+    return int(place.removeprefix("iteration-").partition(".")[0])
 
 
 def _tell_of_halves(store: Store, places: list[str]) -> None:
@@ -202,31 +208,24 @@ def _tell_of_halves(store: Store, places: list[str]) -> None:
         )
 
 
-def _good(directory: Path) -> Iterable[Any]:
-    try:
-        return [each for each in look(directory, thoroughly=False) if each.problem is None]
-    except FileNotFoundError:
-        return []
-
-
-def _receive(store: Store, copy: Copy, directory: Path) -> Path:
+def _receive(store: Store, place: str, manifest: Manifest, directory: Path) -> Path:
     """Fetch a checkpoint, which appears at once when all of it is there and right.
 
     Raises:
         BrokenCheckpoint: The store does not give what the manifest says.
         OSError: The disk has no space.
     """
-    place = unused_path(directory, copy.manifest.iteration)
-    with appearing(place) as draft:
+    path = unused_path(directory, manifest.iteration)
+    with appearing(path) as draft:
         draft.mkdir()
-        for name in (*copy.manifest.files, MANIFEST):
-            _get(store, f"{copy.place}/{name}", draft / name)
-        saved = saved_at(draft, place.name)
-        if key_of(saved.manifest) != copy.key:
+        for name in (*manifest.files, MANIFEST):
+            _get(store, f"{place}/{name}", draft / name)
+        saved = saved_at(draft, path.name)
+        if saved.manifest.to_json() != manifest.to_json():
             raise BrokenCheckpoint(f"{MANIFEST} has changed")
         verify_files(saved)
-    logger.info("fetched %s from %s/%s", place, store.url, copy.place)
-    return place
+    logger.info("fetched %s from %s/%s", path, store.url, place)
+    return path
 
 
 def _logs_to_fetch(directory: Path, logs: list[str], sizes: dict[str, int]) -> dict[str, int]:

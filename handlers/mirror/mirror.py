@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from ...engine import Engine, Events, Stage, State, ranks
-from ..checkpoint import Checkpoint, checkpoints
+from ..checkpoint import Checkpoint
 from ..journal import Journal
-from .copying import FAILS
-from .fetching import LOGS, StoreError
-from .process import CopyingProcess
+from .fetching import LOGS
+from .process import Copier
 from .store import check_address, local_path, protocol_of, shown
 
 logger = logging.getLogger("camshaft")
@@ -113,8 +112,7 @@ class Mirror:
 
     def go(self, state: State[Any, Any]) -> None:
         """Begin to copy: by now the logs of an earlier run are moved aside."""
-        if process := self._copier(state).process:
-            process.go()
+        self._copier(state).go()
 
     def go_on(self, state: State[Any, Any]) -> None:
         """Start the process that copies again if it has ended; note what it has warned of."""
@@ -125,7 +123,7 @@ class Mirror:
     def close(self, state: State[Any, Any]) -> None:
         """Wait for the last copies, and report what the store lacks."""
         copier = self._copier(state)
-        if copier.process is None:
+        if not copier.is_started:
             return
         behind = copier.finish(self.wait)
         self._note_warnings(state, copier)
@@ -139,8 +137,8 @@ class Mirror:
         self._note(state, "mirrored", behind=behind)
 
     def _note_warnings(self, state: State[Any, Any], copier: Copier) -> None:
-        while copier.process is not None and not copier.process.warnings.empty():
-            self._note(state, "mirror", said=copier.process.warnings.get())
+        while not copier.warnings.empty():
+            self._note(state, "mirror", said=copier.warnings.get())
 
     def _note(self, state: State[Any, Any], event: str, **more: str) -> None:
         for each in state.engine.handlers.values():
@@ -175,40 +173,3 @@ class Mirror:
             "resume": bool(found[0].resume),
             "failing": False,
         }
-
-
-class Copier:
-    """The process that copies during one run; it is started again if it ends by itself."""
-
-    def __init__(self) -> None:
-        self.process: CopyingProcess | None = None
-        """None on other ranks than the first, and before it is ready."""
-        self._settings: dict[str, Any] = {}
-
-    def start(self, settings: dict[str, Any]) -> None:
-        """Start the process, and wait until it has fetched what is newer in the store."""
-        process, self._settings = CopyingProcess(settings), {**settings, "fresh": False}
-        try:
-            process.wait_until_ready(settings["wait"])
-        except StoreError as error:
-            said = str(error).removeprefix(f"{settings['shown']} ")
-            if not (settings["resume"] and checkpoints(settings["directory"])):
-                raise StoreError(f"{settings['shown']} {said}") from None
-            process = CopyingProcess({**self._settings, "failing": True})
-            process.log(logging.WARNING, FAILS % (settings["shown"], said))
-        self.process = process
-
-    def start_again(self) -> None:
-        """Start the process again if it has ended by itself."""
-        if self.process is not None and self.process.has_ended:
-            self.process.end(0)
-            self.process = CopyingProcess(self._settings)
-            self.process.log(logging.WARNING, "the process that copies had ended; another goes on")
-            self.process.go()
-
-    def finish(self, seconds: float) -> str:
-        """Copy what is left, for at most so many seconds; report what the store lacks then."""
-        assert self.process is not None
-        self.start_again()
-        self.process.end(seconds)
-        return self.process.refusal or self.process.behind

@@ -11,9 +11,9 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from random import SystemRandom
-from typing import Any
+from typing import Any, BinaryIO
 
-from ..checkpoint import CHUNK
+from ..checkpoint import CHUNK, MANIFEST
 from ..files import printable, refuse_odd
 
 MOST_PARTS = 9000
@@ -22,8 +22,15 @@ DRAFT = ".tmp-"
 """Begins the name of a file that is being written."""
 ODD = -1
 """The size of what is no regular file: a link, a pipe, a device."""
+SMALL = 1000
+"""The most bytes of a note."""
+LOCAL = ("file", "local")
 HARMLESS = ("endpoint_url", "region_name", "profile", "protocol")
 """Options whose values may be shown."""
+
+
+class DamagedError(Exception):
+    """A file on the disk is not what its manifest says."""
 
 
 class Store:
@@ -36,9 +43,8 @@ class Store:
         check_address(url)
         self.url = shown(url)
         self._secrets = sorted(_secrets(options), key=len, reverse=True)
-        self._is_local = protocol_of(url) in ("file", "local")
-        given = {"auto_mkdir": True, **options} if self._is_local else dict(options)
-        self._given = (url, given)
+        self._is_local = protocol_of(url) in LOCAL
+        self._given = (url, options)
         self.connect()
         self._has_folders = not isinstance(
             self._files, import_module("fsspec.asyn").AsyncFileSystem
@@ -72,11 +78,6 @@ class Store:
             else:
                 yield each["name"], each
 
-    def size(self, name: str) -> int:
-        """The size of one object, as the store reports it now."""
-        self._files.invalidate_cache()
-        return int(self._files.info(self._file(name))["size"])
-
     def read(self, name: str, start: int, end: int) -> bytes:
         """The bytes from `start` to `end`, or fewer if the object ends before."""
         content: bytes = self._files.cat_file(self._file(name), start=start, end=end)
@@ -100,41 +101,67 @@ class Store:
         """Download an object to a file here; the library requests several parts at a time."""
         self._files.get_file(self._file(name), str(path))
 
-    def put(self, name: str, pieces: Iterable[bytes], size: int) -> None:
-        """Write an object; after an error, a part of it may be there."""
-        self._make_folder(name)
-        block = max(CHUNK, size // MOST_PARTS)
-        with self._files.open(self._file(name), "wb", block_size=block) as file:
-            for piece in pieces:
-                file.write(piece)
+    def put(self, name: str, file: BinaryIO, size: int, crc32: list[int] | None = None) -> None:
+        """Write the first bytes of a file; compare the size and one chunk with the store's object.
 
-    def compare(self, name: str, size: int, crc32: list[int]) -> None:
-        """Compare an object's size, and one of its chunks, with what was put.
+        After an error, a part of the object may be there.
+
+        Args:
+            name: The object.
+            file: Where to read; it may grow meanwhile.
+            size: How many bytes.
+            crc32: The checksums that the chunks of the file should have, if they are known.
 
         Raises:
-            OSError: The store has something else.
+            DamagedError: The file has other checksums.
+            OSError: The store gives back something else.
         """
-        if (found := self.size(name)) != size:
-            raise OSError(f"of {size} bytes of {name}, the store holds {found}")
-        if crc32:
-            chunk = SystemRandom().randrange(len(crc32))
+        self._make_folder(name)
+        found = list[int]()
+        block = max(CHUNK, size // MOST_PARTS)
+        with self._files.open(self._file(name), "wb", block_size=block) as target:
+            for begin in range(0, size, CHUNK):
+                piece = file.read(min(CHUNK, size - begin))
+                found.append(zlib.crc32(piece))
+                target.write(piece)
+        if crc32 not in (None, found):
+            last = posixpath.basename(name)
+            raise DamagedError(f"{last} is damaged: its checksum is not the one in {MANIFEST}")
+        self._files.invalidate_cache()
+        if (stored := int(self._files.info(self._file(name))["size"])) != size:
+            raise OSError(f"of {size} bytes of {name}, the store holds {stored}")
+        if found:
+            chunk = SystemRandom().randrange(len(found))
             piece = self.read(name, chunk * CHUNK, min((chunk + 1) * CHUNK, size))
-            if zlib.crc32(piece) != crc32[chunk]:
+            if zlib.crc32(piece) != found[chunk]:
                 raise OSError(f"the store gives back another {name} than it was given")
 
     def put_small(self, name: str, content: bytes) -> None:
-        """Write a small object; an object store does so all at once."""
-        self._make_folder(name)
-        self._files.pipe_file(self._file(name), content)
+        """Write a small object all at once, and read it back.
 
-    def put_whole(self, name: str, content: bytes) -> None:
-        """Write a small object all at once, also on a disk, where a kill could tear a file."""
-        if not self._has_folders:
-            self.put_small(name, content)
-            return
-        draft = f"{posixpath.dirname(name)}/{DRAFT}{posixpath.basename(name)}"
-        self.put_small(draft, content)
-        self.move(draft, name)
+        On a disk a kill could tear a file, so it is written under another name and renamed.
+
+        Raises:
+            OSError: The store gives back another one.
+        """
+        draft = f"{posixpath.dirname(name)}/{DRAFT}{posixpath.basename(name)}".lstrip("/")
+        self._make_folder(name)
+        self._files.pipe_file(self._file(draft if self._has_folders else name), content)
+        if self._has_folders:
+            self.move(draft, name)
+        if self.read(name, 0, len(content) + 1) != content:
+            raise OSError(f"the store gives back another {name} than it was given")
+
+    def note(self, name: str, text: str) -> None:
+        """Let a small object hold this text."""
+        if self.noted(name) != text:
+            self.put_small(name, text.encode())
+
+    def noted(self, name: str) -> str | None:
+        """The text of a small object; None if there is none."""
+        with suppress(ValueError):
+            return (self.read_small(name, SMALL) or b"").decode("ascii").strip() or None
+        return None
 
     def move(self, name: str, to: str) -> None:
         """Rename an object to the name of another one, which it replaces at once."""
@@ -230,7 +257,7 @@ def shown(text: str) -> str:
 
 def local_path(url: str) -> Path | None:
     """The folder on a disk that an address names; None for other addresses."""
-    if protocol_of(url) not in ("file", "local"):
+    if protocol_of(url) not in LOCAL:
         return None
     core = import_module("fsspec.core")
     _, path = core.url_to_fs(url)

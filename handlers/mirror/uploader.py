@@ -5,27 +5,23 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import zlib
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
 from uuid import uuid4
 
-from ..checkpoint import CHUNK, MANIFEST, Checksums, Saved, checkpoints, keep_of, scratch
+from ..checkpoint import MANIFEST, NAME, Checksums, Saved, checkpoints, keep_of, scratch
 from ..files import regular
-from .copies import DRAFT, RUN, WRITER, Copies, Copy, key_of, note, noted, store_place_of
+from .copies import DRAFT, RUN, Copies, is_log, store_place_of
 from .fetching import join
-from .logs import LogCopies
-from .store import Store
+from .store import DRAFT as FILE_DRAFT
+from .store import DamagedError, Store
 
 logger = logging.getLogger("camshaft")
 
+WRITER = "WRITER"
+"""Holds the name of the process that copies to the store: the last one that has begun."""
 CANNOT_LINK = (errno.EPERM, errno.EMLINK, errno.EXDEV, errno.ENOTSUP, errno.ENOSYS)
-
-
-class DamagedError(Exception):
-    """A file on the disk is not what its manifest says."""
 
 
 class GoneError(Exception):
@@ -36,18 +32,21 @@ class Uploader:
     """Copies what is on the disk and not in the store, and removes what no claim keeps.
 
     A checkpoint is seen in the store from the moment in which its manifest is there: the last of
-    its files, put after the others were compared with what the store gives back.
+    its files, put after the others were compared with what the store gives back. A log is copied
+    once, and again when it has changed; it has one name, and replaces the earlier copy at once.
     """
 
     def __init__(self, store: Store, directory: Path, logs: list[str]) -> None:
         self.store, self.directory = store, directory
-        self._logs = LogCopies(store, directory, logs)
+        self._patterns = logs
+        self._copied: dict[str, tuple[int, int] | None] = {}
+        """Size and time of the logs as they were when they were copied."""
         self._copies: Copies | None = None
         self._name = uuid4().hex
         self._verified = set[str]()
         """Files of the checkpoint under way that were copied and compared before a failure."""
         self._passed_over = set[str]()
-        """The keys of checkpoints that cannot be copied."""
+        """The places of checkpoints that cannot be copied."""
 
     def begin(self) -> None:
         """Find out what the store holds and whose run it is; remove unfinished copies.
@@ -59,9 +58,9 @@ class Uploader:
         if not is_first:
             self._check_alone()
         copies = Copies(self.store)
-        note(self.store, RUN, join(self.store, self.directory, copies))
+        self.store.note(RUN, join(self.store, self.directory, copies))
         if is_first:
-            note(self.store, WRITER, self._name)
+            self.store.note(WRITER, self._name)
             copies.drop_halves()
             self.store.drop_uploads()
         self._verified &= copies.sizes.keys()  # an unfinished copy may be this process's own
@@ -77,19 +76,19 @@ class Uploader:
         if self._copies is None:
             self.begin()
         assert self._copies is not None
-        if missing := self._missing(checkpoints(self.directory)):
+        if missing := self._missing():
             self._upload(missing[-1], self._copies)
         else:
             self._check_alone()
-            self._logs.copy()
+            self._copy_logs()
         self._drop_unclaimed(checkpoints(self.directory), self._copies)
         return bool(missing)
 
     def _check_alone(self) -> None:
         """Check that nobody else has begun to copy to the store."""
-        writer = noted(self.store, WRITER)
+        writer = self.store.noted(WRITER)
         if writer is None:  # somebody has emptied the store
-            note(self.store, WRITER, self._name)
+            self.store.note(WRITER, self._name)
         elif writer != self._name:
             raise FileExistsError(
                 f"another run, or this one on another machine, copies to {self.store.url} by now; "
@@ -98,61 +97,66 @@ class Uploader:
 
     def is_new(self) -> bool:
         """True if there is a checkpoint to copy."""
-        return bool(self._missing(checkpoints(self.directory)))
+        return bool(self._missing())
 
     def behind(self) -> str:
         """What the store lacks; empty if nothing."""
-        missing, logs = self._missing(checkpoints(self.directory)), self._logs.behind()
+        missing, logs = self._missing(), self._changed_logs()
         if not missing and not logs:
             return ""
         there = self._copies.in_order() if self._copies else []
-        newest = f"of iteration {there[-1].manifest.iteration}" if there else "none that is known"
-        told = f"its newest checkpoint is {newest}"
+        newest = f"of iteration {there[-1][1].iteration}" if there else "none that is known"
+        text = f"its newest checkpoint is {newest}"
         if missing:
-            told += f", that of the directory of iteration {missing[-1].manifest.iteration}"
-            told += f" ({len(missing)} to copy)"
-        return told + (f"; {len(logs)} logs there are older" if logs else "")
+            text += f", that of the directory of iteration {missing[-1].manifest.iteration}"
+            text += f" ({len(missing)} to copy)"
+        return text + (f"; {len(logs)} logs there are older" if logs else "")
 
-    def _missing(self, here: list[Saved]) -> list[Saved]:
+    def _missing(self) -> list[Saved]:
         known = {*(self._copies or ()), *self._passed_over}
-        return [saved for saved in here if key_of(saved.manifest) not in known]
+        return [
+            each
+            for each in checkpoints(self.directory)
+            if store_place_of(each.manifest) not in known
+        ]
 
     def _upload(self, saved: Saved, copies: Copies) -> None:
-        copy = Copy(store_place_of(saved.manifest), saved.manifest)
-        manifest = saved.manifest.to_json().encode()
+        place, manifest = store_place_of(saved.manifest), saved.manifest.to_json().encode()
         try:
-            with _held(saved) as folder:  # a run that saves often drops it soon
+            with _kept(saved) as folder:  # a run that saves often drops it soon
                 self._check_alone()
-                self._logs.copy()
-                self.store.put_whole(f"{copy.place}/{DRAFT}", manifest)
+                self._copy_logs()
+                self.store.put_small(f"{place}/{DRAFT}", manifest)
                 for name, sums in saved.manifest.files.items():
-                    if f"{copy.place}/{name}" not in self._verified:
-                        self._put(f"{copy.place}/{name}", folder / name, sums)
+                    if f"{place}/{name}" not in self._verified:
+                        self._put(f"{place}/{name}", folder / name, sums)
         except (GoneError, DamagedError) as error:
-            self._passed_over.add(copy.key)
+            self._passed_over.add(place)
             if isinstance(error, DamagedError):
                 logger.warning("%s is not copied to %s: %s", saved.path, self.store.url, error)
-            copies.drop(copy)
+            copies.drop(place, saved.manifest)
             return
-        self.store.put_whole(f"{copy.place}/{MANIFEST}", manifest)
-        if self.store.read(f"{copy.place}/{MANIFEST}", 0, len(manifest) + 1) != manifest:
-            self.store.remove(f"{copy.place}/{MANIFEST}")
-            raise OSError(f"the store gives back another {copy.place}/{MANIFEST} than it was given")
-        copies.add(copy)
+        try:
+            self.store.put_small(f"{place}/{MANIFEST}", manifest)
+        except OSError:
+            self.store.remove(f"{place}/{MANIFEST}")  # it may be another one than was given
+            raise
+        copies[place] = saved.manifest
         self._verified.clear()
-        self.store.remove(f"{copy.place}/{DRAFT}")
-        logger.info("copied %s to %s/%s", saved.path, self.store.url, copy.place)
+        self.store.remove(f"{place}/{DRAFT}")
+        logger.info("copied %s to %s/%s", saved.path, self.store.url, place)
 
     def _put(self, name: str, path: Path, sums: Checksums) -> None:
-        """Copy a file, and compare its size and one chunk of it with what the store gives back."""
+        """Copy a file of a checkpoint, and compare it with its checksums on the way."""
         try:
             with regular(path) as file:
-                self.store.put(name, _checked(file, sums, path.name), sums.size)
+                if os.fstat(file.fileno()).st_size != sums.size:
+                    raise DamagedError(f"{path.name} has another size than its manifest says")
+                self.store.put(name, file, sums.size, sums.crc32)
         except FileNotFoundError:
             if path.exists():  # the store, not the disk, lacks something
                 raise
             raise GoneError from None
-        self.store.compare(name, sums.size, sums.crc32)
         self._verified.add(name)
 
     def _drop_unclaimed(self, here: list[Saved], copies: Copies) -> None:
@@ -161,15 +165,40 @@ class Uploader:
             return
         with suppress(ValueError):  # the claims of a later version
             keep = keep_of(here[-1].manifest.keep)
-            kept = keep.kept(copy.manifest for copy in copies.values())
-            on_disk = {key_of(saved.manifest) for saved in here}
-            for copy in copies.in_order():
-                if copy.key not in on_disk and copy.manifest.number not in kept:
-                    copies.drop(copy)
+            kept = keep.kept(copies.values())
+            on_disk = {store_place_of(saved.manifest) for saved in here}
+            for place, manifest in copies.in_order():
+                if place not in on_disk and manifest.number not in kept:
+                    copies.drop(place, manifest)
+
+    def _copy_logs(self) -> None:
+        """Copy each log that has changed."""
+        for name in self._changed_logs():
+            path = self.directory / name
+            sign = _sign(path)
+            folder, _, last = name.rpartition("/")
+            draft = f"{folder}/{FILE_DRAFT}{last}".lstrip("/")
+            try:
+                with regular(path) as file:
+                    self.store.put(draft, file, os.fstat(file.fileno()).st_size)
+                    self.store.move(draft, name)
+            except FileNotFoundError:
+                if path.exists():
+                    raise
+                continue  # moved aside meanwhile
+            self._copied[name] = sign
+
+    def _changed_logs(self) -> list[str]:
+        """The names of the logs that have changed since they were copied."""
+        return sorted(
+            name
+            for name in _logs_in(self.directory, self._patterns)
+            if name not in self._copied or self._copied[name] != _sign(self.directory / name)
+        )
 
 
 @contextmanager
-def _held(saved: Saved) -> Generator[Path, None, None]:
+def _kept(saved: Saved) -> Generator[Path, None, None]:
     """A folder with the checkpoint's files, which stay there if the run drops the checkpoint.
 
     The files are hard links. On a disk without hard links, the folder is the checkpoint itself.
@@ -191,16 +220,20 @@ def _held(saved: Saved) -> Generator[Path, None, None]:
         yield folder
 
 
-def _checked(file: BinaryIO, sums: Checksums, name: str) -> Iterator[bytes]:
-    """The bytes of a file, in chunks that are compared with their checksums.
+def _logs_in(directory: Path, patterns: list[str]) -> Iterator[str]:
+    """The names of the logs in a directory and below; links to directories are not followed."""
+    for folder, inner, files in os.walk(directory):
+        inner[:] = [name for name in inner if not NAME.fullmatch(name)]
+        for file in files:
+            name = (Path(folder) / file).relative_to(directory).as_posix()
+            if is_log(name, patterns):
+                yield name
 
-    Raises:
-        DamagedError: The file has other bytes.
-    """
-    if os.fstat(file.fileno()).st_size != sums.size:
-        raise DamagedError(f"{name} has another size than its manifest says")
-    for expected in sums.crc32:
-        piece = file.read(CHUNK)
-        if zlib.crc32(piece) != expected:
-            raise DamagedError(f"{name} is damaged: its checksum is not the one in {MANIFEST}")
-        yield piece
+
+def _sign(path: Path) -> tuple[int, int] | None:
+    """The size and the time of a file, by which a change is noticed; None if it is gone."""
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return None
+    return status.st_size, status.st_mtime_ns

@@ -106,10 +106,9 @@ class StopOnSignal:
                 f"is in {current_thread().name!r}; leave it out here, and call "
                 "state.interrupt(reason) to stop"
             )
-        watch = state.recall(self, partial(SignalWatch, state), saved=False)
+        watch = state.recall(self, partial(SignalWatch, state, self.every), saved=False)
         watch.open(self.signals, self.deadline)
-        if ranks.world_size() > 1:
-            watch.questions = Questions(state, self.every)
+        if watch.questions is not None:
             state.engine.signal(Events.ITERATION_COMPLETED).connect(watch.ask_in_time, sender=state)
             for event in AT_THE_END:
                 state.engine.signal(event).connect(watch.ask, sender=state)
@@ -120,7 +119,7 @@ class StopOnSignal:
         Raises:
             SystemExit: The process got a signal.
         """
-        watch = state.recall(self, partial(SignalWatch, state), saved=False)
+        watch = state.recall(self, partial(SignalWatch, state, self.every), saved=False)
         watch.close()
         if watch.questions is not None:
             state.engine.signal(Events.ITERATION_COMPLETED).disconnect(watch.ask_in_time)
@@ -139,17 +138,16 @@ class StopOnSignal:
 class SignalWatch:
     """The signal handler of one run, installed by `open`."""
 
-    def __init__(self, state: State[Any, Any]) -> None:
+    def __init__(self, state: State[Any, Any], every: int | None) -> None:
         self.state = state
         self.received: int | None = None
         """The first signal that this process got."""
         self.agreed: int | None = None
         """The signal for which all ranks stop."""
-        self.questions: Questions | None = None
-        """When to ask the other ranks."""
+        self.questions = Questions(state, every) if ranks.world_size() > 1 else None
+        """When to ask the other ranks, if there are any."""
         self._before: dict[int, Any] = {}
         self._process = os.getpid()
-        self._alone = ranks.world_size() == 1
         self._watchdog: Watchdog | None = None
 
     def open(self, signals: tuple[signal.Signals, ...], deadline: float | None) -> None:
@@ -190,7 +188,7 @@ class SignalWatch:
         name = signal.Signals(number).name
         with suppress(OSError):  # print and logging may be in the middle of a line
             os.write(2, f"{name}: stops after this step; a second signal ends it now\n".encode())
-        if self._alone:
+        if self.questions is None:
             self.state.interrupt(name)
         before = self._before[number]
         if callable(before) and before is not signal.default_int_handler:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from .compare import Difference
+from .outcome import Difference
 from .trial import Trial
 
 SEEDS = {
@@ -16,11 +16,13 @@ SEEDS = {
 }
 MOST = 5
 """Lost objects that are named."""
+PLAIN = ("int", "float", "bool", "str", "NoneType")
+"""Kinds of values that are named if nothing else was lost: many of them follow from something."""
 
 
 def of_two_whole_runs(one: Trial, other: Trial, first: Difference) -> list[str]:
     """Why a script gives another result each time, the likeliest cause first."""
-    a, b = _notes(one), _notes(other)
+    a, b = one.reports, other.reports
     begins = [next((n for n in notes if n["event"] == "begin"), {}) for notes in (a, b)]
     later = next((n for n in a if n["event"] in ("save", "close")), {})
     found = []
@@ -54,70 +56,52 @@ def of_two_whole_runs(one: Trial, other: Trial, first: Difference) -> list[str]:
 
 def of_a_resume(whole: Trial, other: Trial, steady: Trial) -> list[str]:
     """Why a resumed run is another one, the likeliest cause first."""
-    lost = dict[str, str]()
+    lost = dict[str, tuple[str, int]]()
     for name, kind, iteration in _lost(whole, other, steady):
-        lost.setdefault(name, f"{name} ({kind}) was not what it had been at iteration {iteration}")
-    found = []
-    strong = {n: t for n, t in lost.items() if not t.startswith(_plain(n))} or lost
-    if strong:
-        told = "; ".join([*strong.values()][:MOST])
-        rest = f"; and {len(strong) - MOST} more" if len(strong) > MOST else ""
-        found.append(
-            f"outside of the checkpoint, and lost by a kill: {told}{rest}. Put what has a "
-            "state_dict into objects=, give the rest to state.recall(...), or give its owner a "
-            "state_dict and put it into objects="
-        )
-    else:
-        found += [
+        lost.setdefault(name, (kind, iteration))
+    if not lost:
+        return [
             "something outside of engine.objects that the run changes: a module, an optimizer, a "
             "generator, a counter or a cache",
             "a data set or a stream that does not give the same samples again",
             "the wall clock, such as an augmentation, a schedule or a limit by seconds",
         ]
-    return found
-
-
-def _plain(name: str) -> tuple[str, ...]:
-    return tuple(f"{name} ({kind})" for kind in ("int", "float", "bool", "str", "NoneType"))
+    likely = {name: each for name, each in lost.items() if each[0] not in PLAIN} or lost
+    texts = [
+        f"{name} ({kind}) was not what it had been at iteration {iteration}"
+        for name, (kind, iteration) in likely.items()
+    ]
+    rest = f"; and {len(texts) - MOST} more" if len(texts) > MOST else ""
+    return [
+        f"outside of the checkpoint, and lost by a kill: {'; '.join(texts[:MOST])}{rest}. Put what "
+        "has a state_dict into objects=, give the rest to state.recall(...), or give its owner a "
+        "state_dict and put it into objects="
+    ]
 
 
 def _lost(whole: Trial, other: Trial, steady: Trial) -> Iterator[tuple[str, str, int]]:
-    """What a process that has resumed had around the run that differs from the whole run's."""
-    usual, again = _moments(whole), _moments(steady)
+    """What has another value around a run that has resumed than around both whole runs."""
+    usual, again = _saved(whole), _saved(steady)
     for start in other.starts:
-        begins = [n for n in start.notes if n["event"] == "begin" and n["iteration"] > 0]
-        for begin in begins:
-            key = (begin["directory"], begin["rank"], begin["iteration"])
-            if key not in usual or key not in again:
-                continue
-            expected = usual[key].get("around", {})
-            steadily = again[key].get("around", {})
-            after = _next(start.notes, begin)
-            for name, (kind, digest) in expected.items():
-                now = begin.get("around", {}).get(name)
-                if steadily.get(name) != [kind, digest] or now is None or now[1] == digest:
-                    continue
-                if after is not None and after.get("around", {}).get(name) == (
-                    usual.get((after["directory"], after["rank"], after["iteration"]), {})
-                    .get("around", {})
-                    .get(name)
-                ):
-                    continue  # it has been made again by then
-                yield name, kind, begin["iteration"]
+        for begin in (n for n in start.notes if n["event"] == "begin" and n["iteration"] > 0):
+            later = (n for n in start.notes if n["event"] == "save" and n["rank"] == begin["rank"])
+            after = next((n for n in later if n["iteration"] > begin["iteration"]), None)
+            now, then = begin.get("around", {}), {} if after is None else after.get("around", {})
+            steadily = again.get(_place(begin), {})
+            usual_then = {} if after is None else usual.get(_place(after), {})
+            for name, value in usual.get(_place(begin), {}).items():
+                is_other = name in now and now[name][1] != value[1]
+                # What has been made again by the next save was not lost.
+                is_made_again = after is not None and then.get(name) == usual_then.get(name)
+                if is_other and steadily.get(name) == value and not is_made_again:
+                    yield name, value[0], begin["iteration"]
 
 
-def _moments(trial: Trial) -> dict[tuple[str, int, int], Mapping[str, Any]]:
-    found = dict[tuple[str, int, int], Mapping[str, Any]]()
-    for note in _notes(trial):
-        if note["event"] == "save":
-            found[note["directory"], note["rank"], note["iteration"]] = note
-    return found
+def _saved(trial: Trial) -> dict[tuple[str, int, int], Mapping[str, Any]]:
+    """What there was around the run at each of its saves: names, with kinds and checksums."""
+    saves = (each for each in trial.reports if each["event"] == "save")
+    return {_place(each): each.get("around", {}) for each in saves}
 
 
-def _next(notes: list[dict[str, Any]], begin: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    found = (n for n in notes if n["event"] == "save" and n["rank"] == begin["rank"])
-    return next((n for n in found if n["iteration"] > begin["iteration"]), None)
-
-
-def _notes(trial: Trial) -> list[dict[str, Any]]:
-    return [each for start in trial.starts for each in start.notes]
+def _place(note: Mapping[str, Any]) -> tuple[str, int, int]:
+    return note["directory"], note["rank"], note["iteration"]

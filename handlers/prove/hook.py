@@ -1,4 +1,4 @@
-"""Runs in each process of a trial: keeps its writes in the trial, tells what it sees, kills it.
+"""Runs in each process of a trial: keeps its writes in the trial, reports, kills it.
 
 A trial's processes find this file as `sitecustomize`, so it imports the standard library alone. Its
 audit hook (PEP 578) hears `camshaft.Checkpoint.open`, `.begin`, `.save` and `.close`.
@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
@@ -27,6 +28,17 @@ from typing import Any
 VARIABLE = "CAMSHAFT_PROVE"
 """Names the file that says what a trial is; each of its processes has it in its environment."""
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+CHANGES = {
+    "os.mkdir": (1, "name"),
+    "os.remove": (1, "name"),
+    "os.rmdir": (1, "name"),
+    "os.rename": (2, "name"),
+    "os.link": (2, "name"),
+    "os.symlink": (2, "name"),
+    "os.truncate": (1, "copy"),
+    "shutil.rmtree": (1, "copy"),
+}
+"""By audit event: how many paths come first, and if their names or what they hold changes."""
 CHECKPOINT = re.compile(r"iteration-\d{10,}(\.\d+)?|LATEST")
 
 
@@ -85,18 +97,11 @@ class Hook:
         self._state: Any = None
         self._ways: dict[str, Callable[..., None]] = {
             "open": self._open,
-            "os.mkdir": self._name,
-            "os.remove": self._name,
-            "os.rmdir": self._name,
-            "os.rename": self._names,
-            "os.link": self._names,
-            "os.symlink": self._names,
-            "os.truncate": self._content,
-            "shutil.rmtree": self._content,
             "camshaft.Checkpoint.open": self._begins_to_open,
             "camshaft.Checkpoint.begin": self._begins,
             "camshaft.Checkpoint.save": self._saves,
             "camshaft.Checkpoint.close": self._closes,
+            **{event: partial(self._change, *each) for event, each in CHANGES.items()},
         }
 
     def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
@@ -115,17 +120,11 @@ class Hook:
         if isinstance(flags, int) and flags & WRITING:
             self._write(path, "empty" if flags & os.O_TRUNC else "copy")
 
-    def _name(self, path: Any, *_: object) -> None:
-        self._operation(path)
-        self._write(path, "name")
-
-    def _content(self, path: Any, *_: object) -> None:
-        self._write(path, "copy")
-
-    def _names(self, one: Any, other: Any, *_: object) -> None:
-        self._operation(other)
-        self._write(one, "name")
-        self._write(other, "name")
+    def _change(self, paths: int, what: str, *arguments: Any) -> None:
+        if what == "name":
+            self._operation(arguments[paths - 1])
+        for path in arguments[:paths]:
+            self._write(path, what)
 
     def _write(self, given: Any, what: str) -> None:
         """Make a path the trial's own before it is written; refuse one that is the user's."""

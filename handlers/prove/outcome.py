@@ -1,4 +1,7 @@
-"""What a trial has left: what was told at its saves, its checkpoints, its rows, its other files."""
+"""What a trial has left, and what of it differs from another one.
+
+That is what its processes report at their saves, its checkpoints, its rows, and its other files.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,10 @@ import os
 import re
 import struct
 from collections.abc import Iterator, Mapping
-from functools import cached_property
+from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ..checkpoint import MANIFEST, NAME
 from .trial import Trial
@@ -28,85 +32,62 @@ OURS = re.compile(r"LATEST|LOCK|.*\.(jsonl|csv)\.\d+")
 """Files of handlers; the numbered ones hold rows of an attempt that was killed before a save."""
 
 
+Kind = Literal["object", "metric", "random numbers", "checkpoint", "row", "file"]
+CLOCK = re.compile(r"(^|[/_. ])(time|seconds|duration|elapsed|eta|memory|timestamp|per_second)\b")
+"""Names of metrics that tell of the machine, not of the training."""
+TEXT = 60
+"""Characters of a value in a message."""
+
+
+@dataclass(frozen=True)
 class Outcome:
-    """All of a trial that can be compared; read when it is first asked for."""
+    """All of a trial that can be compared."""
 
-    def __init__(self, trial: Trial) -> None:
-        self.trial = trial
+    saves: Facts
+    """What there was at each save and at the end; some twice, in a run that was resumed."""
+    checkpoints: dict[str, dict[str, dict[str, str]]]
+    """By directory and checkpoint: the values by their names."""
+    rows: dict[str, list[dict[str, str]]]
+    """By file, the rows with all fields as text."""
+    files: dict[str, str]
+    """Checksums of all other files that the script has left."""
 
-    @cached_property
-    def saves(self) -> Facts:
-        """What there was at each save and at the end; some twice, in a run that was resumed."""
-        found: Facts = []
-        for note in (each for start in self.trial.starts for each in start.notes):
-            if note["event"] in ("save", "close"):
-                moment = moment_of(note)
-                for name, values in note.get("objects", {}).items():
-                    found.append((("object", name, moment), values))
-                found.append((("metric", "the run", moment), note.get("metrics", {})))
-                values = note.get("generators", {})
-                found.append((("random numbers", "the process", moment), values))
-        return found
 
-    @cached_property
-    def checkpoints(self) -> dict[str, dict[str, dict[str, str]]]:
-        """By directory and checkpoint: the values by their names."""
-        found: dict[str, dict[str, dict[str, str]]] = {}
-        for directory in self._folders:
-            inside = {e.name: e for e in directory.iterdir() if NAME.fullmatch(e.name)}
-            if inside:
-                name = directory.relative_to(self.trial.place).as_posix()
-                found[name] = {
-                    each: dict(_checkpoint(path)) for each, path in sorted(inside.items())
-                }
-        return found
+def outcome_of(trial: Trial) -> Outcome:
+    """Read what a trial has left."""
+    checkpoints = dict[str, dict[str, dict[str, str]]]()
+    rows, files = dict[str, list[dict[str, str]]](), dict[str, str]()
+    for path, inner, names in os.walk(trial.place):
+        folder = Path(path)
+        place = folder.relative_to(trial.place)
+        saved = sorted(name for name in inner if NAME.fullmatch(name))
+        if saved:
+            checkpoints[place.as_posix()] = {
+                name: dict(_checkpoint(folder / name)) for name in saved
+            }
+        inner[:] = sorted({*inner} - {*saved, "__pycache__"})
+        for name in sorted(names):
+            file, own = folder / name, (place / name).as_posix()
+            if file.is_symlink() or not file.is_file():
+                continue
+            if ".tfevents." in name:
+                board = f"{place.as_posix()}/*.tfevents.*"
+                rows[board] = _events(file.read_bytes(), rows.get(board, []))
+            elif (found := _rows(file)) is not None:
+                rows[own] = found
+            elif not OURS.fullmatch(name):
+                files[own] = _digest(file.read_bytes())
+    return Outcome([*_facts(trial)], checkpoints, rows, files)
 
-    @cached_property
-    def rows(self) -> dict[str, list[dict[str, str]]]:
-        """By file, the rows with all fields as text."""
-        found: dict[str, list[dict[str, str]]] = {}
-        for file in self._files:
-            name = file.relative_to(self.trial.place).as_posix()
-            if file.name == "journal.jsonl":
-                found[name] = list(_journal(file))
-            elif file.suffix == ".jsonl":
-                found[name] = list(_lines(file))
-            elif file.suffix == ".csv":
-                with file.open(newline="", errors="replace") as rows:
-                    found[name] = [
-                        {k or "": str(v) for k, v in r.items()} for r in csv.DictReader(rows)
-                    ]
-            elif ".tfevents." in name:
-                board = f"{file.parent.relative_to(self.trial.place).as_posix()}/*.tfevents.*"
-                found[board] = _events(file.read_bytes(), found.get(board, []))
-        for name, rows_of_file in found.items():
-            if name.endswith(".tfevents.*"):
-                rows_of_file.sort(key=lambda row: (row["tag"], int(row["iteration"])))
-        return found
 
-    @cached_property
-    def files(self) -> dict[str, str]:
-        """Checksums of all other files that the script has left."""
-        taken = self.rows.keys()
-        names = {each: each.relative_to(self.trial.place).as_posix() for each in self._files}
-        return {
-            name: hashlib.blake2b(file.read_bytes()).hexdigest()
-            for file, name in names.items()
-            if name not in taken and ".tfevents." not in name and not OURS.fullmatch(file.name)
-        }
-
-    @cached_property
-    def _folders(self) -> list[Path]:
-        return [Path(folder) for folder, names, _ in os.walk(self.trial.place) if names]
-
-    @cached_property
-    def _files(self) -> list[Path]:
-        found = []
-        for folder, inner, names in os.walk(self.trial.place):
-            inner[:] = [n for n in inner if not NAME.fullmatch(n) and n != "__pycache__"]
-            paths = (Path(folder, name) for name in names)
-            found += [path for path in paths if path.is_file() and not path.is_symlink()]
-        return sorted(found)
+def _facts(trial: Trial) -> Iterator[tuple[tuple[Any, ...], dict[str, str]]]:
+    for note in trial.reports:
+        if note["event"] in ("save", "close"):
+            moment = moment_of(note)
+            for name, values in note.get("objects", {}).items():
+                yield ("object", name, moment), values
+            yield ("metric", "the run", moment), note.get("metrics", {})
+            yield ("random numbers", "the process", moment), note.get("generators", {})
 
 
 def moment_of(note: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -136,8 +117,11 @@ def _tensors(content: bytes) -> Iterator[tuple[str, str]]:
     for name, each in json.loads(content[8 : 8 + length]).items():
         if name != "__metadata__":
             begin, end = (8 + length + place for place in each["data_offsets"])
-            numbers = hashlib.blake2b(content[begin:end], digest_size=8).hexdigest()
-            yield name, f"{each['dtype']} {each['shape']} {numbers}"
+            yield name, f"{each['dtype']} {each['shape']} {_digest(content[begin:end])}"
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.blake2b(content, digest_size=8).hexdigest()
 
 
 def _leaves(value: Any, name: str) -> Iterator[tuple[str, str]]:
@@ -156,17 +140,25 @@ def _leaves(value: Any, name: str) -> Iterator[tuple[str, str]]:
         yield name, json.dumps(value)
 
 
+def _rows(file: Path) -> list[dict[str, str]] | None:
+    """The rows of a file; None if it holds no rows."""
+    if file.name == "journal.jsonl":
+        return [*_journal(file)]
+    if file.suffix == ".jsonl":
+        return [*_lines(file)]
+    if file.suffix == ".csv":
+        with file.open(newline="", errors="replace") as rows:
+            return [{k or "": str(v) for k, v in row.items()} for row in csv.DictReader(rows)]
+    return None
+
+
 def _lines(file: Path) -> Iterator[dict[str, str]]:
     for line in file.read_text(errors="replace").splitlines():
         try:
             row = json.loads(line)
         except ValueError:
             row = {"line": line}
-        yield (
-            dict(_leaves(row, ""))
-            if not isinstance(row, dict)
-            else {name.removeprefix("."): value for name, value in _leaves(row, "")}
-        )
+        yield {name.removeprefix("."): value for name, value in _leaves(row, "")}
 
 
 def _journal(file: Path) -> Iterator[dict[str, str]]:
@@ -184,46 +176,113 @@ def _journal(file: Path) -> Iterator[dict[str, str]]:
 
 def _events(content: bytes, before: list[dict[str, str]]) -> list[dict[str, str]]:
     """The rows of the files of TensorBoard before, and of one more; a restart takes back some."""
+    proto: Any = import_module("tensorboardX.proto.event_pb2")
     found, place = before, 0
-    while place + 12 <= len(content):
+    while place + 8 <= len(content):
         (length,) = struct.unpack_from("<Q", content, place)
-        event = list(_fields(content[place + 12 : place + 12 + length]))
-        place += 16 + length
-        step = next((value for number, value in event if number == 2), 0)
-        if any(number == 7 and (1, 1) in _fields(value) for number, value in event):
-            found = [row for row in found if int(row["iteration"]) < step]
-        for number, summary in event:
-            for inner, value in _fields(summary) if number == 5 else ():
-                tag = (
-                    next((each for n, each in _fields(value) if n == 1), b"") if inner == 1 else b""
-                )
-                if tag and not tag.startswith(b"_hparams_/"):  # of each start, with its time
-                    digest = hashlib.blake2b(value, digest_size=8).hexdigest()
-                    found.append({"tag": tag.decode(), "iteration": str(step), "value": digest})
-    return found
+        event, end = content[place + 12 : place + 12 + length], place + 16 + length
+        if end > len(content):  # a kill has cut off the last one
+            break
+        event, place = proto.Event.FromString(event), end
+        if event.session_log.status == proto.SessionLog.START:
+            found = [row for row in found if int(row["iteration"]) < event.step]
+        for value in event.summary.value:
+            if value.tag and not value.tag.startswith("_hparams_/"):  # of each start, with its time
+                row = {"tag": value.tag, "iteration": str(event.step)}
+                found.append({**row, "value": _digest(value.SerializeToString())})
+    return sorted(found, key=lambda row: (row["tag"], int(row["iteration"])))
 
 
-def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
-    """The fields of a message of protobuf, by their numbers."""
-    place = 0
+@dataclass(frozen=True)
+class Difference:
+    """One value that is not the same in two runs."""
 
-    def varint() -> int:
-        nonlocal place
-        value = shift = 0
-        while True:
-            byte = message[place]
-            place += 1
-            value |= (byte & 127) << shift
-            shift += 7
-            if byte < 128:
-                return value
+    kind: Kind
+    what: str
+    """The object, or the file in the script's working directory."""
+    name: str
+    """The tensor, the field, or whatever is inside."""
+    iteration: int | None
+    one: str = ""
+    other: str = ""
 
-    while place < len(message):
-        key = varint()
-        width = {1: 8, 5: 4}.get(key & 7)
-        if key & 7 == 0:
-            yield key >> 3, varint()
-            continue
-        size = varint() if width is None else width
-        yield key >> 3, message[place : place + size]
-        place += size
+    @property
+    def identity(self) -> tuple[str, str, str]:
+        """The value, at any moment."""
+        return self.kind, self.what, self.name
+
+    @property
+    def rank(self) -> tuple[float, int]:
+        """The first by iteration comes first, and among those the objects."""
+        order = ("object", "metric", "row", "checkpoint", "file", "random numbers")
+        return (float("inf") if self.iteration is None else self.iteration, order.index(self.kind))
+
+    @property
+    def place(self) -> str:
+        """Where it is, without the moment."""
+        return f"{self.what}: {self.name}" if self.name else self.what
+
+    def __str__(self) -> str:
+        moment = "" if self.iteration is None else f" at iteration {self.iteration}"
+        values = f": {self.one[:TEXT]} and {self.other[:TEXT]}" if self.one or self.other else ""
+        return f"{self.kind} {self.place}{moment}{values}"
+
+
+def differences(whole: Outcome, other: Outcome) -> list[Difference]:
+    """Everything that differs, the first by iteration first."""
+    found = [
+        *_in_saves(whole.saves, other.saves),
+        *_in_checkpoints(whole.checkpoints, other.checkpoints),
+        *_in_rows(whole.rows, other.rows),
+        *_in_files(whole.files, other.files),
+    ]
+    return sorted(found, key=lambda each: each.rank)
+
+
+def _in_saves(whole: Facts, other: Facts) -> Iterator[Difference]:
+    first = dict(reversed(whole))
+    for key, values in other:
+        kind, what, moment = key
+        if key in first:
+            for name, one, two in _unequal(first[key], values):
+                yield Difference(kind, what, name, moment[2], one, two)
+
+
+def _in_checkpoints(whole: Any, other: Any) -> Iterator[Difference]:
+    for directory in whole.keys() | other.keys():
+        ours, theirs = whole.get(directory, {}), other.get(directory, {})
+        # After a kill between a save and the dropping of older ones, more are left.
+        if missing := {name.split(".")[0] for name in ours} - {n.split(".")[0] for n in theirs}:
+            names = ", ".join(sorted(missing))
+            yield Difference("checkpoint", directory, "kept", None, names, "missing")
+        for name in ours.keys() & theirs.keys():
+            iteration = int(name.split(".")[0].removeprefix("iteration-"))
+            for value, one_value, two_value in _unequal(ours[name], theirs[name]):
+                yield Difference("checkpoint", directory, value, iteration, one_value, two_value)
+
+
+def _in_rows(whole: Any, other: Any) -> Iterator[Difference]:
+    for file in whole.keys() | other.keys():
+        ours, theirs = whole.get(file, []), other.get(file, [])
+        for one, two in zip(ours, theirs, strict=False):
+            place = one.get("iteration") or one.get("step") or ""
+            iteration = int(place) if place.isdecimal() else None
+            for name, a, b in _unequal(one, two):
+                if not CLOCK.search(name):
+                    yield Difference("row", file, one.get("tag", name), iteration, a, b)
+        if len(ours) != len(theirs):
+            yield Difference(
+                "row", file, "the number of rows", None, str(len(ours)), str(len(theirs))
+            )
+
+
+def _in_files(whole: Mapping[str, str], other: Mapping[str, str]) -> Iterator[Difference]:
+    for file, _, _ in _unequal(whole, other):
+        yield Difference("file", file, "", None)
+
+
+def _unequal(one: Mapping[str, str], two: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    for name in {**one, **two}:
+        a, b = one.get(name, "missing"), two.get(name, "missing")
+        if a != b:
+            yield name, a, b

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ..files import printable
-from .compare import Difference
+from .outcome import Difference
 
 Verdict = Literal["proven", "differs", "nondeterministic", "untried"]
 CODES: dict[Verdict, int] = {"proven": 0, "differs": 1, "nondeterministic": 1, "untried": 2}

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from .causes import of_a_resume, of_two_whole_runs
-from .compare import differences
-from .outcome import Outcome
+from .outcome import differences, outcome_of
 from .proof import CODES, Proof, lines_of
 from .trial import Ended, Start, Trial, UntriedError, as_interrupted, on_ranks, start_process
 
@@ -25,7 +24,7 @@ PATIENCE = 10
 MISSES = 5
 """Starts that may end before their kill, after which no more are tried."""
 SHOWN = 5
-"""Differences that are told."""
+"""Differences that are shown."""
 
 
 def prove(
@@ -90,7 +89,7 @@ class Prover:
         """Make two whole runs and the kills, and compare."""
         whole = self._whole("1")
         again = self._whole("2")
-        one, two = Outcome(whole), Outcome(again)
+        one, two = outcome_of(whole), outcome_of(again)
         unsteady = differences(one, two)
         if changed := [each for each in unsteady if each.kind == "object"]:
             self.proof.verdict = "nondeterministic"
@@ -98,8 +97,8 @@ class Prover:
             self.proof.causes = of_two_whole_runs(whole, again, changed[0])
             return
         # A difference of random numbers alone is that of a generator that nothing uses.
-        told = [each for each in unsteady if each.kind in ("metric", "row", "file")]
-        self.proof.not_compared = sorted({each.place for each in told})
+        named = [each for each in unsteady if each.kind in ("metric", "row", "file")]
+        self.proof.not_compared = sorted({each.place for each in named})
         passed = {each.identity for each in unsteady}
         chance, number = random.Random(seed), 0
         while len(self.proof.kills) < kills:
@@ -107,7 +106,7 @@ class Prover:
             if number > kills + MISSES:
                 break
             trial = self._killed(f"killed-{number}", kills, chance, max(ranks, 1))
-            other = Outcome(trial)
+            other = outcome_of(trial)
             found = [d for d in differences(one, other) if d.identity not in passed]
             files = [each.what for each in found if each.kind == "file"]
             self.proof.other_files = sorted({*self.proof.other_files, *files})
@@ -202,8 +201,10 @@ class Prover:
             if killed is None:
                 return trial
             reached = killed["iteration"]
-            told = {"rank": None if kill["all"] else kill["rank"], "in_save": killed["in_save"]}
-            self.proof.kills.append({"iteration": reached, **told, "resumed_at": 0})
+            rank = None if kill["all"] else kill["rank"]
+            self.proof.kills.append(
+                {"iteration": reached, "rank": rank, "in_save": killed["in_save"], "resumed_at": 0}
+            )
             self.tick(f"killed at iteration {reached}" + ", in a save" * killed["in_save"])
         self._start(trial, None)
         return trial

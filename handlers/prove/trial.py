@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -70,7 +71,7 @@ class Ended:
     code: int
     seconds: float
     notes: list[dict[str, Any]]
-    """What its processes told, in the order of time."""
+    """What its processes reported, in the order of time."""
 
     @property
     def killed(self) -> dict[str, Any] | None:
@@ -104,7 +105,7 @@ class Trial:
         return self.root / "output.txt"
 
     def start(self, kill: dict[str, Any] | None = None, limit: float | None = None) -> Ended:
-        """Start the command and wait until it ends, or has killed itself as it was told.
+        """Start the command and wait until it ends, or has killed itself as `kill` says.
 
         Raises:
             OSError: The command cannot be started.
@@ -115,7 +116,9 @@ class Trial:
         what = {"home": str(self.home), "place": str(self.place), "notes": str(self.notes)}
         file.write_text(json.dumps({**what, "start": number, "kill": kill}))
         began = time.monotonic()
-        process = self.start_one(self._moved(), self.place, self._environment(file), self.output)
+        program, *arguments = self.command
+        command = [program, *map(self._moved, arguments)]
+        process = self.start_one(command, self.place, self._environment(file), self.output)
         try:
             code = process.wait(limit)
         except subprocess.TimeoutExpired:
@@ -125,12 +128,17 @@ class Trial:
         if code is None:
             process.wait()
             raise UntriedError(f"it did not end within {limit:.0f} s{self.last_words()}")
-        ended = Ended(code, time.monotonic() - began, self._told(number))
+        ended = Ended(code, time.monotonic() - began, self._reports(number))
         self.starts.append(ended)
         for each in ended.notes:
             if each["event"] == "refused":
                 raise UntriedError(each["problem"])
         return ended
+
+    @property
+    def reports(self) -> list[dict[str, Any]]:
+        """What the processes of all starts reported, in the order of time."""
+        return [note for start in self.starts for note in start.notes]
 
     def last_words(self) -> str:
         """The end of what the command wrote, for an error."""
@@ -140,35 +148,25 @@ class Trial:
         shown = "\n".join(f"    {printable(line)}" for line in lines if line.strip())
         return f"; its last lines:\n{shown}" if shown else "; it wrote no output"
 
-    def _told(self, number: int) -> list[dict[str, Any]]:
+    def _reports(self, number: int) -> list[dict[str, Any]]:
         files = sorted(self.notes.glob(f"{number:03}-*.jsonl"))
         lines = [line for file in files for line in file.read_text().splitlines(keepends=True)]
         found = [json.loads(line) for line in lines if line.endswith("\n")]
         return sorted(found, key=lambda note: note["time"])
 
-    def _moved(self) -> list[str]:
-        """The command, with absolute paths into the working directory led into the trial's."""
-        program, *arguments = self.command
-        return [program, *map(self._led, arguments)]
-
     def _environment(self, file: Path) -> dict[str, str]:
-        own = {n: v if n in OWN_PATHS else self._led(v) for n, v in os.environ.items()}
+        own = {n: v if n in OWN_PATHS else self._moved(v) for n, v in os.environ.items()}
         paths = [str(self.root / "hook"), own.get("PYTHONPATH", "")]
         own["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
         return own | {VARIABLE: str(file), "PWD": str(self.place)}
 
-    def _led(self, text: str) -> str:
-        home, place = str(self.home), str(self.place)
-        if home == os.sep:
+    def _moved(self, text: str) -> str:
+        """An argument or a variable, with absolute paths into the home as paths into the trial."""
+        if str(self.home) == os.sep:
             return text
-        parts = [
-            f"{before}{sign}{place}{path.removeprefix(home)}"
-            if path == home or path.startswith(home + os.sep)
-            else part
-            for part in text.split(os.pathsep)
-            for before, sign, path in [part.rpartition("=")]
-        ]
-        return os.pathsep.join(parts)
+        ends = f"[{os.sep}{os.pathsep}]"
+        path = rf"(^|[={os.pathsep}]){re.escape(str(self.home))}(?={ends}|\Z)"
+        return re.sub(path, lambda found: f"{found[1]}{self.place}", text)
 
 
 def mirror(source: Path, place: Path, skip: Path) -> None:

@@ -1,24 +1,25 @@
-"""What a process of a trial tells of a run at a save: checksums of all that may differ."""
+"""What a process of a trial reports of a run at a save: checksums of all that may differ."""
 
 from __future__ import annotations
 
 import hashlib
-import random
 import sys
 from collections import deque
 from collections.abc import Iterator, Mapping
 from inspect import currentframe
 from pathlib import Path
-from types import CellType, FunctionType, MethodType, ModuleType
+from types import CellType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import Module
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
 
 from ...engine import State
+from ...engine.state import capture_generators, own_generators
 
 PLAIN = (bool, int, float, str, bytes, type(None))
 MOST = 3000
@@ -90,12 +91,10 @@ def _sum(content: bytes) -> str:
 
 def generators() -> dict[str, str]:
     """Checksums of the global generators of random numbers."""
-    found = {"random": digest(random.getstate()), "torch": digest(torch.get_rng_state())}
-    if "numpy" in sys.modules:
-        found["numpy.random"] = digest(sys.modules["numpy"].random.get_state()[1:3])
-    if torch.cuda.is_initialized():
-        found["torch.cuda"] = digest(torch.cuda.get_rng_state())
-    return found
+    rng = capture_generators()
+    found = {"random": rng.python, "torch": rng.torch, "numpy.random": rng.numpy}
+    found["torch.cuda"] = rng.devices.get("cuda")
+    return {name: digest(each) for name, each in found.items() if each is not None}
 
 
 def devices(objects: Mapping[str, Any]) -> set[str]:
@@ -191,15 +190,9 @@ def _state_of(value: Any) -> str | None:
         return digest(value)
     if isinstance(value, dict | list | tuple | set | frozenset | deque) and _is_plain(value):
         return digest(sorted(map(repr, value)) if isinstance(value, set | frozenset) else [value])
-    if isinstance(value, torch.Generator):
-        return digest(value.get_state())
-    if isinstance(value, random.Random):
-        return digest(value.getstate())
-    if (source := getattr(value, "bit_generator", None)) is not None:
-        return digest(source.state)
-    if isinstance(value, Module | Optimizer) and _library(value) != "torchmetrics":
-        return digest([(path, digest(each)) for path, each in leaves(value.state_dict())])
-    if isinstance(value, torch.optim.lr_scheduler.LRScheduler):
+    if own_generators(owner := SimpleNamespace(value=value)):
+        return digest(capture_generators(owner).generators)
+    if isinstance(value, Module | Optimizer | LRScheduler) and _library(value) != "torchmetrics":
         return digest([(path, digest(each)) for path, each in leaves(value.state_dict())])
     return None
 

@@ -39,13 +39,9 @@ class Chart:
 
     def split_of(self, name: str) -> str:
         """The data that a metric was measured on; empty if the chart has no evaluation."""
-        if self.is_validated(name):
+        if name in self.validated:
             return _prefix_and_rest(name)[0]
         return TRAINING_SPLIT if self.validated else ""
-
-    def is_validated(self, name: str) -> bool:
-        """True for a metric that was measured by an evaluation."""
-        return name in self._validated
 
     @cached_property
     def places(self) -> dict[str, int]:
@@ -57,10 +53,6 @@ class Chart:
             found[name] = counts[split]
             counts[split] += 1
         return found
-
-    @cached_property
-    def _validated(self) -> frozenset[str]:
-        return frozenset(self.validated)
 
     @property
     def key(self) -> str:

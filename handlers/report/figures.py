@@ -109,7 +109,7 @@ def _curve_traces(
     all_splits: Sequence[str],
 ) -> Iterator[Figure]:
     """The curve of a metric in the run at this place, and the marks of its values not finite."""
-    run, is_validated = runs[place], chart.is_validated(name)
+    run, is_validated = runs[place], name in chart.validated
     curve, split = run.curves[name], chart.split_of(name)
     index = all_splits.index(split) if split in all_splits else 0
     same = chart.places[name]

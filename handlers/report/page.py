@@ -114,7 +114,7 @@ class Page:
                 name
                 for chart in charts
                 for name in chart.metrics
-                if chart.is_validated(name) or chart.heading == LEARNING
+                if name in chart.validated or chart.heading == LEARNING
             ],
         }
 

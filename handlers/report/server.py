@@ -1,10 +1,13 @@
-"""`camshaft watch`: the page of runs while they go on, for whoever started the command."""
+"""`camshaft watch`: the page of runs while they go on, for whoever has the token that it prints."""
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import io
 import json
+import re
+import secrets
 import shutil
 import sys
 import threading
@@ -17,11 +20,12 @@ from pathlib import Path
 from typing import Any, cast
 
 from ..files import budget, printable, regular
-from .access import Access, is_this_machine
-from .facts import Picture, RunDirectory, runs_in
+from .facts import Picture, RunDirectory, RunFacts, runs_in
 from .page import Page, library
 
 LOOPBACK = "127.0.0.1"
+THIS_MACHINE = re.compile(r"(?:127\.0\.0\.1|localhost|\[::1\])(?::(\d{1,5}))?", re.IGNORECASE)
+"""Any port, since `ssh -L` may forward another one."""
 IDLE = 9
 """After each look at the files, the server leaves them alone for this many times as long."""
 ELSEWHERE = "This page is shown at 127.0.0.1 and localhost alone."
@@ -74,6 +78,8 @@ class LivePage:
     def __init__(self, runs: list[RunDirectory]) -> None:
         self._runs = runs
         self._lock = threading.Lock()
+        self._facts: dict[RunDirectory, RunFacts] = {}
+        """As they were when the run had changed last."""
         self._images: dict[str, Path] = {}
         self._page: Page | None = None
         self._version = 0
@@ -84,9 +90,10 @@ class LivePage:
         with self._lock:
             began = time.monotonic()
             if self._page is None or began >= self._next_look:
-                looks = [run.look() for run in self._runs]
-                if any(looks) or self._page is None:
-                    facts = [run.facts() for run in self._runs]
+                changed = [run for run in self._runs if run.look() or run not in self._facts]
+                if changed or self._page is None:
+                    self._facts |= {run: run.facts() for run in changed}
+                    facts = [self._facts[run] for run in self._runs]
                     self._page = Page(facts, self._address, is_live=True)
                     self._version += 1
                 ended = time.monotonic()
@@ -114,13 +121,30 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, port: int, runs: list[RunDirectory]) -> None:
-        self.live_page, self.access = LivePage(runs), Access()
+        self.live_page = LivePage(runs)
+        self.token = secrets.token_hex(16)
         super().__init__((LOOPBACK, port), Answer)
 
     @property
     def page_address(self) -> str:
         """The address to open in a browser, with the token."""
-        return f"http://{LOOPBACK}:{self.server_port}/?token={self.access.token}"
+        return f"http://{LOOPBACK}:{self.server_port}/?token={self.token}"
+
+    def opens(self, query: str) -> bool:
+        """True if the query of an address, such as `token=...`, holds the token."""
+        return query.startswith("token=") and self._is_token(query.removeprefix("token="))
+
+    def knows(self, host: str, cookies: str) -> bool:
+        """True if one of the cookies of a request holds the token."""
+        pairs = [pair.strip().partition("=") for pair in cookies.split(";")]
+        return any(key == cookie_name(host) and self._is_token(value) for key, _, value in pairs)
+
+    def cookie(self, host: str) -> str:
+        """The cookie for a browser that asked at this host, until the browser is closed."""
+        return f"{cookie_name(host)}={self.token}; HttpOnly; SameSite=Strict; Path=/"
+
+    def _is_token(self, given: str) -> bool:
+        return hmac.compare_digest(given.encode(), self.token.encode())
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Report an error, unless a browser went away before it had its answer."""
@@ -143,14 +167,20 @@ class Answer(BaseHTTPRequestHandler):
         server = cast(Server, self.server)
         path, _, query = self.path.partition("?")
         host = self.headers.get("Host", "")
-        if not is_this_machine(host):
+        # A page of another site may send requests by a name that resolves to this machine.
+        if not THIS_MACHINE.fullmatch(host):
             self.send_error(HTTPStatus.FORBIDDEN, explain=ELSEWHERE)
-        elif path == "/" and server.access.opens(query):
-            self._welcome(server.access.cookie(host))
-        elif not server.access.knows(host, self.headers.get("Cookie", "")):
+        elif path == "/" and server.opens(query):
+            # A redirect would lose the cookie if a person came by a link of another site, such as
+            # the terminal of a JupyterLab: SameSite=Strict keeps it back until a page of this site
+            # asks. So the browser goes to the address without the token by itself.
+            headers = {"Set-Cookie": server.cookie(host), "Cache-Control": "no-store"}
+            headers["Refresh"] = "0; url=/"
+            self._send("text/html; charset=utf-8", WELCOME.encode(), headers)
+        elif not server.knows(host, self.headers.get("Cookie", "")):
             self.send_error(HTTPStatus.FORBIDDEN, explain=NO_TOKEN)
         elif image := server.live_page.image(path):
-            self._send("image/png", image, f'"{path}"')
+            self._send("image/png", image, _kept_as(f'"{path}"'))
         elif path == "/":
             self._show(server.live_page, "text/html", Page.html)
         elif path == "/data.json":
@@ -174,49 +204,43 @@ class Answer(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:
         """Log no requests: an address may hold the token."""
 
-    def _welcome(self, cookie: str) -> None:
-        """Put the token into a cookie, and let the browser go to the address without the token.
-
-        A redirect would lose the cookie if a person came by a link of another site, such as the
-        terminal of a JupyterLab: SameSite=Strict keeps it back until a page of this site asks.
-        """
-        self.send_response(HTTPStatus.OK)
-        self.send_header("Set-Cookie", cookie)
-        self.send_header("Refresh", "0; url=/")
-        self.send_header("Cache-Control", "no-store")
-        self._send_body("text/html; charset=utf-8", WELCOME.encode())
-
     def _show(self, live: LivePage, kind: str, make: Callable[[Page], str]) -> None:
         """Give what the runs show now, unless the browser has it already."""
         try:
             page, version = live.now()
             is_known = self.headers.get("If-None-Match") == version
-            body = b"" if is_known else make(page).encode(errors="replace")
+            body = None if is_known else make(page).encode(errors="replace")
         except (OSError, TypeError, ValueError) as error:
             self.send_error(HTTPStatus.INTERNAL_SERVER_ERROR, explain=printable(str(error)))
             return
-        if is_known:
-            self._begin(HTTPStatus.NOT_MODIFIED, version)
-            self.end_headers()
-        else:
-            self._send(f"{kind}; charset=utf-8", body, version)
+        self._send(f"{kind}; charset=utf-8", body, _kept_as(version))
 
-    def _send(self, kind: str, body: bytes, version: str) -> None:
-        self._begin(HTTPStatus.OK, version)
-        self._send_body(kind, body)
-
-    def _begin(self, status: HTTPStatus, version: str) -> None:
-        self.send_response(status)
-        self.send_header("Cache-Control", "no-cache")
-        self.send_header("ETag", version)
-
-    def _send_body(self, kind: str, body: bytes) -> None:
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
+    def _send(self, kind: str, body: bytes | None, headers: dict[str, str]) -> None:
+        """Send an answer; without a body, the browser has it already."""
+        self.send_response(HTTPStatus.NOT_MODIFIED if body is None else HTTPStatus.OK)
+        if body is not None:
+            headers |= {"Content-Type": kind, "Content-Length": str(len(body))}
+        for name, value in headers.items():
+            self.send_header(name, value)
         self.end_headers()
-        if self.command != "HEAD":
+        if body is not None and self.command != "HEAD":
             # In pieces, since the time-out is for each: a page may take minutes through ssh.
             shutil.copyfileobj(io.BytesIO(body), self.wfile)
+
+
+def cookie_name(host: str) -> str:
+    """The name of the cookie, with the port as the browser sees it.
+
+    A browser sends a cookie to every port of a host, so two servers need two names. Two servers
+    that `ssh` forwards may listen on one port of two machines: only the browser's ports differ.
+    """
+    found = THIS_MACHINE.fullmatch(host)
+    return f"camshaft-{(found and found[1]) or 80}"
+
+
+def _kept_as(version: str) -> dict[str, str]:
+    """The headers by which a browser keeps an answer, and asks whether there is a newer one."""
+    return {"Cache-Control": "no-cache", "ETag": version}
 
 
 def _news_as_json(page: Page) -> str:

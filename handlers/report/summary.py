@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import Any, NamedTuple
 
 from .charts import LEARNING, Chart
@@ -48,7 +49,7 @@ def best_extreme(metric: str) -> str:
 
 def tiles(run: RunFacts, charts: Sequence[Chart]) -> list[tuple[str, str, str]]:
     """What a person wants to know first of one run: names, values, and a note on each."""
-    return [*_tiles(run, charts)][:MOST_TILES]
+    return [*islice(_tiles(run, charts), MOST_TILES)]
 
 
 def _tiles(run: RunFacts, charts: Sequence[Chart]) -> Iterator[tuple[str, str, str]]:

@@ -12,12 +12,9 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from ...engine import Engine, EventEnum, Events, State, Trigger, check_arity
 from ...engine.modules import plain_optimizer
-from ...engine.update import Update
-from ..common import write
-from .by_updates import ByUpdates, UpdateScheduler
-from .horizon import Horizon, horizon_of
+from .horizon import Horizon
 from .schedule import Schedule
-from .scheduled import Scheduled
+from .scheduled import ByUpdates, Scheduled, UpdateScheduler
 
 Given = LRScheduler | UpdateScheduler | Schedule | Sequence[Schedule]
 """What `LRSchedule` takes, and what a function of optimizer and horizon may return."""
@@ -55,23 +52,32 @@ def pieces_of(given: object) -> list[Schedule]:
     return []
 
 
+def wants_horizon(given: Any) -> bool:
+    """True for pieces, and for a function whose argument `horizon` is not given yet."""
+    if pieces_of(given):
+        return True
+    found = inspect.signature(given).parameters.get("horizon")
+    if found is None:
+        return False
+    by_partial = found.kind is found.KEYWORD_ONLY and found.default is not found.empty
+    return not by_partial
+
+
 def build(
     given: Any, optimizer: Optimizer, horizon: Horizon, when: Trigger, field: str
 ) -> LRScheduler:
     """Build a torch scheduler for a run that is as long as `horizon` says."""
     if not pieces_of(given):
-        given = _of_optimizer(given, horizon)(optimizer)
-    if not (schedules := pieces_of(given)):
-        made = as_scheduler(given, "the function of LRSchedule made")
-        if made is None:
-            raise TypeError(
-                f"the function of LRSchedule made {given!r}; it has to make a scheduler"
-            )
-        return made
-    total = None
-    if any(each.needs_total for each in schedules):
-        total = _units(when, horizon, schedules)
-    return Scheduled(optimizer, schedules, total, field)
+        by_name = {"horizon": horizon} if wants_horizon(given) else {}
+        given = given(optimizer, **by_name)
+    if schedules := pieces_of(given):
+        is_open = any(each.needs_total for each in schedules)
+        total = _units(when, horizon, schedules[0]) if is_open else None
+        return Scheduled(optimizer, schedules, total, field)
+    made = as_scheduler(given, "the function of LRSchedule made")
+    if made is None:
+        raise TypeError(f"the function of LRSchedule made {given!r}; it has to make a scheduler")
+    return made
 
 
 def check_scheduler(scheduler: LRScheduler, metric: str | None, field: str) -> None:
@@ -131,67 +137,16 @@ def optimizer_of(state: State[Any, Any], given: Optimizer | None) -> Optimizer:
     return optimizer
 
 
-def look_ahead(
-    state: State[Any, Any], optimizer: Optimizer, when: Trigger | None, total: int | None
-) -> Horizon:
-    """The horizon of the run in steps of this optimizer: `total`, if the script says it."""
-    for update in state.engine.handlers.values():
-        if not isinstance(update, Update) or update.optimizer is not optimizer:
-            continue
-        if (
-            when
-            and Events.STEP_COMPLETED in when.events
-            and update.event is not Events.STEP_COMPLETED
-        ):
-            raise ValueError(
-                f"the steps of this optimizer are announced by {update.event!r}, and the schedule "
-                f"goes by {when!r}: pass LRSchedule(..., when={update.event!r})"
-            )
-    return horizon_of(state, optimizer, total)
-
-
 def each_event(when: Trigger) -> EventEnum | None:
     """The event at whose every occurrence a trigger fires; None if it is choosier."""
     clause = next(iter(when.clauses))
     return clause.event if len(when.clauses) == 1 and clause.is_always else None
 
 
-def clock_of(state: State[Any, Any], optimizer: Optimizer, when: Trigger) -> EventEnum:
-    """The event that announces the steps of an optimizer, as far as its schedule can know."""
-    for update in state.engine.handlers.values():
-        if isinstance(update, Update) and update.optimizer is plain_optimizer(optimizer):
-            return update.event
-    event = each_event(when)
-    return Events.STEP_COMPLETED if event is None or isinstance(event, Events) else event
-
-
-def reset_groups(optimizer: Optimizer, field: str) -> None:
-    """Set the groups back to the values that they had before a schedule moved them."""
-    for group in optimizer.param_groups:
-        if f"initial_{field}" in group:
-            write(group, field, group[f"initial_{field}"])
-
-
-def wants_horizon(make: Any) -> bool:
-    """True for pieces, and for a function whose argument `horizon` is not given yet."""
-    if pieces_of(make):
-        return True
-    found = inspect.signature(make).parameters.get("horizon")
-    if found is None:
-        return False
-    by_partial = found.kind is found.KEYWORD_ONLY and found.default is not found.empty
-    return not by_partial
-
-
-def _of_optimizer(make: Any, horizon: Horizon | None) -> Callable[[Optimizer], Any]:
-    """A function of the optimizer alone: with the horizon, if it wants one."""
-    return partial(make, horizon=horizon) if wants_horizon(make) else make
-
-
 def _check_call(make: Callable[..., Any]) -> None:
     """Refuse what cannot be called as `build` will call it."""
     try:
-        function = _of_optimizer(make, None)
+        function = partial(make, horizon=None) if wants_horizon(make) else make
         inspect.signature(function).bind(None)
     except (TypeError, ValueError) as error:
         named = make.func if isinstance(make, partial) else make
@@ -205,17 +160,17 @@ def _check_call(make: Callable[..., Any]) -> None:
     check_arity(function, 1, "a schedule", "the optimizer")
 
 
-def _units(when: Trigger, horizon: Horizon, schedules: list[Schedule]) -> int:
+def _units(when: Trigger, horizon: Horizon, schedule: Schedule) -> int:
     """How many times the run will step a schedule of pieces."""
     event = each_event(when)
     if event in (None, Events.ITERATION_COMPLETED):
         raise ValueError(
-            f"{schedules[0]!r} depends on the length of the run, in steps or in epochs, and cannot "
+            f"{schedule!r} depends on the length of the run, in steps or in epochs, and cannot "
             f"be stepped by {when!r}: give all pieces a length, as a whole number"
         )
     if event.clock == "epochs" and horizon.total is not None:
         raise ValueError(
-            f"horizon={horizon.total} counts optimizer steps, and {schedules[0]!r} is stepped by "
+            f"horizon={horizon.total} counts optimizer steps, and {schedule!r} is stepped by "
             f"{when!r}: leave horizon= out, and it lasts as many epochs as the run"
         )
     return horizon.epochs if event.clock == "epochs" else horizon.steps

@@ -12,10 +12,9 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from ...engine import EventEnum, Events, State
 from ..common import Monitored, group_values
-from .by_updates import ByUpdates
 from .clocks import length_in_steps
 from .horizon import Horizon
-from .scheduled import Scheduled
+from .scheduled import ByUpdates, Scheduled
 
 logger = logging.getLogger("camshaft")
 STEP_COMPLETED = Events.STEP_COMPLETED
@@ -35,22 +34,21 @@ class NotedAndMonitored(Noted, Monitored):
     """The same of a schedule that looks at a metric."""
 
 
-@dataclass(slots=True)
 class Rates:
-    """The metrics of what the schedules of one optimizer move in one field; not saved."""
+    """The metrics of what the schedules of one optimizer move in one field; not saved.
 
-    event: EventEnum = STEP_COMPLETED
-    """Announces the steps of the optimizer."""
-    metrics: list[str] = field(default_factory=list)
-    steps: int = -1
-    """The optimizer's steps when the metrics were last written."""
+    Args:
+        state: The run.
+        event: Announces the steps of the optimizer.
+        metrics: Their names.
+    """
 
-    @classmethod
-    def of(cls, state: State[Any, Any], event: EventEnum, metrics: list[str]) -> Rates:
-        """Begin in this process; what a resumed run has measured is right until it steps."""
-        made = cls(event, metrics)
-        made.steps = made.count(state)
-        return made
+    def __init__(self, state: State[Any, Any], event: EventEnum, metrics: list[str]) -> None:
+        self.event = event
+        self.metrics = metrics
+        self.steps = self.count(state)
+        """The optimizer's steps when the metrics were last written, or when this process began:
+        what a resumed run has measured is right until it steps."""
 
     def count(self, state: State[Any, Any]) -> int:
         """The steps of the optimizer so far; 0 if nothing announces them."""
@@ -76,19 +74,21 @@ class Rates:
         self.steps = steps
 
 
-@dataclass(slots=True)
 class Following:
     """What a schedule sees of its run in this process; not saved."""
 
-    rates: Rates = field(default_factory=Rates)
-    count: int | None = None
-    """How often the scheduler was stepped, as it says, after the handler's latest step."""
-    assumed: Horizon | None = None
-    """What the schedule was built for, if it relies on a number of steps that may be wrong."""
-    is_ready: bool = False
-    """True for a scheduler that the script has made."""
-    unknown: Horizon | None = None
-    """The length of a run that is not known before its first epoch is over."""
+    rates: Rates
+    """Set when the run starts."""
+
+    def __init__(self) -> None:
+        self.count: int | None = None
+        """How often the scheduler was stepped, as it says, after the handler's latest step."""
+        self.assumed: Horizon | None = None
+        """What the schedule was built for, if it relies on a number of steps that may be wrong."""
+        self.is_ready = False
+        """True for a scheduler that the script has made."""
+        self.unknown: Horizon | None = None
+        """The length of a run that is not known before its first epoch is over."""
 
     def suspect(
         self,

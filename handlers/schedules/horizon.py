@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from torch.optim import Optimizer
 
 from ...engine import Events, State
+from ...engine.modules import plain_optimizer
 from ...engine.update import Update
 
 
@@ -133,14 +134,26 @@ class Horizon:
         )
 
 
+def update_of(state: State[Any, Any], optimizer: Optimizer) -> Update | None:
+    """The engine's `Update` that steps an optimizer, if the engine knows it."""
+    optimizer = plain_optimizer(optimizer)
+    updates = (each for each in state.engine.handlers.values() if isinstance(each, Update))
+    return next((each for each in updates if each.optimizer is optimizer), None)
+
+
 def horizon_of(state: State[Any, Any], optimizer: Optimizer, total: int | None = None) -> Horizon:
     """The totals of a run in steps of `optimizer`, as far as they are known when it starts.
 
     `max_steps` counts the steps of the optimizer whose `Update` announces `STEP_COMPLETED`. For
     another optimizer it is converted into batches.
+
+    Args:
+        state: The run.
+        optimizer: Makes the steps.
+        total: Their number, if the script says it.
     """
-    updates = [each for each in state.engine.handlers.values() if isinstance(each, Update)]
-    own = next((each for each in updates if each.optimizer is optimizer), None)
+    own, handlers = update_of(state, optimizer), state.engine.handlers.values()
+    updates = (each for each in handlers if isinstance(each, Update))
     main = next((each for each in updates if each.event is Events.STEP_COMPLETED), None)
     horizon = Horizon(
         *(state.max_epochs, state.max_iterations, state.max_steps, state.epoch_length),

@@ -13,7 +13,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from ...engine import Engine, EventEnum, Events, Stage, State, Trigger
 from ...engine.modules import plain_optimizer
-from ..common import Monitored, advance
+from ..common import Monitored, advance, write
 from .build import (
     Given,
     Make,
@@ -22,14 +22,10 @@ from .build import (
     check_scheduler,
     check_total,
     check_whose,
-    clock_of,
     each_event,
-    look_ahead,
     optimizer_of,
-    reset_groups,
     wants_horizon,
 )
-from .by_updates import ByUpdates
 from .clocks import warn_of_clock
 from .following import (
     Following,
@@ -40,8 +36,8 @@ from .following import (
     refuse_beside,
     refuse_rebuilding,
 )
-from .horizon import Horizon
-from .scheduled import Scheduled
+from .horizon import Horizon, horizon_of, update_of
+from .scheduled import ByUpdates, Scheduled
 
 logger = logging.getLogger("camshaft")
 
@@ -129,7 +125,7 @@ class LRSchedule:
         else:  # build it before a checkpoint is loaded into it
             engine.on(Events.LOADING, stage=Stage.MEASURE)(self.begin)
         engine.on(Events.STARTED, stage=Stage.MEASURE)(self.note)
-        if each_event(self._trigger) not in (Events.STEP_COMPLETED, Events.ITERATION_COMPLETED):
+        if self._event not in (Events.STEP_COMPLETED, Events.ITERATION_COMPLETED):
             engine.on(Events.ITERATION_COMPLETED, stage=Stage.MEASURE)(self.measure)
         engine.on(self._trigger)(self.step)
         engine.on(Events.EPOCH_COMPLETED)(self.end_epoch)
@@ -137,16 +133,16 @@ class LRSchedule:
     def begin(self, state: State[Any, Any]) -> None:
         """Build the schedule of a new run; check that a continued run still fits its schedule."""
         optimizer = optimizer_of(state, self.optimizer)
-        horizon = look_ahead(state, optimizer, self._trigger, self.horizon)
+        horizon = self._look_ahead(state, optimizer)
         before: LRScheduler | None = state.engine.objects.get(self.object)
         if not state.is_new:
             self._carry_on(state, before, horizon)
             return
         if before is not None and self._beside(state, optimizer)[0] is self:
-            reset_groups(optimizer, self.field)  # from another run of this engine
+            self._reset(optimizer)  # another run of this engine has moved it
         made = state.engine.objects[self.object] = self._make(optimizer, horizon)
         following = state.recall(self, Following, saved=False)
-        following.suspect(made, horizon, each_event(self._trigger))
+        following.suspect(made, horizon, self._event)
 
     def note(self, state: State[Any, Any]) -> None:
         """Save the horizon that the schedule was built for; look at what moves the same rates."""
@@ -154,22 +150,20 @@ class LRSchedule:
         # torch would warn: it looks for steps of this process, by the wrapper if there is one
         if state.iteration > 0 or plain_optimizer(scheduler.optimizer) is not scheduler.optimizer:
             scheduler.optimizer._opt_called = True  # type: ignore[attr-defined]
-        # A ready-made one may be stepped by the steps of another optimizer, if the script says so.
-        when = self._trigger if self._ready is None or self.when is None else None
-        horizon = look_ahead(state, scheduler.optimizer, when, self.horizon)
+        horizon = self._look_ahead(state, scheduler.optimizer)
         if self._ready is None:
             state.recall(self, self._memory).horizon = asdict(horizon)
         beside = self._beside(state, scheduler.optimizer)
         refuse_beside({each.object: each._of(state) for each in beside})
         following = state.recall(self, Following, saved=False)
-        if self is (first := next(each for each in beside if each.field == self.field)):
-            event = clock_of(state, scheduler.optimizer, self._trigger)
-            names = [each.written_metric for each in beside if each.field == self.field]
-            following.rates = Rates.of(state, event, names)
+        first, *others = (each for each in beside if each.field == self.field)
+        if self is first:
+            names = [each.written_metric for each in (first, *others)]
+            following.rates = Rates(state, self._clock(state, scheduler.optimizer), names)
         else:
             following.rates = state.recall(first, Following, saved=False).rates
         if self._ready is not None:
-            following.suspect(scheduler, horizon, each_event(self._trigger), is_ready=True)
+            following.suspect(scheduler, horizon, self._event, is_ready=True)
         if state.iteration == 0 and not self._warn_of_clock(scheduler, horizon):
             following.unknown = horizon
 
@@ -234,8 +228,7 @@ class LRSchedule:
         return found
 
     def _warn_of_clock(self, scheduler: LRScheduler, horizon: Horizon) -> bool:
-        event, said = each_event(self._trigger), self.when is not None
-        return warn_of_clock(scheduler, event, horizon, said=said)
+        return warn_of_clock(scheduler, self._event, horizon, said=self.when is not None)
 
     @property
     def _trigger(self) -> Trigger:
@@ -244,14 +237,47 @@ class LRSchedule:
         return Trigger.of(self.when or default)
 
     @property
+    def _event(self) -> EventEnum | None:
+        """The event at whose every occurrence the schedule is stepped, if there is one."""
+        return each_event(self._trigger)
+
+    def _clock(self, state: State[Any, Any], optimizer: Optimizer) -> EventEnum:
+        """The event that announces the steps of an optimizer, as far as this can be known."""
+        if (update := update_of(state, optimizer)) is not None:
+            return update.event
+        event = self._event
+        return Events.STEP_COMPLETED if event is None or isinstance(event, Events) else event
+
+    def _look_ahead(self, state: State[Any, Any], optimizer: Optimizer) -> Horizon:
+        """The horizon of the run in steps of this optimizer.
+
+        Raises:
+            ValueError: The steps of another optimizer would step the schedule. A ready-made
+                scheduler may be stepped by them, if the script says so.
+        """
+        goes_by_steps = Events.STEP_COMPLETED in self._trigger.events
+        event = self._clock(state, optimizer)
+        is_said = self._ready is not None and self.when is not None
+        if goes_by_steps and event is not Events.STEP_COMPLETED and not is_said:
+            raise ValueError(
+                f"the steps of this optimizer are announced by {event!r}, and the schedule goes "
+                f"by {self._trigger!r}: pass LRSchedule(..., when={event!r})"
+            )
+        return horizon_of(state, optimizer, self.horizon)
+
+    def _reset(self, optimizer: Optimizer) -> None:
+        """Set the groups back to the values that they had before a schedule moved them."""
+        for group in optimizer.param_groups:
+            if f"initial_{self.field}" in group:
+                write(group, self.field, group[f"initial_{self.field}"])
+
+    @property
     def _memory(self) -> type[Noted]:
         """What a schedule remembers that is built when the run starts."""
         return Noted if self.metric is None else NotedAndMonitored
 
     def _of(self, state: State[Any, Any]) -> LRScheduler:
         """The scheduler of this run."""
-        if self._ready is not None:
-            return self._ready
         scheduler: LRScheduler = state.engine.objects[self.object]
         return scheduler
 
@@ -275,7 +301,7 @@ class LRSchedule:
             return
         beside = self._beside(state, before.optimizer)
         refuse_rebuilding([each.object for each in beside if each.field == self.field], changed)
-        reset_groups(before.optimizer, self.field)
+        self._reset(before.optimizer)
         made = state.engine.objects[self.object] = self._make(before.optimizer, horizon)
         advance(made, before.state_dict())
         logger.warning("the schedule %r is now that of a run with %s", self.object, changed)

@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, contextmanager
+from itertools import islice
 from typing import Any
 
 import torch
-from torch.nn import Module
-from torch.utils.data import DataLoader, Dataset
+from torch.nn import Module, SyncBatchNorm
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
 
 from ...engine import Engine, ranks
 from ...engine.supervised import OUT_OF_MEMORY
 from ...engine.update import Update
-from .as_before import Undo, as_before
-from .batches import Make, batches_of
-from .one_rank import on_one_rank
-from .trial_engine import trial_engine
+from .trial import Undo, as_before, trial_engine
 
+Make = Callable[[int], Any]
 logger = logging.getLogger("camshaft")
 
 STEPS = 2
 """Steps of a trial: the second one needs activations and the optimizer's state at once."""
 SKIPPED = 30
 """Further windows that a gradient scaler may skip before it has found its scale."""
+SHARDED = {"FullyShardedDataParallel", "FSDPModule"}
 
 
 def find_batch_size(
@@ -63,18 +65,18 @@ def find_batch_size(
             "find_batch_size: with split='auto' every batch fits, in parts; give a number or leave "
             "split= out, to find the largest batch that fits at once"
         )
-    source = batches_of(data)
+    make, size, samples = _batches_of(data)
     first, last = _in_units(
         multiple_of,
-        start=source.size if start is None else start,
-        most=source.samples if most is None else most,
+        start=size if start is None else start,
+        most=samples if most is None else most,
     )
     trial = trial_engine(engine)
     together = ranks.on_all_ranks("try batch sizes")
-    with together, as_before(engine, data) as go_back, on_one_rank(engine):
+    with together, as_before(engine, data) as go_back, _on_one_rank(engine):
 
         def fits(units: int) -> bool:
-            return _fits(trial, source.make, units * multiple_of, go_back)
+            return _fits(trial, make, units * multiple_of, go_back)
 
         found = _search(fits, first, last)
     least = min(ranks.gathered(found)) * multiple_of
@@ -145,3 +147,92 @@ def _in_units(unit: int, **sizes: int | None) -> tuple[int, int | None]:
     last = None if most is None else most // unit
     first = 2 if start is None else max(1, start // unit)
     return first if last is None else min(first, last), last
+
+
+def _batches_of(
+    data: Make | Dataset[Any] | DataLoader[Any],
+) -> tuple[Make, int | None, int | None]:
+    """How a batch of a given size is made, the size of a loader's own, and how many samples are.
+
+    >>> make, size, samples = _batches_of(lambda size: list(range(size)))
+    >>> make(3)
+    [0, 1, 2]
+    """
+    if isinstance(data, DataLoader):
+        if data.batch_sampler is None:
+            raise TypeError(
+                "find_batch_size: this loader, with batch_size=None, does not collate samples; "
+                "pass a function that makes a batch of a given size"
+            )
+        samples = data.dataset
+        return _first_of(samples, data.collate_fn), data.batch_size, _count(samples)
+    if isinstance(data, Dataset) or (hasattr(data, "__getitem__") and not isinstance(data, list)):
+        return _first_of(data, default_collate), None, _count(data)
+    if callable(data):
+        return data, None, None
+    raise TypeError(
+        f"find_batch_size: got a {type(data).__name__} for the data; it needs a DataLoader, a data "
+        "set, or a function that makes a batch of a given size"
+    )
+
+
+def _first_of(dataset: Any, collate: Callable[[list[Any]], Any]) -> Make:
+    """Collates the first samples of a data set, each of which is read once."""
+    is_stream = isinstance(dataset, IterableDataset)
+    unread = iter(dataset) if is_stream else map(dataset.__getitem__, range(len(dataset)))
+    read: list[Any] = []
+
+    def make(size: int) -> Any:
+        read.extend(islice(unread, max(0, size - len(read))))
+        if len(read) < size:
+            raise ValueError(
+                f"find_batch_size: the data ends after {len(read)} samples, so that no larger "
+                f"batch can be tried; pass most={len(read)}"
+            )
+        return collate(read[:size])
+
+    return make
+
+
+def _count(dataset: Any) -> int | None:
+    try:
+        return len(dataset)
+    except TypeError:
+        return None
+
+
+@contextmanager
+def _on_one_rank(engine: Engine[Any, Any]) -> Generator[None]:
+    """Within a `with` block, no step sends anything to other ranks or waits for them.
+
+    Without that, a rank that runs out of memory in the middle of a step would leave the others
+    waiting for it.
+    """
+    with ExitStack() as stack:
+        if ranks.is_distributed():
+            for parallel in _parallel(engine):
+                sends = parallel.require_forward_param_sync
+                stack.callback(setattr, parallel, "require_forward_param_sync", sends)
+                parallel.require_forward_param_sync = False
+                stack.enter_context(parallel.no_sync())
+        stack.enter_context(ranks.alone())
+        yield
+
+
+def _parallel(engine: Engine[Any, Any]) -> list[DistributedDataParallel]:
+    """The wrappers around an engine's modules, which do not know of their wrappers."""
+    modules = [each for each in engine.objects.values() if isinstance(each, Module)]
+    inner = [each for module in modules for each in module.modules()]
+    for each in inner:
+        is_sharded = not SHARDED.isdisjoint(kind.__name__ for kind in type(each).__mro__)
+        if isinstance(each, SyncBatchNorm) or is_sharded:
+            raise ValueError(
+                f"find_batch_size: the forward pass of {type(each).__name__} needs all ranks, and "
+                "one that runs out of memory would leave the others waiting; look for the size in "
+                "one process, with the module as it is without ranks"
+            )
+    own = set(map(id, inner))
+    wrappers = (
+        each for each in gc.get_objects() if issubclass(type(each), DistributedDataParallel)
+    )
+    return [each for each in wrappers if id(each.module) in own]

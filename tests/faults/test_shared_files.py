@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from camshaft.handlers.checkpoint import checkpoints, frozen
+from camshaft.handlers.checkpoint import checkpoints, weights
 from camshaft.handlers.checkpoint.directory import files, verify_files
 
 pytestmark = [
@@ -20,7 +20,7 @@ FROZEN = "model.frozen.safetensors"
 @pytest.fixture(autouse=True)
 def small_files_are_shared(monkeypatch):
     monkeypatch.setattr(files, "SMALLEST", 1)
-    monkeypatch.setattr(frozen, "SMALLEST", 1)
+    monkeypatch.setattr(weights, "SMALLEST", 1)
 
 
 def number(saved):

@@ -1,9 +1,10 @@
-"""What the tests of the command line share: checkpoints to look at, and a call of the command."""
+"""Checkpoints to look at, a call of the command line, and runs that are paused."""
 
 import math
 
 import pytest
 
+from camshaft import Events, State
 from camshaft.__main__ import main
 from camshaft.handlers.checkpoint.directory import write_checkpoint
 from camshaft.handlers.checkpoint.format import Manifest
@@ -36,3 +37,17 @@ def camshaft(capsys):
         return code, printed.out.splitlines(), printed.err.splitlines()
 
     return carry_out
+
+
+@pytest.fixture
+def paused():
+    """Runs an engine to an iteration, and gives the state as if it came from a checkpoint."""
+
+    def run(engine, data, at, *, max_epochs=2):
+        engine.on(Events.ITERATION_COMPLETED(at=at))(lambda state: state.stop("pause"))
+        saved = engine.run(data, max_epochs=max_epochs).state_dict()
+        state = State()
+        state.load_state_dict(saved)
+        return state
+
+    return run

@@ -141,16 +141,16 @@ def test_a_journal_of_a_year_is_shown_with_fewer_signs_of_life(tmp_path):
 
 
 def test_more_metrics_files_and_settings_than_a_page_shows_are_told_of(tmp_path):
-    metrics = {f"m{number}/loss": number for number in range(budget.MOST_METRICS + 5)}
+    metrics = {f"m{number}/loss": number for number in range(budget.MOST_SHOWN + 5)}
     (tmp_path / "a.jsonl").write_text(json.dumps({"iteration": 1, "loss": 1} | metrics) + "\n")
     for number in range(budget.MOST_FILES):
         (tmp_path / f"b{number}.jsonl").touch()
-    config = {str(number): number for number in range(budget.MOST_SETTINGS + 5)}
+    config = {str(number): number for number in range(budget.MOST_SHOWN + 5)}
     line = {"event": "started", "part": "a", "config": config}
     (tmp_path / "journal.jsonl").write_text(json.dumps(line) + "\n")
     found = shown(tmp_path)
-    assert len(found.curves) == budget.MOST_METRICS
-    assert len(found.config) == budget.MOST_SETTINGS
+    assert len(found.curves) == budget.MOST_SHOWN
+    assert len(found.config) == budget.MOST_SHOWN
     assert len(found.notes) == 3
 
 

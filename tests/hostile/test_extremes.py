@@ -70,7 +70,7 @@ def test_lines_of_a_journal_that_hold_very_much_are_not_all_kept(tmp_path, hosti
 
 @pytest.mark.slow
 def test_a_page_of_very_many_long_names_is_no_hundred_megabytes(tmp_path, hostile):
-    names = [f"{'&' * (budget.LONGEST_NAME - 10)}{n:04d} loss" for n in range(budget.MOST_METRICS)]
+    names = [f"{'&' * (budget.LONGEST_NAME - 10)}{n:04d} loss" for n in range(budget.MOST_SHOWN)]
     write(tmp_path / "rows.jsonl", [{"iteration": 1} | dict.fromkeys(names, 1)])
     given = ["report", str(tmp_path), "-o", str(tmp_path / "page.html")]
     assert hostile.in_child(lambda: hostile.measured(lambda: hostile.main(given))) is None

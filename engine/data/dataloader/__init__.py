@@ -1,5 +1,6 @@
 """Torch's `DataLoader`: read from any batch on, and from memory by one index a batch."""
 
-from .loader import Loader, is_plain
+from .loader import is_plain, source_of_loader
+from .orders import order_of
 
-__all__ = ["Loader", "is_plain"]
+__all__ = ["is_plain", "order_of", "source_of_loader"]

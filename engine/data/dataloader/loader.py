@@ -12,12 +12,11 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from ... import ranks
 from ...state import Dealing, Position, own_generators
-from ..loaders import LengthBatches, SeededSamples
-from ..shares import Dealt, dealing_of, dealt, is_of_accelerate, ones_of, without_repeats
-from ..sources import Source, check_length, has_persistent_workers, iterate, length_of
-from .in_memory import is_default
-from .indices import Indices
-from .reading import Samples, collated, unrecorded
+from ..loaders import SeededSamples
+from ..order import Order
+from ..sources import Source, check_length, has_persistent_workers, iterate
+from .orders import Sampled, order_of
+from .samples import Samples, collated, is_default, unrecorded
 from .workers import (
     Preparation,
     Seeded,
@@ -37,92 +36,42 @@ def is_plain(data: object) -> TypeGuard[DataLoader[Any]]:
     )
 
 
-class Loader(Source[Any]):
-    """A `DataLoader`, read through a copy that has our own sampler and data set wrapper.
+def source_of_loader(data: DataLoader[Any], *, each_once: bool) -> Loader:
+    """How a loader is read: by indices, if its data set has some."""
+    if isinstance(data.dataset, IterableDataset):
+        return Loader(data)
+    return IndexedLoader(data, each_once=each_once)
 
-    To skip consumed batches, their indices are drawn and dropped; no sample is loaded. The random
-    numbers of workers depend on the run's seed, the pass and the batch's number in it, and not on
-    the number of workers. An iterable data set is read again. The user's loader is not changed.
+
+class Loader(Source[Any]):
+    """A `DataLoader`, read through a copy that has a data set wrapper and a sampler of our own.
+
+    The user's loader is not changed. This class takes iterable data sets, which are read again.
     """
 
     data: DataLoader[Any]
 
-    def __init__(self, data: DataLoader[Any], each_once: bool = False) -> None:
+    def __init__(self, data: DataLoader[Any], order: Order | None = None) -> None:
         """Make the copy, or reuse one whose persistent workers are alive from an earlier run."""
-        super().__init__(data)
-        self.is_indexed = not isinstance(data.dataset, IterableDataset)
+        super().__init__(data, order)
         self.copy = IDLE.pop(data) if data in IDLE else _copy_of(data)
-        self.dealt: Dealt | None = None
-        if self.is_indexed:
-            self.dealt = dealt(data, each_once)
-            sampler = data.sampler if data.batch_sampler is None else data.batch_sampler
-            sampler = without_repeats(sampler) if each_once else sampler
-            _indices(self.copy).sampler = sampler if self.dealt is None else self.dealt
-            _check_places(data)
 
     def open(self, position: Position, consumed: int) -> Iterator[Any]:
         """Begin a pass, at its first batch or a later one."""
-        caught = self._renew()
-        if not self.is_indexed:
-            batches = self._begin(caught)
-            check_length(sum(1 for _ in islice(batches, consumed)), consumed)
-            return named(batches) if self.data.num_workers else batches
-        indices = _indices(self.copy)
-        key = (position.seed, ranks.data_rank(), position.number)
-        samples = None if position.dealing is None else position.dealing.samples_in(consumed)
-        indices.begin(consumed, key if self.data.num_workers else None, samples)
-        if isinstance(self.data.dataset, SeededSamples):
-            indices.tell_places(position.number)
-        batches = self._begin(caught)
-        indices.skip()  # workers, if any, have their first indices by now
-        check_length(indices.number, consumed)
-        return named(batches) if self.data.num_workers else unrecorded(batches)
-
-    def length(self, dealing: Dealing | None = None) -> int | None:
-        """The number of batches of a pass; of one that has had batches of another size, too."""
-        before = (0, 0) if dealing is None else (dealing.batches_before, dealing.samples_before)
-        if self.dealt is not None:
-            return self.dealt.length(*before)
-        ones, size = ones_of(self.data), self.data.batch_size
-        if not any(before) or not isinstance(ones, Sized) or size is None:
-            own = self.is_indexed and self.data.batch_sampler is not None
-            return length_of(_indices(self.copy).sampler) if own else super().length()
-        rest = max(0, len(ones) - before[1])
-        return before[0] + (rest // size if self.data.drop_last else -(-rest // size))
-
-    def shares(self) -> dict[int, float] | None:
-        """By the number of the batch: the weights in a mean over ranks that are not 1."""
-        return None if self.dealt is None else _indices(self.copy).shares
-
-    def dealing(self) -> Dealing:
-        """How ranks share the samples."""
-        return dealing_of(self.data) if self.is_indexed else super().dealing()
-
-    @property
-    def fits_any_ranks(self) -> bool:
-        """True if samples have indices: a stream cannot tell which ones other ranks have had."""
-        return self.is_indexed
-
-    @property
-    def goes_on_anywhere(self) -> bool:
-        """True if a pass can go on with batches of another size behind any sample."""
-        batches = self.data.batch_sampler
-        return self.is_indexed and not (type(batches) is LengthBatches or is_of_accelerate(batches))
+        batches = self._begin()
+        check_length(sum(1 for _ in islice(batches, consumed)), consumed)
+        return named(batches) if self.data.num_workers else batches
 
     def sizes(self) -> dict[str, int]:
-        """The numbers of batches and samples, the batch size, and the workers of a stream."""
+        """The numbers of batches, the batch size, and the workers, which share a stream."""
         sizes = super().sizes()
-        if self.is_indexed:
-            sizes.pop("workers", None)
-            if isinstance(self.data.dataset, Sized):
-                sizes["samples"] = len(self.data.dataset)
         if isinstance(self.data.batch_size, int):
             sizes["batch_size"] = self.data.batch_size
         return sizes
 
     def doubts(self) -> list[str]:
         """Random generators that only workers hold, and batches in an undefined order."""
-        found = [] if self.is_indexed else super().doubts()
+        found = super().doubts()
         if self.data.num_workers and not getattr(self.data, "in_order", True):
             found.append("in_order=False hands batches out as they come; use in_order=True")
         if self.data.num_workers and own_generators(self.data.dataset):
@@ -138,8 +87,9 @@ class Loader(Source[Any]):
         if has_persistent_workers(self.data):
             IDLE[self.data] = self.copy
 
-    def _begin(self, caught: frozenset[int]) -> Iterator[Any]:
+    def _begin(self) -> Iterator[Any]:
         """Torch's iterator, which starts workers, or goes on with persistent ones."""
+        caught = self._renew()
         before = vars(self.copy)["_iterator"]
         with blocked(caught):
             batches = iterate(self.copy)
@@ -165,6 +115,81 @@ class Loader(Source[Any]):
         return caught if is_forked(self.data) else frozenset()
 
 
+class IndexedLoader(Loader):
+    """A loader of a data set with indices.
+
+    To skip consumed batches, their indices are drawn and dropped; no sample is loaded. The random
+    numbers of workers depend on the run's seed, the pass and the batch's number in it, and not on
+    the number of workers.
+    """
+
+    order: Sampled
+    seeds_workers = True
+
+    def __init__(self, data: DataLoader[Any], *, each_once: bool = False) -> None:
+        super().__init__(data, order_of(data, each_once))
+        twin: Any = self.copy
+        (twin.sampler if data.batch_sampler is None else twin.batch_sampler).order = self.order
+        self._check_places()
+
+    def open(self, position: Position, consumed: int) -> Iterator[Any]:
+        """Begin a pass, at its first batch or a later one."""
+        key = (position.seed, ranks.data_rank(), position.number)
+        is_placed = isinstance(self.data.dataset, SeededSamples)
+        self.order.begin(
+            consumed,
+            None if position.dealing is None else position.dealing.samples_in(consumed),
+            seed=key if self.data.num_workers else None,
+            number=position.number if is_placed else None,
+        )
+        batches = self._begin()
+        self.order.skip()  # workers, if any, have their first indices by now
+        check_length(self.order.number, consumed)
+        return named(batches) if self.data.num_workers else unrecorded(batches)
+
+    def length(self, dealing: Dealing | None = None) -> int | None:
+        """The number of batches of a pass; of one that has had batches of another size, too."""
+        if dealing is None:
+            return self.order.length()
+        return self.order.length(dealing.batches_before, dealing.samples_before)
+
+    def sizes(self) -> dict[str, int]:
+        """The numbers of batches and samples, and the batch size."""
+        sizes = super().sizes()
+        if isinstance(self.data.dataset, Sized):
+            sizes["samples"] = len(self.data.dataset)
+        return sizes
+
+    def _check_places(self) -> None:
+        """Refuse `SeededSamples` where the places of samples are unknown, or inside a wrapper."""
+        outer = self.data.dataset
+        if isinstance(outer, SeededSamples):
+            if self.order.batch is None and ranks.data_world_size() > 1:
+                raise ValueError(
+                    f"SeededSamples draws by the place of each sample, and {self.order.name} does "
+                    "not tell how the ranks share its samples; use loader(...), "
+                    "DistributedSampler, SharedOrder or LengthBatches"
+                )
+            return
+        inner = getattr(outer, "dataset", None)
+        while inner is not None:
+            if isinstance(inner, SeededSamples):
+                raise ValueError(
+                    f"SeededSamples is inside a {type(outer).__name__}, and would not be told the "
+                    f"places of samples: write SeededSamples({type(outer).__name__}(...))"
+                )
+            inner = getattr(inner, "dataset", None)
+
+
+class Current:
+    """The sampler of a loader's copy: the order of the run that reads it now."""
+
+    order: Sampled
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.order)
+
+
 IDLE: WeakKeyDictionary[DataLoader[Any], DataLoader[Any]] = WeakKeyDictionary()
 """The copies of loaders whose persistent workers wait for the next run.
 
@@ -182,41 +207,6 @@ def _copy_of(data: DataLoader[Any]) -> DataLoader[Any]:
     if not isinstance(data.dataset, IterableDataset):
         kind = Seeded if data.num_workers else Samples
         parts["dataset"] = kind(data.dataset)
-        name = "sampler" if data.batch_sampler is None else "batch_sampler"
-        parts[name] = Indices(getattr(data, name), name == "batch_sampler")
+        parts["sampler" if data.batch_sampler is None else "batch_sampler"] = Current()
     vars(twin).update(parts)
     return twin
-
-
-def _check_places(data: DataLoader[Any]) -> None:
-    """Refuse `SeededSamples` where the places of samples are not known, or inside a wrapper.
-
-    Raises:
-        ValueError: They are.
-    """
-    inner = getattr(data.dataset, "dataset", None)
-    if isinstance(data.dataset, SeededSamples):
-        if dealing_of(data).batch is None and ranks.data_world_size() > 1:
-            raise ValueError(
-                f"SeededSamples draws by the place of each sample, and {_sampler_of(data)} does "
-                "not tell how the ranks share its samples; use loader(...), DistributedSampler, "
-                "SharedOrder or LengthBatches"
-            )
-        return
-    while inner is not None:
-        if isinstance(inner, SeededSamples):
-            raise ValueError(
-                f"SeededSamples is inside a {type(data.dataset).__name__}, and would not be told "
-                f"the places of samples: write SeededSamples({type(data.dataset).__name__}(...))"
-            )
-        inner = getattr(inner, "dataset", None)
-
-
-def _sampler_of(data: DataLoader[Any]) -> str:
-    ones = ones_of(data)
-    return type(data.batch_sampler if ones is None else ones).__name__
-
-
-def _indices(twin: DataLoader[Any]) -> Indices:
-    found: Any = twin.sampler if twin.batch_sampler is None else twin.batch_sampler
-    return found  # type: ignore[no-any-return]

@@ -18,7 +18,7 @@ import torch
 from torch.utils.data import DataLoader, get_worker_info
 
 from ...state import seed_all
-from .reading import Samples, Whole
+from .samples import Samples, Whole
 
 _error_if_any_worker_fails: Any = getattr(
     getattr(torch, "_C", None), "_error_if_any_worker_fails", lambda: None

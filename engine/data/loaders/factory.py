@@ -17,8 +17,8 @@ from torch.utils.data import (
 )
 
 from ... import ranks
+from .samplers import SharedOrder
 from .seeded_samples import SeededSamples
-from .shared_order import SharedOrder
 
 MOST_WORKERS = 8
 

@@ -69,7 +69,7 @@ class Engine(ignite.engine.Engine):
         self._native_state: NativeState[Any, Any] | None = None
         self._run: Run | None = None
         self._seen: int | None = None
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
 
     @property
     def objects(self) -> dict[str, Any]:
@@ -191,7 +191,7 @@ class Engine(ignite.engine.Engine):
             raise e
         if not self.exact:
             super()._handle_exception(e)
-            self._tell_once(
+            self._warn_once(
                 "swallowed",
                 f"an exception was swallowed, since EXCEPTION_RAISED has or had a handler: {e!r}. "
                 "ignite goes on with the next epoch, or ends the run as if it were complete",
@@ -211,7 +211,7 @@ class Engine(ignite.engine.Engine):
                 self._internal_run_generator = None
             raise
         if state is None:
-            self._tell_once(
+            self._warn_once(
                 "lost",
                 "run() did nothing and returned None, since the run before ended by an exception: "
                 "so does ignite; the next run() goes on",
@@ -245,7 +245,7 @@ class Engine(ignite.engine.Engine):
             now.iteration, now.epoch, self._init_iter = state.iteration, state.epoch, None
         else:
             if now.iteration:
-                self._tell_once(
+                self._warn_once(
                     "anew",
                     f"run() goes on after iteration {now.iteration}, and reads its data from the "
                     "beginning: so does ignite",
@@ -264,9 +264,9 @@ class Engine(ignite.engine.Engine):
             self._handle_exception(error)
             return False
 
-    def _tell_once(self, what: str, text: str) -> None:
-        if what not in self._told:
-            self._told.add(what)
+    def _warn_once(self, what: str, text: str) -> None:
+        if what not in self._warned:
+            self._warned.add(what)
             logger.warning("%s. Engine(..., exact=True) does not", text)
 
 

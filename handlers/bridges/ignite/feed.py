@@ -6,13 +6,15 @@ import math
 import warnings
 from collections.abc import Iterable, Iterator
 from enum import IntEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ignite.engine import Events
 
 from ....engine import State
 from ....engine.data import Feed, PassEnd, parts_by_epoch, tell_epoch
-from .orders import Orders
+
+if TYPE_CHECKING:
+    from .run import Run
 
 END: Any = object()
 # A member of an Enum that is looked up in its class costs a call; a global does not.
@@ -37,22 +39,22 @@ class IgniteFeed(Feed[Any]):
     that ends the run there ends it before the loop begins the iteration.
     """
 
-    def __init__(self, orders: Orders, data: Iterable[Any], state: State[Any, Any]) -> None:
+    def __init__(self, run: Run, data: Iterable[Any], state: State[Any, Any]) -> None:
         super().__init__(data, state, repeats=True)  # a pass follows each one, whatever the epochs
-        self.orders = orders
+        self.run = run
         self.reached = Reached.NOTHING
         self.batches = 0
         """The batches that the epoch has had."""
-        self.fire = orders.engine._fire_event
+        self.fire = run.engine._fire_event
         """Fires an event in each iteration."""
-        self.announces = orders.engine.state.dataloader is not None
+        self.announces = run.engine.state.dataloader is not None
         """False where `run` got no data: ignite does not announce its batches then."""
         self.was_left = False
         """True if a handler ended the run before the process function was called."""
 
     def length(self) -> int | None:
         """The number of batches of an epoch, as ignite's state has it."""
-        length: int | None = self.orders.engine.state.epoch_length
+        length: int | None = self.run.engine.state.epoch_length
         return length
 
     def end(self, all_read: bool) -> PassEnd:
@@ -63,16 +65,16 @@ class IgniteFeed(Feed[Any]):
         return PassEnd.COMPLETE if is_whole else PassEnd.LEFT
 
     def take_up(self) -> None:
-        """Restore the random generators, and what the samplers were told."""
+        """Restore the random generators, and the epoch that the samplers have."""
         super().take_up()
         if self.position is not None and self.position.number:
-            # A number that is told after this comes from the script.
+            # The script itself sets a number that comes after this one.
             tell_epoch(self.data, self.position.number)
 
     def restart(self) -> None:
         """Begin the data of ignite's state anew; a handler may have exchanged them."""
-        self.orders.has_ended_epoch = False
-        engine = self.orders.engine
+        self.run.has_ended_epoch = False
+        engine = self.run.engine
         if self.announces and engine.state.dataloader is not self.data:
             self.source.close()
             del self.source
@@ -80,16 +82,16 @@ class IgniteFeed(Feed[Any]):
         engine._dataloader_iter = self.begin_pass(self._number())
 
     def _number(self) -> int | None:
-        """The number of the next pass: samplers keep the epoch that the script has told them."""
-        numbers = (getattr(part, "epoch", None) for part in parts_by_epoch(self.data))
-        told = next((each for each in numbers if isinstance(each, int) and each >= 0), None)
+        """The number of the next pass: samplers keep the epoch that the script has set."""
+        numbers = (getattr(each, "epoch", None) for each in parts_by_epoch(self.data))
+        given = next((each for each in numbers if isinstance(each, int) and each >= 0), None)
         known = 0 if self.position is None else self.position.number - 1
-        return None if told is None or told == known else told + 1
+        return None if given is None or given == known else given + 1
 
     def epoch(self) -> Iterator[Any]:
         """The remaining batches of this epoch, each after what ignite announces before it."""
-        engine: Any = self.orders.engine
-        orders, state = self.orders, self.state
+        run, state = self.run, self.state
+        engine: Any = run.engine
         ignite = engine.state
         always = engine.fires_always
         handlers = engine._event_handlers
@@ -110,7 +112,7 @@ class IgniteFeed(Feed[Any]):
                     if self.announces and (not begins_anew or reached == Reached.END_OF_DATA):
                         if always or handlers.get(ASKED_FOR_BATCH):
                             fire(ASKED_FOR_BATCH)
-                            if orders.are_given and self._ends(Reached.ASKED_FOR_BATCH):
+                            if run.has_orders and self._ends(Reached.ASKED_FOR_BATCH):
                                 return
                         else:
                             engine.last_event_name = ASKED_FOR_BATCH
@@ -118,18 +120,18 @@ class IgniteFeed(Feed[Any]):
                     batch: Any = next(engine._dataloader_iter, END)
                     if batch is END:
                         if self._is_last(ignite, begins_anew):
-                            orders.follow_limits(state)
+                            run.follow_limits()
                             return
                         if self.announces:
                             fire(ENDED)
-                            if orders.are_given and self._ends(Reached.END_OF_DATA):
+                            if run.has_orders and self._ends(Reached.END_OF_DATA):
                                 return
                         begins_anew, reached = True, Reached.NOTHING
                         continue
                     ignite.batch, ignite.output = batch, None
                     if self.announces and (always or handlers.get(GOT_BATCH)):
                         fire(GOT_BATCH)
-                        if orders.are_given and self._ends(Reached.GOT_BATCH):
+                        if run.has_orders and self._ends(Reached.GOT_BATCH):
                             return
                 self.batches = batches = batches + 1
                 begins_anew = False
@@ -137,7 +139,7 @@ class IgniteFeed(Feed[Any]):
                     ignite.iteration += 1
                     if always or handlers.get(BEGUN):
                         fire(BEGUN)
-                        if orders.are_given and self._ends(Reached.ITERATION_STARTED):
+                        if run.has_orders and self._ends(Reached.ITERATION_STARTED):
                             return
                     else:
                         engine.last_event_name = BEGUN
@@ -147,27 +149,27 @@ class IgniteFeed(Feed[Any]):
                 if self._is_complete(ignite):
                     return
         except Exception as error:
-            orders.end_epoch_after(error, state)
+            run.end_epoch_after(error)
 
     def close(self) -> None:
         """Release the data, unless an interrupted run is to go on with them."""
-        if not self.orders.is_interrupted:
+        if not self.run.is_interrupted:
             super().close()
 
     def _open_data(self) -> None:
-        if self.orders.engine._dataloader_iter is not None:
+        if self.run.engine._dataloader_iter is not None:
             return
         is_resumed = self.position is not None and self.position.number > 0
-        self.orders.engine._dataloader_iter = (
+        self.run.engine._dataloader_iter = (
             self.reopen_pass() if is_resumed else self.begin_pass(self._number())
         )
 
     def _ends(self, reached: Reached) -> bool:
         """Carry out orders; True if the epoch ends here."""
-        if self.orders.carry_out(self.state, self.batches):
+        if self.run.carry_out(self.batches):
             self.was_left, self.reached = True, reached
             return True
-        if self.orders.has_ended_epoch:
+        if self.run.has_ended_epoch:
             self.restart()
         return True
 
@@ -176,9 +178,9 @@ class IgniteFeed(Feed[Any]):
         is_whole = self.batches == ignite.epoch_length
         if not is_whole and ignite.iteration != ignite.max_iters:
             return False
-        self.orders.follow_limits(self.state)
+        self.run.follow_limits()
         if not is_whole:
-            self.orders.engine.should_terminate = True
+            self.run.engine.should_terminate = True
         return True
 
     def _is_last(self, ignite: Any, has_begun_anew: bool) -> bool:
@@ -188,7 +190,7 @@ class IgniteFeed(Feed[Any]):
             if ignite.max_iters is not None:
                 ignite.max_epochs = math.ceil(ignite.max_iters / self.batches)
             return True
-        if has_begun_anew and not self.orders.engine._is_done(ignite):
+        if has_begun_anew and not self.run.engine._is_done(ignite):
             warnings.warn(
                 "Data iterator can not provide data anymore: it began anew without a batch, "
                 f"after {ignite.iteration} iterations; epochs that follow are empty",

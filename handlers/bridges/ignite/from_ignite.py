@@ -12,7 +12,7 @@ from ignite.handlers.time_profilers import BasicTimeProfiler
 from ....engine import Engine, EventEnum, Events, Stage, State
 from .front import IgniteEngine, StepEvents
 from .memory import IgniteMemory
-from .orders import complete_epoch, complete_run
+from .run import complete_epoch, complete_run
 
 HEARD: dict[EventEnum, tuple[str, tuple[Any, ...]]] = {
     Events.EPOCH_STARTED: (

@@ -13,11 +13,12 @@ from ignite.metrics import Metric, MetricsLambda
 
 from ....engine import Engine as NativeEngine
 from ....engine import State
+from ....engine.state import has_state
 from .description import unwrapped
 
 logger = logging.getLogger("camshaft")
 
-PARTS = {"EMAHandler": ("ema_model",), "EpochOutputStore": ("data",)}
+ATTRIBUTES = {"EMAHandler": ("ema_model",), "EpochOutputStore": ("data",)}
 """The attributes to save of handlers that change and have no `state_dict`."""
 IS_REDUCED = "_is_reduced"
 """What a metric notes once it has summed its accumulators over the ranks."""
@@ -117,13 +118,9 @@ def _remembers(value: Any) -> bool:
     if isinstance(value, ignite.engine.Engine | MetricsLambda | torch.nn.Module | type):
         return False
     kind = type(value)
-    return kind.__name__ in PARTS or (
+    return kind.__name__ in ATTRIBUTES or (
         hasattr(kind, "state_dict") and hasattr(kind, "load_state_dict")
     )
-
-
-def _is_metric(value: Any) -> bool:
-    return isinstance(value, Metric)
 
 
 def dump(name: str, value: Any) -> Any:
@@ -132,11 +129,11 @@ def dump(name: str, value: Any) -> Any:
     Raises:
         TypeError: It cannot be saved.
     """
-    if (parts := PARTS.get(type(value).__name__)) is not None:
-        held = {part: getattr(value, part) for part in parts}
-        return {p: e.state_dict() if hasattr(e, "state_dict") else e for p, e in held.items()}
+    if names := ATTRIBUTES.get(type(value).__name__):
+        own = {each: getattr(value, each) for each in names}
+        return {key: each.state_dict() if has_state(each) else each for key, each in own.items()}
     try:
-        if _is_metric(value):  # its state_dict() would gather those of all ranks
+        if isinstance(value, Metric):  # its state_dict() would gather those of all ranks
             reduced = getattr(value, IS_REDUCED, False) is True
             return {"metric": dict(value._state_dict_per_rank()), "is_reduced": reduced}
         return {key: each for key, each in value.state_dict().items() if not callable(each)}
@@ -146,14 +143,13 @@ def dump(name: str, value: Any) -> Any:
 
 def put_back(value: Any, saved: Mapping[str, Any]) -> None:
     """Put the state back that `dump` gave."""
-    if (parts := PARTS.get(type(value).__name__)) is not None:
-        for part in parts:
-            held = getattr(value, part)
-            if hasattr(held, "load_state_dict"):
-                held.load_state_dict(saved[part])
+    if names := ATTRIBUTES.get(type(value).__name__):
+        for name in names:
+            if has_state(own := getattr(value, name)):
+                own.load_state_dict(saved[name])
             else:
-                setattr(value, part, saved[part])
-    elif _is_metric(value):
+                setattr(value, name, saved[name])
+    elif isinstance(value, Metric):
         value._load_state_dict_per_rank(dict(saved["metric"]))
         setattr(value, IS_REDUCED, saved["is_reduced"])
     else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,7 +12,6 @@ from ignite.engine import Events as IgniteEvents
 from ....engine import Events, Loop, Moments, Stage, State, Subscription, Trigger
 from .feed import IgniteFeed
 from .memory import HandlerStates
-from .orders import Orders, complete_epoch, complete_run
 
 ITERATION_COMPLETED = IgniteEvents.ITERATION_COMPLETED
 
@@ -20,17 +19,20 @@ ITERATION_COMPLETED = IgniteEvents.ITERATION_COMPLETED
 class Run:
     """Takes the bridge through one run, in several legs if it is interrupted.
 
-    ignite's state counts; the state of Camshaft's loop follows it.
+    ignite's state counts; the state of Camshaft's loop follows it. ignite's engine only notes that
+    `terminate`, `terminate_epoch` or `interrupt` was called; `carry_out` does it.
     """
 
     def __init__(self, engine: Any, state: State[Any, Any], handler_states: HandlerStates) -> None:
         self.engine = engine
         self.state = state
         self.handler_states = handler_states
-        self.orders = Orders(engine)
         self.feed: IgniteFeed | None = None
         self.left_at = 0
         """The iteration of the loop before this leg; a checkpoint that is loaded changes it."""
+        self.is_interrupted = False
+        self.has_ended_epoch = False
+        """True if an epoch was ended early, and its data have to begin anew."""
         self.has_started = False
         self.is_over = False
         """True if the run was interrupted after its last epoch: only the end is left."""
@@ -40,30 +42,30 @@ class Run:
 
     def go(self) -> bool:
         """Run to the end, or until a handler interrupts the run; True if it did."""
-        orders, engine, state = self.orders, self.engine, self.state
-        orders.is_interrupted = False
+        engine, state = self.engine, self.state
+        self.is_interrupted = False
         if self.is_over:
             self._complete()
             return False
         self.left_at = state.iteration
-        self.orders.follow_limits(state)
+        self.follow_limits()
         state.carry_on(None, None, None)
         if self.feed is None:
             data = engine.state.dataloader
-            given = Nothing(engine.state.epoch_length) if data is None else data
-            self.feed = IgniteFeed(orders, given, state)
+            given = [None] * engine.state.epoch_length if data is None else data
+            self.feed = IgniteFeed(self, given, state)
         elif state.control.position is not None and not engine.exact:
             state.control.position.left = None  # in this process, random numbers go on
         native = engine.native
         with self._listening():
             Loop(native, self.process, Moments(native.signals), state, self.feed).run()
-        orders.is_interrupted |= state.is_interrupted  # by a signal, say
-        return orders.is_interrupted
+        self.is_interrupted |= state.is_interrupted  # by a signal, say
+        return self.is_interrupted
 
     def close(self) -> None:
         """Drop the iterator of the data, and what refers to this run."""
         self.engine._dataloader_iter = None
-        self.orders.is_interrupted = False
+        self.is_interrupted = False
         if self.feed is not None:
             self.feed.close()
 
@@ -85,17 +87,75 @@ class Run:
             ignite.output = engine._process_function(engine, batch)
             feed.fire(ITERATION_COMPLETED)
         except Exception as error:
-            self.orders.end_epoch_after(error, state)
+            self.end_epoch_after(error)
             return ignite.output
         if (
             engine.should_terminate
             or engine.should_terminate_single_epoch
             or engine.should_interrupt
         ):
-            self.orders.carry_out(state, feed.batches)
-            if self.orders.has_ended_epoch:
+            self.carry_out(feed.batches)
+            if self.has_ended_epoch:
                 feed.restart()
         return ignite.output
+
+    @property
+    def has_orders(self) -> bool:
+        """True if something was asked for and not carried out yet."""
+        engine = self.engine
+        return bool(
+            engine.should_terminate
+            or engine.should_terminate_single_epoch
+            or engine.should_interrupt
+        )
+
+    def carry_out(self, batches: int | None = None) -> bool:
+        """Do what was asked for; True if the run is to be left here.
+
+        Args:
+            batches: How many the epoch has had; None outside of an epoch's batches.
+
+        Raises:
+            RuntimeError: An epoch is to end that has not begun.
+        """
+        engine, state = self.engine, self.state
+        if engine.should_terminate:
+            state.stop("terminate")
+            return True
+        if engine.should_terminate_single_epoch:
+            if batches is None:
+                raise RuntimeError(
+                    "terminate_epoch() was called in STARTED or EPOCH_STARTED, where no epoch can "
+                    "end; call it in an event of an iteration, or terminate() to end the run"
+                )
+            engine._fire_event(IgniteEvents.TERMINATE_SINGLE_EPOCH, iter_counter=batches)
+            self.has_ended_epoch = True
+            state.stop_epoch()
+            return False
+        if engine.should_interrupt:
+            engine._fire_event(IgniteEvents.INTERRUPT)
+            engine.should_interrupt = False
+            self.is_interrupted = True
+            state.max_iterations = None  # the next leg completes, also what has reached its limit
+            state.stop("interrupt", resumable=True)
+            return True
+        return False
+
+    def follow_limits(self) -> None:
+        """Let the loop know how far ignite's state lets the run go, which handlers may change."""
+        ignite, state = self.engine.state, self.state
+        state.epoch, state.epoch_length = ignite.epoch, ignite.epoch_length
+        state.max_epochs, state.max_iterations = ignite.max_epochs, ignite.max_iters
+
+    def end_epoch_after(self, error: Exception) -> None:
+        """End the epoch after an exception that handlers of EXCEPTION_RAISED have swallowed.
+
+        Raises:
+            Exception: They have not.
+        """
+        self.engine.logger.error("Current run is terminating due to exception: %s", error)
+        self.engine._handle_exception(error)
+        self.state.stop_epoch()
 
     @contextmanager
     def _listening(self) -> Generator[None]:
@@ -134,16 +194,16 @@ class Run:
         self.has_started = True
         self.engine._fire_event(IgniteEvents.STARTED)
         self.handler_states.recall(state).begin()
-        self.orders.carry_out(state)
-        self.orders.follow_limits(state)
+        self.carry_out()
+        self.follow_limits()
 
     def _epoch_started(self, state: State[Any, Any]) -> None:
         engine, ignite = self.engine, self.engine.state
         ignite.epoch += 1
         self.epoch_began = time.time()
         engine._fire_event(IgniteEvents.EPOCH_STARTED)
-        self.orders.carry_out(state)
-        self.orders.follow_limits(state)
+        self.carry_out()
+        self.follow_limits()
         if engine._dataloader_iter is None:  # the first epoch may go on inside another one
             done = ignite.iteration if engine._init_iter is None else engine._init_iter
             engine._init_iter = None
@@ -154,15 +214,15 @@ class Run:
         if engine.should_terminate and state.stop_reason is not None:
             return  # ignite does not complete an epoch in which the run was terminated
         taken = complete_epoch(engine, self.epoch_began)
-        self.orders.carry_out(state)
-        self.orders.follow_limits(state)
+        self.carry_out()
+        self.follow_limits()
         engine.logger.info("Epoch[%d] Complete. Time taken: %s", ignite.epoch, _clock(taken))
         state.metrics.update(ignite.metrics)
         if state.stop_reason is None and engine._is_done(ignite):
             state.stop("max_epochs")
 
     def _completed(self, state: State[Any, Any]) -> None:
-        if self.orders.is_interrupted:
+        if self.is_interrupted:
             self.is_over = True
         else:
             self._complete()
@@ -174,17 +234,30 @@ class Run:
         engine.logger.info("Engine run finished. Time taken: %s", _clock(taken))
 
 
-class Nothing:
-    """The data of a run without data: as many batches as an epoch has, all None."""
+def complete_epoch(engine: Any, began: float) -> float:
+    """Call the handlers of EPOCH_COMPLETED; return the seconds that the epoch took without them."""
+    taken = _fire_timed(
+        engine, IgniteEvents.EPOCH_COMPLETED, began, engine.should_terminate_single_epoch
+    )
+    engine.should_terminate_single_epoch = False
+    return taken
 
-    def __init__(self, length: int) -> None:
-        self.length = length
 
-    def __len__(self) -> int:
-        return self.length
+def complete_run(engine: Any, began: float) -> None:
+    """Call the handlers of TERMINATE and COMPLETED."""
+    if engine.should_terminate:
+        engine._fire_event(IgniteEvents.TERMINATE)
+    _fire_timed(engine, IgniteEvents.COMPLETED, began, engine.should_terminate)
 
-    def __iter__(self) -> Iterator[None]:
-        return iter([None] * self.length)
+
+def _fire_timed(engine: Any, event: Any, began: float, asked: Any) -> float:
+    """Fire an event unless it is to be skipped; note the time without, then with its handlers."""
+    times = engine.state.times
+    times[event.name] = taken = time.time() - began
+    if asked != f"skip_{event.name.lower()}":
+        engine._fire_event(event)
+        times[event.name] = time.time() - began
+    return taken
 
 
 def _clock(seconds: float) -> str:

@@ -10,7 +10,7 @@ from torch.nn import Module
 from ....engine import Events, Stage, metric_states, ranks
 from ....engine.modules import are_spread
 from ....engine.state import State
-from .carried import Carried
+from .log import Carried
 from .trainer import TrainerView, stage_of, training
 
 if TYPE_CHECKING:

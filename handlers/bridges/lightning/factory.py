@@ -16,10 +16,9 @@ from ....engine.update import Update
 from .epochs import LightningEpochs
 from .hooks import Hooks
 from .log import log
-from .manual import optimizers
 from .optimizers import configured
 from .steps import LightningSteps
-from .trainer import TrainerView
+from .trainer import TrainerView, optimizers
 
 TRANSFERS = {"on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer"}
 

@@ -1,17 +1,142 @@
-"""What a LightningModule logs, on its way to the metrics of the run."""
+"""What a LightningModule logs, on its way to the metrics, and what else its run remembers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Module
 
-from ....engine import first_length
+from ....engine import first_length, metric_states, ranks
 from ....engine.state import under_way
-from .carried import METRIC, REDUCE
 from .trainer import TrainerView
+
+Logged = dict[str, tuple[str, bool, Any, int]]
+"""By name: how values are reduced, whether steps have one, too, the result so far, and samples."""
+METRIC = "metric"
+REDUCE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "mean": torch.add,
+    "sum": torch.add,
+    "min": torch.minimum,
+    "max": torch.maximum,
+}
+
+
+class Carried:
+    """Values logged in this epoch, states of torchmetrics, and gradients of manual optimisation.
+
+    And what hooks have frozen, thawed, or put into another mode, such as `on_train_epoch_start`,
+    which a run that is resumed in mid-epoch does not call again.
+
+    Values are reduced by the operations of Lightning, so they are equal to its own to the last bit.
+    On several ranks they are over all of them, as with Lightning's `sync_dist=True`.
+    """
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self.logged: Logged = {}
+        self._made = metric_states.plain_states(module)
+        self._switches = _switches(module)
+
+    def add(self, name: str, value: Any, reduce: str, samples: int = 0, *, both: bool) -> None:
+        """Take a value of a batch, or a metric, which is computed when the epoch ends."""
+        before, _, total, count = self.logged.get(name, (reduce, both, None, 0))
+        if before != reduce:
+            raise ValueError(f"log({name!r}) was called with reduce_fx={before!r} before")
+        if reduce != METRIC:
+            value = value if value.dtype in (torch.float32, torch.float64) else value.float()
+            value = value * samples if reduce == "mean" else value
+            value = value if total is None else REDUCE[reduce](total, value)
+        elif total is not value and all(each is not value for each in self.module.modules()):
+            raise ValueError(
+                f"log({name!r}) got a {type(value).__name__} that is no part of the module; make "
+                "it an attribute of the module in __init__"
+            )
+        self.logged[name] = reduce, both, value, count + samples
+
+    def results(self, known: Logged | None = None) -> dict[str, Any]:
+        """What was logged, except what is `known`, reduced over the epoch and over the ranks."""
+        known, found = known or {}, {}
+        fresh = {name: each for name, each in self.logged.items() if each is not known.get(name)}
+        for name, (reduce, both, value, samples) in _over_ranks(fresh).items():
+            if reduce == METRIC:
+                found[name] = value.compute()
+            else:
+                count = torch.tensor(samples, device=value.device)
+                found[name] = value / count if reduce == "mean" else value
+            if both:
+                found[f"{name}_epoch"] = found[name]
+        return found
+
+    def reset(self) -> None:
+        """Begin a new epoch; metrics that were logged begin anew, as Lightning does it."""
+        for reduce, _, value, _ in self.logged.values():
+            if reduce == METRIC:
+                value.reset()
+        self.logged = {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a resumed run needs in the middle of an epoch."""
+        places = {id(each): place for place, each in self.module.named_modules()}
+        gradients = {name: each.grad for name, each in self.module.named_parameters()}
+        return {
+            "logged": {
+                name: [reduce, both, places[id(value)] if reduce == METRIC else value, samples]
+                for name, (reduce, both, value, samples) in self.logged.items()
+            },
+            "states": metric_states.accumulated(self.module, self._made),
+            "gradients": {}
+            if self.module.automatic_optimization  # an Update knows its own
+            else {name: each for name, each in gradients.items() if each is not None},
+            "switches": dict(_switches(self.module).items() - self._switches.items()),
+        }
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Go on from what was saved."""
+        module = self.module
+        metric_states.put_back_metric(module, saved["states"])
+        self.logged = {
+            name: (reduce, both, module.get_submodule(it) if reduce == METRIC else it, samples)
+            for name, (reduce, both, it, samples) in saved["logged"].items()
+        }
+        for key, part, switch in _parts(module):
+            if key in saved["switches"]:
+                setattr(part, switch, saved["switches"][key])
+        for name, gradient in saved["gradients"].items():
+            parameter = module.get_parameter(name)
+            parameter.grad = gradient.to(parameter.device)
+
+
+def _parts(module: Module) -> Iterator[tuple[str, Any, str]]:
+    """What hooks switch: whether a parameter learns, and whether a part is in training mode."""
+    for name, parameter in module.named_parameters():
+        yield f"{name} learns", parameter, "requires_grad"
+    for name, part in module.named_modules():
+        yield f"{name} trains", part, "training"
+
+
+def _switches(module: Module) -> dict[str, bool]:
+    return {key: getattr(part, switch) for key, part, switch in _parts(module)}
+
+
+def _over_ranks(logged: Logged) -> Logged:
+    """The same over all ranks, by one message; metrics have a way of their own."""
+    if not ranks.is_distributed():
+        return logged
+    found = {name: each for name, each in logged.items() if each[0] == METRIC}
+    own = {
+        name: (reduce, both, value.cpu(), samples)
+        for name, (reduce, both, value, samples) in logged.items()
+        if reduce != METRIC
+    }
+    for rank in ranks.gathered(own, group=ranks.data_group()):
+        for name, (reduce, both, value, samples) in rank.items():
+            _, _, total, count = found.get(name, (reduce, both, None, 0))
+            reduced = value if total is None else REDUCE[reduce](total, value)
+            found[name] = reduce, both, reduced, count + samples
+    return found
 
 
 def log(

@@ -1,9 +1,9 @@
-"""What a LightningModule reads of its trainer, answered by the run under way."""
+"""What a LightningModule gets of its trainer: answers of the run under way, and its optimizers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_, clip_grad_value_
@@ -11,10 +11,12 @@ from torch.optim import Optimizer
 
 from ....engine import EventEnum, Events, ranks
 from ....engine.state import State, under_way
-from ....engine.update import parameters_of
-from .carried import Carried
+from ....engine.update import Gradients, parameters_of
 from .hooks import Hooks
 from .optimizers import SchedulerConfig
+
+if TYPE_CHECKING:
+    from .log import Carried
 
 
 class LightningEvents(EventEnum):
@@ -124,3 +126,51 @@ class TrainerView:
         clip = clip_grad_value_ if algorithm == "value" else clip_grad_norm_
         if value > 0:
             clip(parameters_of(optimizer), value)
+
+
+class ManualOptimizer:
+    """An optimizer as `self.optimizers()` gives it: its steps are announced, so handlers act.
+
+    Everything else is the optimizer's own.
+    """
+
+    def __init__(self, optimizer: Optimizer, trainer: TrainerView) -> None:
+        self.optimizer = optimizer
+        self._trainer = trainer
+
+    def step(self, closure: Callable[[], Any] | None = None) -> None:
+        """Announce the gradients, step, and announce the step; a handler may skip it."""
+        if closure is not None:
+            raise ValueError(
+                "optimizer.step(closure) is not taken in manual optimisation: call "
+                "self.manual_backward(loss) first, and then optimizer.step()"
+            )
+        state = under_way.get()
+        if state is None or not state.training:
+            raise RuntimeError("optimizer.step() was called outside of training_step")
+        step = state.step_under_way
+        step.gradients, step.is_skipped = Gradients(self.optimizer), False
+        state.fire(Events.BACKWARD_COMPLETED)
+        if step.is_skipped:
+            step.is_skipped, step.skipped_at = None, state.iteration
+            state.fire(Events.STEP_SKIPPED)
+            state.metrics["skipped_steps"] = state.counts[Events.STEP_SKIPPED]
+            return
+        step.is_skipped = None
+        self._trainer.hooks.call("on_before_optimizer_step", self.optimizer)
+        state.fire(Events.GRADIENTS_READY)
+        self.optimizer.step()
+        step.gradients.tensors = ()
+        is_first = self.optimizer is self._trainer.optimizers[0]
+        state.fire(Events.STEP_COMPLETED if is_first else OTHER_STEP)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.optimizer, name)
+
+
+def optimizers(trainer: TrainerView, use_pl_optimizer: bool = True) -> Any:
+    """The optimizer, or the list of them: the `optimizers` of a LightningModule."""
+    found: list[Any] = list(trainer.optimizers)
+    if use_pl_optimizer:
+        found = [ManualOptimizer(each, trainer) for each in found]
+    return found[0] if len(found) == 1 else found

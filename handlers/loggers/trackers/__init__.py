@@ -2,13 +2,3 @@
 
 Each file knows one client, and imports it when a run starts.
 """
-
-from .aim import Aim
-from .clear_ml import ClearML
-from .comet import Comet
-from .ml_flow import MLflow
-from .swan_lab import SwanLab
-from .trackio import Trackio
-from .weights_and_biases import WandB
-
-__all__ = ["Aim", "ClearML", "Comet", "MLflow", "SwanLab", "Trackio", "WandB"]

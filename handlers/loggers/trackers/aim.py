@@ -9,11 +9,19 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ...common import Histogram, Image, Medium, Text
+from ...common import Histogram, Image, Text
 from ...files import LARGEST_TEXT, refuse_odd_directory, regular, replacing, safe_name
-from ..images import as_bytes
 from ..rows import Row, Start, WriterOf
-from .tracker import LogsToTracker, numbers_of
+from .tracker import Forms, LogsToTracker, formed, numbers_of, pixels_of
+
+FORMS: Forms = {
+    Text: lambda client, text: client.Text(text.text),
+    Image: lambda client, image: client.Image(pixels_of(image), caption=image.caption),
+    Histogram: lambda client, histogram: client.Distribution(
+        hist=histogram.counts.tolist(),
+        bin_range=(histogram.edges[0].item(), histogram.edges[-1].item()),
+    ),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,16 +47,16 @@ class Aim(LogsToTracker):
 
     _: KW_ONLY
     directory: str | os.PathLike[str] = "."
-    shown = (Text, Image, Histogram)
+    shown = tuple(FORMS)
     library = "aim"
     extra = "aim"
 
     def writer(self, start: Start) -> WriterOf:
         """Begin a run, or continue it."""
-        aim: Any = import_module("aim")
+        client: Any = import_module("aim")
         os.makedirs(self.directory, exist_ok=True)
         refuse_odd_directory(Path(self.directory, ".aim"))
-        repository = aim.Repo.from_path(os.fspath(self.directory), init=True)
+        repository = client.Repo.from_path(os.fspath(self.directory), init=True)
         known = Path(self.directory, ".aim", safe_name(f"camshaft-{start.run}"))
         known_hash = None
         with suppress(FileNotFoundError), regular(known) as file:
@@ -61,25 +69,13 @@ class Aim(LogsToTracker):
             system_tracking_interval=None,
             capture_terminal_logs=False,  # it would replace the streams that the run writes to
         )
-        run = aim.Run(**arguments)
-        with replacing(known) as file:
-            file.write(run.hash.encode())
+        run = client.Run(**arguments)
+        with replacing(known) as new:
+            new.write(run.hash.encode())
         run["hparams"] = self.config
 
         def write(row: Row) -> None:
-            shown = {name: _form(aim, medium) for name, medium in row.media.items()}
-            for name, value in (numbers_of(row) | shown).items():
+            for name, value in (numbers_of(row) | formed(row, client, FORMS)).items():
                 run.track(value, name=name, step=row.iteration, epoch=row.epoch)
 
         return WriterOf(write, run.close)
-
-
-def _form(aim: Any, medium: Medium) -> Any:
-    if isinstance(medium, Image):
-        return aim.Image(as_bytes(medium).numpy(), caption=medium.caption)
-    if isinstance(medium, Histogram):
-        edges = medium.edges.tolist()
-        ends = (edges[0], edges[-1])
-        return aim.Distribution(hist=medium.counts.tolist(), bin_range=ends)
-    assert isinstance(medium, Text)
-    return aim.Text(medium.text)

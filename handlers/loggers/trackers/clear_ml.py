@@ -7,9 +7,8 @@ from importlib import import_module
 from typing import Any
 
 from ...common import Histogram, Image, Medium
-from ..images import as_bytes
 from ..rows import Row, Start, WriterOf
-from .tracker import LogsToTracker, numbers_of
+from .tracker import LogsToTracker, numbers_of, pixels_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,10 +43,10 @@ class ClearML(LogsToTracker):
 
     def writer(self, start: Start) -> WriterOf:
         """Begin a task, find it again, or take that of the script."""
-        kind: Any = import_module("clearml").Task
-        task = kind.current_task()
+        client: Any = import_module("clearml")
+        task = client.Task.current_task()
         if is_own := task is None:
-            task = self._begin(kind, start)
+            task = self._begin(client.Task, start)
         task.set_parameters_as_dict(self.config)
         log = task.get_logger()
 
@@ -86,8 +85,7 @@ class ClearML(LogsToTracker):
 def _show(log: Any, name: str, iteration: int, medium: Medium) -> None:
     title, series = _place(name)
     if isinstance(medium, Image):
-        pixels = as_bytes(medium).numpy()
-        log.report_image(title, series, iteration=iteration, image=pixels)
+        log.report_image(title, series, iteration=iteration, image=pixels_of(medium))
     elif isinstance(medium, Histogram):
         labels = [f"{edge:.4g}" for edge in medium.edges[:-1].tolist()]
         counts = medium.counts.tolist()

@@ -8,9 +8,8 @@ from importlib import import_module
 from typing import Any
 
 from ...common import Image, Text
-from ..images import as_bytes
 from ..rows import Row, Start, WriterOf
-from .tracker import LogsToTracker, numbers_of
+from .tracker import LogsToTracker, numbers_of, pixels_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,9 +41,9 @@ class Comet(LogsToTracker):
 
     def writer(self, start: Start) -> WriterOf:
         """Begin an experiment, or continue it."""
+        client: Any = import_module("comet_ml")
         os.makedirs(self.directory, exist_ok=True)
-        comet: Any = import_module("comet_ml")
-        config = comet.ExperimentConfig(
+        config = client.ExperimentConfig(
             offline_directory=os.fspath(self.directory),
             auto_metric_logging=False,  # what other loggers write would be there twice
             auto_param_logging=False,
@@ -57,7 +56,7 @@ class Comet(LogsToTracker):
             mode="get_or_create" if start.is_resumed else "create",
             experiment_config=config,
         )
-        experiment = comet.start(**arguments)
+        experiment = client.start(**arguments)
         experiment.log_parameters(self.config, nested_support=True)
 
         def write(row: Row) -> None:
@@ -65,7 +64,7 @@ class Comet(LogsToTracker):
             experiment.log_metrics(numbers_of(row), step=step, epoch=row.epoch)
             for name, medium in row.media.items():
                 if isinstance(medium, Image):
-                    experiment.log_image(as_bytes(medium).numpy(), name, step=step)
+                    experiment.log_image(pixels_of(medium), name, step=step)
                 elif isinstance(medium, Text):
                     experiment.log_text(medium.text, step=step, metadata={"name": name})
 

@@ -9,7 +9,12 @@ from typing import Any
 
 from ...common import Image, Text
 from ..rows import Row, Start, WriterOf
-from .tracker import LogsToTracker, media, numbers_of
+from .tracker import USUAL, LogsToTracker, formed, numbers_of
+
+FORMS = {
+    Text: lambda client, text: client.Text(text.text),
+    Image: USUAL[Image],
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,13 +41,13 @@ class SwanLab(LogsToTracker):
 
     _: KW_ONLY
     directory: str | os.PathLike[str] = "swanlog"
-    shown = (Text, Image)
+    shown = tuple(FORMS)
     library = "swanlab"
     extra = "swanlab"
 
     def writer(self, start: Start) -> WriterOf:
         """Begin a run, or continue it."""
-        swanlab: Any = import_module("swanlab")
+        client: Any = import_module("swanlab")
         os.makedirs(self.directory, exist_ok=True)
         arguments = self.arguments(
             project=self.project,
@@ -51,10 +56,9 @@ class SwanLab(LogsToTracker):
             id=start.run,
             resume="allow",
         )
-        run = swanlab.init(**arguments)
+        run = client.init(**arguments)
 
         def write(row: Row) -> None:
-            shown = media(row, swanlab, swanlab.Text)
-            run.log(shown | numbers_of(row), step=row.iteration)
+            run.log(formed(row, client, FORMS) | numbers_of(row), step=row.iteration)
 
         return WriterOf(write, run.finish)

@@ -12,6 +12,9 @@ from ..images import as_bytes
 from ..logger import LogsRows, need
 from ..rows import Row
 
+Forms = Mapping[type[Medium], Callable[[Any, Any], Any]]
+"""By kind of medium: makes of the client's module and a medium what the client takes."""
+
 
 @dataclass(frozen=True, eq=False)
 class LogsToTracker(LogsRows):
@@ -50,22 +53,32 @@ def numbers_of(row: Row) -> dict[str, float]:
     return row.metrics | {name: n for name, n in row.clocks.items() if name != "iteration"}
 
 
-def media(row: Row, client: Any, text: Callable[[str], Any]) -> dict[str, Any]:
-    """The media of a row in the forms of W&B's client, or of one with the same names.
-
-    Args:
-        row: Has texts, images and histograms.
-        client: The client's module.
-        text: Gives a text its form.
-    """
+def formed(row: Row, client: Any, forms: Forms) -> dict[str, Any]:
+    """The media of a row as the client takes them, by name."""
 
     def form(medium: Medium) -> Any:
-        if isinstance(medium, Image):
-            return client.Image(as_bytes(medium).numpy(), caption=medium.caption or None)
-        if isinstance(medium, Histogram):
-            counts, edges = medium.counts.tolist(), medium.edges.tolist()
-            return client.Histogram(np_histogram=(counts, edges))
-        assert isinstance(medium, Text)
-        return text(medium.text)
+        return next(f for kind, f in forms.items() if isinstance(medium, kind))(client, medium)
 
     return {name: form(medium) for name, medium in row.media.items()}
+
+
+def pixels_of(image: Image) -> Any:
+    """The pixels as a NumPy array of bytes: (height, width, channels)."""
+    return as_bytes(image).numpy()
+
+
+def _image(client: Any, image: Image) -> Any:
+    return client.Image(pixels_of(image), caption=image.caption or None)
+
+
+def _histogram(client: Any, histogram: Histogram) -> Any:
+    counts, edges = histogram.counts.tolist(), histogram.edges.tolist()
+    return client.Histogram(np_histogram=(counts, edges))
+
+
+USUAL: Forms = {
+    Text: lambda client, text: text.text,
+    Image: _image,
+    Histogram: _histogram,
+}
+"""The forms of W&B's client, and of those with the same names."""

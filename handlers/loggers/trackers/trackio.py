@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from ...common import Histogram, Image, Text
+from ...common import Text
 from ..rows import Row, Start, WriterOf
-from .tracker import LogsToTracker, media
+from .tracker import USUAL, LogsToTracker, formed
+
+FORMS = {**USUAL, Text: lambda client, text: client.Markdown(text.text)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,13 +34,13 @@ class Trackio(LogsToTracker):
         ModuleNotFoundError: trackio is not installed.
     """
 
-    shown = (Text, Image, Histogram)
+    shown = tuple(FORMS)
     library = "trackio"
     extra = "trackio"
 
     def writer(self, start: Start) -> WriterOf:
         """Begin a run, or continue it."""
-        trackio: Any = import_module("trackio")
+        client: Any = import_module("trackio")
         arguments = self.arguments(
             project=self.project,
             name=start.run,
@@ -46,10 +48,9 @@ class Trackio(LogsToTracker):
             resume="allow" if start.is_resumed else "never",
             embed=False,  # no dashboard below the cell of a notebook
         )
-        run = trackio.init(**arguments)
+        run = client.init(**arguments)
 
         def write(row: Row) -> None:
-            shown = media(row, trackio, trackio.Markdown)
-            run.log(row.metrics | shown | row.clocks, step=row.iteration)
+            run.log(row.metrics | formed(row, client, FORMS) | row.clocks, step=row.iteration)
 
         return WriterOf(write, run.finish)

@@ -7,9 +7,8 @@ from dataclasses import KW_ONLY, dataclass
 from importlib import import_module
 from typing import Any
 
-from ...common import Histogram, Image, Text
 from ..rows import Row, Start, WriterOf
-from .tracker import LogsToTracker, media
+from .tracker import USUAL, LogsToTracker, formed
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,13 +36,13 @@ class WandB(LogsToTracker):
 
     _: KW_ONLY
     directory: str | os.PathLike[str] = "."
-    shown = (Text, Image, Histogram)
+    shown = tuple(USUAL)
     library = "wandb"
     extra = "wandb"
 
     def writer(self, start: Start) -> WriterOf:
         """Begin a run, or continue it."""
-        wandb: Any = import_module("wandb")
+        client: Any = import_module("wandb")
         os.makedirs(self.directory, exist_ok=True)
         arguments = self.arguments(
             project=self.project,
@@ -53,12 +52,12 @@ class WandB(LogsToTracker):
             resume="allow" if start.is_resumed else None,
             reinit="create_new",  # beside other runs of this process
         )
-        run = wandb.init(**arguments)
+        run = client.init(**arguments)
         run.define_metric("*", step_metric="iteration")
         has: int = run.step  # online, the rows from before the resume count
 
         def write(row: Row) -> None:
             if row.number >= has:
-                run.log(row.metrics | media(row, wandb, str) | row.clocks, step=row.number)
+                run.log(row.metrics | formed(row, client, USUAL) | row.clocks, step=row.number)
 
         return WriterOf(write, run.finish)

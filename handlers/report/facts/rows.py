@@ -40,38 +40,24 @@ class HistogramRow:
     """One more than counts, in growing order."""
 
 
-class MetricNames:
-    """The names of the metrics of a run, which are not more than a page can show."""
-
-    def __init__(self) -> None:
-        self.taken: set[str] = set()
-        self.is_full = False
-        """True if a metric was left out."""
-
-    def takes(self, name: str) -> bool:
-        """True if the metric is to be shown."""
-        if name in self.taken:
-            return True
-        if len(self.taken) >= budget.MOST_METRICS or len(name) > budget.LONGEST_NAME:
-            self.is_full = True
-            return False
-        self.taken.add(name)
-        return True
-
-
 class MetricFile:
     """A file of rows that grows: each look reads what is new; one that was cut is read anew."""
 
-    def __init__(self, path: Path, names: MetricNames) -> None:
+    def __init__(self, path: Path, names: set[str], notes: set[str]) -> None:
+        """Read nothing yet.
+
+        Args:
+            path: The file.
+            names: The metrics of all files, to which this one adds its own.
+            notes: What is left out, to which this one adds.
+        """
         self.path = path
         self.problem = ""
         """Why it cannot be read, or not to its end."""
         self.series: dict[str, Series] = {}
         self.histograms: dict[str, Thinned[HistogramRow]] = {}
-        self.is_too_fine = False
-        """True if a histogram was left out for its many ranges."""
-        self._clocks = Thinned[tuple[int, int, int]](budget.MOST_CLOCKS)
-        self._names, self._rows = names, 0
+        self._clocks = Thinned[tuple[int, int, int]](budget.MOST_KEPT)
+        self._names, self._notes, self._rows = names, notes, 0
         self._inode, self._offset, self._latest = -1, 0, b""
 
     @property
@@ -96,7 +82,7 @@ class MetricFile:
         if status.st_ino != self._inode or not self._is_where_it_was(file):
             self._inode, self._offset, self._rows, self.problem = status.st_ino, 0, 0, ""
             self._latest = b""
-            self._clocks = Thinned(budget.MOST_CLOCKS)
+            self._clocks = Thinned(budget.MOST_KEPT)
             for known in (self.series, self.histograms):
                 known.clear()
         if status.st_size <= self._offset or self.problem:
@@ -127,16 +113,28 @@ class MetricFile:
             if name in CLOCKS or OWN_CLOCK.fullmatch(name):
                 continue
             if (number := _number(value)) is not None:
-                if self._names.takes(name):
+                if self._is_shown(name):
                     each = self.series.setdefault(name, Series())
                     each.iterations.append(iteration)
                     each.epochs.append(epoch)
                     each.values.append(number)
             elif _is_too_fine(value):
-                self.is_too_fine = True
-            elif (histogram := _histogram(iteration, value)) and self._names.takes(name):
+                self._notes.add(f"shown: histograms of at most {budget.MOST_RANGES} ranges")
+            elif (histogram := _histogram(iteration, value)) and self._is_shown(name):
                 known = self.histograms.setdefault(name, Thinned(budget.MOST_HISTOGRAMS))
                 known.add(histogram)
+
+    def _is_shown(self, name: str) -> bool:
+        """False for a metric that is one too many, or whose name is too long."""
+        is_full = len(self._names) >= budget.MOST_SHOWN
+        if name not in self._names and (is_full or len(name) > budget.LONGEST_NAME):
+            self._notes.add(
+                f"shown: the first {budget.MOST_SHOWN} metrics, of names with at most "
+                f"{budget.LONGEST_NAME} characters"
+            )
+            return False
+        self._names.add(name)
+        return True
 
 
 class MetricFiles:
@@ -145,7 +143,7 @@ class MetricFiles:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self._files: dict[Path, MetricFile] = {}
-        self._names = MetricNames()
+        self._names, self._notes = set[str](), set[str]()
         self._left_out = 0
 
     def look(self) -> bool:
@@ -154,25 +152,18 @@ class MetricFiles:
         self._left_out = max(0, len(paths) - budget.MOST_FILES)
         for path in paths[: budget.MOST_FILES]:
             if path not in self._files:
-                self._files[path] = MetricFile(path, self._names)
+                self._files[path] = MetricFile(path, self._names, self._notes)
         looks = [file.look() for file in self._files.values()]
         return any(looks)
 
     @property
     def problems(self) -> list[str]:
         """What of the files is not shown, and why."""
-        found = [file.problem for file in self._files.values() if file.problem]
+        problems = [file.problem for file in self._files.values() if file.problem]
         if self._left_out:
             most = budget.MOST_FILES
-            found.append(f"shown: the first {most} of {most + self._left_out} files of rows")
-        if self._names.is_full:
-            found.append(
-                f"shown: the first {budget.MOST_METRICS} metrics, of names with at most "
-                f"{budget.LONGEST_NAME} characters"
-            )
-        if any(file.is_too_fine for file in self._files.values()):
-            found.append(f"shown: histograms of at most {budget.MOST_RANGES} ranges")
-        return found
+            problems.append(f"shown: the first {most} of {most + self._left_out} files of rows")
+        return problems + sorted(self._notes)
 
     @property
     def series(self) -> dict[str, Series]:

@@ -99,7 +99,6 @@ class RunDirectory:
         self._seen: tuple[Any, ...] = ()
         self._images = Images()
         self._is_open = False
-        self._curves: dict[str, tuple[Series, dict[str, Any]]] = {}
 
     def look(self) -> bool:
         """Read what is new; False if everything is as before."""
@@ -120,23 +119,24 @@ class RunDirectory:
         every = parts_of(records, is_alive=is_written(journal), now=now, machine=machine)
         parts = newest_run(every)
         notes = [*self._rows.problems, records.problem, self._images.problem]
-        if len(parts) > budget.MOST_PARTS:
-            notes.append(f"shown: the last {budget.MOST_PARTS} of {len(parts)} parts of the run")
-            parts = parts[-budget.MOST_PARTS :]
+        if len(parts) > budget.MOST_SHOWN:
+            notes.append(f"shown: the last {budget.MOST_SHOWN} of {len(parts)} parts of the run")
+            parts = parts[-budget.MOST_SHOWN :]
         self._is_open = any(part.is_open for part in parts)
         newest = next((part.first for part in reversed(parts) if "config" in part.first), {})
         limits, calls = newest.get("limits"), newest.get("handlers")
         limits = limits if isinstance(limits, dict) else {}
         calls = calls if isinstance(calls, list) else []
         config = by_path(newest.get("config"))
-        if max(len(config), len(calls)) >= budget.MOST_SETTINGS:
-            notes.append(f"shown: the first {budget.MOST_SETTINGS} settings and calls of handlers")
+        if max(len(config), len(calls)) >= budget.MOST_SHOWN:
+            notes.append(f"shown: the first {budget.MOST_SHOWN} settings and calls of handlers")
         saved = self._saved()
         claims = Claims.of(saved)
         notes += [f"checkpoints, {note}" for note in saved.notes]
         return RunFacts(
             name=self.name,
-            curves=_pace_curve(parts) | self._metric_curves(),
+            curves=_pace_curve(parts)
+            | {name: curve_of(series) for name, series in self._rows.series.items()},
             parts=parts,
             limits=limits,
             checkpoints=[_checkpoint(each, claims) for each in saved],
@@ -144,7 +144,7 @@ class RunDirectory:
             environment=by_path(newest.get("environment")),
             handlers=[
                 [*map(str, row)]
-                for row in calls[: budget.MOST_SETTINGS]
+                for row in calls[: budget.MOST_SHOWN]
                 if isinstance(row, list) and len(row) == 5
             ],
             clocks=clocks_of(self._rows.clocks, parts, number_in(limits, "epoch_length")),
@@ -154,15 +154,6 @@ class RunDirectory:
             images=self._images,
             notes=[note for note in notes if note],
         )
-
-    def _metric_curves(self) -> dict[str, Any]:
-        """The curves by metric; only those with new rows are made again."""
-        before, self._curves = self._curves, {}
-        for name, series in self._rows.series.items():
-            known, curve = before.get(name, (None, {}))
-            is_same = known is series and curve["count"] == len(series.values)
-            self._curves[name] = (series, curve if is_same else curve_of(series))
-        return {name: curve for name, (_, curve) in self._curves.items()}
 
     def _saved(self) -> Findings:
         """The checkpoints; empty if there are none."""
@@ -220,10 +211,10 @@ def by_path(value: Any, name: str = "", depth: int = 0) -> dict[str, str]:
     """
     if isinstance(value, dict) and (value or name) and depth < DEEPEST:
         inner: dict[str, str] = {}
-        for key, each in islice(value.items(), budget.MOST_SETTINGS):
+        for key, each in islice(value.items(), budget.MOST_SHOWN):
             place = f"{name}.{key}" if name else str(key)
             inner |= by_path(each, place[: budget.LONGEST_NAME], depth + 1)
-            if len(inner) >= budget.MOST_SETTINGS:
+            if len(inner) >= budget.MOST_SHOWN:
                 break
         return inner or {name: "{}"}
     return {name: json.dumps(value) if isinstance(value, list) else str(value)} if name else {}

@@ -28,7 +28,7 @@ from torch.utils.data import (
 from torch.utils.data._utils.collate import default_collate_fn_map
 
 from camshaft import Engine, Events, SeededSamples
-from camshaft.engine.data.dataloader.in_memory import InMemory
+from camshaft.engine.data.dataloader.samples import InMemory
 from camshaft.handlers import Validate, predict
 
 pytestmark = [
@@ -385,18 +385,12 @@ def test_with_a_torch_that_lacks_what_is_looked_up_the_plain_way_is_taken(
     if name == "_next_data":
         monkeypatch.delattr(type(batches), name)
     monkeypatch.delattr(holder, name)
-    other = {each: fresh(each) for each in ("in_memory", "reading")}
-    memory = other["in_memory"].InMemory(TensorDataset(torch.arange(6.0)), default_collate)
+    spec = find_spec(InMemory.__module__)
+    other = module_from_spec(spec)  # as it is when imported now; nobody else has it
+    spec.loader.exec_module(other)
+    memory = other.InMemory(TensorDataset(torch.arange(6.0)), default_collate)
     assert (memory.batch([0, 1]) is None) == (name == "_dispatch_keys")
-    assert (other["reading"].unrecorded(batches) is batches) == (name != "_dispatch_keys")
-
-
-def fresh(name):
-    """A module of the loader as it is when imported now, which is nobody else's."""
-    spec = find_spec(f"camshaft.engine.data.dataloader.{name}")
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    assert (other.unrecorded(batches) is batches) == (name != "_dispatch_keys")
 
 
 @pytest.mark.slow

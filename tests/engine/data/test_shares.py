@@ -13,7 +13,7 @@ from torch.utils.data import (
 )
 
 from camshaft import Engine, Events, supervised
-from camshaft.engine.data.shares import dealt
+from camshaft.engine.data.dataloader import order_of
 from camshaft.handlers import Checkpoint, Validate
 
 
@@ -94,7 +94,11 @@ def test_samplers_that_go_their_own_way_are_left_alone():
         *({"sampler": own}, {"sampler": RandomSampler(range(5))}),
         {"batch_sampler": BatchSampler(own, 2, False)},
     ]:
-        assert dealt(DataLoader(range(5), **arguments), each_once=False) is None
+        loader = DataLoader(range(5), **arguments)
+        torch.manual_seed(0)
+        batches = [*loader._index_sampler]
+        torch.manual_seed(0)
+        assert [*order_of(loader)] == batches
 
 
 def test_fewer_samples_than_ranks_is_an_error_on_every_rank():

@@ -9,8 +9,8 @@ from torch.utils.data import Dataset, DistributedSampler
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from camshaft import Engine, Events, State
-from camshaft.engine.data.dataloader import Loader
-from camshaft.engine.data.feed import source_of
+from camshaft.engine.data import source_of
+from camshaft.engine.data.dataloader.loader import IndexedLoader
 from camshaft.engine.data.sources import Source, Stateful
 
 pytestmark = [
@@ -79,7 +79,7 @@ def test_each_kind_of_data_has_its_way():
     assert type(source_of(Cursor())) is Stateful
     assert type(source_of(type("Told", (list,), {"state_dict": dict})())) is Source
     assert type(source_of(StatefulDataLoader(Counting()))) is Stateful
-    assert type(source_of(torch.utils.data.DataLoader(Counting()))) is Loader
+    assert type(source_of(torch.utils.data.DataLoader(Counting()))) is IndexedLoader
 
 
 @pytest.mark.parametrize("stop", range(1, 15))

@@ -223,6 +223,8 @@ def test_the_weight_may_be_any_number_and_an_optimizer_with_a_closure_knows_it()
         return list(model.parameters())
 
     together = {name: torch.cat([each[name] for each in batches]) for name in batches[0]}
+    with pytest.raises(ValueError, match="split= does not go with LBFGS"):
+        supervised(model := Tagger(), torch.optim.LBFGS(model.parameters()), split=2)
     ours = trained(accumulate=2, data=batches, weight=lambda o: int(count_tokens(o)))
     theirs = trained(accumulate=1, data=[together], weight=count_tokens)
     for mine, expected in zip(ours, theirs, strict=True):

@@ -16,12 +16,13 @@ from torch.optim.optimizer import (
 from torch.overrides import TorchFunctionMode
 
 from camshaft import State, Update
-from camshaft.engine.update import direct
+from camshaft.engine.update import gradients as direct
 
 OPTIMIZERS = {
     "SGD": {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.01},
     "Adam": {"lr": 0.1, "amsgrad": True},
-    "AdamW": {"lr": 0.1, "foreach": True},
+    "AdamW": {"lr": 0.1, "fused": True},
+    "NAdam": {"lr": 0.1, "foreach": True},
     "RMSprop": {"lr": 0.1, "centered": True},
     "Adagrad": {"lr": 0.1},
 }
@@ -73,7 +74,7 @@ def test_the_short_ways_are_taken_with_this_torch(weight, optimizer, monkeypatch
     monkeypatch.setattr(torch.autograd, "_make_grads", None)  # what autograd.backward would call
     direct.backward(weight.sum())
     monkeypatch.setattr(torch.autograd.profiler, "record_function", None)
-    direct.step(optimizer)
+    direct.step_by(optimizer)
     assert weight.tolist() == [0.0, 1.0]
 
 
@@ -98,15 +99,15 @@ def test_hooks_of_an_optimizer_are_called(optimizer, when, whose):
     }
     calls = []
     hook = ways[whose, when](lambda *arguments: calls.append(when))
-    direct.step(optimizer)
+    direct.step_by(optimizer)
     hook.remove()
-    direct.step(optimizer)
+    direct.step_by(optimizer)
     assert calls == [when]
 
 
 def test_a_step_of_ones_own_is_made(weight, optimizer, monkeypatch):
     scheduler = StepLR(optimizer, 1)  # replaces the optimizer's own step, to know that it was made
-    direct.step(optimizer)
+    direct.step_by(optimizer)
     scheduler.step()  # warns if no step was made, and warnings are errors here
     assert weight.tolist() == [0.5, 1.5]
     made = []
@@ -116,7 +117,7 @@ def test_a_step_of_ones_own_is_made(weight, optimizer, monkeypatch):
 
     monkeypatch.setattr(torch.optim.SGD, "step", step)
     other = torch.optim.SGD([weight], lr=0.5)
-    direct.step(other)
+    direct.step_by(other)
     assert made == [other]
 
 
@@ -129,7 +130,7 @@ def test_a_function_around_the_step_of_a_class_is_called(optimizer, monkeypatch)
         return before(self)
 
     monkeypatch.setattr(torch.optim.SGD, "step", around)
-    direct.step(optimizer)
+    direct.step_by(optimizer)
     assert calls == [optimizer]
 
 
@@ -144,13 +145,13 @@ def test_an_optimizer_of_ones_own_steps(weight):
                 for parameter in group["params"]:
                     parameter.mul_(0.5)
 
-    direct.step(Halve([weight]))
+    direct.step_by(Halve([weight]))
     assert weight.tolist() == [0.5, 1.0]
 
 
 def test_a_profile_names_the_optimizer_step(optimizer):
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
-        direct.step(optimizer)
+        direct.step_by(optimizer)
     assert "Optimizer.step#SGD.step" in {each.key for each in profile.key_averages()}
 
 
@@ -246,5 +247,5 @@ def test_what_torch_calls_after_a_step_is_called(weight):
             self.steps += 1
 
     optimizer = Counted([weight], lr=0.5)
-    direct.step(optimizer)
+    direct.step_by(optimizer)
     assert optimizer.steps == 1

@@ -1,14 +1,13 @@
-"""Lines of a loop that stay beside an `Update`: the loop's result, or what to write."""
+"""Lines of a loop that stay beside an `Update`, and slips: the loop's result, or what to write."""
 
 from functools import partial
-from itertools import pairwise
 
 import pytest
 import torch
 from torch import nn
 
 from camshaft import Engine, EventEnum, Events, Update, supervised
-from camshaft.handlers import ClipGradNorm
+from camshaft.handlers import ClipGradNorm, Validate
 
 BATCHES = [torch.ones(2, 2)] * 4
 SUM = r"update\(state, loss_a \+ loss_b\)"
@@ -71,12 +70,15 @@ def test_one_that_begins_with_a_later_epoch_is_an_error_in_the_next_epoch_that_i
 
 
 def test_gradients_are_looked_at_in_few_iterations(model, optimizer):
+    from torch.optim.optimizer import _global_optimizer_post_hooks as hooks
+
     update, looked = Update(optimizer), []
 
     def step(state, batch):
         update(state, model(batch).mean())
         if state.step_under_way.check is not None:
             looked.append((state.epoch, state.iteration_in_epoch))
+        assert bool(hooks) == (state.step_under_way.check is not None)
 
     Engine(step, update).run(BATCHES * 8, max_epochs=9)
     expected = [(1, n) for n in range(1, 21)] + [(e, n) for e in (2, 4, 8) for n in (1, 2, 3)]
@@ -538,20 +540,6 @@ def test_an_update_without_gradient_mode_steps_as_with_it(model, optimizer):
     assert torch.allclose(before - model.weight, torch.tensor(0.1 * len(BATCHES)))
 
 
-def test_gradients_are_looked_at_in_the_first_twenty_iterations_only(model, optimizer):
-    from torch.optim.optimizer import _global_optimizer_post_hooks as hooks
-
-    update, looking = Update(optimizer), []
-
-    def step(state, batch):
-        update(state, model(batch).mean())
-        looking.append((state.step_under_way.check is not None, len(hooks)))
-
-    train(step, batches=BATCHES * 6)
-    assert [after for before, after in pairwise(looking) if before != after] == [(False, 0)]
-    assert looking.index((False, 0)) == 20
-
-
 def test_a_loss_that_was_used_by_an_update_is_told_in_a_handler_too(model, optimizer):
     update, losses = Update(optimizer), []
 
@@ -564,3 +552,46 @@ def test_a_loss_that_was_used_by_an_update_is_told_in_a_handler_too(model, optim
     with pytest.raises(RuntimeError, match="a second time") as error:
         engine.run(BATCHES, max_epochs=1)
     assert "call it once for each loss" in "\n".join(error.value.__notes__)
+
+
+def notes(engine):
+    """The notes of the error that ends a run of one epoch."""
+    with pytest.raises((RuntimeError, AttributeError)) as caught:
+        engine.run(BATCHES, max_epochs=1)
+    return "\n".join(caught.value.__notes__)
+
+
+def test_a_step_in_an_evaluation_is_told_to_ask_whether_it_is_a_training(model, optimizer):
+    def step(state, batch):
+        model(batch).mean().backward()
+        optimizer.step()
+
+    found = notes(Engine(step, Validate(BATCHES), objects={"model": model}))
+    assert found.count("write `if state.training:`") == 1
+
+
+@pytest.mark.parametrize(
+    ("spoil", "advice"),
+    [
+        (torch.Tensor.detach, "The loss depends on no trainable parameter"),
+        (torch.Tensor.item, "leave out .item() and float()"),
+        (lambda loss: [loss.backward(), loss][1], "leave loss.backward() out"),
+    ],
+)
+def test_a_loss_that_has_no_gradient_or_was_used_is_told(model, optimizer, spoil, advice):
+    update = Update(optimizer)
+    step = lambda state, batch: update(state, spoil(model(batch).pow(2).mean()))  # noqa: E731
+    assert advice in notes(Engine(step))
+
+
+def test_clipping_for_an_optimizer_that_nothing_steps_is_told(model, optimizer):
+    update = Update(optimizer)
+    other = torch.optim.SGD(model.parameters(), lr=0.1)
+    step = lambda state, batch: update(state, model(batch).mean())  # noqa: E731
+    objects = {"model": model, "optimizer": optimizer}
+    with pytest.warns(UserWarning, match="ClipGradNorm is for the steps of an optimizer"):
+        Engine(step, update, ClipGradNorm(1.0, optimizer=other), objects=objects).run(
+            BATCHES, max_epochs=1
+        )
+    Engine(step, ClipGradNorm(1.0, optimizer=optimizer), objects=objects).run(BATCHES, max_epochs=1)
+    Engine(step, ClipGradNorm(1.0, optimizer=optimizer)).run(BATCHES, max_epochs=1)

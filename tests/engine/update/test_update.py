@@ -70,15 +70,6 @@ def test_an_evaluation_of_a_model_that_the_engine_does_not_know_is_told_of():
     engine.evaluate([1])
 
 
-def test_a_short_last_window_is_the_mean_over_what_it_holds():
-    weight, optimizer = one_weight(lr=1e-3, value=1.0)
-    engine, gradients = run(
-        Update(optimizer, accumulate=2), lambda x: ((weight * x - 2.0 * x) ** 2,)
-    )
-    engine.run([1.0, 2.0, 3.0, 4.0, 5.0], max_epochs=1)
-    assert gradients == pytest.approx([-5.0, -24.875, -48.50625], abs=1e-9)
-
-
 @pytest.mark.parametrize("sized", [True, False], ids=["length known", "length unknown"])
 def test_windows_neither_drop_nor_leak_micro_batches_over_epochs(sized):
     weight, optimizer = one_weight()
@@ -120,19 +111,6 @@ def test_max_steps_ends_the_run_at_once_and_steps_with_what_another_window_holds
     assert [each.item() for each in weights] == [-7.0, -3.0]
 
 
-def test_with_weights_the_gradient_is_the_mean_over_all_targets_of_the_window():
-    tokens = [3, 1, 7, 2, 5]
-    values = torch.arange(18, dtype=torch.float64).split(tokens)
-    weight, optimizer = one_weight(lr=0.0)
-    engine, gradients = run(
-        Update(optimizer, accumulate=2),
-        lambda batch: ((weight * values[batch]).sum(), tokens[batch]),
-    )
-    engine.run(range(5), max_epochs=1)
-    windows = [torch.cat(values[0:2]), torch.cat(values[2:4]), values[4]]
-    assert gradients == pytest.approx([window.mean().item() for window in windows], abs=1e-12)
-
-
 @pytest.mark.parametrize("shape", [(), (1,)])
 def test_weights_may_be_tensors_of_one_element(shape):
     weight, optimizer = one_weight(lr=0.0)
@@ -157,26 +135,6 @@ def test_mixing_weighted_and_unweighted_micro_batches_is_an_error():
     )
     with pytest.raises(ValueError, match="some have a weight= and some have none|some have none"):
         engine.run([0, 1], max_epochs=1)
-
-
-def test_a_window_of_equal_micro_batches_has_the_gradient_of_the_whole_batch():
-    torch.manual_seed(0)
-    inputs, targets = torch.randn(8, 3, dtype=torch.float64), torch.randn(8, 1, dtype=torch.float64)
-
-    def train(batches, accumulate):
-        torch.manual_seed(1)
-        model = torch.nn.Linear(3, 1, dtype=torch.float64)
-        update = Update(torch.optim.SGD(model.parameters(), lr=0.1), accumulate=accumulate)
-
-        def process(state, batch):
-            update(state, torch.nn.functional.mse_loss(model(batch[0]), batch[1]))
-
-        Engine(process).run(batches, max_epochs=3)
-        return model.weight
-
-    whole = train([(inputs, targets)], 1)
-    parts = train(list(zip(inputs.split(2), targets.split(2), strict=True)), 4)
-    assert torch.allclose(whole, parts, rtol=0, atol=1e-12)
 
 
 def test_events_of_a_step_come_in_order_and_the_step_counts_when_it_is_done():
@@ -333,38 +291,6 @@ def test_an_update_in_an_evaluation_is_an_error_that_names_the_remedy():
         engine.evaluate([1])
 
 
-@pytest.mark.parametrize("skipped", [(0,), (1,), (0, 1), (4,), ()])
-@pytest.mark.parametrize("sized", [True, False], ids=["length known", "length unknown"])
-def test_a_micro_batch_without_a_loss_takes_its_place_and_counts_for_nothing(skipped, sized):
-    values = [1.0, 2.0, 4.0, 8.0, 16.0]
-    weight, optimizer = one_weight(lr=0.0)
-    engine, gradients = run(
-        Update(optimizer, accumulate=2), lambda i: (None if i in skipped else weight * values[i],)
-    )
-    data = range(5) if sized else type("Data", (), {"__iter__": lambda self: iter(range(5))})()
-    state = engine.run(data, max_epochs=1)
-    windows = [[i for i in window if i not in skipped] for window in ([0, 1], [2, 3], [4])]
-    assert gradients == [sum(values[i] for i in own) / len(own) for own in windows if own]
-    assert (state.step, state.iteration) == (len(gradients), 5)
-    assert state.counts[Events.STEP_SKIPPED] == 0
-    assert not state.step_under_way.is_open
-
-
-def test_a_batch_without_a_loss_makes_no_step_where_nothing_is_accumulated():
-    weight, optimizer = one_weight()
-    engine, gradients = run(Update(optimizer), lambda i: (weight * i if i else None,))
-    assert engine.run([1, 0, 3], max_epochs=1).step == 2
-    assert gradients == [1.0, 3.0]
-
-
-def test_a_skipped_micro_batch_may_stand_among_weighted_ones():
-    weight, optimizer = one_weight(lr=0.0)
-    losses = {0: (None,), 1: (weight * 6.0, 3), 2: (weight * 2.0, 1)}
-    engine, gradients = run(Update(optimizer, accumulate=3), lambda i: losses[i])
-    engine.run(range(3), max_epochs=1)
-    assert gradients == [2.0]
-
-
 def test_a_handler_may_skip_a_step():
     weight, optimizer = one_weight()
     engine, gradients = run(Update(optimizer), lambda batch: (weight * batch,))
@@ -445,20 +371,6 @@ def test_such_an_optimizer_without_a_closure_is_an_error_that_names_the_remedy()
         engine.run([1], max_epochs=1)
     with pytest.raises(ValueError, match="works neither with a gradient scaler"):
         Update(optimizer, scaler=torch.amp.GradScaler("cpu"))
-
-
-@pytest.mark.parametrize("options", [{"fused": True}, {"foreach": True}])
-def test_fused_and_foreach_optimizers_are_stepped_as_they_are(options):
-    weight = torch.nn.Parameter(torch.tensor(1.0))
-    optimizer = torch.optim.AdamW([weight], lr=0.1, **options)
-    engine, _ = run(Update(optimizer, accumulate=2), lambda batch: (weight * batch,))
-    engine.run([1.0, 2.0, 3.0], max_epochs=1)
-    expected = torch.nn.Parameter(torch.tensor(1.0))
-    other = torch.optim.AdamW([expected], lr=0.1, **options)
-    for gradient in (1.5, 3.0):
-        expected.grad = torch.tensor(gradient)
-        other.step()
-    assert torch.equal(weight, expected)
 
 
 @pytest.mark.parametrize(("offset", "saved"), [(0, [4]), (1, [20])])

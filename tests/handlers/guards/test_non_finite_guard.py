@@ -26,11 +26,14 @@ class Net(torch.nn.Module):
         return self.weight * x
 
 
-def build(guard, kind=torch.optim.SGD, accumulate=1, **options):
+class Own(EventEnum):
+    STEPPED = "stepped"
+
+
+def build(guard, kind=torch.optim.SGD, update=(), **options):
     model = Net()
     optimizer = kind(model.parameters(), lr=0.125, **options)
-    update = Update(optimizer, accumulate=accumulate)
-    rows = []
+    update, rows = Update(optimizer, **dict(update)), []
 
     def process(state, x):
         loss = model(torch.tensor(x))
@@ -107,7 +110,7 @@ def test_skip_makes_the_step_with_the_next_batch_and_nan_stays_in_the_log():
 
 
 def test_a_whole_window_is_discarded_with_its_bad_micro_batch():
-    engine, model, _ = build(NonFiniteGuard("skip"), accumulate=2)
+    engine, model, _ = build(NonFiniteGuard("skip"), update={"accumulate": 2})
     state = engine.run([1.0, 3.0, NAN, 5.0, 7.0, 9.0, 4.0], max_epochs=1)
     assert state.step == 3
     assert model.weight.item() == 1.0 - (2.0 + 8.0 + 4.0) * 0.125
@@ -267,19 +270,8 @@ def test_a_discarded_step_leaves_the_buffers_of_averages_and_of_best_weights_alo
 
 
 def test_buffers_go_back_by_one_step_where_no_update_counts_the_runs_steps_too():
-    class Own(EventEnum):
-        STEPPED = "stepped"
-
     def run(data):
-        model = Net()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.125)
-        update = Update(optimizer, event=Own.STEPPED)
-        objects = {"model": model, "optimizer": optimizer}
-        engine = Engine(
-            lambda state, x: update(state, model(torch.tensor(x))),
-            NonFiniteGuard("skip"),
-            objects=objects,
-        )
+        engine, model, _ = build(NonFiniteGuard("skip"), update={"event": Own.STEPPED})
         engine.run(data, max_epochs=1)
         return model.mean.item()
 
@@ -287,15 +279,8 @@ def test_buffers_go_back_by_one_step_where_no_update_counts_the_runs_steps_too()
 
 
 def test_what_a_scaler_discards_leaves_the_buffers_as_they_were():
-    model = Net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.125)
     scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
-    update = Update(optimizer, scaler=scaler)
-    engine = Engine(
-        lambda state, x: update(state, model(torch.tensor(x))),
-        NonFiniteGuard("skip"),
-        objects={"model": model, "optimizer": optimizer, "scaler": scaler},
-    )
+    engine, model, _ = build(NonFiniteGuard("skip"), update={"scaler": scaler})
     state = engine.run([1.0, NAN, 3.0], max_epochs=1)
     assert (state.step, state.counts[Events.STEP_SKIPPED]) == (2, 1)
     assert model.mean.item() == 0.5 * 0.5 + 0.5 * 3.0
@@ -343,17 +328,8 @@ def test_nan_on_one_rank_ends_both_with_the_number_of_the_step_and_of_the_rank(p
 
 
 def test_a_fused_optimizer_with_a_clock_of_its_own_is_looked_at_as_often():
-    class Own(EventEnum):
-        STEPPED = "stepped"
-
-    model = Net()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.125, fused=True)
-    update = Update(optimizer, event=Own.STEPPED)
-    engine = Engine(
-        lambda state, x: update(state, model(torch.tensor(x))),
-        NonFiniteGuard("raise", every=5),
-        objects={"model": model, "optimizer": optimizer},
-    )
+    guard = NonFiniteGuard("raise", every=5)
+    engine, _, _ = build(guard, update={"event": Own.STEPPED}, fused=True)
     with pytest.raises(FloatingPointError, match="of step 3 are .*; the run is in iteration 5 "):
         engine.run([1.0, 2.0, NAN, *[1.0] * 17], max_epochs=1)
 

@@ -329,10 +329,10 @@ def test_what_is_no_line_of_a_journal_is_left_out(tmp_path):
 def test_the_first_line_of_each_process_counts_whatever_it_tells(tmp_path, monkeypatch):
     from camshaft.handlers.files import budget
 
-    monkeypatch.setattr(budget, "MOST_RECORDS", 5)
+    monkeypatch.setattr(budget, "MOST_IN_EVENTS", 5 * budget.ORDINARY)
     path = tmp_path / "journal.jsonl"
     path.write_text("".join(f'{{"event": "running", "part": {n}}}\n' for n in range(9)))
-    assert "has more than 5 lines of events" in read_journal(path).problem
+    assert "has more than 50 values in its events" in read_journal(path).problem
 
 
 def test_a_line_that_could_be_written_only_in_part_is_torn(tmp_path, caplog, monkeypatch):

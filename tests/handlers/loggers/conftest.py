@@ -1,24 +1,47 @@
-"""Runs that fail and are resumed."""
+"""Runs that fail and are resumed, and a disk that is full."""
 
 import pickle
+import resource
+import signal
 
 import pytest
 
 from camshaft import Events
 
+AT_4 = Events.ITERATION_COMPLETED(at=4)
+
 
 @pytest.fixture
 def fail_and_resume():
-    """Runs an engine that fails after the save at iteration 4, then one that goes on from there."""
+    """Runs an engine that fails after a save, then one that goes on from there.
 
-    def run(build):
-        saved, first = [], build(fail_at=6)
-        first.on(Events.ITERATION_COMPLETED(at=4))(lambda state: state.save("test"))
+    `between` is called before the second one is built.
+    """
+
+    def run(build, save=AT_4, *, fail_at=6, data=range(8), max_epochs=1, between=lambda: None):
+        saved, first = [], build(fail_at=fail_at)
+        first.on(save)(lambda state: state.save("test"))
         first.on(Events.SAVING)(lambda state: saved.append(pickle.dumps(state.state_dict())))
         with pytest.raises(RuntimeError, match="interrupted"):
-            first.run(range(8), max_epochs=1)
+            first.run(data, max_epochs=max_epochs)
+        between()
         second = build()
-        second.on(Events.LOADING)(lambda state: state.load_state_dict(pickle.loads(saved[0])))
-        second.run(range(8), max_epochs=1)
+        if saved:  # else the run starts anew
+            second.on(Events.LOADING)(lambda state: state.load_state_dict(pickle.loads(saved[-1])))
+        second.run(data, max_epochs=max_epochs)
 
     return run
+
+
+@pytest.fixture
+def limit():
+    """Lets files grow to so many bytes, as a full disk would, pytest's own too; None for no end."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+    def set_limit(size):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (before[0] if size is None else size, before[1]))
+
+    yield set_limit
+    set_limit(None)
+    signal.signal(signal.SIGXFSZ, handler)

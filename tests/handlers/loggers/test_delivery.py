@@ -3,8 +3,6 @@
 import csv
 import json
 import pickle
-import resource
-import signal
 import threading
 import time
 
@@ -194,20 +192,6 @@ def iterations(path):
     if path.suffix == ".csv":
         return [int(row["iteration"]) for row in csv.DictReader(lines)]
     return [json.loads(line)["iteration"] for line in lines]
-
-
-@pytest.fixture
-def limit():
-    """Lets files grow to so many bytes, as a full disk would; None for all that there is."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-
-    def set_limit(size):
-        resource.setrlimit(resource.RLIMIT_FSIZE, (before[0] if size is None else size, before[1]))
-
-    yield set_limit
-    set_limit(None)
-    signal.signal(signal.SIGXFSZ, handler)
 
 
 @pytest.fixture(params=[(JSONLines, "rows.jsonl"), (CSV, "rows.csv"), (TensorBoard, "board")])

@@ -5,66 +5,61 @@ import json
 import logging
 import math
 import os
-import resource
-import signal
-from contextlib import contextmanager
 
 import pytest
 import torch
 
 from camshaft import Engine, Events, supervised
 from camshaft.handlers import Checkpoint
-from camshaft.handlers.loggers import CSV, JSONLines
-from camshaft.handlers.loggers.files import LineFile, move_aside, replace_lines
+from camshaft.handlers.loggers import CSV, JSONLines, Row, Start
+from camshaft.handlers.loggers.files import move_aside, replace
 
 
-@contextmanager
-def at_most(size):
-    """Lets files grow to so many bytes, as a full disk would; pytest's own output, too."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        signal.signal(signal.SIGXFSZ, handler)
+def row(number, loss):
+    return Row(number, number, 0, 1, {}, {"loss": loss}, {})
 
 
-def test_a_line_that_does_not_fit_leaves_no_part_of_itself(tmp_path):
-    path = tmp_path / "lines"
-    file = LineFile(path)
-    file.write("first\n")
-    with at_most(10), pytest.raises(OSError, match="File too large"):
-        file.write("second\n")
-    assert path.read_text() == "first\n"
-    file.write("third\n")
-    file.close()
-    assert path.read_text() == "first\nthird\n"
+@pytest.mark.parametrize("kind", [JSONLines, CSV])
+def test_a_line_that_does_not_fit_leaves_no_part_of_itself(kind, tmp_path, limit):
+    path = tmp_path / "rows"
+    writer = kind(path).writer(Start("run", 0))
+    writer.write(row(1, 0.5))
+    before = path.read_text()
+    limit(len(before) + 5)
+    with pytest.raises(OSError, match="File too large"):
+        writer.write(row(2, 0.25))
+    limit(None)
+    assert path.read_text() == before
+    writer.write(row(3, 0.125))
+    writer.close()
+    assert path.read_text().removeprefix(before).count("\n") == 1
 
 
-def test_a_line_is_in_the_file_at_once_and_after_what_was_there(tmp_path):
-    path = tmp_path / "lines"
-    path.write_text("before\n")
-    file = LineFile(path)
-    file.write("ä\n")
-    file.sync()
-    assert path.read_text(encoding="utf-8") == "before\nä\n"
-    file.close()
+@pytest.mark.parametrize("kind", [JSONLines, CSV])
+def test_a_line_is_in_the_file_at_once_and_after_what_was_there(kind, tmp_path):
+    path = tmp_path / "rows"
+    kind(path).writer(Start("run", 0)).write(row(1, 0.5))
+    before = path.read_text()
+    writer = kind(path).writer(Start("run", 2, is_resumed=True))
+    writer.write(row(2, 0.25))
+    assert path.read_text().startswith(before)
+    assert "0.25" in path.read_text()
+    writer.sync()
+    writer.close()
 
 
-def test_lines_are_replaced_all_at_once(tmp_path):
-    path = tmp_path / "lines"
+def test_a_file_is_replaced_all_at_once(tmp_path):
+    path = tmp_path / "rows"
     path.write_text("old\n")
 
-    def lines():
-        yield "new\n"
+    def pieces():
+        yield b"new\n"
         assert path.read_text() == "old\n"
-        yield "lines\n"
+        yield b"lines\n"
 
-    replace_lines(path, lines())
+    replace(path, pieces())
     assert path.read_text() == "new\nlines\n"
-    assert os.listdir(tmp_path) == ["lines"]
+    assert os.listdir(tmp_path) == ["rows"]
 
 
 def test_an_empty_file_makes_place_without_a_word(tmp_path, caplog):

@@ -7,6 +7,7 @@ import pickle
 import signal
 import sys
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
@@ -28,6 +29,7 @@ from camshaft.handlers.loggers import (
 from camshaft.handlers.loggers.logger import flat_hparams, need
 from camshaft.handlers.schedules import cosine, warmup
 
+EACH = Events.ITERATION_COMPLETED
 WHEN = Events.ITERATION_COMPLETED(every=3) | Events.EPOCH_COMPLETED | Events.COMPLETED
 DATA = range(10)
 
@@ -75,6 +77,10 @@ def build(logger, *, fail_at=None):
         if state.iteration == 13:
             state.metrics["rare"] = 13.0
 
+    return validating(train_step, logger)
+
+
+def validating(train_step, logger):
     engine = Engine(train_step, logger)
 
     @engine.on(Events.EPOCH_COMPLETED, stage=Stage.MEASURE)
@@ -105,7 +111,7 @@ def test_by_default_a_row_is_written_every_50_iterations_after_each_epoch_and_at
 
 def test_each_row_can_be_read_as_soon_as_it_is_written_also_when_the_run_fails(kind, tmp_path):
     seen = []
-    engine = Engine(inverse, kind.logger(tmp_path / "rows", when=Events.ITERATION_COMPLETED))
+    engine = Engine(inverse, kind.logger(tmp_path / "rows", when=EACH))
     engine.on(Events.ITERATION_COMPLETED)(
         lambda state: seen.append(iterations(kind, tmp_path / "rows"))
     )
@@ -124,31 +130,27 @@ def test_evaluations_write_no_rows(kind, tmp_path):
 @pytest.mark.parametrize(
     "save",
     [
-        Events.ITERATION_COMPLETED(at=13),
-        Events.ITERATION_COMPLETED(at=15),  # has a row
-        Events.ITERATION_COMPLETED(at=10),  # ends an epoch, whose row is still to come
-        Events.ITERATION_COMPLETED(at=2),  # before there is any row
+        EACH(at=13),
+        EACH(at=15),  # has a row
+        EACH(at=10),  # ends an epoch, whose row is still to come
+        EACH(at=2),  # before there is any row
         Events.EPOCH_COMPLETED(at=2),
         Events.STEP_COMPLETED(at=2),  # never: the run starts anew
     ],
     ids=repr,
 )
-def test_a_run_that_fails_and_is_resumed_has_the_rows_of_one_that_did_not(kind, save, tmp_path):
-    build(kind.logger(tmp_path / "whole", when=WHEN)).run(DATA, max_epochs=3)
+def test_a_run_that_fails_and_is_resumed_has_the_rows_of_one_that_did_not(
+    kind, save, tmp_path, fail_and_resume
+):
+    def to(name, **arguments):
+        return build(kind.logger(tmp_path / name, when=WHEN), **arguments)
+
+    def check():
+        assert kind.read(tmp_path / "parts") != whole
+
+    to("whole").run(DATA, max_epochs=3)
     whole = kind.read(tmp_path / "whole")
-
-    saved = []
-    first = build(kind.logger(tmp_path / "parts", when=WHEN), fail_at=26)
-    first.on(save)(lambda state: state.save("test"))
-    first.on(Events.SAVING)(lambda state: saved.append(pickle.dumps(state.state_dict())))
-    with pytest.raises(RuntimeError, match="interrupted"):
-        first.run(DATA, max_epochs=3)
-    assert kind.read(tmp_path / "parts") != whole
-
-    second = build(kind.logger(tmp_path / "parts", when=WHEN))
-    for each in saved:
-        second.on(Events.LOADING)(lambda state: state.load_state_dict(pickle.loads(each)))  # noqa: B023
-    second.run(DATA, max_epochs=3)
+    fail_and_resume(partial(to, "parts"), save, fail_at=26, data=DATA, max_epochs=3, between=check)
     assert kind.read(tmp_path / "parts") == whole
 
 
@@ -206,7 +208,7 @@ def test_a_killed_run_loses_no_row_that_its_checkpoint_counts_on(kind, processes
 
     saved = pickle.loads((tmp_path / "saved").read_bytes())
     for path in ("rows", "whole"):
-        engine = Engine(train_step, kind.logger(tmp_path / path, when=Events.ITERATION_COMPLETED))
+        engine = Engine(train_step, kind.logger(tmp_path / path, when=EACH))
         if path == "rows":
             engine.on(Events.LOADING)(lambda state: state.load_state_dict(saved))
         engine.run(DATA, max_epochs=2)
@@ -239,13 +241,7 @@ def odd(logger, *, fail_at=None):
             state.metrics["norm"] = state.iteration / 3
             state.fire(Events.STEP_COMPLETED)
 
-    engine = Engine(train_step, logger)
-
-    @engine.on(Events.EPOCH_COMPLETED, stage=Stage.MEASURE)
-    def validate(state):
-        state.metrics["val/loss"] = 1 / state.epoch
-
-    return engine
+    return validating(train_step, logger)
 
 
 def test_each_value_is_in_a_row_of_the_iteration_in_which_it_was_measured(tmp_path):
@@ -276,18 +272,14 @@ class Own(EventEnum):
 
 
 @pytest.mark.parametrize("save", [1, 2, 3, 4, 5, 6, 7, 9, 10, 12])
-def test_rows_of_earlier_iterations_are_there_once_wherever_a_run_is_saved(kind, save, tmp_path):
-    when = EACH(every=4)
-    odd(kind.logger(tmp_path / "whole", when=when)).run(range(5), max_epochs=3)
-    saved = []
-    first = odd(kind.logger(tmp_path / "parts", when=when), fail_at=14)
-    first.on(EACH(at=save))(lambda state: state.save("test"))
-    first.on(Events.SAVING)(lambda state: saved.append(pickle.dumps(state.state_dict())))
-    with pytest.raises(RuntimeError, match="interrupted"):
-        first.run(range(5), max_epochs=3)
-    second = odd(kind.logger(tmp_path / "parts", when=when))
-    second.on(Events.LOADING)(lambda state: state.load_state_dict(pickle.loads(saved[0])))
-    second.run(range(5), max_epochs=3)
+def test_rows_of_earlier_iterations_are_there_once_wherever_a_run_is_saved(
+    kind, save, tmp_path, fail_and_resume
+):
+    def to(name, **arguments):
+        return odd(kind.logger(tmp_path / name, when=EACH(every=4)), **arguments)
+
+    to("whole").run(range(5), max_epochs=3)
+    fail_and_resume(partial(to, "parts"), EACH(at=save), fail_at=14, data=range(5), max_epochs=3)
     if kind.logger is TensorBoard:
         assert scalars(tmp_path / "parts") == scalars(tmp_path / "whole")
     else:
@@ -305,22 +297,16 @@ def test_an_interrupted_run_and_its_resumption_have_the_rows_of_one_run(kind, tm
     assert kind.read(tmp_path / "parts") == kind.read(tmp_path / "whole")
 
 
-def test_what_was_measured_before_the_first_iteration_is_in_a_row_of_its_own_once(tmp_path):
+def test_what_was_measured_before_the_first_iteration_is_in_a_row_of_its_own_once(
+    tmp_path, fail_and_resume
+):
     def build(fail_at=None):
         engine = odd(JSONLines(tmp_path / "rows", when=EACH(every=4)), fail_at=fail_at)
         start = Events.STARTED(where=lambda state: state.iteration == 0)
         engine.on(start)(lambda state: state.metrics.update({"val/loss": 9.0}))
         return engine
 
-    saved = []
-    first = build(fail_at=5)
-    first.on(EACH(at=1))(lambda state: state.save("test"))
-    first.on(Events.SAVING)(lambda state: saved.append(pickle.dumps(state.state_dict())))
-    with pytest.raises(RuntimeError, match="interrupted"):
-        first.run(range(5), max_epochs=1)
-    second = build()
-    second.on(Events.LOADING)(lambda state: state.load_state_dict(pickle.loads(saved[0])))
-    second.run(range(5), max_epochs=1)
+    fail_and_resume(build, EACH(at=1), fail_at=5, data=range(5))
     assert [row["iteration"] for row in lines(tmp_path / "rows")] == [0, 3, 4, 5]
     assert not (tmp_path / "rows.1").exists()  # the run goes on: its rows are no other run's
 
@@ -349,26 +335,9 @@ def test_a_thousand_iterations_logged_every_hundred_read_metrics_from_their_devi
         for name in ("loss", "accuracy", "norm"):
             state.metrics[name] = torch.tensor(1.0).as_subclass(Counted)
 
-    logger = kind.logger(tmp_path / "rows", when=Events.ITERATION_COMPLETED(every=100))
+    logger = kind.logger(tmp_path / "rows", when=EACH(every=100))
     Engine(train_step, logger).run(range(1000), max_epochs=1)
     assert Counted.reads == 10
-
-
-def test_the_rate_in_a_row_is_the_one_its_step_used(tmp_path):
-    model = torch.nn.Linear(2, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    engine = supervised(model, optimizer, torch.nn.functional.mse_loss)
-    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
-    path, used = tmp_path / "rows", []
-    engine.add(LRSchedule(schedule), JSONLines(path, when=Events.ITERATION_COMPLETED))
-    engine.on(Events.GRADIENTS_READY)(
-        lambda state: used.append(state.optimizer.param_groups[0]["lr"])
-    )
-    engine.run([(torch.ones(3, 2), torch.zeros(3, 1))] * 3, max_epochs=1)
-    assert [row["lr"] for row in lines(path)] == used == [0.1, 0.05, 0.025]
-
-
-EACH = Events.ITERATION_COMPLETED
 
 
 class Board:
@@ -491,23 +460,11 @@ def test_looking_for_a_library_imports_nothing(monkeypatch):
     assert "this" not in sys.modules
 
 
-def test_nested_names_of_hyper_parameters_are_joined():
-    assert flat_hparams({"a": {"b": {"c": 1}}, "d": 2}) == {"a/b/c": 1, "d": 2}
-
-
-def test_hyper_parameters_that_are_numbers_truths_and_texts_stay_so():
-    given = {"bool": True, "int": 1, "float": math.inf, "str": "x"}
-    assert {name: type(value) for name, value in flat_hparams(given).items()} == {
-        "bool": bool,
-        "int": int,
-        "float": float,
-        "str": str,
+def test_hyper_parameters_that_are_numbers_truths_and_texts_stay_so_and_others_become_text():
+    plain = {"a": {"b": True}, "int": 1, "float": math.inf, "str": "x"}
+    found = flat_hparams(plain | {"none": None, "list": [1, 2], "type": torch.float32})
+    assert found == {
+        **{"a/b": True, "int": 1, "float": math.inf, "str": "x"},
+        **{"none": "None", "list": "[1, 2]", "type": "torch.float32"},
     }
-
-
-def test_all_other_hyper_parameters_become_text():
-    assert flat_hparams({"a": None, "b": [1, 2], "c": torch.float32}) == {
-        "a": "None",
-        "b": "[1, 2]",
-        "c": "torch.float32",
-    }
+    assert found["a/b"] is True

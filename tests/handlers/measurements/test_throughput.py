@@ -5,10 +5,10 @@ import time
 import pytest
 import torch
 
-from camshaft import Engine, Events, State, supervised
+from camshaft import Engine, Events, supervised
 from camshaft.handlers import Throughput, Validate
 from camshaft.handlers.measurements import throughput
-from camshaft.handlers.measurements.flops import Counter, peak_of_device
+from camshaft.handlers.measurements.throughput import Clock, peak_of_device
 
 ALWAYS = Events.ITERATION_COMPLETED
 
@@ -25,25 +25,22 @@ def clock(monkeypatch):
     return take
 
 
-def slow(clock, batches, seconds):
-    for batch in batches:
-        clock(seconds)
-        yield batch
+class Slow(list):
+    """A loader that takes half a second for each batch."""
 
-
-class Slow:
-    """A loader that takes its time."""
-
-    def __init__(self, clock, batches, seconds):
-        self.parts = clock, batches, seconds
+    def __init__(self, clock, batches):
+        super().__init__(batches)
+        self.clock = clock
 
     def __iter__(self):
-        return slow(*self.parts)
+        for batch in super().__iter__():
+            self.clock(0.5)
+            yield batch
 
 
 def test_waiting_for_data_and_the_step_are_told_apart(clock):
     engine = Engine(lambda state, batch: clock(3.0), Throughput(samples=len, tokens=sum))
-    data = Slow(clock, [[1, 2], [3, 4]], 0.5)
+    data = Slow(clock, [[1, 2], [3, 4]])
     metrics = engine.run(data, max_epochs=2).metrics
     assert metrics["data_time"] == 0.5
     assert metrics["step_time"] == 3.0
@@ -58,9 +55,9 @@ def test_validation_saves_and_what_handlers_do_count_for_nothing(clock):
     engine.on(ALWAYS)(lambda state: state.save("often"))
     engine.on(Events.SAVING)(lambda state: clock(100.0))
     engine.on(Events.EPOCH_COMPLETED | Events.EPOCH_STARTED)(lambda state: clock(1000.0))
-    metrics = engine.run(Slow(clock, [[1, 2]] * 5, 0.25), max_epochs=2).metrics
-    assert (metrics["data_time"], metrics["step_time"]) == (0.25, 1.0)
-    assert metrics["samples_per_second"] == 2 / 1.25
+    metrics = engine.run(Slow(clock, [[1, 2]] * 5), max_epochs=2).metrics
+    assert (metrics["data_time"], metrics["step_time"]) == (0.5, 1.0)
+    assert metrics["samples_per_second"] == 2 / 1.5
 
 
 def test_each_report_is_over_the_iterations_since_the_last_one(clock):
@@ -114,13 +111,9 @@ def test_flops_are_counted_in_the_first_iteration_and_training_is_the_same():
         assert torch.equal(ours, theirs)
 
 
-def test_a_resumed_run_does_not_count_again(monkeypatch):
-    first = build(Throughput(flops="measure"))
-    first.on(ALWAYS(at=2))(lambda state: state.stop("pause"))
-    saved = first.run(PAIRS, max_epochs=1).state_dict()
-    state = State()
-    state.load_state_dict(saved)
-    monkeypatch.setattr(throughput, "Counter", None)
+def test_a_resumed_run_does_not_count_again(monkeypatch, paused):
+    state = paused(build(Throughput(flops="measure")), PAIRS, 2)
+    monkeypatch.setattr(Clock, "count_flops", None)
     metrics = build(Throughput(flops="measure")).run(PAIRS, max_epochs=1, state=state).metrics
     assert metrics["flops_per_second"] > 0
 
@@ -197,9 +190,10 @@ def test_rates_are_those_of_all_ranks_together(processes):
 
 def test_a_forward_and_backward_pass_is_counted():
     layer, inputs = torch.nn.Linear(8, 4, bias=False), torch.randn(16, 8)
-    counter = Counter()
+    counter = Clock()
+    counter.count_flops()
     layer(inputs).sum().backward()
-    assert counter.stop() == 2 * 2 * 16 * 8 * 4  # forward, and the gradient of the weights
+    assert counter.counted_flops() == 2 * 2 * 16 * 8 * 4  # forward, and the gradient of the weights
 
 
 @pytest.mark.parametrize(

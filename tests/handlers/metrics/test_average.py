@@ -6,12 +6,11 @@ import math
 
 import pytest
 import torch
-import torchmetrics
 from hypothesis import given
 from hypothesis import strategies as st
 from torchmetrics.classification import MulticlassAccuracy
 
-from camshaft import Engine, Events, State, supervised
+from camshaft import Engine, Events, supervised
 from camshaft.handlers import (
     Average,
     Checkpoint,
@@ -21,7 +20,6 @@ from camshaft.handlers import (
     Totals,
     Validate,
 )
-from camshaft.handlers.metrics.running import RunningMetrics
 
 ALWAYS = Events.ITERATION_COMPLETED
 
@@ -139,18 +137,14 @@ def test_by_default_it_is_written_when_loggers_write_a_row():
 @pytest.mark.parametrize("form", [{}, {"over": 3}, {"decay": 0.5}], ids=str)
 @pytest.mark.parametrize("stop_at", range(1, 8))
 @pytest.mark.parametrize("number", [float, torch.tensor], ids=["floats", "tensors"])
-def test_an_interrupted_mean_is_the_same_as_an_uninterrupted_one(form, stop_at, number):
+def test_an_interrupted_mean_is_the_same_as_an_uninterrupted_one(form, stop_at, number, paused):
     data = [(loss, samples) for samples, loss in enumerate((0.1, 0.7, 0.3, 0.9), 1)]
 
     def engine():
         return engine_of(Average("loss", weight=by_samples, name="mean", **form), number=number)
 
     expected = engine().run(data, max_epochs=2).metrics["mean"]
-    first = engine()
-    first.on(ALWAYS(at=stop_at))(lambda state: state.stop("pause"))
-    saved = first.run(data, max_epochs=2).state_dict()
-    state = State()
-    state.load_state_dict(saved)
+    state = paused(engine(), data, stop_at)
     assert engine().run(data, max_epochs=2, state=state).metrics["mean"] == expected
 
 
@@ -169,7 +163,6 @@ def test_no_graph_is_kept_and_the_number_of_tensors_does_not_grow():
 
     @engine.on(ALWAYS(at=(100, 1000)))
     def count(state):
-
         gc.collect()
         counts.append(sum(issubclass(type(each), torch.Tensor) for each in gc.get_objects()))
 
@@ -196,24 +189,6 @@ def test_a_metric_has_a_name():
         Average(0.9)
 
 
-def test_what_was_given_is_copied_and_functions_are_not():
-    metric = torchmetrics.SumMetric()
-    running = RunningMetrics.of({"sum": metric, "abs": abs}, skip_nan=False)
-    running.update((3.0,))
-    running.add((-3.0,), 2)
-    assert running.results() == {"abs": 3.0, "sum": 3.0}
-    assert metric.update_count == 0
-    running.reset()
-    running.update((1.0,))
-    assert running.results() == {"sum": 1.0}
-
-
-def test_other_metrics_than_those_that_were_saved_are_refused():
-    saved = RunningMetrics.of({"abs": abs}, skip_nan=False).state_dict()
-    with pytest.raises(ValueError, match=r"Metrics has \['n'\] and the saved run had \['abs'\]"):
-        RunningMetrics.of({"n": abs}, skip_nan=False).load_state_dict(saved)
-
-
 def error_of(prediction, target):
     wrong = (prediction.argmax(1) != target).float()
     return {"all": wrong.mean(), "last": {"one": wrong[-1]}}
@@ -229,20 +204,19 @@ def train(directory, stop_at=None):
         (torch.randn(n, 4, generator=generator), torch.randint(3, (n,), generator=generator))
         for n in (5, 3, 8, 2)
     ]
-    always = Events.ITERATION_COMPLETED
     engine = supervised(model, optimizer, torch.nn.functional.cross_entropy)
     engine.add(
         Metrics({"accuracy": MulticlassAccuracy(3), "error": error_of}),
-        Average("loss", when=always),
-        Average("loss", over=3, when=always),
-        Average("loss", decay=0.7, when=always),
-        Totals({"samples": lambda batch: len(batch[0])}, when=always),
+        Average("loss", when=ALWAYS),
+        Average("loss", over=3, when=ALWAYS),
+        Average("loss", decay=0.7, when=ALWAYS),
+        Totals({"samples": lambda batch: len(batch[0])}, when=ALWAYS),
         EarlyStopping("loss/epoch", patience=9),
-        Checkpoint(directory / "run", when=always, resume=True),
-        JSONLines(directory / "rows.jsonl", when=always | Events.EPOCH_COMPLETED),
+        Checkpoint(directory / "run", when=ALWAYS, resume=True),
+        JSONLines(directory / "rows.jsonl", when=ALWAYS | Events.EPOCH_COMPLETED),
     )
     if stop_at is not None:
-        engine.on(always(at=stop_at))(lambda state: state.interrupt("the machine is taken away"))
+        engine.on(ALWAYS(at=stop_at))(lambda state: state.interrupt("the machine is taken away"))
     engine.run(data, max_epochs=2)
     return [json.loads(line) for line in (directory / "rows.jsonl").read_text().splitlines()]
 
@@ -274,12 +248,8 @@ def test_totals_are_never_reset():
 
 
 @pytest.mark.parametrize("stop_at", range(1, 6))
-def test_a_resumed_run_goes_on_counting(stop_at):
-    first = build()
-    first.on(Events.ITERATION_COMPLETED(at=stop_at))(lambda state: state.stop("pause"))
-    saved = first.run(DATA, max_epochs=2).state_dict()
-    state = State()
-    state.load_state_dict(saved)
+def test_a_resumed_run_goes_on_counting(stop_at, paused):
+    state = paused(build(), DATA, stop_at)
     assert build().run(DATA, max_epochs=2, state=state).metrics["total/samples"] == 18
 
 

@@ -13,7 +13,7 @@ import torch
 import torchmetrics
 from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 
-from camshaft import Engine, Events, State, supervised
+from camshaft import Engine, Events, supervised
 from camshaft.handlers import Average, Collect, Metrics, Totals, Validate
 
 
@@ -102,20 +102,20 @@ def test_totals_count_the_samples_of_batches_by_name_and_nothing_that_has_no_len
         engine.run(["ab"], max_epochs=1)
 
 
+class Count:
+    samples = -1
+
+    def reset(self):
+        self.samples = 0
+
+    def update(self, prediction, target):
+        self.samples += len(target)
+
+    def compute(self):
+        return self.samples
+
+
 def test_anything_that_resets_updates_and_computes_is_a_metric():
-    class Count:
-        def __init__(self):
-            self.samples = -1
-
-        def reset(self):
-            self.samples = 0
-
-        def update(self, prediction, target):
-            self.samples += len(target)
-
-        def compute(self):
-            return self.samples
-
     assert build(Metrics({"n": Count()})).evaluate(batches(5, 3)).metrics["n"] == 8
 
 
@@ -202,18 +202,15 @@ def loss_of(output):
     ids=["metric", "collection", "list states", "pytorch-ignite", "sums of functions"],
 )
 @pytest.mark.parametrize("stop_at", [1, 2, 4])
-def test_accumulations_in_the_middle_of_an_epoch_are_saved_with_the_run(make, stop_at):
+def test_accumulations_in_the_middle_of_an_epoch_are_saved_with_the_run(make, stop_at, paused):
     data = batches(5, 3, 8)
 
     def engine():
         return build(make())
 
     expected = engine().run(data, max_epochs=2).metrics
-    first = engine()
-    first.on(Events.ITERATION_COMPLETED(at=stop_at))(lambda state: state.stop("pause"))
-    saved = first.run(data, max_epochs=2).state_dict()
-    second, state = engine(), State()
-    state.load_state_dict(saved)
+    first, second = engine(), engine()
+    state = paused(first, data, stop_at)
     for name, thing in second.objects.items():
         thing.load_state_dict(first.objects[name].state_dict())
     second.run(data, max_epochs=2, state=state)
@@ -222,33 +219,16 @@ def test_accumulations_in_the_middle_of_an_epoch_are_saved_with_the_run(make, st
         assert torch.equal(torch.as_tensor(value), torch.as_tensor(state.metrics[name])), name
 
 
-def test_a_metric_of_ones_own_is_saved_with_the_run_and_another_set_is_refused():
-    class Count:
-        samples = 0
-
-        def reset(self):
-            self.samples = 0
-
-        def update(self, prediction, target):
-            self.samples += len(target)
-
-        def compute(self):
-            return self.samples
-
-    first = build(Metrics({"n": Count()}))
-    first.on(Events.ITERATION_COMPLETED(at=2))(lambda state: state.stop("pause"))
-    saved = first.run(batches(5, 3, 8), max_epochs=1).state_dict()
-
-    state = State()
-    state.load_state_dict(saved)
-    build(Metrics({"n": Count()})).run(batches(5, 3, 8), max_epochs=1, state=state)
+def test_a_metric_of_ones_own_is_saved_with_the_run_and_another_set_is_refused(paused):
+    data = batches(5, 3, 8)
+    state = paused(build(Metrics({"n": Count()})), data, 2)
+    build(Metrics({"n": Count()})).run(data, max_epochs=1, state=state)
     assert state.metrics["n"] == 16
 
-    state = State()
-    state.load_state_dict(saved)
+    state = paused(build(Metrics({"n": Count()})), data, 2)
     other = build(Metrics({"n": Count(), "m": Count()}))
     with pytest.raises(ValueError, match=r"Metrics has \['m', 'n'\] and the saved run had \['n'\]"):
-        other.run(batches(5, 3, 8), max_epochs=1, state=state)
+        other.run(data, max_epochs=1, state=state)
 
 
 def error_of(prediction, target):
@@ -303,18 +283,18 @@ def test_the_weight_of_a_batch_is_what_one_says(weight):
     assert round(mean, 4) == 0.7529
 
 
-def test_an_output_that_does_not_tell_its_samples_needs_a_weight():
-    with pytest.raises(TypeError, match="got an output that is a dict, .* give weight="):
-        averaged([{"a": 1.0}], weight=None)
-
-
-def test_what_is_not_one_number_is_refused_and_a_number_needs_a_name():
-    with pytest.raises(TypeError, match=r"'a' is no single number but of shape \(2,\)"):
-        averaged([{"a": torch.ones(2)}])
-    with pytest.raises(TypeError, match="'a' is no single number but str"):
-        averaged([{"a": "high"}])
-    with pytest.raises(TypeError, match="without a name"):
-        averaged([1.0])
+@pytest.mark.parametrize(
+    ("record", "weight", "says"),
+    [
+        ({"a": 1.0}, None, "got an output that is a dict, .* give weight="),
+        ({"a": torch.ones(2)}, 1, r"'a' is no single number but of shape \(2,\)"),
+        ({"a": "high"}, 1, "'a' is no single number but str"),
+        (1.0, 1, "without a name"),
+    ],
+)
+def test_what_a_function_may_not_return_is_refused(record, weight, says):
+    with pytest.raises(TypeError, match=says):
+        averaged([record], weight=weight)
 
 
 def test_the_graph_of_what_a_function_returns_is_not_kept():

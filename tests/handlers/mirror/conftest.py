@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from camshaft.handlers.checkpoint import latest
+from camshaft.handlers.checkpoint import checkpoints, latest
 from camshaft.handlers.checkpoint.directory import drop_unclaimed, write_checkpoint
 from camshaft.handlers.checkpoint.format import Manifest
 from camshaft.handlers.checkpoint.save.snapshot import Snapshot, streamed
@@ -27,6 +27,17 @@ def run(tmp_path):
     directory = tmp_path / "run"
     directory.mkdir()
     return directory
+
+
+@pytest.fixture
+def fresh(tmp_path):
+    """The directory of a new machine."""
+    return tmp_path / "fresh" / "run"
+
+
+def iterations(directory):
+    """The iterations of the checkpoints in a directory, or in a store on the disk."""
+    return [saved.manifest.iteration for saved in checkpoints(directory)]
 
 
 def save(directory, iteration, keep=None, metrics=(), value=0.0):

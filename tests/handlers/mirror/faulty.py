@@ -1,9 +1,12 @@
 """A real file system that fails on order: it tears, lies, forgets, or is killed at an operation."""
 
 from collections.abc import Callable
+from contextlib import contextmanager
+from itertools import count
 from typing import ClassVar
 
 import fsspec
+import pytest
 from fsspec.implementations.local import LocalFileSystem
 
 NOTHING: Callable[[str, str], None] = lambda operation, path: None  # noqa: E731
@@ -90,12 +93,35 @@ class Killed(BaseException):
     """The end of a process, wherever it is."""
 
 
-def killed_at(number):
-    """From the operation of this number on, nothing is done any more."""
-    count = iter(range(10**9))
+@contextmanager
+def fault(before):
+    """Call a function before each operation."""
+    Faulty.before = before
+    try:
+        yield
+    finally:
+        Faulty.before = NOTHING
 
-    def before(operation, path):
-        if next(count) >= number:
-            raise Killed
 
-    return before
+def killed(act, before):
+    """Act until a function that is called before each operation ends the process."""
+    with fault(before), pytest.raises(Killed):
+        act()
+
+
+def kills(act, least=5):
+    """Act again and again, killed at a later operation each time, until it acts to its end."""
+    for number in count():
+
+        def before(operation, path, left=iter(range(number))):
+            if next(left, None) is None:
+                raise Killed
+
+        try:
+            with fault(before):
+                act()
+        except Killed:
+            yield
+        else:
+            assert number > least
+            return

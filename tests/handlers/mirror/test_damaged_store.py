@@ -17,13 +17,7 @@ from camshaft.handlers.mirror.fetching import StoreError
 from camshaft.handlers.mirror.store import Store
 
 from .conftest import content_of, copy_all, save
-from .faulty import NOTHING, Faulty, Killed, killed_at
-
-
-@pytest.fixture
-def fresh(tmp_path):
-    """The directory of a new machine."""
-    return tmp_path / "fresh" / "run"
+from .faulty import Faulty, Killed, killed, kills
 
 
 @pytest.fixture
@@ -135,10 +129,7 @@ def test_an_unfinished_copy_is_passed_over_and_the_only_one_lets_a_run_begin(
             places.append(path.split("/")[-2])
             raise Killed
 
-    Faulty.before = kill
-    with pytest.raises(Killed):
-        copy_all(store, run)
-    Faulty.before = NOTHING
+    killed(lambda: copy_all(store, run), kill)
     assert fetch(store.url, fresh) is None
     assert (
         f"the machine that copied it ended before all of it was there: {store.url}/{places[0]}"
@@ -146,10 +137,7 @@ def test_an_unfinished_copy_is_passed_over_and_the_only_one_lets_a_run_begin(
     )
     copy_all(store, run)
     save(run, 2, keep=latest(1), value=2.0)
-    Faulty.before = kill
-    with pytest.raises(Killed):
-        copy_all(store, run)
-    Faulty.before = NOTHING
+    killed(lambda: copy_all(store, run), kill)
     caplog.clear()
     assert fetch(store.url, fresh).name == "iteration-0000000001"
     assert f"{store.url}/{places[1]}" in caplog.text
@@ -167,17 +155,10 @@ def test_a_kill_at_each_operation_is_never_taken_for_damage(store, run, fresh):
     """Neither where nothing was copied before, nor where a copy is replaced and removed."""
     for iteration in (1, 2):
         save(run, iteration, keep=latest(1), value=float(iteration))
-        for number in range(300):
-            Faulty.before = killed_at(number)
-            with suppress(Killed):
-                copy_all(store, run)
-                break
-            Faulty.before = NOTHING
+        for _ in kills(lambda: copy_all(store, run), least=20):
             assert not Copies(store).broken
-            with suppress(Killed):
-                fetch(store.url, fresh)
+            fetch(store.url, fresh)
             shutil.rmtree(fresh, ignore_errors=True)
-    assert number > 20
     assert [each.name.count(".") for each in (fresh.parents[1] / "store").rglob(".tmp*")] == []
 
 

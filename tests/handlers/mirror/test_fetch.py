@@ -7,27 +7,17 @@ import subprocess
 import pytest
 
 from camshaft.handlers import fetch
-from camshaft.handlers.checkpoint import checkpoints, latest
+from camshaft.handlers.checkpoint import latest
 from camshaft.handlers.mirror.fetching import StoreError
 from camshaft.handlers.mirror.store import Store, check_address
 
-from .conftest import content_of, copy_all, save
-from .faulty import NOTHING, Faulty, Killed, killed_at
+from .conftest import content_of, copy_all, iterations, save
+from .faulty import Faulty, kills
 
 
 @pytest.fixture
 def url(store):
     return store.url
-
-
-@pytest.fixture
-def fresh(tmp_path):
-    """The directory of a new machine."""
-    return tmp_path / "fresh" / "run"
-
-
-def iterations(directory):
-    return [saved.manifest.iteration for saved in checkpoints(directory)]
 
 
 def damage(store, iteration, name="model.safetensors"):
@@ -136,15 +126,8 @@ def test_a_kill_at_each_operation_leaves_a_directory_that_is_fetched_to_again(
     (run / "rows.jsonl").write_text("a row\n")
     saved = save(run, 1, keep=latest(1))
     copy_all(store, run)
-    for number in range(100):
-        Faulty.before = killed_at(number)
-        try:
-            fetch(url, fresh)
-            break
-        except Killed:
-            assert iterations(fresh) == []
-    assert number > 5
-    Faulty.before = NOTHING
+    for _ in kills(lambda: fetch(url, fresh)):
+        assert iterations(fresh) == []
     assert content_of(fresh / "iteration-0000000001") == content_of(saved.path)
     assert (fresh / "rows.jsonl").read_text() == "a row\n"
 

@@ -347,7 +347,7 @@ def test_a_sharded_checkpoint_is_fetched_by_another_number_of_ranks(processes, s
 @pytest.mark.slow
 def test_a_new_run_is_refused_where_the_store_has_another(processes, s3, tmp_path):
     processes.run(SCRIPT, tmp_path / "a", s3.address, 1, env=s3.env)
-    new = (3, 0, 1, 64, "new")
+    new = (3, 0, 20, 64, "new")
     result = processes.run(SCRIPT, tmp_path / "b", s3.address, *new, env=s3.env, code=1)
     assert "holds checkpoints of an earlier run; pass resume=True" in result.stderr
 
@@ -356,14 +356,14 @@ def test_a_new_run_is_refused_where_the_store_has_another(processes, s3, tmp_pat
 def test_the_copying_process_ends_with_its_parent_and_knows_no_torch(processes, s3, tmp_path):
     script = f"""
     import os, subprocess, sys
-    from camshaft.handlers.mirror.process import CopyingProcess
-    settings = dict(url={str(tmp_path / "store")!r}, shown="", options={{}}, interval=1, wait=9,
+    from camshaft.handlers.mirror.process import Copier
+    settings = dict(url={str(tmp_path / "store")!r}, shown="", options={{}}, interval=1, wait=60,
                     directory={str(tmp_path / "run")!r}, logs=[], resume=False, fresh=True,
                     failing=False)
-    process = CopyingProcess(settings)
-    process.wait_until_ready(60)
-    assert "torch" not in open(f"/proc/{{process._process.pid}}/maps").read()
-    print(process._process.pid, flush=True)
+    copier = Copier()
+    copier.start(settings)
+    assert "torch" not in open(f"/proc/{{copier._process.pid}}/maps").read()
+    print(copier._process.pid, flush=True)
     os.kill(os.getpid(), 9)
     """
     if not sys.platform.startswith("linux"):

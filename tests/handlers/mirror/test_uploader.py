@@ -6,14 +6,14 @@ import shutil
 import pytest
 
 from camshaft.handlers.checkpoint import best, checkpoints, latest
-from camshaft.handlers.mirror.copies import DRAFT, Copies, key_of
+from camshaft.handlers.mirror.copies import DRAFT, Copies, store_place_of
 
 from .conftest import begun, content_of, copy_all, save
-from .faulty import NOTHING, Faulty, Killed, killed_at
+from .faulty import NOTHING, Faulty, Killed, killed, kills
 
 
 def iterations(store):
-    return [copy.manifest.iteration for copy in Copies(store).in_order()]
+    return [manifest.iteration for _, manifest in Copies(store).in_order()]
 
 
 def test_a_copy_has_the_same_files_under_a_name_that_no_other_checkpoint_gets(store, run, tmp_path):
@@ -79,14 +79,11 @@ def test_what_camshaft_did_not_write_is_never_removed(store, run, tmp_path):
 def test_a_save_of_the_same_iteration_does_not_touch_the_copy_of_the_earlier_one(store, run):
     save(run, 1, value=1.0)
     copy_all(store, run)
-    (first,) = Copies(store).values()
+    (first,) = Copies(store)
     shutil.rmtree(checkpoints(run)[0].path)
     save(run, 1, value=2.0)
-    Faulty.before = killed_at(30)
-    with pytest.raises(Killed):
-        copy_all(store, run)
-    Faulty.before = NOTHING
-    assert first.key in Copies(store)
+    for _ in kills(lambda: copy_all(store, run)):
+        assert first in Copies(store)
 
 
 def test_a_checkpoint_that_is_dropped_while_it_is_copied_is_copied_to_its_end(store, run):
@@ -123,13 +120,18 @@ def test_one_that_is_dropped_while_the_logs_are_copied_is_copied_too(store, run)
     assert iterations(store) == [1]
 
 
-def test_one_that_is_gone_already_is_left_out_on_a_disk_without_second_names(
-    store, run, monkeypatch
-):
+@pytest.fixture
+def without_links(monkeypatch):
+    """A disk on which a file has one name."""
+
     def refuse(*args, **options):
         raise PermissionError(1, "no links here")
 
     monkeypatch.setattr(os, "link", refuse)
+
+
+@pytest.mark.usefixtures("without_links")
+def test_one_that_is_gone_already_is_left_out_on_a_disk_without_second_names(store, run):
     save(run, 1)
     uploader = begun(store, run)
 
@@ -262,12 +264,8 @@ def test_a_kill_in_the_copy_of_a_log_leaves_the_earlier_copy(store, run, tmp_pat
         if operation == "half":
             raise Killed
 
-    uploader = begun(store, run)
-    Faulty.before = kill
-    with pytest.raises(Killed):
-        uploader.step()
+    killed(begun(store, run).step, kill)
     assert (tmp_path / "store" / "rows.jsonl").read_text() == "one\n"
-    Faulty.before = NOTHING
     copy_all(store, run)
     assert (tmp_path / "store" / "rows.jsonl").read_text() == "one\ntwo\n"
     assert not (tmp_path / "store" / ".tmp-rows.jsonl").exists()
@@ -289,21 +287,10 @@ def test_a_kill_at_each_operation_of_a_copy_leaves_whole_checkpoints_and_no_litt
     copy_all(store, run)
     before = content_of(next((tmp_path / "store").glob("iteration-*")))
     save(run, 2, keep=latest(1))
-    kills = 0
-    for number in range(300):
-        Faulty.before = killed_at(number)
-        try:
-            copy_all(store, run)
-        except Killed:
-            kills += 1
-        else:
-            break
-        finally:
-            Faulty.before = NOTHING
+    for _ in kills(lambda: copy_all(store, run), least=20):
         newest = checkpoints(tmp_path / "store").latest()
         assert newest is not None
         assert newest.manifest.iteration == 2 or content_of(newest.path) == before
-    assert kills > 20
     assert iterations(store) == [2]
     assert not list((tmp_path / "store").glob(f"*/{DRAFT}"))
     assert len(list((tmp_path / "store").glob("iteration-*"))) == 1
@@ -321,16 +308,13 @@ def test_what_is_behind_is_told_and_then_nothing_is(store, run):
     )
 
 
-def test_the_key_of_a_manifest_is_the_same_with_a_metric_that_is_no_number(run):
+def test_the_place_of_a_checkpoint_is_the_same_with_a_metric_that_is_no_number(run):
     saved = save(run, 1, metrics={"loss": float("nan")})
-    assert key_of(saved.manifest) == key_of(checkpoints(run)[0].manifest)
+    assert store_place_of(saved.manifest) == store_place_of(checkpoints(run)[0].manifest)
 
 
-def test_a_disk_without_second_names_is_read_as_it_is(store, run, monkeypatch):
-    def refuse(*args, **options):
-        raise PermissionError(1, "no links here")
-
-    monkeypatch.setattr(os, "link", refuse)
+@pytest.mark.usefixtures("without_links")
+def test_a_disk_without_second_names_is_read_as_it_is(store, run):
     save(run, 1)
     copy_all(store, run)
     assert iterations(store) == [1]

@@ -10,23 +10,35 @@ import ray.train
 from ray import tune
 
 
-def train(config):
+def make(local, resume):
+    """The engine, the data and the checkpoints of a small run."""
     import torch
     from torch import nn
 
-    from camshaft import Events, Stage, supervised
-    from camshaft.handlers import Checkpoint, RayReport, Validate
+    from camshaft import supervised
+    from camshaft.handlers import Checkpoint, Validate
 
-    given, notes = tune.get_checkpoint(), Path(config["notes"])
-    torch.manual_seed(0 if given is None else 1)  # another process may draw other numbers before
     model = nn.Sequential(nn.Linear(2, 8), nn.Dropout(0.5), nn.Linear(8, 1))
     data = torch.utils.data.TensorDataset(torch.arange(24.0).reshape(12, 2), torch.ones(12, 1))
     loader = torch.utils.data.DataLoader(data, 4, shuffle=True)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
     engine = supervised(model, optimizer, nn.functional.mse_loss)
-    checkpoint = Checkpoint("checkpoints", resume=given.to_directory() if given else True)
-    reports = RayReport(checkpoint, metrics=["val/loss", "loss"])
-    engine.add(Validate(torch.utils.data.DataLoader(data, 4)), checkpoint, reports)
+    checkpoint = Checkpoint(local, resume=resume)
+    engine.add(Validate(torch.utils.data.DataLoader(data, 4)), checkpoint)
+    return engine, loader, checkpoint
+
+
+def train(config):
+    """A trial of Ray Tune; the one called "killed" dies in epoch 3 of its first process."""
+    import torch
+
+    from camshaft import Events, Stage
+    from camshaft.handlers import RayReport
+
+    given, notes = tune.get_checkpoint(), Path(config["notes"])
+    torch.manual_seed(0 if given is None else 1)  # another process may draw other numbers before
+    engine, loader, checkpoint = make("checkpoints", given.to_directory() if given else True)
+    engine.add(RayReport(checkpoint, metrics=["val/loss", "loss"]))
 
     @engine.on(Events.EPOCH_COMPLETED(at=3))
     def die(state):
@@ -67,24 +79,6 @@ def trials(directory):
         }
         for result in found
     }
-
-
-def make(local, resume):
-    """The engine, the data and the checkpoints of a worker of Ray Train."""
-    import torch
-    from torch import nn
-
-    from camshaft import supervised
-    from camshaft.handlers import Checkpoint, Validate
-
-    model = nn.Sequential(nn.Linear(2, 8), nn.Dropout(0.5), nn.Linear(8, 1))
-    data = torch.utils.data.TensorDataset(torch.arange(24.0).reshape(12, 2), torch.ones(12, 1))
-    loader = torch.utils.data.DataLoader(data, 4, shuffle=True)
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
-    engine = supervised(model, optimizer, nn.functional.mse_loss)
-    checkpoint = Checkpoint(local, resume=resume)
-    engine.add(Validate(torch.utils.data.DataLoader(data, 4)), checkpoint)
-    return engine, loader, checkpoint
 
 
 def work(config):

@@ -143,7 +143,7 @@ def test_the_token_is_in_no_answer_but_its_cookie_and_in_no_text_of_the_server(
     for answer, body in (ask(), ask("/data.json"), ask("/nowhere"), ask(f"/?token={token}x")):
         assert token.encode() not in body
         assert token not in str(answer.headers)
-    assert token not in repr(server.access)
+    assert token not in repr(server)
     assert token.encode() not in visit(f"{root}nowhere?token={token}").body
 
 

@@ -240,17 +240,6 @@ def test_a_directory_that_is_not_there_is_empty_and_seen_when_it_comes(tmp_path)
     assert run.facts().is_begun
 
 
-def test_a_curve_is_made_anew_only_when_its_metric_has_grown(write):
-    run = RunDirectory(write({"iteration": 1, "a": 1, "b": 1}), "x")
-    run.look()
-    before = run.facts().curves
-    write({"iteration": 2, "a": 2})
-    run.look()
-    after = run.facts().curves
-    assert after["b"] is before["b"]
-    assert after["a"]["y"] == [1, 2]
-
-
 def test_hostile_journals_are_no_error(write):
     run = write({"event": "started", "config": 3, "limits": [], "environment": None, "handlers": 7})
     line = {"event": "resumed", "epoch": "x", "part": 2, "limits": {"max_epochs": "y"}}

@@ -17,7 +17,7 @@ from camshaft.handlers.report.server import LivePage, make_server
 
 
 def grow(tmp_path, iteration):
-    (tmp_path / "run").mkdir(exist_ok=True)
+    (tmp_path / "run").mkdir(parents=True, exist_ok=True)
     with (tmp_path / "run" / "rows.jsonl").open("a") as file:
         file.write(json.dumps({"iteration": iteration, "loss": 1}) + "\n")
 
@@ -126,6 +126,18 @@ def test_looking_takes_a_tenth_of_the_time_at_most(tmp_path, monkeypatch):
     grow(tmp_path, 2)
     assert live.now()[1] == first
     assert live.now()[1] != first
+
+
+def test_of_several_runs_only_those_that_have_changed_are_read_anew(tmp_path):
+    for name in ("a", "b"):
+        grow(tmp_path / name, 1)
+    live = LivePage(runs_in([tmp_path / name / "run" for name in ("a", "b")]))
+    live.now()
+    before = dict(live._facts)
+    grow(tmp_path / "b", 2)
+    live._next_look = 0
+    live.now()
+    assert [live._facts[run] is before[run] for run in before] == [True, False]
 
 
 def test_a_browser_that_goes_away_is_nothing_to_tell_of(ask, server, capfd):

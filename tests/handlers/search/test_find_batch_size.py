@@ -1,5 +1,7 @@
 """The largest batch that fits: real steps until memory runs out, and everything as it was."""
 
+from itertools import repeat
+
 import pytest
 import torch
 from torch import nn
@@ -113,14 +115,17 @@ def test_a_data_set_is_the_limit_and_each_sample_is_read_once(tmp_path):
 def test_a_stream_of_samples_and_a_collate_function():
     class Stream(IterableDataset):
         def __iter__(self):
-            while True:
-                yield 1.0
+            return repeat(1.0, 30)
 
     def collate(samples):
         return torch.full((len(samples), 3), 1.0), torch.zeros(len(samples), 1)
 
     engine = build(Room(forward=11))
-    assert find_batch_size(engine, DataLoader(Stream(), 4, collate_fn=collate)) == 11
+    loader = DataLoader(Stream(), 4, collate_fn=collate)
+    assert find_batch_size(engine, loader) == 11
+    with pytest.raises(ValueError, match=r"the data ends after 30 samples.*pass most=30"):
+        find_batch_size(build(Room()), loader)
+    assert find_batch_size(build(Room()), loader, most=30) == 30
 
 
 def test_float16_steps_that_are_skipped_do_not_count():

@@ -1,66 +1,81 @@
-"""Run on two ranks: metrics of ignite on both engines, with other data on each rank."""
+"""Run on two ranks: handlers of ignite on both engines, with other data on each rank."""
 
 import json
+import math
 import sys
+import warnings
 from pathlib import Path
 
 import ignite.distributed as idist
 from ignite.engine import Events
-from ignite.handlers import EarlyStopping
-from ignite.metrics import Accuracy, ConfusionMatrix, Recall, RunningAverage
-from sides import ByCamshaft, ByIgnite, batches, same
+from ignite.handlers import BasicTimeProfiler, EarlyStopping, TerminateOnNan
+from ignite.handlers.tensorboard_logger import TensorboardLogger
+from sides import ByCamshaft, ByIgnite, Everything, batches, both, found_rates, same
 
 from camshaft.handlers import Checkpoint
 
-
-def attach(side):
-    for name, metric in {
-        "accuracy": Accuracy(),
-        "confusion": ConfusionMatrix(3),
-        "recall": Recall(average=False).mean(),
-        "running": RunningAverage(output_transform=lambda output: output["loss"]),
-    }.items():
-        metric.attach(side.trainer, name)
-    stopping = EarlyStopping(1, lambda engine: -engine.state.epoch, side.trainer)
-    side.trainer.add_event_handler(Events.EPOCH_COMPLETED, stopping)
-    seen = []
-
-    @side.trainer.on(Events.ITERATION_COMPLETED | Events.EPOCH_COMPLETED)
-    def note(engine):
-        seen.append(dict(engine.state.metrics))
-
-    return seen
+warnings.simplefilter("ignore")  # of ignite's finder of learning rates
 
 
-def resumable(folder, stop=None):
+def attach(side, folder=None):
+    """Attach everything to one side, and on rank 0 a logger."""
+    folder = folder or directory / type(side).__name__
+    given = Everything(side, folder)
+    given.timer = BasicTimeProfiler()
+    given.timer.attach(side.trainer)
+    if idist.get_rank() == 0:
+        board = TensorboardLogger(log_dir=folder / "board")
+        board.attach_output_handler(
+            side.trainer, Events.EPOCH_COMPLETED, tag="training", metric_names="all"
+        )
+        side.trainer.add_event_handler(Events.COMPLETED, lambda engine: board.close())
+    return given
+
+
+def resumable(name, stop=None):
     side = ByCamshaft()
-    seen = attach(side)
-    side.engine.add(Checkpoint(folder, resume=True))
+    given = attach(side, directory / name)
+    side.engine.add(Checkpoint(directory / name / "run", resume=True))
     if stop:
         side.trainer.add_event_handler(
             Events.ITERATION_COMPLETED(once=stop), lambda engine: engine.interrupt()
         )
     side.run(data)
-    return side, seen
+    return given
+
+
+def stop_early(side):
+    stopping = EarlyStopping(1, lambda engine: -engine.state.epoch, side.trainer)
+    side.trainer.add_event_handler(Events.EPOCH_COMPLETED, stopping)
+
+
+def end_by_nan(side):
+    nan = TerminateOnNan(lambda output: output["loss"])
+    side.trainer.add_event_handler(Events.ITERATION_COMPLETED, nan)
 
 
 idist.initialize("gloo")
 directory = Path(sys.argv[1])
 data = batches(idist.get_rank())
-sides = [ByIgnite(), ByCamshaft()]
-both = [attach(side) for side in sides]
-for side in sides:
-    side.run(data)
-whole = resumable(directory / "whole")
-first = resumable(directory / "cut", stop=4)
-second = resumable(directory / "cut")
+given, _ = both(attach, data)
+idist.barrier()  # until rank 0 has written all files
+one, other = [{**each.results(), "measured": sorted(each.timer.get_results())} for each in given]
+whole, first, second = resumable("whole"), resumable("cut", stop=4), resumable("cut")
+damaged = [(inputs * math.nan if n == 3 else inputs, y) for n, (inputs, y) in enumerate(data)]
+_, stopped = both(stop_early, data)
+_, ended = both(end_by_nan, damaged)
 found = {
-    "equal": same(*both) and same(sides[0].weights(), sides[1].weights()),
-    "count": int(both[1][-1]["confusion"].sum()),
-    "stopped": [sides[0].trainer.state.epoch, sides[1].state.epoch],
-    "interrupted": first[0].state.iteration,
-    "resumed": same(whole[1], first[1] + second[1]),
-    "weights": same(list(whole[0].model.parameters()), list(second[0].model.parameters())),
+    "unequal": [name for name in one if not same(one[name], other[name])],
+    "count": int(other["metrics"][-1][1]["confusion"].sum()),
+    "files": len(one["files"]),
+    "shown": "Epoch [3/3]: [6/6]" in one["console"],
+    "rates": len(set(one["rates"])) > 10,
+    "stopped": [each.trainer.state.epoch for each in stopped],
+    "interrupted": first.side.state.iteration,
+    "resumed": same(whole.metrics, first.metrics + second.metrics),
+    "remembered": same(whole.remembered(), second.remembered()),
+    "ended": [each.trainer.state.iteration for each in ended],
+    "finders": found_rates(ByIgnite, data) == found_rates(ByCamshaft, data),
 }
 (directory / f"rank-{idist.get_rank()}.json").write_text(json.dumps(found))
 idist.finalize()

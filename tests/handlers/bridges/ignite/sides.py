@@ -1,8 +1,22 @@
 """The same training by ignite's engine and by Camshaft's, for handlers that attach to both."""
 
+import io
+
 import ignite.distributed as idist
 import torch
 from ignite.engine import Engine as IgniteOwn
+from ignite.engine import Events as IgniteEvents
+from ignite.handlers import (
+    Checkpoint,
+    CosineAnnealingScheduler,
+    DiskSaver,
+    EarlyStopping,
+    EMAHandler,
+    FastaiLRFinder,
+    ProgressBar,
+    create_lr_scheduler_with_warmup,
+)
+from ignite.metrics import Accuracy, ConfusionMatrix, Loss, Precision, Recall, RunningAverage
 from torch.nn.functional import cross_entropy
 
 from camshaft import Engine, Events
@@ -95,6 +109,75 @@ class ByCamshaft(Parts):
 
     def evaluate(self, data):
         return self.engine.evaluate(data).metrics
+
+
+class Everything:
+    """Handlers of ignite that measure, remember, set, write and show, attached to one side."""
+
+    def __init__(self, side, folder):
+        self.side, self.folder, self.console = side, folder, io.StringIO()
+        self.metrics, self.rates = [], []
+        trainer = side.trainer
+        precision, recall = Precision(average=False), Recall(average=False)
+        for name, metric in {
+            "accuracy": Accuracy(),
+            "confusion": ConfusionMatrix(3),
+            "loss": Loss(cross_entropy, lambda output: (output["y_pred"], output["y"])),
+            "f1": (precision * recall * 2 / (precision + recall + 1e-9)).mean(),
+            "running": RunningAverage(output_transform=lambda output: output["loss"]),
+        }.items():
+            metric.attach(trainer, name)
+        cosine = CosineAnnealingScheduler(side.optimizer, "lr", 0.2, 0.01, BATCHES * EPOCHS)
+        warm = create_lr_scheduler_with_warmup(cosine, 0.0, 4)
+        trainer.add_event_handler(IgniteEvents.ITERATION_STARTED, warm)
+        self.average = EMAHandler(side.model, 0.1, momentum_warmup=0.5, warmup_iters=7)
+        self.average.attach(trainer)
+        self.stopping = EarlyStopping(99, lambda engine: -engine.state.metrics["running"], trainer)
+        trainer.add_event_handler(IgniteEvents.ITERATION_COMPLETED, self.stopping)
+        bar = {"persist": True, "mininterval": 0, "bar_format": "{desc}[{n}/{total}]{postfix}"}
+        ProgressBar(**bar, file=self.console).attach(trainer, ["running"])
+        to_save = {"model": side.model, "optimizer": side.optimizer, "trainer": trainer}
+        self.saver = Checkpoint(to_save, DiskSaver(folder, require_empty=False), n_saved=2)
+        trainer.add_event_handler(IgniteEvents.EPOCH_COMPLETED, self.saver)
+        every = IgniteEvents.ITERATION_COMPLETED | IgniteEvents.EPOCH_COMPLETED
+        trainer.add_event_handler(every, self.note)
+
+    def note(self, engine):
+        self.metrics.append((engine.last_event_name.name, dict(engine.state.metrics)))
+        self.rates.append(self.side.optimizer.param_groups[0]["lr"])
+
+    def remembered(self):
+        """What a run that is resumed ends with, too."""
+        return {
+            "weights": self.side.weights(),
+            "average": self.average.ema_model.state_dict(),
+            "stopping": self.stopping.state_dict(),
+            "saver": self.saver.state_dict(),
+        }
+
+    def results(self):
+        """All that is to be the same on both sides."""
+        files = sorted(self.folder.glob("*.pt"))
+        return {
+            **self.remembered(),
+            "metrics": self.metrics,
+            "rates": self.rates,
+            "console": self.console.getvalue(),
+            "files": {path.name: torch.load(path) for path in files},
+        }
+
+
+def found_rates(kind, data):
+    """What ignite's finder of learning rates gives on one side; it puts the weights back."""
+    side, finder = kind(1e-4), FastaiLRFinder()
+    before, kept = side.weights(), {"model": side.model, "optimizer": side.optimizer}
+    options = {"num_iter": 20, "end_lr": 3.0}
+    with finder.attach(side.trainer, kept, lambda output: output["loss"], **options) as trainer:
+        trainer.run(data)
+    assert same(before, side.weights())
+    results = finder.get_results()
+    assert len(results["lr"]) > 10
+    return results
 
 
 def both(attach, data=None, rate=0.1, **limits):

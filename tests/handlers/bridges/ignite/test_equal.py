@@ -1,61 +1,55 @@
 """Handlers of ignite give on Camshaft's engine what they give on ignite's, to the last bit."""
 
 import math
-import warnings
 
 import pytest
 import torch
 from ignite.engine import Events
 from ignite.handlers import (
     BasicTimeProfiler,
-    Checkpoint,
-    CosineAnnealingScheduler,
-    DiskSaver,
     EarlyStopping,
-    EMAHandler,
-    FastaiLRFinder,
     HandlersTimeProfiler,
-    ProgressBar,
     TerminateOnNan,
-    create_lr_scheduler_with_warmup,
 )
-from ignite.metrics import Accuracy, ConfusionMatrix, Loss, Precision, Recall, RunningAverage
-from torch.nn.functional import cross_entropy
+from ignite.metrics import Accuracy
 
 from camshaft.handlers import FromIgnite, Validate
 
-from .sides import BATCHES, EPOCHS, ByCamshaft, ByIgnite, batches, both, read_events, same
+from .sides import (
+    BATCHES,
+    EPOCHS,
+    ByCamshaft,
+    ByIgnite,
+    Everything,
+    batches,
+    both,
+    found_rates,
+    read_events,
+    same,
+)
 
 
-def metrics_of(trainer):
-    """The metrics after each iteration and each epoch."""
-    seen = []
-
-    @trainer.on(Events.ITERATION_COMPLETED | Events.EPOCH_COMPLETED)
-    def note(engine):
-        seen.append((engine.last_event_name.name, dict(engine.state.metrics)))
-
-    return seen
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """What a run leaves on either side with everything attached."""
+    folders = iter([tmp_path_factory.mktemp("ignite"), tmp_path_factory.mktemp("camshaft")])
+    given, _ = both(lambda side: Everything(side, next(folders)))
+    return [each.results() for each in given]
 
 
-def attach_metrics(side):
-    precision, recall = Precision(average=False), Recall(average=False)
-    for name, metric in {
-        "accuracy": Accuracy(),
-        "confusion": ConfusionMatrix(3),
-        "loss": Loss(cross_entropy, lambda output: (output["y_pred"], output["y"])),
-        "f1": (precision * recall * 2 / (precision + recall + 1e-9)).mean(),
-        "running": RunningAverage(output_transform=lambda output: output["loss"]),
-    }.items():
-        metric.attach(side.trainer, name)
-    return metrics_of(side.trainer)
+@pytest.mark.parametrize(
+    "name",
+    ["weights", "metrics", "rates", "average", "stopping", "console", "saver", "files"],
+)
+def test_what_handlers_give_and_leave_is_the_same(results, name):
+    assert same(results[0][name], results[1][name])
 
 
-def test_metrics_of_each_iteration_and_epoch():
-    (one, other), sides = both(attach_metrics)
-    assert len(one) == EPOCHS * (BATCHES + 1)
-    assert same(one, other)
-    assert same(sides[0].weights(), sides[1].weights())
+def test_there_is_something_to_compare(results):
+    assert len(results[0]["metrics"]) == EPOCHS * (BATCHES + 1)
+    assert len(set(results[0]["rates"])) > 10
+    assert len(results[0]["files"]) == 2
+    assert "Epoch [3/3]: [6/6], running=" in results[0]["console"]
 
 
 def test_events_come_in_the_same_order_with_the_same_counts():
@@ -95,51 +89,9 @@ def test_filters_of_events_choose_the_same_iterations():
     assert one == other
 
 
-def test_a_cosine_with_warm_up_sets_the_same_rates():
-    def attach(side):
-        cosine = CosineAnnealingScheduler(side.optimizer, "lr", 0.2, 0.01, BATCHES * EPOCHS)
-        warm = create_lr_scheduler_with_warmup(cosine, 0.0, 4)
-        side.trainer.add_event_handler(Events.ITERATION_STARTED, warm)
-        rates = []
-        side.trainer.add_event_handler(
-            Events.ITERATION_COMPLETED,
-            lambda engine: rates.append(side.optimizer.param_groups[0]["lr"]),
-        )
-        return rates
-
-    (one, other), sides = both(attach)
-    assert one == other
-    assert len(set(one)) > 10
-    assert same(sides[0].weights(), sides[1].weights())
-
-
-def test_an_average_of_weights_with_its_own_warm_up():
-    def attach(side):
-        average = EMAHandler(side.model, 0.1, momentum_warmup=0.5, warmup_iters=7)
-        average.attach(side.trainer)
-        return average
-
-    (one, other), _ = both(attach)
-    assert same(one.ema_model.state_dict(), other.ema_model.state_dict())
-
-
+@pytest.mark.filterwarnings("ignore")  # of ignite's finder
 def test_the_learning_rate_finder_finds_the_same_and_puts_weights_back():
-    found = []
-    for kind in (ByIgnite, ByCamshaft):
-        side, finder = kind(1e-4), FastaiLRFinder()
-        before, kept = side.weights(), {"model": side.model, "optimizer": side.optimizer}
-        with (
-            finder.attach(
-                side.trainer, kept, lambda output: output["loss"], num_iter=20, end_lr=3.0
-            ) as trainer,
-            warnings.catch_warnings(),
-        ):
-            warnings.simplefilter("ignore")
-            trainer.run(batches())
-        assert same(before, side.weights())
-        found.append(finder.get_results())
-    assert found[0] == found[1]
-    assert len(found[0]["lr"]) > 10
+    assert found_rates(ByIgnite, batches()) == found_rates(ByCamshaft, batches())
 
 
 def test_early_stopping_by_a_validation_stops_at_the_same_epoch():
@@ -173,41 +125,6 @@ def test_a_loss_that_is_not_finite_ends_the_run_in_the_same_iteration():
 
     _, sides = both(attach, data)
     assert sides[0].trainer.state.iteration == sides[1].state.iteration == 4
-
-
-def test_ignites_checkpoints_hold_the_same_under_the_same_names(tmp_path):
-    folders = iter(["ignite", "camshaft"])
-
-    def attach(side):
-        folder = tmp_path / next(folders)
-        to_save = {"model": side.model, "optimizer": side.optimizer, "trainer": side.trainer}
-        saver = Checkpoint(to_save, DiskSaver(folder), n_saved=2)
-        side.trainer.add_event_handler(Events.EPOCH_COMPLETED, saver)
-        return folder
-
-    (one, other), _ = both(attach)
-    names = sorted(path.name for path in one.iterdir())
-    assert names == sorted(path.name for path in other.iterdir())
-    assert len(names) == 2
-    for name in names:
-        assert same(torch.load(one / name), torch.load(other / name))
-
-
-def test_the_progress_bar_shows_the_same_counts_and_metrics(capsys):
-    def attach(side):
-        RunningAverage(output_transform=lambda o: o["loss"]).attach(side.trainer, "running")
-        bar = ProgressBar(persist=True, mininterval=0, bar_format="{desc}[{n}/{total}]{postfix}")
-        bar.attach(side.trainer, ["running"])
-
-    shown = []
-    for kind in (ByIgnite, ByCamshaft):
-        side = kind()
-        attach(side)
-        capsys.readouterr()
-        side.run(batches())
-        shown.append(capsys.readouterr().err)
-    assert "Epoch [1/3]: [6/6], running=1" in shown[0]
-    assert shown[0] == shown[1]
 
 
 @pytest.mark.parametrize("profiler", [BasicTimeProfiler, HandlersTimeProfiler])

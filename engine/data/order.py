@@ -1,17 +1,53 @@
-"""Going on in the middle of a pass on another number of ranks, or with batches of another size."""
+"""The order of the samples of a pass over all ranks, and going on in it on other ranks."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import ranks
 from ..state import Dealing, Position
-from .sources import Source
+
+if TYPE_CHECKING:
+    from .sources import Source
 
 logger = logging.getLogger("camshaft")
+
+
+class Order:
+    """What draws the samples of a pass, and how ranks share them.
+
+    This class is the order of what is read as it comes: nobody knows which samples a rank has.
+    """
+
+    name = ""
+    """What draws the order, with its settings; the same on all ranks."""
+    batch: int | None = None
+    """The samples of a batch over all ranks, if it is known."""
+    samples: int | None = None
+    """The samples of a pass over all ranks, if it is known."""
+    splits_anywhere = False
+    """True if a pass can go on with batches of another size behind any sample."""
+    shares: dict[int, float] | None = None
+    """By the number of a batch that is still to come: its weight in a mean over ranks, if it is
+    not 1; None where the weights are all 1."""
+
+    def __init__(self, *, fits_any_ranks: bool = False) -> None:
+        self.ranks = ranks.data_world_size()
+        self.fits_any_ranks = fits_any_ranks
+        """True if a position in it may hold for other ranks than those that wrote it."""
+
+    def dealing(self) -> Dealing:
+        """How ranks share the samples, as a checkpoint has it."""
+        return Dealing(self.ranks, self.name, self.batch)
+
+    def __str__(self) -> str:
+        """What ranks compare: the order that they share; empty if it is unknown."""
+        if self.batch is None or self.ranks == 1:
+            return ""
+        return f"{self.name} on {self.ranks} ranks, {self.batch} samples a batch"
 
 
 def go_on(position: Position, source: Source[Any], consumed: int, epoch: int) -> None:
@@ -23,20 +59,22 @@ def go_on(position: Position, source: Source[Any], consumed: int, epoch: int) ->
     Raises:
         ValueError: Samples would come twice or never, or in another order.
     """
-    was, now, sizes = position.dealing, source.dealing(), source.sizes()
+    was, now, sizes = position.dealing, source.order.dealing(), source.sizes()
     assert was is not None  # in a pass that has begun
     _check_order(was, now, epoch)
     is_known = was.batch is not None and now.batch is not None
-    if was.ranks == now.ranks and not (is_known and was.batch != now.batch):
-        _check_sizes(position.sizes, sizes, epoch)
-    elif was.ranks != now.ranks and consumed:
+    has_other_batches = is_known and was.batch != now.batch
+    if was.ranks != now.ranks and consumed:
         _check_ranks(was, now, is_known, source)
-        names = ("samples",) if is_known else ("samples", "batches")
-        _check_sizes({n: position.sizes[n] for n in names if n in position.sizes}, sizes, epoch)
+    if has_other_batches:
+        compared = {"samples"}
+    elif was.ranks == now.ranks:
+        compared = {*position.sizes}
+    else:
+        compared = ({"samples"} if is_known else {"samples", "batches"}) if consumed else set()
+    _check_sizes({n: size for n, size in position.sizes.items() if n in compared}, sizes, epoch)
     now = replace(now, batches_before=was.batches_before, samples_before=was.samples_before)
-    if is_known and was.batch != now.batch:
-        samples = {n: size for n, size in position.sizes.items() if n == "samples"}
-        _check_sizes(samples, sizes, epoch)
+    if has_other_batches:
         now = _with_other_batches(was, now, source, consumed, epoch)
     position.dealing, position.sizes = now, sizes
 
@@ -44,8 +82,8 @@ def go_on(position: Position, source: Source[Any], consumed: int, epoch: int) ->
 def is_of_other_ranks(position: Position, source: Source[Any]) -> bool:
     """True if a pass was read in order by another number of ranks, so that it cannot go on here."""
     was = position.dealing
-    is_known = was is not None and was.ranks != source.dealing().ranks
-    return is_known and not source.fits_any_ranks and position.told is None
+    is_known = was is not None and was.ranks != source.order.ranks
+    return is_known and not source.order.fits_any_ranks and position.told is None
 
 
 def check_same_ranks(earlier: Position | None, consumed: int) -> None:
@@ -68,7 +106,7 @@ def _check_order(was: Dealing, now: Dealing, epoch: int) -> None:
 def _check_ranks(was: Dealing, now: Dealing, is_known: bool, source: Source[Any]) -> None:
     """Refuse another number of ranks where it is not known which samples have come."""
     what = f"the {type(source.data).__name__}"
-    if not source.fits_any_ranks:
+    if not source.order.fits_any_ranks:
         raise _cannot(was.ranks, now.ranks, what)
     if not is_known:
         logger.warning(
@@ -83,15 +121,15 @@ def _with_other_batches(
     was: Dealing, now: Dealing, source: Source[Any], consumed: int, epoch: int
 ) -> Dealing:
     """The rest of the samples in batches of another size; a warning names what changes."""
-    if not source.goes_on_anywhere:
+    if not source.order.splits_anywhere:
         raise ValueError(
             f"cannot carry on in the middle of epoch {epoch} with {now.batch} samples a batch "
             f"instead of {was.batch} over all ranks: {now.order} makes other batches of them. "
             f"Keep {was.batch} to the end of the epoch; between two epochs it may change"
         )
     samples = was.samples_in(consumed) or 0
-    if (count := source.sizes().get("samples")) is not None:
-        samples = min(samples, count)
+    if source.order.samples is not None:  # the last batch may have been short
+        samples = min(samples, source.order.samples)
     now = replace(now, batches_before=consumed, samples_before=samples)
     whole, there = source.length(), source.length(now)
     logger.warning(

@@ -1,7 +1,8 @@
-"""Gradient clipping, after an accumulation window and before the optimizer's step."""
+"""Gradients of a whole accumulation window, before the optimizer's step: their norm, clipping."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import KW_ONLY, dataclass
 from numbers import Real
 from typing import Any
@@ -9,10 +10,9 @@ from typing import Any
 from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 from torch.optim import Optimizer
 
-from ..engine import Engine, Events, State
+from ..engine import Engine, EventEnum, Events, Stage, State, Trigger, ranks
 from ..engine.modules import are_spread, locals_of
-from ..engine.update import parameters_of
-from .common import stepping
+from ..engine.update import parameters_of, ready_gradients
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +46,7 @@ class ClipGradNorm:
 
     def clip(self, state: State[Any, Any]) -> None:
         """Clip, and write the norm before clipping."""
-        if gradients := stepping(state, self.optimizer, "ClipGradNorm"):
+        if gradients := ready_gradients(state, self.optimizer, "ClipGradNorm"):
             is_plain = gradients.is_plain and gradients.compiled is None
             if is_plain or are_spread(gradients.tensors):
                 # As torch does, by the same operations. It wants all gradients on one mesh of
@@ -78,10 +78,68 @@ class ClipGradValue:
 
     def clip(self, state: State[Any, Any]) -> None:
         """Clip."""
-        if gradients := stepping(state, self.optimizer, "ClipGradValue"):
+        if gradients := ready_gradients(state, self.optimizer, "ClipGradValue"):
             if are_spread(gradients.tensors):
                 for each in locals_of(gradients.tensors):
                     each.clamp_(-self.max_value, self.max_value)
             elif gradients.tensors:  # torch fails without any
                 clip = gradients.change_by(clip_grad_value_)
                 clip(parameters_of(gradients.optimizer), self.max_value)
+
+
+@dataclass(frozen=True, eq=False)
+class GradNorm:
+    """Write the norm of a step's gradients as the metric `"grad_norm"`, and do not change them.
+
+    The norm is the one before clipping, wherever the handler is attached. The metric is a tensor:
+    the host waits for the device only when the metric is reported. `ClipGradNorm` writes the same
+    metric, so a run that clips by norm needs no `GradNorm`.
+
+    Args:
+        norm_type: 2 for the Euclidean norm; `float("inf")` for the largest magnitude.
+        optimizer: Look at the gradients of this optimizer only.
+        name: For several optimizers: the metric is then `"grad_norm/<name>"`.
+        check: True to compare the norms of all ranks and raise if they differ. Each comparison
+            waits for the device, so make it rarely: `when=Events.GRADIENTS_READY(every=100)`.
+        when: When to measure.
+
+    >>> GradNorm(name="critic").written_metric
+    'grad_norm/critic'
+    """
+
+    norm_type: float = 2.0
+    _: KW_ONLY
+    optimizer: Optimizer | None = None
+    name: str | None = None
+    check: bool = False
+    when: EventEnum | Trigger = Events.GRADIENTS_READY
+
+    @property
+    def written_metric(self) -> str:
+        """The name of the metric."""
+        return "grad_norm" if self.name is None else f"grad_norm/{self.name}"
+
+    def attach(self, engine: Engine[Any, Any]) -> None:
+        """Measure by the trigger, before any handler changes the gradients."""
+        engine.on(self.when, stage=Stage.MEASURE)(self.measure)
+
+    def measure(self, state: State[Any, Any]) -> None:
+        """Write the norm."""
+        if gradients := ready_gradients(state, self.optimizer, "GradNorm"):
+            value = state.metrics[self.written_metric] = gradients.norm(self.norm_type)
+            if self.check:
+                _compare(ranks.gathered(float(value)), state.step + 1)
+
+
+def _compare(norms: list[float], step: int) -> None:
+    """Raise if the norms of the ranks differ; NaN on all ranks is accepted."""
+    same = all(
+        math.isclose(each, norms[0], rel_tol=1e-6) or (math.isnan(each) and math.isnan(norms[0]))
+        for each in norms
+    )
+    if not same:
+        listed = ", ".join(f"rank {rank} has {each:.9g}" for rank, each in enumerate(norms))
+        raise RuntimeError(
+            f"the ranks have different gradients at step {step}: their norm is {listed}. Wrap the "
+            "model in DistributedDataParallel, and pass it as model= to Update"
+        )

@@ -1,16 +1,17 @@
-"""Data in memory: a batch by one index, where torch's way, sample by sample, gives the same one."""
+"""How samples are read: a batch by one index where the data is in memory, else as torch does."""
 
 from __future__ import annotations
 
 import logging
 import sys
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 from weakref import ref
 
 import torch
-from torch import Tensor
+from torch import Tensor, autograd
 from torch.utils.data import StackDataset, Subset, TensorDataset, default_collate
 
 try:  # what torch's docstring of `collate` tells to extend it by; without, data is read plainly
@@ -19,6 +20,8 @@ except ImportError:
     collate_tensor_fn, default_collate_fn_map = None, {}  # type: ignore[assignment]
 
 logger = logging.getLogger("camshaft")
+
+_is_profiled: Any = getattr(autograd, "_profiler_enabled", None)
 
 KINDS: dict[type, tuple[str, ...]] = {
     TensorDataset: ("tensors",),
@@ -42,6 +45,64 @@ if "numpy" in sys.modules:  # an optional dependency of torch's
 
 MOST_DIMENSIONS = 4
 """Beyond these, torch keeps the memory format of the samples, such as channels last."""
+
+
+class Samples:
+    """A data set as torch's loader asks it; batches of data in memory come whole."""
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+        self.begin(is_collated=False)
+
+    def begin(self, is_collated: bool) -> None:
+        """Begin a pass, in which batches may be given whole if `collated` takes them."""
+        self.is_collated = is_collated
+        self._memory: InMemory | None = None
+
+    def __getitems__(self, indices: Any) -> list[Any] | Whole:
+        if self._memory is None:  # in a worker, after the user's function has prepared the data set
+            self._memory = InMemory(self.dataset, default_collate if self.is_collated else None)
+        if (whole := self._memory.batch(indices)) is not None:
+            return Whole(whole)
+        if getattr(self.dataset, "__getitems__", None):
+            return self.dataset.__getitems__(indices)  # type: ignore[no-any-return]
+        return [self.dataset[index] for index in indices]
+
+    def __getitem__(self, index: Any) -> Any:
+        """One sample, of a loader that makes no batches."""
+        return self.dataset[index]
+
+
+@dataclass(slots=True)
+class Whole:
+    """A batch that is collated already."""
+
+    batch: Any
+
+
+def collated(samples: Any) -> Any:
+    """A batch of these samples, by torch's `default_collate` unless it is there already."""
+    return samples.batch if type(samples) is Whole else default_collate(samples)
+
+
+class Unrecorded:
+    """The batches of torch's iterator in this process, recorded only while a profiler runs."""
+
+    def __init__(self, batches: Any) -> None:
+        self.batches = batches
+        self.read = batches._next_data
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        return next(self.batches) if _is_profiled() else self.read()
+
+
+def unrecorded(batches: Iterator[Any]) -> Iterator[Any]:
+    """The batches without torch's record of each; as they are where torch has other insides."""
+    has_names = _is_profiled is not None and hasattr(batches, "_next_data")
+    return Unrecorded(batches) if has_names else batches
 
 
 class InMemory:

@@ -1,0 +1,286 @@
+"""The orders of samples with indices: which ones a loader is asked for, from any batch on."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sized
+from itertools import islice
+from typing import Any, cast
+
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, SequentialSampler
+
+from ... import ranks
+from ...state import seed_of
+from ..loaders import LengthBatches, Placed, SharedOrder
+from ..order import Order
+from ..sources import length_of
+
+KNOWN = (DistributedSampler.__iter__, SharedOrder.__iter__)
+"""The ways of dealing one order out in turn."""
+
+
+def order_of(data: DataLoader[Any], each_once: bool = False) -> Sampled:
+    """The order in which a loader's samples come.
+
+    Args:
+        data: The loader, of a data set with indices.
+        each_once: For an evaluation, in which ranks do not wait for one another: a rank without a
+            sample of a short batch has one batch less.
+    """
+    batches: Any = data.batch_sampler
+    if type(batches) is LengthBatches:
+        return OfLikeLength(batches, batches, each_once)
+    if type(batches).__name__ == "BatchSamplerShard" and batches.batch_size is not None:
+        return OfAccelerate(batches, each_once)
+    ones: Any = data.sampler
+    if batches is not None:
+        if type(batches) is not BatchSampler:
+            return Sampled(batches)
+        ones = batches.sampler
+    if isinstance(ones, DistributedSampler) and type(ones).__iter__ in KNOWN:
+        return InTurn(ones, batches, each_once)
+    return OneByOne(ones, batches)
+
+
+class Sampled(Order):
+    """The indices of each batch of this rank, in the order of a sampler, from any batch on.
+
+    This class takes any batch sampler: nobody knows how it shares samples between ranks.
+    """
+
+    place = 0
+    """The place of the next sample in the pass, over all ranks."""
+    step = 1
+    """From the place of a sample to that of the next one of this rank."""
+
+    def __init__(self, sampler: Any) -> None:
+        super().__init__(fits_any_ranks=True)
+        self.sampler, self.name = sampler, type(sampler).__name__
+        self.begin(0, 0)
+
+    def begin(
+        self,
+        batches: int,
+        samples: int | None,
+        *,
+        seed: tuple[int, ...] | None = None,
+        number: int | None = None,
+    ) -> None:
+        """Begin the next pass after so many batches.
+
+        Args:
+            batches: How many are skipped.
+            samples: How many samples are skipped, over all ranks, if that is known.
+            seed: Makes a seed for each batch; without it there are none.
+            number: The number of the pass, if the place of each sample is to be told.
+        """
+        self.batches_before, self.samples_before = batches, samples
+        self.seed, self.pass_number = seed, number
+        self.number = 0
+        """The number of the latest batch."""
+        self._rest: Iterator[Any] = iter(())
+        if self.shares is not None:
+            self.shares.clear()
+
+    def length(self, batches: int = 0, samples: int = 0) -> int | None:
+        """The batches of a pass, of which so many with so many samples have come already."""
+        return length_of(self.sampler)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Begin to draw; a loader may call this twice for a pass, and uses the second iterator."""
+        self._rest, self.number, self.place = self._draw(), 0, 0
+        return self._asked()
+
+    def skip(self) -> None:
+        """Draw the indices of the skipped batches, unless that has happened."""
+        if self.number < self.batches_before:
+            self._skip(self.batches_before)
+
+    def _draw(self) -> Iterator[Any]:
+        return iter(self.sampler)
+
+    def _skip(self, batches: int) -> None:
+        for indices in islice(self._rest, batches):
+            self.number += 1
+            self.place += _count(indices)
+
+    def _asked(self) -> Iterator[Any]:
+        """The batches, with the seed and the places that the data set needs."""
+        self.skip()
+        for indices in self._rest:
+            self.number += 1
+            asked = indices if self.pass_number is None else self._placed(indices, self.pass_number)
+            yield asked if self.seed is None else (seed_of(*self.seed, self.number), asked)
+
+    def _placed(self, indices: Any, number: int) -> Any:
+        """These indices, each with its place in the pass."""
+        begin = self.place
+        self.place += _count(indices) * self.step
+        if not isinstance(indices, list):
+            return Placed(indices, number, begin)
+        return [Placed(index, number, begin + at * self.step) for at, index in enumerate(indices)]
+
+
+class OfAccelerate(Sampled):
+    """Whole batches, or parts of them, as accelerate's batch sampler deals them out."""
+
+    def __init__(self, batches: Any, each_once: bool) -> None:
+        if each_once and batches.even_batches:  # repeats samples to even out the ranks
+            batches = copy.copy(batches)
+            batches.even_batches = False
+        super().__init__(batches)
+        ones = batches.batch_sampler.sampler
+        seed = f", {_settings(ones, 'initial_seed')}" if hasattr(ones, "initial_seed") else ""
+        self.name = f"{type(batches).__name__}({type(ones).__name__}{seed})"
+        self.ranks = batches.num_processes
+        self.batch = int(batches.batch_size * (1 if batches.split_batches else self.ranks))
+
+
+class OneByOne(Sampled):
+    """The samples of a sampler that shares nothing between ranks, cut into batches of one size."""
+
+    splits_anywhere = True
+
+    def __init__(self, ones: Any, batches: BatchSampler | None) -> None:
+        super().__init__(ones if batches is None else batches)
+        self.ones, self.name = ones, type(ones).__name__
+        self.is_batched = batches is not None
+        self.size = 1 if batches is None else batches.batch_size
+        self.drop_last = batches is not None and batches.drop_last
+        self.batch = self.size if self.ranks == 1 else None
+        self.samples = len(ones) if isinstance(ones, Sized) else None
+
+    def length(self, batches: int = 0, samples: int = 0) -> int | None:
+        """The batches of a pass, of which so many with so many samples have come already."""
+        if not batches or self.samples is None:
+            return super().length()
+        rest = max(0, self.samples - samples)
+        return batches + (rest // self.size if self.drop_last else -(-rest // self.size))
+
+    def _skip(self, batches: int) -> None:
+        ones = iter(self.ones) if self.is_batched else self._rest  # which draws from its beginning
+        samples = self.samples_before
+        wanted = batches * self.size if samples is None else samples
+        found = 0
+        for one in islice(ones, wanted):
+            found += 1
+            self.place += _count(one)
+        if found > wanted - self.size:  # the last skipped batch may be short
+            self.number = batches
+        if self.is_batched:
+            self._rest = iter(BatchSampler(ones, self.size, self.drop_last))
+
+
+class InTurn(Sampled):
+    """One order whose batches are dealt out to the ranks in turn, without repeats.
+
+    Of a batch, a rank gets number `rank`, `rank + ranks`, and so on. A short batch may have none
+    for a rank. In training the rank then takes its first sample, with a share of 0, since ranks
+    step together; an evaluation has one batch less.
+
+    >>> sampler = DistributedSampler(range(5), num_replicas=4, rank=1, shuffle=False)
+    >>> order, alone = (InTurn(sampler, BatchSampler(sampler, 1, False), each) for each in (0, 1))
+    >>> list(order), order.shares, list(alone)
+    ([[1], [4]], {2: 0.0}, [[1]])
+    """
+
+    splits_anywhere = True
+
+    def __init__(self, sampler: Any, batches: Any, each_once: bool) -> None:
+        super().__init__(sampler)
+        self.rank, self.ranks = sampler.rank, sampler.num_replicas
+        self.step, self.each_once = self.ranks, each_once
+        self.shares = {} if self.ranks > 1 else None
+        self.is_batched = batches is not None
+        self.drop_last = bool(getattr(batches, "drop_last", False))
+        if ranks.data_group() is not None and self.ranks not in (1, ranks.data_world_size()):
+            raise ValueError(
+                f"{type(sampler).__name__} deals samples out to {self.ranks} ranks, and by "
+                f"ranks.data_parallel(...) {ranks.data_world_size()} ranks read different ones; "
+                "give it num_replicas=ranks.data_world_size() and rank=ranks.data_rank()"
+            )
+        self._describe(batches)
+
+    def _describe(self, batches: Any) -> None:
+        ones = self.sampler
+        if isinstance(ones, SharedOrder):
+            self.name = f"SharedOrder({type(ones.sampler).__name__}, {_settings(ones, 'seed')})"
+        elif ones.shuffle:
+            self.name = f"DistributedSampler({_settings(ones, 'shuffle', 'seed')})"
+        else:
+            self.name = SequentialSampler.__name__
+        self.size = self.ranks * (1 if batches is None else batches.batch_size)
+        self.batch = self.size
+        self.samples = min(len(cast("Sized", ones.dataset)), int(ones.total_size))
+
+    def length(self, batches: int = 0, samples: int = 0) -> int:
+        """The batches of a pass, of which so many with so many samples have come already."""
+        assert self.samples is not None
+        whole, rest = divmod(max(0, self.samples - samples), self.size)
+        is_there = rest > (self.rank if self.each_once else 0)
+        return batches + whole + (is_there and not self.drop_last)
+
+    def _draw(self) -> Iterator[Any]:
+        return self._deal(self._whole())
+
+    def _skip(self, batches: int) -> None:
+        self.number = batches
+        # Now, since a sampler without a generator of its own draws from those of the process.
+        self._rest = self._deal(iter([*self._whole()]))
+
+    def _whole(self) -> Iterator[tuple[int, list[Any]]]:
+        """The batches over all ranks that are still to come, each behind the place of its first."""
+        assert self.samples is not None
+        whole = copy.copy(self.sampler)
+        whole.num_replicas, whole.rank = 1, 0
+        whole.num_samples = whole.total_size = self.samples
+        order = list(whole)
+        for place in range(self.samples_before or 0, self.samples, self.size):
+            batch = order[place : place + self.size]
+            if len(batch) == self.size or not self.drop_last:
+                yield place, batch
+
+    def _deal(self, batches: Iterator[tuple[int, list[Any]]]) -> Iterator[Any]:
+        assert self.samples is not None
+        if self.each_once and self.samples < self.ranks > 1:
+            raise ValueError(
+                f"an evaluation of {self.samples} samples on {self.ranks} ranks leaves some "
+                "without any; give every rank all samples, by a DataLoader without a sampler"
+            )
+        for place, whole in batches:
+            own = whole[self.rank :: self.ranks]
+            if not own and self.each_once:
+                continue
+            share = len(own) * self.ranks / len(whole)
+            if self.shares is not None and share != 1:
+                self.shares[self.number + 1] = share
+            self.place = place + (self.rank if own else 0)
+            own = own or whole[:1]
+            yield own if self.is_batched else own[0]
+
+
+class OfLikeLength(InTurn):
+    """The batches of `LengthBatches`, dealt out to the ranks in turn."""
+
+    splits_anywhere = False
+
+    def _describe(self, batches: LengthBatches) -> None:
+        names = ("shuffle", "pool", "drop_last", "seed")
+        self.name = f"LengthBatches({_settings(batches, *names)})"
+        self.size = self.batch = batches.batch_size
+        self.samples = len(batches.lengths)
+
+    def _whole(self) -> Iterator[tuple[int, list[Any]]]:
+        place = 0
+        for number, batch in enumerate(self.sampler.whole()):
+            if number >= self.batches_before:
+                yield place, batch
+            place += len(batch)
+
+
+def _count(indices: Any) -> int:
+    return len(indices) if isinstance(indices, list) else 1
+
+
+def _settings(owner: Any, *names: str) -> str:
+    return ", ".join(f"{name}={getattr(owner, name)}" for name in names)
