@@ -185,7 +185,8 @@ class Recorder:
         content: Snapshot | None = None
         with team.all("take part in a checkpoint"):
             writer.wait()
-            if not self._is_export or self._is_claimed(manifest):
+            claims = partial(is_claimed, self.directory, self.handler.keep, manifest)
+            if not self._is_export or writer.attempt(claims):
                 content = writer.attempt(make)
         own = NOTHING if content is None else content.digest
         first = team.of_first(own)
@@ -223,10 +224,6 @@ class Recorder:
             finally:  # close raises the error, so no commit point has to
                 saves = state.saves
                 saves[:] = [each for each in saves if each != (FAILED, self.handler)]
-
-    def _is_claimed(self, manifest: Manifest) -> bool:
-        keep = self.handler.keep
-        return bool(self._writer.attempt(partial(is_claimed, self.directory, keep, manifest)))
 
     def _copied(self, content: Snapshot) -> Mapping[str, Payload]:
         """The files to write; in the background they are a copy, and the run may change."""
