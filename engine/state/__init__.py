@@ -1,7 +1,6 @@
 """The state of a run: its clocks, metrics, handler memory, and position in the data."""
 
 from .contents import has_state
-from .data_position import Dealing, Position
 from .generators import (
     Rng,
     capture_generators,
@@ -15,7 +14,7 @@ from .generators import (
     set_state,
 )
 from .latest_metrics import LatestMetrics, as_float
-from .run_control import RunControl
+from .run_control import Dealing, Position, RunControl
 from .state import Batch, Output, State, under_way
 
 __all__ = [

@@ -1,13 +1,12 @@
-"""What the loop, the data, the checkpoint and the updates need of a run."""
+"""What the loop, the data, the checkpoint and the updates need of a run, and where it is."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from ..events import EventEnum
-from .data_position import Position
 from .generators import Rng
 
 if TYPE_CHECKING:
@@ -52,12 +51,84 @@ class Counts(dict[EventEnum, int]):
         """Continue from saved counts."""
         self.clear()
         self._loaded = dict(saved)
-        by_name: dict[str, list[EventEnum]] = {}
-        for event in _events(EventEnum):
-            by_name.setdefault(repr(event), []).append(event)
+        classes: dict[str, list[type[EventEnum]]] = {}
+        for each in _classes(EventEnum):
+            classes.setdefault(each.__name__, []).append(each)
         for name, count in saved.items():
-            if len(events := by_name.get(name, [])) == 1:
-                self[events[0]] = count
+            kind, _, member = name.rpartition(".")
+            owners = [each for each in classes.get(kind, ()) if member in each.__members__]
+            if len(owners) == 1:
+                self[owners[0][member]] = count
+
+
+@dataclass(slots=True)
+class Dealing:
+    """How ranks share the samples of a pass, as far as it is known."""
+
+    ranks: int
+    """How many share them."""
+    order: str = ""
+    """What draws their order, the same on all ranks."""
+    batch: int | None = None
+    """The samples of a batch over all ranks; None if it is not known."""
+    batches_before: int = 0
+    """The batches of this pass that had another number of samples."""
+    samples_before: int = 0
+    """The samples in these batches, over all ranks."""
+
+    def samples_in(self, batches: int) -> int | None:
+        """The samples over all ranks in the first `batches` batches of the pass."""
+        if self.batch is None:
+            return None
+        return self.samples_before + (batches - self.batches_before) * self.batch
+
+
+@dataclass(slots=True)
+class Position:
+    """A pass over the data, and the random generators that drew its order."""
+
+    number: int
+    """Passes begun so far, 0 before the first; with the data's own epochs, the epoch."""
+    began: int
+    """The run's iteration before the first batch of this pass."""
+    rng: Rng
+    """The generators just before the pass began: they draw its order."""
+    seed: int
+    """The run's seed for what workers draw, the same in all passes."""
+    left: Rng | None = None
+    """The generators when the run was left or saved; None before."""
+    sizes: dict[str, int] = field(default_factory=dict)
+    """The batches, samples, ... of this pass, as far as they are known."""
+    told: Any = None
+    """The data's own `state_dict` when the run was left, if it has one."""
+    used_up: bool = False
+    """True if this pass was read to its end, and its epoch is still to be completed."""
+    at_end: bool = False
+    """True if the run was left after the last batch of a pass, whose end was not read yet."""
+    read_from: int | None = None
+    """The run's iteration before the first batch of an iterator, which all passes read on."""
+    dealing: Dealing | None = None
+    """How ranks share the samples; None before the first pass."""
+    source: object = None
+    """The data, if it is an iterator: it cannot begin again and is taken where it stands."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """The position as plain values and tensors; of an iterator, how far it was read."""
+        saved = {each.name: getattr(self, each.name) for each in fields(self)}
+        del saved["source"]
+        return saved | {
+            "rng": self.rng.state_dict(),
+            "left": None if self.left is None else self.left.state_dict(),
+            "dealing": None if self.dealing is None else asdict(self.dealing),
+        }
+
+    @classmethod
+    def of(cls, saved: dict[str, Any]) -> Position:
+        """The position that `state_dict` gave."""
+        left = None if saved["left"] is None else Rng(**saved["left"])
+        dealing = None if saved["dealing"] is None else Dealing(**saved["dealing"])
+        made: dict[str, Any] = {"rng": Rng(**saved["rng"]), "left": left, "dealing": dealing}
+        return cls(**saved | made)
 
 
 @dataclass(slots=True, eq=False)
@@ -122,10 +193,10 @@ class RunControl:
         self.completed = None if saved["completed"] is None else Rng(**saved["completed"])
 
 
-def _events(kind: type[EventEnum]) -> Iterator[EventEnum]:
-    yield from kind
+def _classes(kind: type[EventEnum]) -> Iterator[type[EventEnum]]:
+    yield kind
     for derived in kind.__subclasses__():
-        yield from _events(derived)
+        yield from _classes(derived)
 
 
 @dataclass(slots=True, eq=False)

@@ -6,7 +6,6 @@ import logging
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from .save import (
     CheckpointMemory,
     OnFailure,
     Recorder,
-    Snapshot,
     arrange_buckets,
     buckets_of,
     buffers_of_own,
@@ -215,7 +213,7 @@ class Checkpoint(EvaluatesSaved):
             TypeError: At the first save: what an optimizer gives cannot be put back.
         """
         recorder = self._recorder(state)
-        if not (reasons := recorder.prepare(state, state.engine.objects)):
+        if not (reasons := recorder.prepare(state)):
             return
         sys.audit("camshaft.Checkpoint.save", self, state)
         if recorder.unsaved is not None:
@@ -226,17 +224,20 @@ class Checkpoint(EvaluatesSaved):
         memory = state.recall(self, CheckpointMemory)
         if ranks.rank() == 0:
             memory.broken = [n for n in memory.broken if (recorder.directory / n).exists()]
-        left_out = self._left_out(state)  # may be a collective, as for buffers
+        left_out: Sums = {}
+        if recorder.frozen is not None:  # its sums over shards are a collective
+            left_out = recorder.frozen.left_out(memory.weights)
         buffers: Buffers = {}
         if ranks.world_size() > 1:
             buffers = buffers_of_own(state.engine.objects)
             memory.buckets.update(buckets_of(state.engine))
-        take = partial(self._take, state, left_out, buffers)
-        recorder.record(state, take, reasons, broken=memory.broken.copy())
-
-    def _take(self, state: State[Any, Any], left_out: Sums, buffers: Buffers) -> Snapshot:
-        engine, layout = state.engine, self._recorder(state).layout
-        return take_run(engine.objects, take_part(state), layout, engine.lent, left_out, buffers)
+        objects, lent, layout = state.engine.objects, state.engine.lent, recorder.layout
+        recorder.record(
+            state,
+            lambda: take_run(objects, take_part(state), layout, lent, left_out, buffers),
+            reasons,
+            broken=memory.broken.copy(),
+        )
 
     def wait(self, state: State[Any, Any]) -> None:
         """Wait until the last save is on the disk, for handlers that read it during the run.
@@ -265,7 +266,8 @@ class Checkpoint(EvaluatesSaved):
         resume(state, path, name, read_once=once, override=self.override, reset=self.reset)
         memory = state.recall(self, CheckpointMemory)
         memory.broken = sorted({*memory.broken, *broken})
-        arrange_buckets(state.engine, memory.buckets)
+        if memory.buckets:
+            arrange_buckets(state.engine, memory.buckets)
         if ranks.rank() == 0:
             self._recorder(state).go_on_from(path)
         logger.info("resumed from %s (epoch %d, iteration %d)", path, state.epoch, state.iteration)
@@ -292,10 +294,6 @@ class Checkpoint(EvaluatesSaved):
             path, broken = saved.path if saved else None, sorted(found.broken)
             next_number(Path(self.directory), found)
         return path, broken
-
-    def _left_out(self, state: State[Any, Any]) -> Sums:
-        frozen, memory = self._recorder(state).frozen, state.recall(self, CheckpointMemory)
-        return {} if frozen is None else frozen.left_out(memory.weights)
 
     def _recorder(self, state: State[Any, Any]) -> Recorder:
         def make() -> Recorder:

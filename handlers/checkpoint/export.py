@@ -113,9 +113,9 @@ class Export:
             OSError: The export before could not be written.
         """
         recorder = self._recorder(state)
-        own = {self.object: state.engine.objects[self.object]}
-        if not (reasons := recorder.prepare(state, own)):
+        if not (reasons := recorder.prepare(state, self.object)):
             return
+        own = {self.object: state.engine.objects[self.object]}
         if not self._is_sharded(state):
             with ranks.on_all_ranks("export weights"):
                 if ranks.rank() == 0:

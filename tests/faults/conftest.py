@@ -6,6 +6,7 @@ on how checkpoints are written.
 """
 
 import os
+import shutil
 import signal
 import sys
 from dataclasses import fields
@@ -106,6 +107,15 @@ def at_operation(number, directory, act):
     return lambda: listen(count, directory)
 
 
+def failing(number, code, directory):
+    """What a run's `before` may be: one operation that follows fails with this error."""
+
+    def fail(name):
+        raise OSError(code, os.strerror(code))
+
+    return at_operation(number, directory, fail)
+
+
 def kill(name=None):
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -114,17 +124,40 @@ def leftovers(directory):
     return sorted(path.name for path in Path(directory).iterdir() if path.name.startswith("."))
 
 
+def goes_on(run, whole, seed=1, **options):
+    """See a run go on to its end as if nothing had happened; the iteration it began with."""
+    resumed = train(run, until=5, seed=seed, **options)
+    assert resumed.outcome == whole
+    assert leftovers(run) == []
+    return resumed.began
+
+
 @pytest.fixture(scope="session")
 def faults(in_child):
-    """The functions above, since tests cannot import them."""
+    """The functions above, since tests cannot import them, and two in a process of its own."""
+
+    def ended(run, before, **options):
+        """How a process ended in which a third save is hit: its exit status."""
+        return in_child(lambda: train(run, until=3, before=before, **options).began)[1]
+
+    def failure_of(run, before, **options):
+        """What a third save ended with there, or None: number and text of the error."""
+
+        def task():
+            try:
+                train(run, until=3, before=before, **options)
+            except OSError as error:
+                return [error.errno, str(error)]
+            return None
+
+        failed, status = in_child(task)
+        assert status == 0
+        return failed
+
     return SimpleNamespace(
-        train=train,
-        load=load,
-        in_child=in_child,
-        listen=listen,
-        at_operation=at_operation,
-        kill=kill,
-        leftovers=leftovers,
+        **{"train": train, "load": load, "in_child": in_child, "listen": listen, "kill": kill},
+        **{"at_operation": at_operation, "failing": failing, "leftovers": leftovers},
+        **{"goes_on": goes_on, "ended": ended, "failure_of": failure_of},
     )
 
 
@@ -132,3 +165,17 @@ def faults(in_child):
 def whole():
     """The outcome of the run that nothing happened to."""
     return train(until=5).outcome
+
+
+@pytest.fixture(scope="session")
+def honest(tmp_path_factory):
+    """The directory of a run that has saved twice, and that nobody touches."""
+    directory = tmp_path_factory.mktemp("honest")
+    train(directory, until=2)
+    return directory
+
+
+@pytest.fixture
+def run(honest, tmp_path):
+    """A copy of it."""
+    return shutil.copytree(honest, tmp_path / "run")

@@ -14,7 +14,7 @@ from itertools import product
 import pytest
 
 from camshaft import Events
-from camshaft.handlers.checkpoint import checkpoints, frozen
+from camshaft.handlers.checkpoint import checkpoints, weights
 from camshaft.handlers.checkpoint.directory import files
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
@@ -174,7 +174,7 @@ def test_in_every_state_a_good_checkpoint_is_at_least_the_last_durable_one(
 @pytest.mark.slow
 def test_in_every_state_a_checkpoint_that_shares_files_is_whole(faults, tmp_path, monkeypatch):
     monkeypatch.setattr(files, "SMALLEST", 1)
-    monkeypatch.setattr(frozen, "SMALLEST", 1)
+    monkeypatch.setattr(weights, "SMALLEST", 1)
     directory = tmp_path / "recorded"
     faults.train(directory, until=2, frozen=True)
     first = look(directory)

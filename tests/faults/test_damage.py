@@ -19,19 +19,6 @@ FILES = (
 )
 
 
-@pytest.fixture(scope="module")
-def honest(faults, tmp_path_factory):
-    directory = tmp_path_factory.mktemp("honest")
-    faults.train(directory, until=2)
-    return directory
-
-
-@pytest.fixture
-def run(honest, tmp_path):
-    """A directory of two checkpoints."""
-    return shutil.copytree(honest, tmp_path / "run")
-
-
 def passed_over(directory):
     """Why the newest one was not chosen, but the one before it."""
     found = checkpoints(directory)
@@ -115,15 +102,13 @@ def test_a_directory_under_the_name_of_another_is_found(run):
 
 def test_a_checkpoint_may_be_moved_to_a_place_of_its_own(faults, run, whole):
     moved = (run / NEWEST).rename(run.parent / "mine")
-    resumed = faults.train(run, until=5, seed=1, resume=moved)
-    assert (resumed.began, resumed.outcome) == (2, whole)
+    assert faults.goes_on(run, whole, resume=moved) == 2
 
 
 @pytest.mark.parametrize("file", FILES)
 def test_a_run_goes_on_exactly_from_the_newest_good_one(faults, run, whole, file, caplog):
     os.truncate(run / NEWEST / file, 100)
-    resumed = faults.train(run, until=5, seed=1)
-    assert (resumed.began, resumed.outcome) == (1, whole)
+    assert faults.goes_on(run, whole) == 1
     assert f"{run / NEWEST} is broken and passed over for {OLDER}" in caplog.text
 
 
@@ -144,8 +129,7 @@ def test_the_times_of_files_decide_nothing(faults, run, whole, seconds):
     for path in (run / OLDER, *(run / OLDER).iterdir()):
         newest = (run / NEWEST).stat().st_mtime
         os.utime(path, (newest + seconds, newest + seconds))
-    resumed = faults.train(run, until=5, seed=1)
-    assert (resumed.began, resumed.outcome) == (2, whole)
+    assert faults.goes_on(run, whole) == 2
     assert [each.manifest.iteration for each in checkpoints(run)] == [4, 5]
 
 

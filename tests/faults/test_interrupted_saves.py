@@ -24,13 +24,6 @@ ERRORS = [errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EACCES]
 
 
 @pytest.fixture(scope="module")
-def honest(faults, tmp_path_factory):
-    directory = tmp_path_factory.mktemp("honest")
-    faults.train(directory, until=2)
-    return directory
-
-
-@pytest.fixture(scope="module")
 def operations(faults, honest, tmp_path_factory):
     """The names of all operations of one save, in order."""
     run = shutil.copytree(honest, tmp_path_factory.mktemp("counted") / "run")
@@ -62,16 +55,10 @@ def test_killed_at_any_operation_it_resumes_exactly(
     began = set()
     for number, name, run in every_second(first, operations, honest, tmp_path):
         before = faults.at_operation(number, run, faults.kill)
-        _, status = faults.in_child(
-            lambda r=run, b=before: faults.train(r, until=3, before=b).began
-        )
-        assert status == -signal.SIGKILL
+        assert faults.ended(run, before) == -signal.SIGKILL
         saved = checkpoints(run).latest()
         assert saved is not None, (number, name)
-        resumed = faults.train(run, until=5, seed=number)
-        assert resumed.outcome == whole, (number, name)
-        assert faults.leftovers(run) == [], (number, name)
-        began.add(resumed.began)
+        began.add(faults.goes_on(run, whole, number))
     assert began == {2, 3}
 
 
@@ -88,9 +75,7 @@ def test_killed_while_a_checkpoint_takes_the_place_of_another_it_resumes_from_on
         number += 1
         run = shutil.copytree(honest, tmp_path / str(number))
         before = faults.at_operation(number, run, faults.kill)
-        _, status = faults.in_child(
-            lambda r=run, b=before: faults.train(r, until=3, before=b, when=TWICE).began
-        )
+        status = faults.ended(run, before, when=TWICE)
         if status == 0:
             break
         assert status == -signal.SIGKILL
@@ -100,9 +85,7 @@ def test_killed_while_a_checkpoint_takes_the_place_of_another_it_resumes_from_on
             verify_files(saved)
             continue
         found.add(place)
-        resumed = faults.train(run, until=5, seed=number, when=TWICE)
-        assert (resumed.began, resumed.outcome) == (3, whole), number
-        assert faults.leftovers(run) == [], number
+        assert faults.goes_on(run, whole, number, when=TWICE) == 3, number
     assert found == {(NEW, 0), (f"{NEW}.2", 0), (NEW, 1)}
 
 
@@ -115,15 +98,13 @@ def test_a_failure_while_a_checkpoint_takes_the_place_of_another_leaves_one_of_t
     epochs = set()
     for number in range(len(operations) + 1 + shift, 2 * len(operations), 4):
         run = shutil.copytree(honest, tmp_path / str(number))
-        before = failing(number, errno.EIO, run, faults)
-        failure_of(faults, run, before, when=TWICE)
+        before = faults.failing(number, errno.EIO, run)
+        faults.failure_of(run, before, when=TWICE)
         saved = checkpoints(run).latest()
         assert saved.manifest.iteration == 3
         epochs.add(saved.manifest.epoch)
         assert saved.path.name == NEW, number
-        resumed = faults.train(run, until=5, seed=number, when=TWICE)
-        assert (resumed.began, resumed.outcome) == (3, whole), number
-        assert faults.leftovers(run) == [], number
+        assert faults.goes_on(run, whole, number, when=TWICE) == 3, number
     assert epochs == {0, 1}
 
 
@@ -170,35 +151,8 @@ def limit(size, action):
 def test_killed_in_the_middle_of_a_file_it_resumes_exactly(faults, honest, whole, tmp_path, first):
     for number, size, run in every_second(first, sizes(honest), honest, tmp_path):
         before = limit(size, signal.SIG_DFL)
-        _, status = faults.in_child(
-            lambda r=run, b=before: faults.train(r, until=3, before=b).began
-        )
-        assert status == -signal.SIGXFSZ, size
-        resumed = faults.train(run, until=5, seed=1)
-        assert (resumed.began, resumed.outcome) == (2, whole), number
-        assert faults.leftovers(run) == []
-
-
-def failure_of(faults, run, before, **options):
-    """What a run in a process of its own ended with, or None: number and text of the error."""
-
-    def task():
-        try:
-            faults.train(run, until=3, before=before, **options)
-        except OSError as error:
-            return [error.errno, str(error)]
-        return None
-
-    failed, status = faults.in_child(task)
-    assert status == 0
-    return failed
-
-
-def failing(number, code, run, faults):
-    def fail(name):
-        raise OSError(code, os.strerror(code))
-
-    return faults.at_operation(number, run, fail)
+        assert faults.ended(run, before) == -signal.SIGXFSZ, size
+        assert faults.goes_on(run, whole) == 2, number
 
 
 def of_the_save(operations):
@@ -217,7 +171,7 @@ def test_an_operation_that_fails_is_an_error_with_path_and_reason_and_leaves_no_
     durable = of_the_save(operations)
     for number, name, run in every_second(first, operations, honest, tmp_path):
         code = ERRORS[(number // 2 + shift) % len(ERRORS)]
-        failed = failure_of(faults, run, failing(number, code, run, faults))
+        failed = faults.failure_of(run, faults.failing(number, code, run))
         if number <= durable:
             assert failed is not None, (number, name)
             assert failed[0] == code, (number, name)
@@ -228,24 +182,20 @@ def test_an_operation_that_fails_is_an_error_with_path_and_reason_and_leaves_no_
             assert failed is None, (number, name)
         verify_files(checkpoints(run).latest())
         assert (run / OLDER).exists()
-        resumed = faults.train(run, until=5, seed=1)
-        assert resumed.outcome == whole, (number, name)
-        assert faults.leftovers(run) == [], (number, name)
+        faults.goes_on(run, whole)
 
 
 @pytest.mark.parametrize("first", HALVES)
 def test_a_write_that_fails_in_the_middle_leaves_no_garbage(faults, honest, whole, tmp_path, first):
     for _, size, run in every_second(first, sizes(honest), honest, tmp_path):
-        failed = failure_of(faults, run, limit(size, signal.SIG_IGN))
+        failed = faults.failure_of(run, limit(size, signal.SIG_IGN))
         assert failed is not None
         assert str(run / "iteration-0000000003") in failed[1]
         assert faults.leftovers(run) == []
-        resumed = faults.train(run, until=5, seed=1)
-        assert (resumed.began, resumed.outcome) == (2, whole)
+        assert faults.goes_on(run, whole) == 2
 
 
-def test_a_directory_that_is_read_only_is_named(faults, honest, whole, tmp_path):
-    run = shutil.copytree(honest, tmp_path / "run")
+def test_a_directory_that_is_read_only_is_named(faults, run, whole, tmp_path):
     mode = run.stat().st_mode
     for path in (tmp_path, *tmp_path.parents):
         if (
@@ -261,10 +211,9 @@ def test_a_directory_that_is_read_only_is_named(faults, honest, whole, tmp_path)
         else:
             run.chmod(0o555)
 
-    failed = failure_of(faults, run, before)
+    failed = faults.failure_of(run, before)
     run.chmod(mode)
     assert failed[0] == errno.EACCES
     assert str(run / "iteration-0000000003") in failed[1]
     assert faults.leftovers(run) == []
-    resumed = faults.train(run, until=5, seed=1)
-    assert (resumed.began, resumed.outcome) == (2, whole)
+    assert faults.goes_on(run, whole) == 2

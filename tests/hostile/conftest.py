@@ -4,14 +4,12 @@ The limits are of processor time and of the memory of this process, so a busy ma
 nothing. A call that waits, as for a pipe that nobody writes, is ended by the clock.
 """
 
-import hashlib
 import io
 import json
 import logging
 import signal
 import time
 import warnings
-import zlib
 from contextlib import redirect_stderr, redirect_stdout
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -131,7 +129,15 @@ def _place(error):
 
 
 @pytest.fixture(scope="session")
-def hostile(in_child):
+def attacks():
+    spec = spec_from_file_location("hostile_attacks", Path(__file__).with_name("attacks.py"))
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def hostile(in_child, attacks):
     """The functions above and the attacks, since tests cannot import them."""
 
     def in_small_child(task):
@@ -140,9 +146,6 @@ def hostile(in_child):
         assert status == 0, f"the process ended with {status}"
         return found
 
-    spec = spec_from_file_location("hostile_attacks", Path(__file__).with_name("attacks.py"))
-    attacks = module_from_spec(spec)
-    spec.loader.exec_module(attacks)
     return SimpleNamespace(
         train=train, measured=measured, in_child=in_small_child, main=main, attack=attacks.attack,
         attacks_on_pieces=attacks.ATTACKS_ON_PIECES, all_attacks=attacks.ATTACKS,
@@ -158,20 +161,13 @@ def honest(tmp_path_factory):
 
 
 @pytest.fixture
-def fitting():
+def fitting(attacks):
     """Change the tree of plain values of a checkpoint, with a manifest that fits."""
 
     def change(run, act, name="iteration-0000000004"):
-        path = run / name
-        tree = json.loads((path / "state.json").read_text())
+        tree = json.loads((run / name / "state.json").read_text())
         act(tree)
-        content = json.dumps(tree).encode()
-        (path / "state.json").write_bytes(content)
-        body = json.loads((path / "manifest.json").read_text())
-        del body["sha256"]
-        body["files"]["state.json"] = {"size": len(content), "crc32": [zlib.crc32(content)]}
-        text = json.dumps(body, sort_keys=True).encode()
-        body["sha256"] = hashlib.sha256(text).hexdigest()
-        (path / "manifest.json").write_text(json.dumps(body))
+        (run / name / "state.json").write_text(json.dumps(tree))
+        attacks.forge(run / name, draw=None)
 
     return change

@@ -17,7 +17,7 @@ from torch import nn
 
 from camshaft.handlers import load_matching
 from camshaft.handlers.checkpoint import checkpoints
-from camshaft.handlers.checkpoint.directory import check_pieces, saved_at, verify_part
+from camshaft.handlers.checkpoint.directory import check_pieces, saved_at, verify_portion
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 NEWEST = "iteration-0000000004"
@@ -73,7 +73,7 @@ def readers(hostile, train, run, loaded):
 
     def in_parts():
         for part in range(3):
-            verify_part(saved_at(run / NEWEST), part, 3)
+            verify_portion(saved_at(run / NEWEST), part, 3)
             check_pieces(saved_at(run / NEWEST), part, 3)
         return 0
 

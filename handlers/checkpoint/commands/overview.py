@@ -210,7 +210,7 @@ def _facts(manifest: Manifest, run: dict[str, Any] | None) -> list[str]:
 def _objects(
     objects: dict[str, Any], tensors: dict[str, dict[str, StoredTensor]]
 ) -> Iterator[tuple[str | int, ...]]:
-    cut = {file for file, own in tensors.items() if any(each.is_cut for each in own.values())}
+    cut = {file for file, own in tensors.items() if any(each.grid for each in own.values())}
     left = {file: dict(each) for file, each in tensors.items()}
     files = {each["file"] for each in objects.values()}
     split = {file for file in files if f"{file}{FROZEN}" in tensors.keys() - files}

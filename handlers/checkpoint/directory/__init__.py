@@ -35,7 +35,7 @@ from .verify import (
     checksums_of,
     problem_of,
     verify_files,
-    verify_part,
+    verify_portion,
 )
 from .weights_at import weights_at
 from .write import (
@@ -100,7 +100,7 @@ __all__ = [
     "unused_path",
     "verified_at",
     "verify_files",
-    "verify_part",
+    "verify_portion",
     "weights_at",
     "write_checkpoint",
     "write_part",

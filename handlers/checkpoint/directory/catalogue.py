@@ -27,7 +27,7 @@ from ..format import (
     reading,
 )
 from .saved import NAME, Saved, saved_at
-from .verify import check_pieces, verify_files, verify_part
+from .verify import check_pieces, verify_files, verify_portion
 
 logger = logging.getLogger("camshaft")
 
@@ -229,7 +229,7 @@ def _no_metric(directory: Path, claim: Best, found: Iterable[Saved]) -> ValueErr
 def chosen(choose: Callable[[Verify], Result], alone: Verify = verify_files) -> Result:
     """Let rank 0 choose among checkpoints that all ranks verify; return its choice on all ranks.
 
-    To try a checkpoint takes one broadcast and one gather. Each rank reads its part of the files.
+    To try a checkpoint takes one broadcast and one gather. Each rank reads a portion of the files.
 
     Args:
         choose: Called on rank 0 alone, with a function that verifies one checkpoint at a time.
@@ -254,37 +254,32 @@ def chosen(choose: Callable[[Verify], Result], alone: Verify = verify_files) -> 
                 ranks.from_first(ends)
         else:
             while isinstance(heard := ranks.from_first(None), Path):
-                _verify_own_part(heard)
+                _verify_own_portion(heard)
             if heard is not None:
                 raise heard
     return ranks.from_first(result)  # type: ignore[return-value]  # of rank 0, which has one
 
 
 def _verify_together(saved: Saved) -> None:
-    """On rank 0: let each rank verify its part.
-
-    Raises:
-        UnreadCheckpoint: A rank could not read a file.
-        BrokenCheckpoint: A rank has found damage; of several, the first in the order of files.
-    """
+    """On rank 0: let each rank verify its portion."""
     ranks.from_first(saved.path)
-    if found := _verify_own_part(saved.path):
+    if found := _verify_own_portion(saved.path):
         _, number, host, error = found
         by = f" (as rank {number} on {host} has read it)" if number else ""
         raise type(error)(f"{error.reason}{by}", saved.path)
 
 
-def _verify_own_part(path: Path) -> tuple[bool, int, str, BrokenCheckpoint] | None:
-    """Verify this rank's part; return the first damage that any rank has found, on rank 0.
+def _verify_own_portion(path: Path) -> tuple[bool, int, str, BrokenCheckpoint] | None:
+    """Verify this rank's portion; return the first damage that any rank has found, on rank 0.
 
-    That is whether all bytes of the part are right, the rank, its host, and the error. Damaged
-    bytes explain wrong pieces, so they come first.
+    The damage is: whether all bytes of the portion are right, the rank, its host, and the error.
+    Damaged bytes explain wrong pieces, so they come first.
     """
     found, bytes_are_right, rank = None, False, ranks.rank()
     try:
         with reading(path):
             saved = saved_at(path)
-            verify_part(saved, rank, ranks.world_size())
+            verify_portion(saved, rank, ranks.world_size())
             bytes_are_right = True
             check_pieces(saved, rank, ranks.world_size())
     except BrokenCheckpoint as error:

@@ -23,7 +23,6 @@ from ..format import (
     TREE,
     Grid,
     Payload,
-    StoredPiece,
     Table,
     TensorInfo,
     layout,
@@ -90,12 +89,7 @@ class OpenFiles:
         """Open files, and the bytes that were read from each; the one just used comes last."""
 
     def fill(self, into: Tensor, file: str, name: str, begin: Sequence[int]) -> None:
-        """Fill `into` with the part of a tensor in a file that begins at these indices.
-
-        Raises:
-            BrokenCheckpoint: The file of a checkpoint cannot be read.
-            ValueError: The part has another type or shape.
-        """
+        """Fill `into` with the part of a tensor in a file that begins at these indices."""
         with reading(self._directory, file) if self._in_checkpoint else nullcontext():
             opened, mapped = self._opened(file)
             stored = opened.get_slice(name)
@@ -124,27 +118,18 @@ class StoredTensor:
     """A tensor in the files of a checkpoint; its values are read when they are asked for.
 
     A model is thus loaded weight by weight, without a second model in memory, and each of several
-    ranks reads its own part alone. A tensor that one file holds whole is a grid of one piece.
+    ranks reads its own part alone.
     """
 
     info: TensorInfo
-    grid: Grid
     files: OpenFiles
     file: str
     """The name of its file; of a tensor in pieces, the file in which one rank would have it."""
     name: str
-    is_cut: bool = False
-    """True if its pieces lie in the files of ranks."""
+    grid: Grid | None = None
+    """How it is cut into pieces, which lie in the files of ranks; None if one file holds it."""
     kept: Tensor | None = None
     """Its values, if they were read already: see `ReadOnce`."""
-
-    @classmethod
-    def whole(
-        cls, info: TensorInfo, files: OpenFiles, file: str, name: str, kept: Tensor | None = None
-    ) -> StoredTensor:
-        """A tensor that one file holds."""
-        grid = Grid.whole(f"torch.{info.dtype}", info.shape)
-        return cls(info, grid, files, file, name, kept=kept)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -152,12 +137,7 @@ class StoredTensor:
         return self.info.shape
 
     def read(self, box: Box | None = None) -> Tensor:
-        """A tensor with this part, by default with all of it; nothing else is read.
-
-        Raises:
-            BrokenCheckpoint: A file cannot be read.
-            ValueError: No save writes a tensor of this type.
-        """
+        """A tensor with this part, by default with all of it; nothing else is read."""
         import torch
 
         if self.kept is not None:
@@ -171,15 +151,15 @@ class StoredTensor:
         return made
 
     def fill(self, into: Tensor, begin: Sequence[int] | None = None) -> None:
-        """Fill a tensor with the part of its shape that begins at these indices, by default at 0.
-
-        Raises:
-            BrokenCheckpoint: A file cannot be read.
-            ValueError: A part has another type or shape.
-        """
+        """Fill a tensor with the part of its shape that begins at these indices, or at 0."""
         begin = [0] * len(self.shape) if begin is None else begin
+        if not into.numel():
+            return
+        if self.grid is None:
+            self.files.fill(into, self.file, self.name, begin)
+            return
         meant = [(a, a + size) for a, size in zip(begin, into.shape, strict=True)]
-        for piece in self.grid.pieces(meant) if into.numel() else ():
+        for piece in self.grid.pieces(meant):
             # Both ranges are in indices of the whole tensor: the part to read, and the piece.
             common = [
                 (max(a, first), min(b, last))
@@ -189,13 +169,8 @@ class StoredTensor:
             target = tuple(
                 slice(a - first, b - first) for (a, b), first in zip(common, begin, strict=True)
             )
-            self.files.fill(into[target], *self._place(piece), inside)
-
-    def _place(self, piece: StoredPiece) -> tuple[str, str]:
-        """The file that holds a piece, and the name of the piece in it."""
-        if self.is_cut:
-            return f"{rank_file(piece.rank)}{TENSORS}", piece.key(self.file, self.name)
-        return self.file, self.name
+            file = f"{rank_file(piece.rank)}{TENSORS}"
+            self.files.fill(into[target], file, piece.key(self.file, self.name), inside)
 
 
 def stored_in(path: Path, files: OpenFiles | None = None) -> dict[str, StoredTensor]:
@@ -207,8 +182,7 @@ def stored_in(path: Path, files: OpenFiles | None = None) -> dict[str, StoredTen
     """
     files = files or OpenFiles(path.parent, in_checkpoint=False)
     return {
-        name: StoredTensor.whole(info, files, path.name, name)
-        for name, info in tensors_in(path).items()
+        name: StoredTensor(info, files, path.name, name) for name, info in tensors_in(path).items()
     }
 
 
@@ -216,10 +190,7 @@ def stored_in_pieces(
     file: str, grids: Mapping[str, Grid], files: OpenFiles
 ) -> dict[str, StoredTensor]:
     """The tensors whose pieces lie in the files of ranks, by name; nothing is read."""
-    return {
-        name: StoredTensor(grid.info, grid, files, file, name, is_cut=True)
-        for name, grid in grids.items()
-    }
+    return {name: StoredTensor(grid.info, files, file, name, grid) for name, grid in grids.items()}
 
 
 def tensors_by_name(

@@ -1,5 +1,6 @@
 """One checkpoint on the disk, and the states of the run's objects in it: read, and exported.
 
+Functions raise BrokenCheckpoint where a file is missing, damaged, or such that no run writes it.
 Importing this file imports no torch, which takes longer than looking at a directory.
 """
 
@@ -87,11 +88,7 @@ class Saved:
 
 
 def saved_at(path: Path, name: str | None = None) -> Saved:
-    """The checkpoint at `path`, whose name is to be `name`; only its manifest is read.
-
-    Raises:
-        BrokenCheckpoint: The manifest is missing, damaged, or that of another checkpoint.
-    """
+    """The checkpoint at `path`, whose name is to be `name`; only its manifest is read."""
     with reading(path, MANIFEST):
         if path.is_symlink():
             raise BrokenCheckpoint("it is a link to a directory; name the directory itself", path)

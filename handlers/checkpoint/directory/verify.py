@@ -69,7 +69,7 @@ def compare_sizes(saved: Saved) -> None:
 def verify_files(saved: Saved, files: Iterable[str] | None = None) -> None:
     """Read every file, or only those named, and compare sizes and checksums."""
     if files is None:
-        verify_part(saved)
+        verify_portion(saved)
         check_pieces(saved)
         return
     compare_sizes(saved)
@@ -104,32 +104,32 @@ def problem_of(saved: Saved, *, thoroughly: bool = True) -> str | None:
     return None
 
 
-def verify_part(
-    saved: Saved, part: int = 0, parts: int = 1, into: Mapping[str, Places] | None = None
+def verify_portion(
+    saved: Saved, number: int = 0, count: int = 1, into: Mapping[str, Places] | None = None
 ) -> None:
-    """Compare the bytes of one of several equal parts of a checkpoint, by default of all of it.
+    """Compare the bytes of one of several equal portions of a checkpoint, by default of all of it.
 
-    The parts divide the bytes of all files, in the order of the files, at the ends of chunks. The
-    first part compares the sizes of all files, too.
+    The portions divide the bytes of all files, in the order of the files, at the ends of chunks.
+    With the first one, the sizes of all files are compared, too.
 
     Args:
         saved: The checkpoint.
-        part: Which part.
-        parts: How many there are.
+        number: Which portion, from 0.
+        count: How many there are.
         into: By file: where its bytes are to stay.
     """
-    if part == 0:
+    if number == 0:
         compare_sizes(saved)
     total, before = saved.manifest.size, 0
     for name, expected in saved.manifest.files.items():
         first, last = (
             min(len(expected.crc32), max(0, -(-(place - before) // CHUNK)))
-            for place in (total * part // parts, total * (part + 1) // parts)
+            for place in (total * number // count, total * (number + 1) // count)
         )
         before += expected.size
         if first < last:
             _compare_chunks(saved, name, first, last, (into or {}).get(name))
-    if part == 0:
+    if number == 0:
         _warn_of_foreign(saved)
 
 
@@ -152,15 +152,15 @@ def _compare_chunks(
             raise ValueError(f"is damaged: its checksum is not the one in {MANIFEST}")
 
 
-def check_pieces(saved: Saved, part: int = 0, parts: int = 1) -> None:
+def check_pieces(saved: Saved, number: int = 0, count: int = 1) -> None:
     """Check that each rank's file holds the pieces that the table says; only headers are read.
 
-    With `part`, only the files of ranks `part`, `part + parts` and so on are checked.
+    Only the files of the ranks `number`, `number + count` and so on are checked, by default all.
     """
     if not (table := table_in(saved)):
         return
     pieces = Pieces(table)
-    for rank in pieces.ranks[part::parts]:
+    for rank in pieces.ranks[number::count]:
         name = f"{rank_file(rank)}{TENSORS}"
         if name not in saved.manifest.files:
             raise BrokenCheckpoint(f"{PIECES} names {name}, which is not there", saved.path)

@@ -118,8 +118,9 @@ class Encoder:
                 raise self._refuse(_join(path, "<key>"), found)
 
     def _each(self, values: Any, path: str, depth: int) -> list[Any]:
+        place = f"{path}." if path else ""
         return [
-            self._encode(value, _join(path, index), depth - 1) for index, value in enumerate(values)
+            self._encode(value, f"{place}{index}", depth - 1) for index, value in enumerate(values)
         ]
 
     def _mapping(self, value: Mapping[Any, Any], path: str, depth: int) -> Any:

@@ -175,7 +175,7 @@ def _of_run(run: Any, generators: bool) -> Iterator[str]:
             yield from _count(name, value)
         elif type(own) is bool:
             yield from _kinds(name, own, value)
-    for name, count in {**state.counts.state_dict(), "metrics": state.metrics.writes}.items():
+    for name, count in {**run["counts"], "metrics": state.metrics.writes}.items():
         yield from _count(f"the count of {name}", count)
     yield from _kinds("stop_reason", "", run["stop_reason"])
     yield from _kinds("handlers", [], run["handlers"])

@@ -124,8 +124,8 @@ def _kept(module: Module) -> dict[str, Any]:
 
 def _versions(objects: Mapping[str, Any]) -> Versions:
     """The version counter of each weight; None if torch keeps none."""
-    held = (each for module in all_modules(objects.values()) for each in module.parameters(False))
+    own = (each for module in all_modules(objects.values()) for each in module.parameters(False))
     try:
-        return tuple(each._version for each in held)
+        return tuple(each._version for each in own)
     except RuntimeError:  # made in inference mode
         return None

@@ -1,4 +1,4 @@
-"""What happens to each part of a run when it resumes: a table that check, load and report read."""
+"""The fate of all that a run has when it resumes: one table that check, load and report read."""
 
 from __future__ import annotations
 

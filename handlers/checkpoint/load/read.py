@@ -1,4 +1,7 @@
-"""A checkpoint's values, decoded for this rank: of what it distributes, only its own shards."""
+"""A checkpoint's values, decoded for this rank: of what it distributes, only its own shards.
+
+Functions raise BrokenCheckpoint, or inside of `reading` a ValueError, if no run writes this.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ from ..directory import (
     read_part,
     tensors_by_name,
     tree_in,
-    verify_part,
+    verify_portion,
 )
 from ..format import MEMORY, TENSORS, TRAIN, TREE, decode, rank_file, reading, tensors_in_order
 from ..weights import weights
@@ -95,18 +98,12 @@ class SavedRun:
         memory = targets.of_memory(tensors.get(MEMORY, {}))
         with reading(file=name):
             run, buffers = cls.of_part(part, {**memory, **whole})
-        is_own = number == ranks.rank()
-        return cls(
-            states, run, is_own, frozen, buffers if is_own and count == ranks.world_size() else {}
-        )
+        buffers = buffers if count == ranks.world_size() else {}
+        return cls(states, run, number == ranks.rank(), frozen, buffers)
 
     @staticmethod
     def of_part(part: Any, tensors: Tensors) -> tuple[Any, dict[str, dict[str, Tensor]]]:
-        """The state of the run in the file of one rank, and its buffers.
-
-        Raises:
-            ValueError: No run writes such values.
-        """
+        """The state of the run in the file of one rank, and its buffers."""
         run, buffers = (decode(part[each], tensors) for each in ("run", "buffers"))
         validate_run(run)
         if not isinstance(buffers, dict) or not all(map(_are_tensors, buffers.values())):
@@ -117,11 +114,7 @@ class SavedRun:
 def objects_at(
     saved: Saved, objects: Mapping[str, Any], kept: Kept
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The states of the objects in a checkpoint or export, and the checksums of what it left out.
-
-    Raises:
-        BrokenCheckpoint: A file has a wrong format.
-    """
+    """The states of the objects in a checkpoint, and the checksums of weights that it left out."""
     return _objects(saved, Targets(objects), {**tensors_by_name(saved, but=kept), **kept})
 
 
@@ -215,13 +208,13 @@ class Targets:
         return {name: _shard(e, [*self._like(name), *likes]) for name, e in tensors.items()}
 
     def _like(self, name: str) -> list[Any]:
-        parts = name.split(".")
-        for at, part in enumerate(parts[:-1]):
-            if part == "state" and (params := self._kept.get(".".join(parts[:at]))):
-                index = parts[at + 1]
+        words = name.split(".")
+        for at, word in enumerate(words[:-1]):
+            if word == "state" and (params := self._kept.get(".".join(words[:at]))):
+                index = words[at + 1]
                 found = [params[int(index)]] if index.isdigit() and int(index) < len(params) else []
                 return [each for each in found if is_spread(each)]
-        tails = (".".join(parts[at:]) for at in range(len(parts)))
+        tails = (".".join(words[at:]) for at in range(len(words)))
         return next((self._named[tail] for tail in tails if tail in self._named), [])
 
 
@@ -243,15 +236,11 @@ class ReadOnce:
         """By file and name."""
 
     def verify(self, saved: Saved) -> None:
-        """Read every file, and compare sizes and checksums, as `verify_files` does.
-
-        Raises:
-            BrokenCheckpoint: A file is missing, unreadable or damaged; nothing is kept.
-        """
+        """Read every file, and compare sizes and checksums, as `verify_files` does."""
         self.tensors = {}
         name = f"{TRAIN}{TENSORS}"
         made, into = _memory_for(saved.path / name) if name in saved.manifest.files else ({}, None)
-        verify_part(saved, into={name: into} if into else {})
+        verify_portion(saved, into={name: into} if into else {})
         check_pieces(saved)
         self.tensors = {TRAIN: made} if into else {}
 
@@ -269,7 +258,7 @@ def _memory_for(path: Path) -> tuple[dict[str, StoredTensor], Places | None]:
             return {}, None
         for name, info in infos.items():
             kept = torch.empty(info.shape, dtype=getattr(torch, info.dtype), device="cpu")
-            made[name] = StoredTensor.whole(info, files, path.name, name, kept)
+            made[name] = StoredTensor(info, files, path.name, name, kept=kept)
         bodies = [e.read().reshape(-1).view(torch.uint8).numpy().data for e in made.values()]
     except (AttributeError, OSError, ValueError, MemoryError, RuntimeError):
         return {}, None

@@ -44,9 +44,8 @@ def settings_of(objects: Mapping[str, Any]) -> dict[str, Any]:
             own = dict(_of_groups(each.param_groups))
         elif isinstance(each, LRScheduler):
             own = dict(_of_schedule(each.state_dict()))
-            if any(
-                each.optimizer is other for other in objects.values()
-            ):  # the optimizer has its rates
+            # An optimizer that is among the objects has the rates.
+            if any(each.optimizer is other for other in objects.values()):
                 own = {key: own[key] for key in own if key.rpartition(".")[2] not in BASES}
         else:
             continue
@@ -77,7 +76,7 @@ def _of_groups(groups: list[dict[str, Any]]) -> Iterator[tuple[str, Any]]:
 
 
 def _short(name: str) -> str:
-    return ".".join(part for part in name.split(".") if part not in ("module", *HIDDEN))
+    return ".".join(word for word in name.split(".") if word not in ("module", *HIDDEN))
 
 
 def _of_schedule(saved: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -138,10 +138,11 @@ class Recorder:
             self._newest = saved = saved_at(path)
             self._why = (saved.manifest.iteration, saved.manifest.reason)
 
-    def prepare(self, state: State[Any, Any], objects: Mapping[str, Any]) -> list[str]:
-        """The reasons to save these objects at this commit point; empty if nobody asked for it.
+    def prepare(self, state: State[Any, Any], name: str | None = None) -> list[str]:
+        """The reasons to save at this commit point; empty if the handler was not asked.
 
-        `state.save("why")` without `by=` asks for checkpoints and not for exports.
+        An export is of the object with this name. `state.save("why")` without `by=` asks for
+        checkpoints and not for exports.
 
         Raises:
             ValueError: At the first save: ranks hold other weights, which are no shards of one.
@@ -152,7 +153,8 @@ class Recorder:
             self.open()
             _warn_of_missing(state, self.handler.keep, self.handler)
             if not self._are_compared:
-                check_same_weights(objects)
+                objects = state.engine.objects
+                check_same_weights(objects if name is None else {name: objects[name]})
                 self._are_compared = True
         return asked
 
@@ -183,7 +185,8 @@ class Recorder:
         content: Snapshot | None = None
         with team.all("take part in a checkpoint"):
             writer.wait()
-            if not self._is_export or self._is_claimed(manifest):
+            claims = partial(is_claimed, self.directory, self.handler.keep, manifest)
+            if not self._is_export or writer.attempt(claims):
                 content = writer.attempt(make)
         own = NOTHING if content is None else content.digest
         first = team.of_first(own)
@@ -221,10 +224,6 @@ class Recorder:
             finally:  # close raises the error, so no commit point has to
                 saves = state.saves
                 saves[:] = [each for each in saves if each != (FAILED, self.handler)]
-
-    def _is_claimed(self, manifest: Manifest) -> bool:
-        keep = self.handler.keep
-        return bool(self._writer.attempt(partial(is_claimed, self.directory, keep, manifest)))
 
     def _copied(self, content: Snapshot) -> Mapping[str, Payload]:
         """The files to write; in the background they are a copy, and the run may change."""

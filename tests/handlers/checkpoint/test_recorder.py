@@ -5,6 +5,7 @@ import logging
 import os
 import re
 import resource
+import signal
 import subprocess
 import threading
 from contextlib import suppress
@@ -20,6 +21,7 @@ from camshaft.handlers import Checkpoint, Export, best, latest
 from camshaft.handlers.checkpoint import checkpoints
 from camshaft.handlers.checkpoint.directory import LATEST, verify_files
 from camshaft.handlers.checkpoint.save import recorder as writer
+from camshaft.handlers.checkpoint.save.recorder import CheckpointWriter
 from camshaft.handlers.files import locked
 
 EACH = Events.ITERATION_COMPLETED
@@ -162,6 +164,40 @@ def test_a_disk_that_recovers_costs_nothing(tmp_path, monkeypatch, caplog, backg
     counting(handler).run(range(3), max_epochs=1)
     assert [weight(each) for each in checkpoints(tmp_path)] == [1, 2, 3]
     assert [record.levelno for record in caplog.records] == [logging.WARNING] * 2
+    said = [re.sub(".*; trying", "trying", each) for each in caplog.messages]
+    assert said == ["trying again in 0.001 s (1 of 3)", "trying again in 0.002 s (2 of 3)"]
+
+
+class Failing:
+    """A task that fails some times before it succeeds."""
+
+    def __init__(self, times, error=OSError):
+        self.left, self.error, self.calls = times, error, 0
+
+    def __call__(self, *_):
+        self.calls += 1
+        if self.left:
+            self.left -= 1
+            raise self.error("disk full")
+
+
+def test_the_waits_are_one_two_and_four_seconds(monkeypatch, caplog):
+    waits = []
+    monkeypatch.setattr(writer, "FIRST_WAIT", 1.0)
+    monkeypatch.setattr(writer.time, "sleep", waits.append)
+    with pytest.raises(OSError, match="disk full"):
+        CheckpointWriter(False, 3, "raise").several_times(Failing(9))
+    assert waits == [1, 2, 4]
+
+
+@pytest.mark.parametrize("on_failure", ["raise", "warn"])
+def test_what_is_no_failure_of_the_disk_is_raised_and_not_tried_again(on_failure):
+    beside, task, failed = CheckpointWriter(True, 3, on_failure), Failing(1, ZeroDivisionError), []
+    beside.start(lambda unable: beside.several_times(task), lambda: failed.append(task.calls))
+    with pytest.raises(ZeroDivisionError):
+        beside.wait()
+    assert (task.calls, failed) == (1, [1])
+    beside.close(lambda: None)
 
 
 def test_a_failure_ends_the_run_soon_although_no_other_save_was_asked_for(tmp_path, monkeypatch):
@@ -441,3 +477,19 @@ def test_a_metric_whose_name_is_no_text_breaks_no_checkpoint(tmp_path, name):
     assert checkpoints(tmp_path).latest().manifest.metrics == {"loss": 0.25}
     resumed = counting(Checkpoint(tmp_path, resume=True)).run("a", max_epochs=2)
     assert resumed.metrics[name] == 0.5
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_fork_does_not_wait_for_the_thread_it_has_not_got():
+    beside, go_on = CheckpointWriter(True, 0, "raise"), threading.Event()
+    beside.start(lambda unable: go_on.wait(60), lambda: None)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        beside.close(lambda: None)
+        os._exit(7)
+    _, status = os.waitpid(child, 0)
+    go_on.set()
+    beside.close(lambda: None)
+    assert os.waitstatus_to_exitcode(status) == 7

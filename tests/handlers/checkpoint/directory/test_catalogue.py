@@ -1,6 +1,5 @@
 """Which checkpoint is gone on from: the newest good one, the best, or an error; never nothing."""
 
-import logging
 import math
 import os
 
@@ -9,27 +8,13 @@ import pytest
 from camshaft.handlers.checkpoint.directory import checkpoints, verified_at
 
 
-def latest(directory):
-    found = checkpoints(directory)
-    saved = found.latest()
-    assert saved is not None
-    return saved.path, sorted(found.broken)
-
-
-def best(directory, metric, mode="min"):
-    found = checkpoints(directory)
-    saved = found.best(metric, mode)
-    assert saved is not None
-    return saved.path, sorted(found.broken)
-
-
 def damage(path):
     os.truncate(path / "state.json", 1)
 
 
 def test_the_newest_is_chosen_by_the_order_of_writing(save, tmp_path):
     paths = [save(iteration) for iteration in (10, 30, 20)]
-    assert latest(tmp_path / "run") == (paths[2], [])
+    assert checkpoints(tmp_path / "run").latest().path == paths[2]
 
 
 @pytest.mark.parametrize("exists", [False, True])
@@ -46,28 +31,21 @@ def test_broken_ones_are_passed_over_loudly(save, tmp_path, caplog):
     paths = [save(iteration) for iteration in (1, 2, 3)]
     damage(paths[2])
     (paths[1] / "manifest.json").unlink()
-    with caplog.at_level(logging.WARNING, "camshaft"):
-        assert latest(tmp_path / "run") == (paths[0], [paths[1].name, paths[2].name])
+    found = checkpoints(tmp_path / "run")
+    assert found.latest().path == paths[0]
+    assert sorted(found.broken) == [paths[1].name, paths[2].name]
     assert f"{paths[2]} is broken and passed over" in caplog.text
     assert "state.json has 1 bytes and should have 15" in caplog.text
     assert "manifest.json" in caplog.text
 
 
-def test_where_none_is_good_the_error_lists_each_reason(save, tmp_path):
-    for iteration in (1, 2):
-        damage(save(iteration))
-    with pytest.raises(ValueError, match="is good, and a run does not silently start") as caught:
-        checkpoints(tmp_path / "run").latest()
-    assert "iteration-0000000001: state.json" in str(caught.value)
-    assert "iteration-0000000002: state.json" in str(caught.value)
-
-
 def test_the_best_is_chosen_by_its_score_and_after_it_the_next_best(save, tmp_path):
     scores = [math.nan, 0.5, 0.9, 0.7]
     paths = [save(n, metrics={"accuracy": score}) for n, score in enumerate(scores)]
-    assert best(tmp_path / "run", "accuracy", mode="max") == (paths[2], [])
+    assert checkpoints(tmp_path / "run").best("accuracy", "max").path == paths[2]
     damage(paths[2])
-    assert best(tmp_path / "run", "accuracy", mode="max") == (paths[3], [paths[2].name])
+    found = checkpoints(tmp_path / "run")
+    assert (found.best("accuracy", "max").path, [*found.broken]) == (paths[3], [paths[2].name])
 
 
 def test_a_score_that_none_has_is_an_error_that_lists_those_there_are(save, tmp_path):
@@ -91,9 +69,7 @@ def test_a_path_means_that_checkpoint_and_no_other(save, tmp_path):
 def test_the_best_is_the_best_as_the_run_had_it(save, tmp_path):
     for iteration, score in enumerate((0.5, 0.9, 0.6), 1):
         save(iteration, metrics={"score": score}, keep="best(1, 'score', mode='max')")
-    saved = checkpoints(tmp_path / "run").best("score")
-    assert saved is not None
-    assert saved.manifest.iteration == 2
+    assert checkpoints(tmp_path / "run").best("score").manifest.iteration == 2
 
 
 def test_where_no_run_has_said_what_is_better_the_mode_is_asked_for(save, tmp_path):

@@ -14,7 +14,7 @@ from camshaft.handlers.checkpoint.directory import (
     check_pieces,
     checksums_of,
     verify_files,
-    verify_part,
+    verify_portion,
 )
 from camshaft.handlers.checkpoint.format import Grid, Manifest, table_as_tree
 from camshaft.handlers.files import text_of
@@ -37,7 +37,7 @@ def findings(saved, parts):
     found = []
     for part in range(parts):
         try:
-            verify_part(saved, part, parts)
+            verify_portion(saved, part, parts)
             check_pieces(saved, part, parts)
         except BrokenCheckpoint as error:
             found.append(error.reason)

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import Linear, Sequential
-from torch.optim import SGD, Adam, AdamW
+from torch.optim import SGD, Adam
 from torch.optim.lr_scheduler import (
     ChainedScheduler,
     CosineAnnealingLR,
@@ -26,7 +26,6 @@ from torch.optim.lr_scheduler import (
 from camshaft.handlers.checkpoint.load import (
     Change,
     changes,
-    memory_mismatches,
     mismatches,
     settings_of,
 )
@@ -100,16 +99,6 @@ def test_an_optimizer_that_the_engine_does_not_know_has_its_rates_told_by_the_sc
     assert changes(first, second) == [Change("s.base_lrs", [0.1], [0.2])]
 
 
-def test_a_class_is_a_setting():
-    found = changes(settings_of(script(optimizer=Adam)), settings_of(script(optimizer=AdamW)))
-    assert Change("optimizer.class", "Adam", "AdamW") in found
-    found = changes(
-        settings_of(script(lambda o: ExponentialLR(o, 0.9))),
-        settings_of(script(lambda o: StepLR(o, 5, 0.9))),
-    )
-    assert found == [Change("scheduler.class", "ExponentialLR", "StepLR")]
-
-
 def test_several_groups_are_numbered():
     model = Linear(2, 1)
     groups = [{"params": [model.weight], "lr": 0.1}, {"params": [model.bias], "lr": 0.2}]
@@ -173,25 +162,6 @@ def test_settings_are_compared_by_value(old, new, same):
     assert (changes({"x": old}, {"x": new}) == []) is same
 
 
-def test_what_fits_is_no_mismatch():
-    model = Linear(2, 1)
-    optimizer = SGD(model.parameters(), 0.1)
-    assert (
-        mismatches(
-            {"model": model, "optimizer": optimizer},
-            {"model": weights(Linear(2, 1)), "optimizer": optimizer.state_dict()},
-        )
-        == []
-    )
-
-
-def test_names_of_objects_are_listed_on_both_sides():
-    assert mismatches({"model": None, "ema": None}, {"model": {}, "critic": {}}) == [
-        "objects only in the engine: 'ema'",
-        "objects only in the checkpoint: 'critic'",
-    ]
-
-
 def test_weights_are_compared_by_name_shape_and_type():
     model = Sequential(Linear(2, 3), Linear(3, 1))
     saved = weights(Sequential(Linear(2, 4), Linear(3, 1).to(torch.bfloat16)))
@@ -229,14 +199,6 @@ def test_an_optimizer_or_a_schedule_of_another_class_is_told_by_what_it_remember
     own, other = pairs[kind]
     (line,) = mismatches({kind: own}, {kind: other.state_dict()})
     assert line.startswith(f"'{kind}' is of another class: it has no ")
-
-
-def test_a_handler_that_is_missed_is_listed_with_those_that_may_be_its_new_name():
-    assert memory_mismatches(["old"], ["new", "bar"]) == [
-        "handlers only in the script: 'bar', 'new'",
-        "handlers only in the checkpoint: 'old'",
-    ]
-    assert memory_mismatches([], ["new", "bar"]) == []
 
 
 def test_what_a_schedule_noted_in_an_optimizer_is_no_mismatch():

@@ -85,8 +85,8 @@ def drop(*keys):
     return change
 
 
+# What tests/faults/test_hostile.py lets a whole run refuse is not here again.
 CHANGES = {
-    "an iteration as text": put("run", "iteration", value="3"),
     "a negative iteration": put("run", "iteration", value=-1),
     "half an iteration": put("run", "iteration", value=1.5),
     "an iteration of true": put("run", "iteration", value=True),
@@ -98,7 +98,6 @@ CHANGES = {
     "metrics that are a list": put("run", "metrics", value=[]),
     "counts of text": put("run", "counts", value={"x": "1"}),
     "a memory that is a number": put("run", "memory", value=3),
-    "a position that is text": put("run", "position", value="here"),
     "a position without generators": put("run", "position", value={"number": 1, "began": 0}),
     "a position with a source": put("run", "position", "source", value=[1, 2]),
     "a seed that is text": put("run", "position", "seed", value="seed"),
@@ -110,27 +109,20 @@ CHANGES = {
     "a dealing of its own": put("run", "position", "dealing", value={"ranks": 1, "x": 2}),
     "a handler without a name": put("run", "handlers", value=[3]),
     "settings as a list": put("run", "settings", value=[]),
-    "Python's generator cut": put("run", "position", "rng", "python", value=(3, (1, 2), None)),
     "torch's generator cut": put("run", "position", "rng", "torch", value=torch.zeros(3).byte()),
     "torch's generator of text": put("run", "position", "rng", "torch", value="seed"),
-    "NumPy's generator beyond its key": put(
-        *("run", "position", "rng", "numpy", "state", "pos"), value=10**9
-    ),
     "a generator of the data beyond its buffer": put(
         *("run", "position", "rng", "generators"), value=[{"state": {}, "buffer_pos": 9}]
     ),
     "NumPy's key cut": put(
         "run", "position", "rng", "numpy", "state", "key", value=("<u4", b"1234")
     ),
-    "an optimizer without groups": drop("optimizer", "param_groups"),
     "an optimizer without states": drop("optimizer", "state"),
-    "states as a list": put("optimizer", "state", value=[1, 2]),
     "a state of another parameter": put("optimizer", "state", 99, value={}),
     "a state that is text": put("optimizer", "state", 0, value="momentum"),
     "a momentum of another shape": put("optimizer", "state", 0, "exp_avg", value=torch.zeros(2)),
     "a complex momentum": put("optimizer", "state", 1, "exp_avg", value=torch.zeros(4) * 1j),
     "a momentum that is text": put("optimizer", "state", 0, "exp_avg", value="x"),
-    "a rate that is text": put("optimizer", "param_groups", 0, "lr", value="0.1"),
     "a schedule's clock that is text": put("LRSchedule.scheduler", "last_epoch", value="7"),
 }
 
