@@ -26,6 +26,7 @@ from .signals import (
     Watch,
     check_arity,
     is_defined_again,
+    is_of_a_cell,
     is_same,
     label,
 )
@@ -182,6 +183,8 @@ class Engine(Generic[Batch, Output]):
         self, function: Callable[..., Any], trigger: Trigger, stage: Stage
     ) -> Subscription | None:
         """The subscription of this function, or of its earlier definition, to the same trigger."""
+        if self._attached.name_of(function) is None and not is_of_a_cell(function):
+            return None  # without a look at the others, however many there are
         for each in self.signals[next(iter(trigger.events))].subscriptions:
             is_alike = each.trigger == trigger and each.stage is stage
             if is_alike and is_same(each.function, function):

@@ -27,6 +27,10 @@ class Attached(Generic[Handler]):
         """Functions that may remember, and the names of their memories."""
         self._taken: dict[str, bool] = {}
         """All names, and whether it is that of a handler's method."""
+        self._numbers: dict[str, int] = {}
+        """The largest number that a name was given to make it unique."""
+        self._alike: dict[Hashable, Handler] = {}
+        """The last handler of a class that was attached with its settings."""
 
     def copy(self) -> Self:
         """The same; what is attached later to one of the two is not attached to the other."""
@@ -34,6 +38,7 @@ class Attached(Generic[Handler]):
         twin.handlers, twin._names = dict(self.handlers), dict(self._names)
         twin.local = set(self.local)
         twin._functions, twin._taken = dict(self._functions), dict(self._taken)
+        twin._numbers, twin._alike = dict(self._numbers), dict(self._alike)
         return twin
 
     def hold(self, handler: Handler, local: bool = False) -> None:
@@ -43,6 +48,7 @@ class Attached(Generic[Handler]):
         kind = type(handler).__name__
         name = self.free(f"{kind}({about})" if about else kind)
         self.handlers[name], self._names[id(handler)] = handler, name
+        self._alike[_kind(handler)] = handler
         if local:
             self.local.add(name)
 
@@ -56,9 +62,9 @@ class Attached(Generic[Handler]):
 
     def twin_of(self, handler: Handler) -> str | None:
         """The name of an attached handler of the same class with the same settings, if any."""
-        own, kind = _settings(handler), type(handler)
-        alike = (n for n, e in self.handlers.items() if type(e) is kind and _settings(e) == own)
-        return next(alike, None) if own else None
+        own, other = _settings(handler), self._alike.get(_kind(handler))
+        is_alike = own and other is not None and _settings(other) == own  # now, too
+        return self.handler_name(other) if is_alike else None
 
     def know(self, function: Callable[..., Any], name: str) -> None:
         """Let a function remember under this name; attached again, it keeps its first one."""
@@ -82,12 +88,17 @@ class Attached(Generic[Handler]):
 
     def free(self, name: str, *, of_a_handler: bool = False) -> str:
         """Take a name: itself, or with a number that makes it unique."""
-        unique, number = name, 1
+        unique = name
         while unique in self._taken:
-            number += 1
+            number = self._numbers[name] = self._numbers.get(name, 1) + 1
             unique = f"{name}.{number}"
         self._taken[unique] = of_a_handler
         return unique
+
+
+def _kind(handler: object) -> Hashable:
+    """What two handlers of one class with the same settings share."""
+    return type(handler), frozenset(_settings(handler).items())
 
 
 def _settings(handler: object) -> dict[str, Any]:

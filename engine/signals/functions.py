@@ -80,21 +80,31 @@ def is_same(function: object, other: object) -> bool:
     )
 
 
+def is_of_a_cell(function: Callable[..., Any]) -> bool:
+    """True for a function that a cell of a notebook defines, and defines again if it is run again.
+
+    In a script several functions may have one name, and each of them counts. So does each of those
+    in a notebook that are called `_`, or that another function makes.
+    """
+    name = getattr(function, "__qualname__", "<")
+    if not hasattr(function, "__code__") or "<" in name or not name.strip("_"):
+        return False
+    place: dict[str, Any] = getattr(function, "__globals__", {})
+    return place.get("__name__") == "__main__" and "__file__" not in place
+
+
 def is_defined_again(function: Callable[..., Any], earlier: Callable[..., Any]) -> bool:
     """True if a cell of a notebook, which defined the earlier function, was run again.
 
-    In a script several functions may have one name, and each of them counts. So does each of those
-    in a notebook that are called `_`, that another function makes, or that a loop makes.
+    The functions that a loop makes share their code, and each of them counts.
     """
-    code, before = getattr(function, "__code__", None), getattr(earlier, "__code__", None)
-    name = getattr(function, "__qualname__", "<")
-    if code is None or before is None or "<" in name or not name.strip("_"):
+    before = getattr(earlier, "__code__", None)
+    if before is None or not is_of_a_cell(function):
         return False
-    place: dict[str, Any] = getattr(function, "__globals__", {})
-    is_of_a_cell = place.get("__name__") == "__main__" and "__file__" not in place
-    if not is_of_a_cell or place is not getattr(earlier, "__globals__", None):
+    code, name = function.__code__, function.__qualname__
+    if code is before or name != getattr(earlier, "__qualname__", None):
         return False
-    if code is before or name != getattr(earlier, "__qualname__", None):  # a loop's share code
+    if function.__globals__ is not getattr(earlier, "__globals__", None):
         return False
     is_same_cell = code.co_filename == before.co_filename
     return not is_same_cell or code.co_firstlineno == before.co_firstlineno
