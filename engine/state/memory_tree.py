@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from operator import itemgetter
+from types import SimpleNamespace
 from typing import Any
 
 from .contents import plain_entries
@@ -68,9 +70,9 @@ def refuse_graphs(value: Any) -> None:
 def refuse_shared(memories: Mapping[str, Any], objects: Mapping[str, Any]) -> None:
     """Refuse what a resume would tear apart, in these memories by name.
 
-    That is a list, dict, set or array that is there twice, and a tensor that shares its numbers
-    with a module or an optimizer among `objects`. The same tensor may be there twice. What other
-    objects keep is put back by their own methods, their own affair.
+    That is a list, dict, set or array that is there twice, two views of the same numbers, and a
+    tensor that shares its numbers with a module or an optimizer among `objects`. The same tensor
+    may be there twice. Other objects put back by their own methods what they keep.
 
     Raises:
         TypeError: There is such a thing, or a tensor that would come back as something else.
@@ -86,6 +88,7 @@ def refuse_shared(memories: Mapping[str, Any], objects: Mapping[str, Any]) -> No
                 "would be two: a change of one would no longer be a change of the other. Remember "
                 "a copy in one of both places"
             )
+    _refuse_views(inside)
     tensors: dict[int, str] = {}
     for place, value in inside:
         for storage in _storages(value) if _is_tensor(value) else ():
@@ -111,6 +114,46 @@ def _refuse_lost(inside: Iterable[Found]) -> None:
 
 def _is_changeable(found: Found) -> bool:
     return isinstance(found[1], list | dict | set) or _is_array(found[1])
+
+
+def _refuse_views(inside: Iterable[Found]) -> None:
+    """Refuse tensors and arrays of which one has numbers of another, unless they are one view."""
+    views: dict[Hashable, tuple[str, Any]] = {}
+    for place, value in inside:
+        for each in (value,) if _is_array(value) else _dense(value) if _is_tensor(value) else ():
+            shown = each if _is_array(each) else _by_address(each)
+            kind = str(each.dtype), each.shape, shown.strides, shown.ctypes.data
+            views.setdefault(id(each) if _is_array(each) else kind, (place, shown))
+    if len(views) < 2:
+        return
+    import numpy
+
+    bounds = getattr(numpy.lib, "array_utils", numpy).byte_bounds  # its home since NumPy 2
+    before: list[tuple[int, str, Any]] = []
+    taken = [(*bounds(each), place, each) for place, each in views.values() if each.size]
+    for begin, end, place, one in sorted(taken, key=itemgetter(0)):
+        before = [each for each in before if each[0] > begin]
+        if other := next((name for _, name, each in before if numpy.shares_memory(one, each)), ""):
+            raise TypeError(
+                f"{place} and {other} are views of the same numbers, and after a resume they would "
+                "be apart; remember a copy (.clone() or .copy()) in one of both places"
+            )
+        before.append((end, place, one))
+
+
+def _by_address(tensor: Any) -> Any:
+    """An array at the address of a dense tensor, on any device: for its bounds, not to be read."""
+    import numpy
+
+    size = tensor.element_size()
+    interface = {
+        "version": 3,
+        "data": (tensor.data_ptr(), True),
+        "shape": tuple(tensor.shape),
+        "strides": tuple(step * size for step in tensor.stride()),
+        "typestr": f"|V{size}",
+    }
+    return numpy.asarray(SimpleNamespace(__array_interface__=interface))
 
 
 def _refuse_followers(tensors: Mapping[int, str], name: str, thing: Any) -> None:
@@ -171,13 +214,19 @@ def _place_inside(place: str, key: object) -> str:
         return f"{place}.<{type(key).__name__}>"
 
 
-def _storages(tensor: Any) -> Iterator[int]:
-    """The addresses of a tensor's numbers; a sparse one shares none with others."""
+def _dense(tensor: Any) -> Iterator[Any]:
+    """The dense tensors that hold the numbers of this one; nothing shares those of a sparse one."""
     if hasattr(tensor, "__tensor_flatten__"):  # it is made of others, as a DTensor is
-        for each in (getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]):
-            yield from _storages(each) if _is_tensor(each) else ()
+        inner = (getattr(tensor, name) for name in tensor.__tensor_flatten__()[0])
+        for each in filter(_is_tensor, inner):
+            yield from _dense(each)
     elif str(tensor.layout) == "torch.strided" and not tensor.is_meta:
-        yield from filter(None, [int(tensor.untyped_storage().data_ptr())])
+        yield tensor
+
+
+def _storages(tensor: Any) -> Iterator[int]:
+    """The addresses of the storages that hold a tensor's numbers."""
+    return filter(None, (int(each.untyped_storage().data_ptr()) for each in _dense(tensor)))
 
 
 def _devices_of(thing: Any) -> list[Any]:

@@ -412,6 +412,31 @@ def test_one_tensor_in_several_places_is_one_again():
     assert found["c"].tolist() == [0, 1, 2]
 
 
+ROWS, ARRAY = torch.arange(6.0).reshape(2, 3), np.ones((2, 3))
+BUFFER = bytearray(8)
+
+
+@pytest.mark.parametrize(
+    "views",
+    [
+        *((ROWS, ROWS[1]), (ROWS[:, :2], ROWS[:, 1:]), (ROWS, ROWS.view(torch.int32))),
+        (ROWS, ROWS.view(torch.uint8)[1]),
+        (ROWS, ROWS[:1].expand(2, 3)),
+        (ARRAY, ARRAY[::-1, :1]),
+        (np.frombuffer(BUFFER), np.frombuffer(BUFFER)),
+        (ROWS, ROWS.numpy()),
+    ],
+    ids=[
+        *("a row", "columns", "bits", "bytes of a row", "expanded", "turned round", "one buffer"),
+        "a tensor and its array",
+    ],
+)
+def test_parts_of_one_another_are_refused(views):
+    said = refused(lambda memory: memory.update(a=views[0], b=views[1]))
+    assert {said[:16], said[21:37]} == {"engine.process.a", "engine.process.b"}
+    assert "are views of the same numbers, and after a resume they would be apart" in said
+
+
 def test_tensors_lie_in_memory_as_before_so_that_sums_are_the_same_to_the_last_bit():
     torch.manual_seed(0)
     picture = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
@@ -435,12 +460,11 @@ def test_tensors_lie_in_memory_as_before_so_that_sums_are_the_same_to_the_last_b
 
 
 def test_parts_beside_one_another_are_taken():
-    rows = torch.arange(6.0).reshape(2, 3)
-    hidden, cell = rows.chunk(2)
-    left, right = rows.t().unbind(1)
+    hidden, cell = ROWS.chunk(2)
+    left, right = ROWS.t().unbind(1)
     content = {"a": hidden, "b": cell, "c": np.ones(4)[:2]}
     assert same(put_back(content, dict), content)
-    content = {"a": left, "b": right, "c": rows.new_zeros(0), "d": rows[:0]}
+    content = {"a": left, "b": right, "c": ROWS.new_zeros(0), "d": ROWS[:0]}
     assert same(put_back(content, dict), content)
 
 
