@@ -38,12 +38,13 @@ slow: WORKERS = $(shell echo $$((3 * $$(getconf _NPROCESSORS_ONLN) / 2)))
 slow: .venv/dev-$(KEY)  ## run the tests that show more of the same: combinations, repeated kills, mypy
 	$(PYTEST) -m 'slow and not soak and not gpu'
 
-lint: .venv/dev-$(KEY)  ## check style, format and types
+lint: .venv/dev-$(KEY)  ## check style, format, types and size
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy --package camshaft
 	$(BIN)/mypy examples
 	$(BIN)/pyright --pythonpath $(BIN)/python
+	@$(BIN)/python tests/size.py
 
 docs: .venv/docs-$(KEY)  ## build the documentation site, which also works without a server: build/docs/site/index.html
 	@$(BIN)/python docs/build_site.py

@@ -15,7 +15,6 @@ from ignite.engine.events import CallableEventWithFilter, RemovableEventHandle
 from .engine import Engine
 from .from_ignite import FromIgnite, as_ignite
 from .front import StepEvents
-from .memory import HandlerStates as IgniteMemory
 from .supervised import create_supervised_evaluator, create_supervised_trainer
 
 __all__ = [
@@ -26,7 +25,6 @@ __all__ = [
     "Events",
     "EventsList",
     "FromIgnite",
-    "IgniteMemory",
     "RemovableEventHandle",
     "State",
     "StepEvents",
