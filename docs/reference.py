@@ -19,7 +19,7 @@ SUBJECTS = {
     "supervised": ("Supervised engines and updates", "engine.supervised engine.update"),
     "data": ("Data and modules", "engine.data.loaders engine.modules"),
     "ranks": ("Ranks", "engine.ranks"),
-    "steps": ("Steps", "clip_grad grad_norm"),
+    "steps": ("Steps", "gradients"),
     "guards": ("When it goes wrong", "guards"),
     "schedules": ("Schedules of learning rates", "schedules"),
     "fine-tuning": ("Layers and parameter groups", "fine_tuning"),
