@@ -96,7 +96,7 @@ class Transfer:
 
 
 def way_to(place: torch.device, given: object = None) -> Callable[[Any], Any] | None:
-    """The function that moves batches to a device: None for the CPU, a `Transfer` for a GPU."""
+    """The function that moves batches to a device: None for the CPU, a `Transfer` for CUDA."""
     if place.type == "cpu":
         return None
     if isinstance(given, Transfer):
