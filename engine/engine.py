@@ -95,13 +95,13 @@ class Engine(Generic[Batch, Output]):
         self.objects: dict[str, Any] = objects_of(objects)
         self.signals = Signals()
         self.rehearsal: Process[Batch, Any] | None = None
-        """Stands in for the process function in `simulate`: fires its events and does no more."""
+        """Replaces the process function in `simulate`: it only fires the same events."""
         self.lent: dict[Any, dict[str, Any]] = {}
-        """Where each module's own weights are while it holds another one's, by `using`."""
+        """By module: the tensors with its own weights, while it holds another's by `using`."""
         self._evaluate = evaluate
         self._attached: Attached[Handler] = Attached()
         self._local = False
-        """True while a handler that other ranks lack attaches itself."""
+        """True while a handler attaches itself that other ranks may lack."""
         self._attached.know(process, "engine.process")
         if evaluate is not None:
             self._attached.know(evaluate, "engine.evaluate")
@@ -111,7 +111,7 @@ class Engine(Generic[Batch, Output]):
 
         def __getattr__(self, name: str) -> Any:
             """Raise an error with the attribute that was probably meant."""
-            if hasattr(type(self), name):  # a property, which has raised an error of its own
+            if hasattr(type(self), name):  # a property that has raised its own error
                 return object.__getattribute__(self, name)
             raise unknown("an Engine", name, dir(type(self)), OF_ENGINES)
 
@@ -147,8 +147,8 @@ class Engine(Generic[Batch, Output]):
     ]:
         """Decorate a function to be called with the state of the run when the trigger fires.
 
-        A function that is attached to the same trigger again is still called once. So is one that
-        a notebook defines again, because its cell is run again: it takes the earlier one's place.
+        A function that is attached twice to the same trigger is called once. If a notebook's cell
+        runs again and redefines the function, the new function replaces the earlier one.
 
         Raises:
             TypeError: `when` is no event or trigger, or the function does not take one argument.
@@ -184,7 +184,7 @@ class Engine(Generic[Batch, Output]):
     ) -> Subscription | None:
         """The subscription of this function, or of its earlier definition, to the same trigger."""
         if self._attached.name_of(function) is None and not is_of_a_cell(function):
-            return None  # without a look at the others, however many there are
+            return None  # without a search through all subscriptions
         for each in self.signals[next(iter(trigger.events))].subscriptions:
             is_alike = each.trigger == trigger and each.stage is stage
             if is_alike and is_same(each.function, function):
@@ -193,7 +193,7 @@ class Engine(Generic[Batch, Output]):
                     "same; leave one of the two lines out"
                 )
                 return each
-            # By text: where=lambda ... is another function whenever the cell is run.
+            # By repr: where=lambda ... is a new function each time the cell runs.
             if repr(each.trigger) == repr(trigger) and is_defined_again(function, each.function):
                 logger.warning(
                     "%s on %r takes the place of the function of this name that an earlier run of "
@@ -205,14 +205,14 @@ class Engine(Generic[Batch, Output]):
 
     @taught
     def off(self, function: Callable[[State[Batch, Output]], object]) -> None:
-        """Call `function` no longer, whatever it was attached to."""
+        """Detach `function` from all events."""
         for signal in self.signals.values():
             signal.disconnect(function)
         if "evaluation" in vars(self):
             self.evaluation.off(function)
 
     def signal(self, event: EventEnum) -> Signal:
-        """The blinker signal of an event, for code that speaks blinker; the sender is the state.
+        """The blinker signal of an event, for code that uses blinker; the sender is the state.
 
         Raises:
             TypeError: It is no event.
@@ -257,11 +257,11 @@ class Engine(Generic[Batch, Output]):
 
     @property
     def attached(self) -> list[str]:
-        """The names of all handlers, and of the functions attached by `on` that belong to none."""
+        """The names of all handlers, and of functions attached by `on` that are not theirs."""
         return self._attached.names
 
     def has_name(self, name: str) -> bool:
-        """True if something attached is called so: a handler, a function, a handler's method."""
+        """True if a handler, a function or a handler's method is attached under this name."""
         return self._attached.has_name(name)
 
     @cached_property
@@ -270,11 +270,11 @@ class Engine(Generic[Batch, Output]):
         return self._like(self._evaluate or self.process)
 
     def bare(self, keep: Callable[[Subscription], bool]) -> Engine[Batch, Output]:
-        """An engine that does the same with a batch, and calls only some of the handlers.
+        """An engine with the same process functions that calls only some of the handlers.
 
         It has the same process functions, objects and names of handlers, so a trial run with it
-        makes the same steps, and nobody logs or saves them. What is attached later to one of the
-        two engines is not attached to the other.
+        makes the same steps without logs or checkpoints. Handlers attached later to one of the two
+        engines are not attached to the other.
 
         >>> from camshaft import Events
         >>> engine = Engine(lambda state, batch: batch)
@@ -285,7 +285,7 @@ class Engine(Generic[Batch, Output]):
         1
 
         Args:
-            keep: True for the subscriptions, made by `on`, that the new engine has too.
+            keep: Returns True for the subscriptions, made by `on`, that the new engine keeps.
         """
         bare = self._like(self.process)
         bare._evaluate = self._evaluate
@@ -329,27 +329,26 @@ class Engine(Generic[Batch, Output]):
         ```
 
         Args:
-            data: The batches; the end of the iterable ends an epoch, and the end of an iterator,
-                which cannot begin again, the run.
+            data: The batches. The end of an iterable ends an epoch; the end of an iterator, which
+                cannot begin again, ends the run.
             max_epochs: Passes over the data, or over `epoch_length` batches.
             max_iterations: Calls of the process function.
             max_steps: Optimizer steps that were really performed.
             epoch_length: Batches of a virtual epoch, whose iterator carries on over epochs.
-            max_batches: To try a script out: each pass over data, in this run and in the
-                evaluations and runs inside it, ends after so many batches. A run that is resumed
-                has to have the same.
-            uneven: What ranks with different numbers of batches do: `"stop"` ends each epoch on
-                all of them with the first that has no more, and `"error"` raises. Where a rank
-                does not know its number, they ask one another before each batch. `"ignore"` asks
-                nothing: for numbers known to be equal, and for runs of one rank alone.
-            state: A run to carry on, with what it had as limits unless others are given here.
-            parent: The run inside which this one happens.
+            max_batches: For trials: each pass over data, in this run and in the evaluations and
+                runs inside it, ends after this many batches. A resumed run needs the same number.
+            uneven: What to do if ranks have different numbers of batches: `"stop"` ends each epoch
+                on all ranks when the first rank has no more batches, and `"error"` raises. If a
+                rank does not know its number, the ranks ask one another before each batch.
+                `"ignore"` does not ask: for equal numbers, and for runs of one rank alone.
+            state: A run to continue, with its limits unless others are given here.
+            parent: The run that contains this one.
 
         Raises:
             RuntimeError: The process function makes steps that it does not announce, and handlers
                 wait for them.
-            TypeError: A limit is no whole number, or the data gives samples instead of batches.
-            ValueError: There is no limit, a limit is no count, or the data gives no batch.
+            TypeError: A limit is not an integer, or the data gives samples instead of batches.
+            ValueError: There is no limit, a limit is negative, or the data gives no batch.
         """
         refuse_samples(data)
         outer = under_way.get()
@@ -391,17 +390,17 @@ class Engine(Generic[Batch, Output]):
         number generators and each module's own mode included; also after an exception.
 
         Args:
-            data: The batches. What a `DistributedSampler` repeats to even out the ranks is left
-                out, so each sample counts once.
-            epoch_length: How many batches at the most.
-            weights: Whose weights to evaluate, such as `"ema"`: see `using`.
-            checkpoint: Which saved weights to evaluate: `"latest"` or `"best"` of the attached
+            data: The batches. Samples that a `DistributedSampler` repeats to even out the ranks are
+                left out, so each sample counts once.
+            epoch_length: The most batches to evaluate.
+            weights: The object whose weights to evaluate, such as `"ema"`: see `using`.
+            checkpoint: The saved weights to evaluate: `"latest"` or `"best"` of the attached
                 `Checkpoint`, or the path of a checkpoint, an export or a directory of them. The
-                modules in `objects` hold them for the length of the evaluation.
-            seed: Of the random numbers that the evaluation draws, the same each time. Without it
-                they come from the generators as they stand, which the training moves on.
-            name: What `state.name` says, for handlers that see several evaluations.
-            parent: The run inside which this one happens.
+                modules in `objects` hold these weights during the evaluation.
+            seed: The seed of the evaluation's random numbers, which are then the same each time.
+                Without it, they depend on the generator states that the training has reached.
+            name: The value of `state.name`, for handlers that see several evaluations.
+            parent: The run that contains this one.
         """
         state: State[Batch, Output] = State(training=False, max_epochs=1, name=name, parent=parent)
         refuse_samples(data)
@@ -421,14 +420,14 @@ class Engine(Generic[Batch, Output]):
                     each.reshard()  # its parameters are the optimizer's again
 
     def using(self, weights: str | Mapping[str, str]) -> AbstractContextManager[None]:
-        """Within a `with` block, let a module of `objects` hold the weights of another one.
+        """Within a `with` block, let a module of `objects` hold the weights of another module.
 
-        A checkpoint that is written inside has the weights of each where they belong. Do not
-        train inside: afterwards the module holds what it held before.
+        A checkpoint that is written inside holds each module's own weights. Do not train inside:
+        afterwards, the module has its earlier weights again.
 
         Args:
-            weights: The name of the object to take, such as `"ema"`, for `"model"`; or such names
-                by those of the objects that take them: `{"generator": "generator_ema"}`.
+            weights: The name of the object whose weights `"model"` takes, such as `"ema"`; or a
+                mapping from the taking to the giving object: `{"generator": "generator_ema"}`.
 
         Raises:
             ValueError: There is no such object, or its weights have other names or shapes.
@@ -444,7 +443,7 @@ class Engine(Generic[Batch, Output]):
         Args:
             all: True to show also the calls by which handlers begin, count, check and end.
         """
-        evaluation = vars(self).get("evaluation")  # to look makes no evaluation
+        evaluation = vars(self).get("evaluation")  # without making it
         rows_of = inspection.RunRows.of
         runs = [rows_of(self.process, self.signals, training=True)]
         if evaluation is not None:
@@ -452,7 +451,7 @@ class Engine(Generic[Batch, Output]):
         return inspection.Description(tuple(runs), all)
 
     def _repr_svg_(self) -> str:
-        """What notebooks show: the picture of `describe`."""
+        """The picture of `describe`, for notebooks."""
         return self.describe().svg()
 
     @taught
@@ -471,7 +470,7 @@ class Engine(Generic[Batch, Output]):
         Args:
             max_epochs: Epochs to go through.
             epoch_length: Batches of each.
-            process: Stands in for the process function: fires the events that it would fire.
+            process: Replaces the process function: it fires the same events.
         """
         process = process or self.rehearsal
         return inspection.rehearse(self, self.signals, process, max_epochs, epoch_length)
@@ -479,9 +478,9 @@ class Engine(Generic[Batch, Output]):
     def record(
         self, *events: EventEnum, last: int | None = None
     ) -> AbstractContextManager[inspection.Trace]:
-        """Within a `with` block, list what runs call: handlers, in their order, with the clocks.
+        """Within a `with` block, list the calls of handlers, in their order, with the clocks.
 
-        Handlers of evaluations are listed too. Where nothing is recorded it costs nothing.
+        Handlers of evaluations are listed too. Without a recording, there is no cost.
 
         >>> from camshaft import Events
         >>> engine = Engine(lambda state, batch: None)
@@ -497,16 +496,16 @@ class Engine(Generic[Batch, Output]):
         True
 
         Args:
-            events: Only calls in these; by default in all.
-            last: Keep this many calls, the latest; by default all of them.
+            events: List only calls in these events; by default in all.
+            last: Keep only this many latest calls; by default all.
         """
         return inspection.record(self.signals, self.evaluation.signals, events=events, last=last)
 
     def watching(self, watch: Watch) -> AbstractContextManager[None]:
-        """Within a `with` block, call what `watch` makes of each handler in the handler's place.
+        """Within a `with` block, replace each handler by the function that `watch` returns for it.
 
-        It is made as `watch(event, receiver, function)`, for the handlers of evaluations too:
-        this is how profilers see calls. Where nothing watches it costs nothing.
+        The replacement is `watch(event, receiver, function)`, also for handlers of evaluations:
+        profilers see calls in this way. Without a watch, there is no cost.
         """
         return inspection.watching(watch, self.signals, self.evaluation.signals)
 
@@ -531,9 +530,9 @@ class Engine(Generic[Batch, Output]):
 
 @dataclass(frozen=True, eq=False)
 class on_rank:  # noqa: N801  # reads as the declaration it is
-    """A handler that is attached on one rank only, such as whatever writes files.
+    """A handler that is attached on one rank only, such as a handler that writes files.
 
-    It must not take part in anything that all ranks do together.
+    It must not take part in collectives.
 
     >>> from camshaft.handlers import JSONLines
     >>> on_rank(0, JSONLines("runs/rows.jsonl")).rank
@@ -544,7 +543,7 @@ class on_rank:  # noqa: N801  # reads as the declaration it is
     handler: Handler
 
     def attach(self, engine: Engine[Any, Any]) -> None:
-        """Attach the handler; `Engine.add` comes here on the rank it is meant for."""
+        """Attach the handler; `Engine.add` calls this on `rank` only."""
         engine.add(self.handler)
 
 
@@ -555,7 +554,7 @@ def _repeat(engine: Engine[Batch, Any], state: State[Any, Any], batch: Batch) ->
 
 
 def _limit_batches(state: State[Any, Any], given: int | None) -> int | None:
-    """Give a run its `max_batches`: what was given, or the limit of the run around it."""
+    """Give a run its `max_batches`: the given number, or the limit of the run around it."""
     if given is not None:
         if isinstance(given, bool) or not isinstance(given, int):
             raise TypeError(f"max_batches={given!r}: needs a whole number")

@@ -15,11 +15,11 @@ Predicate = Callable[[Any], bool]
 """A condition on the state of a run. `State` is typed as `Any`: this file must not import it."""
 
 NEVER = sys.maxsize
-"""The count at which a trigger that cannot fire again is next due."""
+"""The next due count of a trigger that cannot fire again."""
 
 
 class Stage(IntEnum):
-    """Where in a moment a handler runs: what measures, then what acts on it, then what reports."""
+    """The order of handlers in a moment: first they measure, then they act, then they report."""
 
     MEASURE = 1
     ACT = 2
@@ -27,7 +27,7 @@ class Stage(IntEnum):
 
 
 class EventType(EnumType):
-    """The type of classes of events: it tells which event was meant by a wrong name."""
+    """The metaclass of event classes: it suggests the event that a wrong name probably meant."""
 
     if not TYPE_CHECKING:  # type checkers report wrong names themselves
 
@@ -37,10 +37,10 @@ class EventType(EnumType):
 
 
 class EventEnum(Enum, metaclass=EventType):
-    """An event: derive from this class to add events of one's own.
+    """An event: derive from this class to add your own events.
 
-    Every event counts on one clock: `"epochs"`, `"iterations"`, `"steps"`, or `"occurrences"`: how
-    often it was fired itself, the clock of events of one's own.
+    Every event counts on one clock: `"epochs"`, `"iterations"`, `"steps"`, or `"occurrences"`,
+    which is how often the event itself was fired. Your own events count occurrences.
 
     >>> class GanEvents(EventEnum):
     ...     CRITIC_UPDATED = "critic_updated"
@@ -57,7 +57,7 @@ class EventEnum(Enum, metaclass=EventType):
         member.clock = clock
         return member
 
-    # Members are dictionary keys on the way of every step; Enum's own hash is written in Python.
+    # Members are dictionary keys in every step; Enum's own hash is slow, as it is Python code.
     __hash__ = object.__hash__
 
     @taught
@@ -76,10 +76,10 @@ class EventEnum(Enum, metaclass=EventType):
         """Choose the occurrences of this event at which a handler is called.
 
         Counts are absolute and start at 1, so they never drift and are the same after a resume.
-        Conditions given together must all hold; triggers combined with `|` need one to hold.
+        Conditions given together must all hold; of triggers combined with `|`, one must hold.
 
         Args:
-            every: Each count that this number divides.
+            every: Each count that is a multiple of this number.
             at: This count, or these.
             after: Only counts greater than this one.
             before: Only counts smaller than this one.
@@ -128,9 +128,9 @@ class Events(EventEnum):
     COMPLETED = "completed"
     """The run ended by its limits or by `state.stop()`; not if it failed or was interrupted."""
     SAVING = "saving"
-    """At a commit point, if a save was asked for: what writes checkpoints does it here."""
+    """At a commit point, if a save was asked for: handlers write checkpoints here."""
     FAILED = "failed"
-    """An exception ends the run; it is re-raised when the handlers have seen it."""
+    """An exception ends the run; it is re-raised after the handlers."""
     CLOSED = "closed"
     """Always, and last."""
 
@@ -227,9 +227,9 @@ class Clause:
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """When a handler is called: an immutable value, equal and hashable by what it says.
+    """When a handler is called: an immutable value, hashable and compared by its conditions.
 
-    Made by calling an event, combined with `|`; where two clauses overlap the handler is called
+    Made by calling an event, combined with `|`; if two clauses hold at once, the handler is called
     once.
 
     >>> Events.EPOCH_COMPLETED(every=2) | Events.COMPLETED

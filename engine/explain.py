@@ -1,4 +1,4 @@
-"""What an exception says beside its own message, and warnings at the line of the script."""
+"""Notes that are added to exceptions, and warnings at the line of the script."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .state import State
 
 ROOT = Path(__file__).parents[1]
 ROOMS = (str(ROOT / "engine"), str(ROOT / "handlers"), "<string>")  # a dataclass's __init__
-"""Where the files of the package begin."""
+"""The beginnings of the package's file paths."""
 LESS_MEMORY = (
     "The same step takes less memory with parts of a batch at a time, supervised(..., "
     'split="auto") or smaller batches and accumulate=; with checkpoint_activations(model, ...); '
@@ -48,7 +48,7 @@ OF_A_BACKWARD_PASS = {
         OPTIMIZE_IN_TRAINING,
     ),
 }
-"""What to do about messages of torch: in a training, and in an evaluation."""
+"""By message of torch: what to do in training, and in an evaluation."""
 OF_A_STATE = re.compile(r"'State' object has no attribute '(\w+)'(?: and no __dict__.*)?$")
 OWN_ATTRIBUTE = (
     "A state takes no attributes of your own, since a checkpoint would not hold them. What a "
@@ -63,7 +63,7 @@ def explain(error: BaseException, where: str, state: State[Any, Any]) -> None:
         state.control.error = error
         in_step = where.startswith("in the process function") or not hasattr(error, "__notes__")
         error.add_note(f"{where}, {place(state)}")
-        if type(error).__name__ == "OutOfMemoryError":  # torch's; this file does without torch
+        if type(error).__name__ == "OutOfMemoryError":  # torch's; this file does not import torch
             error.add_note(LESS_MEMORY)
         advise_on_workers(error)
         if isinstance(error, AttributeError) and (missing := OF_A_STATE.match(str(error))):
@@ -74,10 +74,10 @@ def explain(error: BaseException, where: str, state: State[Any, Any]) -> None:
 
 
 def advise_on_workers(error: BaseException) -> None:
-    """Add what to do about a killed worker, whichever error of a chain tells of the worker.
+    """Add advice about a killed worker, if any error in the chain is about a worker.
 
-    A loader's signal handler raises wherever Python is: in what handles another error, too. Then
-    that other error is the one that ends the run, and the worker's is a note of it or its context.
+    A loader's signal handler may raise at any point, also while another error is handled. Then the
+    other error ends the run, and the worker's error is its note or its context.
     """
     said: list[str] = []
     one: BaseException | None = error
@@ -89,9 +89,9 @@ def advise_on_workers(error: BaseException) -> None:
 
 
 def _advice_on(name: str) -> str:
-    """What to write in the place of an attribute that a state lacks.
+    """What to write instead of an attribute that a state lacks.
 
-    `State` says nothing itself: a `__getattr__` would slow down every read of an attribute.
+    `State` has no `__getattr__` for this, which would slow down every read of an attribute.
     """
     own = "" if name in OF_STATES else f". {OWN_ATTRIBUTE.format(name=name)}"
     return f"a State has no attribute {name!r}{advice(name, dir(State), OF_STATES)}{own}"
@@ -104,7 +104,7 @@ def place(state: State[Any, Any]) -> str:
 
 
 def warn(message: str) -> None:
-    """Warn of what the author of a script did, at the line of the script that called Camshaft."""
+    """Warn of a mistake in a script, at the line of the script that called Camshaft."""
     frame, level = sys._getframe(1), 2  # pyright: ignore[reportPrivateUsage]
     while frame.f_back is not None and frame.f_code.co_filename.startswith(ROOMS):
         frame, level = frame.f_back, level + 1

@@ -1,6 +1,6 @@
-"""Names that a package imports when they are first asked for.
+"""Lazy imports: a package imports a name when it is first used.
 
-`import camshaft` thus imports no torch: an engine of plain Python and the command line start fast.
+So `import camshaft` does not import torch: plain Python engines and the command line start fast.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from .names import OF_PACKAGE, advice, for_users
 
 LINE = re.compile(r"^from (\.\S*) import (\w+) as \2$", re.MULTILINE)
-"""A line of a stub, as type checkers want it where a name is exported."""
+"""A line of a stub that exports a name, in the form that type checkers need."""
 
 
 def late(
@@ -35,7 +35,7 @@ def late(
     <class 'camshaft.engine.engine.Engine'>
     """
     stub = Path(str(sys.modules[package].__file__)).with_suffix(".pyi")
-    # By a pattern and not by ast, whose many objects make Python collect garbage in the import.
+    # Not by ast, whose many objects start Python's garbage collector during the import.
     homes = {name: home for home, name in LINE.findall(stub.read_text(encoding="utf-8"))}
 
     def get(name: str) -> Any:

@@ -41,9 +41,9 @@ class Loop(Generic[Batch, Output]):
     moments: Moments
     state: State[Batch, Output]
     feed: Feed[Batch]
-    """Reads the data, and says how long an epoch is and how it ends."""
+    """Reads the data, and tells the length and the end of an epoch."""
     stops: ranks.Stops | None = None
-    """Where ranks meet that leave an epoch early; None if they need not leave it together."""
+    """The meetings of ranks that leave an epoch early; None if ranks need not keep in step."""
     postponed: int = 0
     """Commit points in a row at which a window was open."""
     has_warned: bool = False
@@ -59,7 +59,7 @@ class Loop(Generic[Batch, Output]):
         try:
             return _with_room(self._run)
         except BaseException as error:
-            advise_on_workers(error)  # the signal of its death may have come after the first error
+            advise_on_workers(error)  # a worker's death may be signalled after the first error
             raise
         finally:
             if self.stops is not None:
@@ -73,7 +73,7 @@ class Loop(Generic[Batch, Output]):
             if feed.in_step.is_on:
                 self._check_alike()
                 self.stops = ranks.Stops(lambda: state.iteration + feed.in_step.waits)
-            # Before LOADING: schedules are made by this length, and then a state is put into them.
+            # Before LOADING: schedules are made with this length before their state is loaded.
             state.epoch_length = feed.length()
             moments.announce(Events.LOADING, state)
             if self._is_done():
@@ -115,18 +115,18 @@ class Loop(Generic[Batch, Output]):
                 self._run_epoch()
             feed.put_back()
         except BaseException:
-            with suppress(Exception):  # a device that has failed cannot tell its generators' state
+            with suppress(Exception):  # the generator state of a failed device cannot be read
                 feed.leave()
             raise
         else:
-            # An evaluation goes on only from what was saved in it.
+            # An evaluation can be resumed only if it was saved.
             if self.state.training or self.engine.has_handlers(Events.SAVING):
                 feed.leave()
         finally:
             feed.close()
 
     def _check_alike(self) -> None:
-        """Compare the ranks before any other message, since those of unlike ranks are unlike."""
+        """Compare the ranks first, since messages of ranks with different settings do not match."""
         feed = self.feed
         given = {
             "epoch_length": feed.limit if feed.repeats else None,
@@ -142,16 +142,16 @@ class Loop(Generic[Batch, Output]):
             raise
 
     def _recall_handlers(self) -> None:
-        """Save handlers with a `state_dict` of their own with the run; put back what was saved.
+        """Save handlers that have a `state_dict` with the run; load their saved states.
 
-        After STARTED, at which some of them begin anew.
+        This comes after STARTED, at which some of them reset themselves.
         """
         for each in list(self.engine.handlers.values()):
             if has_state(each):
                 self.state.recall(each, partial(_itself, each))
 
     def _go_on_inside(self) -> None:
-        """Go on with the epoch in which the run was left; it may only have to be completed."""
+        """Continue the epoch in which the run was left; it may need only its completion."""
         state = self.state
         if state.step == state.max_steps:
             state.stop("max_steps", resumable=True)
@@ -160,7 +160,7 @@ class Loop(Generic[Batch, Output]):
         self._run_epoch()
 
     def _complete(self) -> None:
-        """Announce the end, and note the generators for a script that is started once more."""
+        """Announce the end, and store the generator states for a script that starts again."""
         self.moments.announce(Events.COMPLETED, self.state)
         if self.state.training:
             self.state.control.completed = capture_generators(self.feed.data)
@@ -191,7 +191,7 @@ class Loop(Generic[Batch, Output]):
         self._commit()
 
     def _end_with_data(self) -> None:
-        """Stop for good, since the data is an iterator that is used up; unless the run is over."""
+        """Stop for good, because the iterator is used up, unless the run is over already."""
         state = self.state
         if state.stop_reason is not None or state.limit_reached is not None:
             return
@@ -231,7 +231,7 @@ class Loop(Generic[Batch, Output]):
         return True
 
     def _commit(self) -> bool:
-        """Save if asked and if no window is open; True if the run or the epoch is to end."""
+        """Save if asked and if no window is open; return True if the run or epoch has to end."""
         state, control = self.state, self.state.control
         if state.step_under_way.is_open:
             if state.limit_reached is None:
@@ -262,7 +262,7 @@ class Loop(Generic[Batch, Output]):
             asked.append(f"stop ({state.stop_reason})")
         elif state.control.epoch_stopped and not state.is_last_batch:
             asked.append("end the epoch")
-        # The handlers that ask for themselves are the same on all ranks.
+        # Saves with `by` are asked for on all ranks alike, since all ranks have these handlers.
         asked += [f"save ({reason})" for reason, by in state.control.saves if by is None]
         if asked:
             stops.meet(" and ".join(asked), state.iteration)
@@ -288,7 +288,7 @@ class Loop(Generic[Batch, Output]):
         return self.state.stop_reason is not None
 
     def _is_done(self) -> bool:
-        """True if nothing is left to do; a run may still have to complete, after a kill."""
+        """True if nothing is left to do; a killed run may still need its COMPLETED."""
         state, control = self.state, self.state.control
         if state.stop_reason is None and state.limit_reached is None:
             control.completed = None  # the limits were raised
@@ -307,7 +307,7 @@ class Loop(Generic[Batch, Output]):
         return (has_completed or is_beyond) and self._is_over()
 
     def _close(self) -> list[BaseException]:
-        """Fire CLOSED, and drop everything that only a run under way needs."""
+        """Fire CLOSED, and drop everything that only a running run needs."""
         state, control = self.state, self.state.control
         failed = control.error is not None
         errors = self.moments.conclude(Events.CLOSED, state)
@@ -325,7 +325,7 @@ class Loop(Generic[Batch, Output]):
         try:
             return errors
         finally:
-            del errors  # their tracebacks hold this frame, which would hold them
+            del errors  # breaks a cycle: their tracebacks hold this frame
 
 
 Result = TypeVar("Result")
@@ -338,12 +338,12 @@ def _itself(handler: Result) -> Result:
 def _with_room(function: Callable[[], Result]) -> Result:
     """Call a function in a new chunk of Python's stack, so that its caller's depth does not matter.
 
-    CPython keeps the frames of functions in chunks of 16 KiB. A call that does not fit takes
-    another chunk from the system, and its return gives the chunk back. Where the end of a chunk
-    lies inside of a training step, each step does so many times, which may take as long as itself.
+    CPython keeps function frames in chunks of 16 KiB. A call that does not fit allocates another
+    chunk, and its return frees the chunk. If a chunk ends inside a training step, each step
+    allocates and frees many times, which may take as long as the step itself.
     """
     return function()
 
 
-# A frame of so many words takes a chunk of 128 KiB, and leaves half of it to the calls inside.
+# A frame of 2**13 words takes a chunk of 128 KiB, and leaves half of it to the calls inside.
 _with_room.__code__ = _with_room.__code__.replace(co_stacksize=2**13)

@@ -24,12 +24,12 @@ Weight = Callable[[Any], Any] | float | None
 class Means:
     """Adds up values by name, each with its weight; nothing is read from a device.
 
-    A name that is not in every batch has the mean over those batches that had it. NaN makes the
-    mean NaN, unless it is left out.
+    If a name is not in every batch, its mean is over the batches that have it. NaN makes the mean
+    NaN, unless it is left out.
 
     Args:
-        decay: Below 1, what each value is multiplied by with every later one of its name: an
-            exponential mean. Its weights decay too, so that the first values are not too small.
+        decay: Below 1, an exponential mean: each new value multiplies the earlier sum of its name
+            by `decay`. The weights decay too, so that the first means are not too small.
         skip_nan: True to leave NaN out.
 
     >>> means = Means()
@@ -67,7 +67,7 @@ class Means:
 
 
 class LastValues:
-    """Like `Means`, but of the last `length` values only, and of one name."""
+    """Like `Means`, but over the last `length` values only, and for one name."""
 
     def __init__(self, length: int, *, skip_nan: bool = False) -> None:
         self.skip_nan = skip_nan
@@ -93,7 +93,7 @@ class LastValues:
         self._pairs.clear()
 
     def state_dict(self) -> dict[str, Any]:
-        """The values, times their weights, and the weights."""
+        """The weighted values, and the weights."""
         return {"name": self._name, "pairs": [list(pair) for pair in self._pairs]}
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
@@ -104,7 +104,7 @@ class LastValues:
 
 
 def mean_over_ranks(sums: Sums) -> dict[str, Number]:
-    """The means over all data, by one collective for all names; one rank reads no device."""
+    """The means over all ranks; a single process reads nothing from a device."""
     if not ranks.is_distributed():
         return {name: _quotient(*pair) for name, pair in sums.items()}
     own = dict(zip(sums, _on_host(sums), strict=True))
@@ -118,9 +118,9 @@ def mean_over_ranks(sums: Sums) -> dict[str, Number]:
 
 
 def weight_of(output: Any, weight: Weight, who: str) -> Number:
-    """The weight of a batch: as given, by a function of the output, or as the output tells.
+    """The weight of a batch: `weight`, the result of the function `weight`, or the output's own.
 
-    An output tells its weight, as that of `supervised` may, or else its number of samples.
+    The output's own weight is its `weight`, which `supervised` may set, or its number of samples.
     """
     if weight is not None:
         return weight(output) if callable(weight) else weight
@@ -139,7 +139,7 @@ def weight_of(output: Any, weight: Weight, who: str) -> Number:
 def samples_of(output: Any) -> int:
     """The length of the first tensor in the target, or in the prediction; 0 without a tensor.
 
-    Without a target, it is that of the input, where the output tells it.
+    If the output has a number of samples, because its batch has no target, that number is used.
     """
     if isinstance(output, Output):
         return output.samples or first_length(output.target) or first_length(output.prediction)
@@ -149,7 +149,7 @@ def samples_of(output: Any) -> int:
 def first_length(nested: Any) -> int:
     """The length of the first tensor or array in nested containers; 0 without one.
 
-    A list of mappings, as of boxes and their labels, has one for each sample.
+    A list of mappings, such as boxes with labels, has one mapping for each sample: its length.
 
     >>> first_length([{"boxes": torch.ones(5, 4)}, {"boxes": torch.ones(3, 4)}])
     2
@@ -191,13 +191,13 @@ def _weighed(name: str, value: Any, weight: Number, *, skip_nan: bool) -> tuple[
     value = value.detach().reshape(()) if value.requires_grad or value.ndim else value
     if skip_nan:
         is_nan = value.isnan()
-        # torch.where with a number copies it to the device, and waits for that.
+        # Not torch.where: it would copy a number to the device and wait.
         return value.masked_fill(is_nan, 0), ~is_nan * weight
     return value, weight
 
 
 def _plus(total: Number, number: Number, weight: Number) -> Number:
-    """The sum as a new tensor, in the precision of the total; one operation if it can be."""
+    """The sum as a new tensor, in the precision of the total; in one operation if possible."""
     if isinstance(total, Tensor) and not isinstance(weight, Tensor):
         return torch.add(total, number, alpha=weight)
     return total + number * weight

@@ -1,4 +1,4 @@
-"""What torchmetrics' metrics have accumulated, which their own `state_dict` leaves out."""
+"""The accumulated states of torchmetrics' metrics, which their own `state_dict` leaves out."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from torch import Tensor
 from torch.nn import Module, ModuleDict
 
 CACHES = {"_computed", "_forward_cache", "_cache"}
-"""Attributes of torchmetrics that are computed anew."""
+"""Attributes of torchmetrics that are recomputed."""
 
 
 def plain_states(metric: Any) -> dict[str, dict[str, Any]]:
-    """The plain attributes of each metric inside a module, by their places; see `accumulated`."""
+    """By place: the plain attributes of each metric inside a module; see `accumulated`."""
     return _by_part(metric, _plain)
 
 
 def accumulated(metric: Any, made: Mapping[str, Any]) -> Any:
-    """What a metric, or each metric inside a module, has accumulated.
+    """The accumulated values of a metric, or of each metric inside a module.
 
-    Besides its states these are attributes that have changed since it was made, such as the place
-    in a window.
+    They are its states, and attributes that have changed since it was made, such as the place in a
+    window.
 
     Args:
         metric: A metric of torchmetrics, a module that holds some, or a metric of another library.
-        made: What `plain` gave when it was made.
+        made: The result of `plain_states` when the metric was made.
     """
     if not isinstance(metric, Module):
         return metric.state_dict() if hasattr(type(metric), "state_dict") else dict(vars(metric))
     for each in metric.modules():
         if isinstance(each, ModuleDict):
-            list(each.items())  # makes the compute groups of a collection share their states again
+            list(each.items())  # lets the compute groups of a collection share their states again
     found = _by_part(
         metric, lambda each: {"states": dict(each.metric_state), "updates": each.update_count}
     )
@@ -44,7 +44,7 @@ def accumulated(metric: Any, made: Mapping[str, Any]) -> Any:
 
 
 def put_back_metric(metric: Any, saved: Any) -> None:
-    """Go on accumulating from what `accumulated` gave."""
+    """Load the values that `accumulated` returned into a metric."""
     if not isinstance(metric, Module):
         if hasattr(type(metric), "load_state_dict"):
             metric.load_state_dict(saved)
@@ -66,13 +66,13 @@ def reset(module: Module) -> None:
 
 
 def _by_part(metric: Any, what: Callable[[Any], Any]) -> dict[str, Any]:
-    """Something of each metric inside a module, itself included."""
+    """By place: `what(metric)` for each metric inside a module, itself included."""
     inside = list(metric.named_modules()) if isinstance(metric, Module) else []
     return {name: what(each) for name, each in inside if hasattr(each, "update_count")}
 
 
 def _plain(metric: Any) -> dict[str, Any]:
-    """The numbers and tensors among a metric's attributes that are none of its states."""
+    """The numbers and tensors among a metric's attributes that are not its states."""
     return {
         name: value
         for name, value in vars(metric).items()

@@ -18,7 +18,7 @@ from .state import State
 
 
 class Moments(dict[EventEnum, "Moment"]):
-    """The moments of one run, each made on first use.
+    """The moments of one run, by event, each made on first use.
 
     In a rehearsal, `rehearsal` makes the function that replaces each handler.
     """
@@ -37,14 +37,14 @@ class Moments(dict[EventEnum, "Moment"]):
     def add_check(self, event: EventEnum, function: Receiver, *, last: bool = False) -> None:
         """Call a check of this run at each occurrence: before all handlers, or after all.
 
-        It is no handler of the engine: no description names it, and no watch sees it.
+        A check is not a handler: descriptions do not list it, and watches do not see it.
         """
         moment = self[event]
         (moment.last if last else moment.first).append(function)
         moment.outdate()
 
     def drop_check(self, event: EventEnum, function: Receiver) -> None:
-        """Call a check no longer, from the next occurrence on."""
+        """Stop calling a check, from the next occurrence on."""
         moment = self[event]
         for checks in (moment.first, moment.last):
             if function in checks:
@@ -52,13 +52,13 @@ class Moments(dict[EventEnum, "Moment"]):
         moment.outdate()
 
     def announce(self, event: EventEnum, state: State[Any, Any]) -> None:
-        """Fire an event of the engine's own, other than those of an iteration."""
+        """Fire an event of the engine, except the events of an iteration."""
         moment, count = self[event], _count(event, state)
         if count >= moment.due:
             moment.fire(state, count)
 
     def conclude(self, event: EventEnum, state: State[Any, Any]) -> list[BaseException]:
-        """Fire an event in which every handler gets its turn; return what they raised."""
+        """Fire an event at which every handler is called; return the exceptions."""
         return self[event].fire_each(state, _count(event, state))
 
     def close(self) -> None:
@@ -69,9 +69,9 @@ class Moments(dict[EventEnum, "Moment"]):
 
 
 class Moment:
-    """One event of one run: who is called at which count.
+    """One event of one run: the receivers to call at each count.
 
-    `due` is the smallest count at which a receiver is called; below it, `fire` can be left out.
+    `due` is the smallest count at which a receiver is called; below it, `fire` is not needed.
     """
 
     __slots__ = (
@@ -87,18 +87,18 @@ class Moment:
         self.first: list[Receiver] = []
         """Checks of this run that are called before all handlers."""
         self.last: list[Receiver] = []
-        """Those that are called after all handlers."""
+        """Checks of this run that are called after all handlers."""
         self._next = NEVER
         self.outdate()
         signal.listeners.append(self.outdate)
 
     def outdate(self) -> None:
-        """Compile again when the event next fires: a receiver has come or gone."""
+        """Compile again when the event next fires, because receivers have changed."""
         self._outdated = True
         self.due = 0
 
     def fire(self, state: State[Any, Any], count: int) -> None:
-        """Call who is due at this count, by stage and in the order of attachment."""
+        """Call the receivers due at this count, by stage and in the order of attachment."""
         receiver = None
         try:
             for _, call, receiver in self._calls(state, count):  # noqa: B007  # for the note
@@ -108,7 +108,7 @@ class Moment:
             raise
 
     def fire_each(self, state: State[Any, Any], count: int) -> list[BaseException]:
-        """Call who is due, each whatever the others raise; return what they raised."""
+        """Call all receivers that are due, also after exceptions; return the exceptions."""
         errors: list[BaseException] = []
         for _, call, receiver in self._calls(state, count):
             try:
@@ -119,7 +119,7 @@ class Moment:
         try:
             return errors
         finally:
-            del errors  # their tracebacks hold this frame, which would hold them
+            del errors  # breaks a cycle: their tracebacks hold this frame
 
     def _where(self, receiver: Receiver | None) -> str:
         if receiver is None:
@@ -165,7 +165,7 @@ class Moment:
 
 
 class Entry:
-    """One receiver in one moment: when it is next due, and what is called then."""
+    """One receiver in one moment: its next due count, and the function to call then."""
 
     __slots__ = (
         *("_clauses", "_ends", "_last", "_local", "_quiet", "_rehearsing"),
@@ -194,7 +194,7 @@ class Entry:
         self._ends = trigger.last and event is Events.COMPLETED
         self._rehearsing = rehearsing
         self._quiet = 0
-        """No call is possible below this count: the only clause has said so when it was asked."""
+        """Below this count, no call is possible, as the only clause has found."""
 
     @property
     def is_always(self) -> bool:
@@ -213,7 +213,7 @@ class Entry:
         return count < self._quiet
 
     def call(self, count: int) -> Receiver:
-        """What to call at this count: the function, or `_ask`, which checks conditions first."""
+        """The call for this count: the function, or `_ask`, which checks conditions first."""
         certain = any(c.is_plain and c.next(count - 1) == count for c in self._clauses)
         return self.function if certain and not self._last else partial(self._ask, count)
 
@@ -240,7 +240,7 @@ class Entry:
         return True
 
     def _wait_for(self, count: int) -> bool:
-        """Ask no more below this count, unless another clause may hold; return False."""
+        """Skip checks below this count, unless another clause may hold; return False."""
         if len(self._clauses) == 1 and not self._last:
             self._quiet = count
         return False
@@ -248,29 +248,29 @@ class Entry:
 
 @dataclass
 class Firing:
-    """What a run remembers of a handler whose trigger looks at more than a count."""
+    """A run's memory of a handler whose trigger has conditions besides counts."""
 
     called: float
     """The clock's time of the last call, or of the beginning of the run."""
     iteration: int = -1
     """The run's iteration of the last call."""
     spent: list[str] = field(default_factory=list)
-    """The `once=True` clauses that have had their call."""
+    """The `once=True` clauses that have fired."""
     _count: int | None = None
     look_at: int = 0
     """The count of the next look at the clock."""
 
     def record(self, iteration: int, count: int) -> None:
-        """A call takes place now."""
+        """Record a call at this moment."""
         self.iteration, self.called = iteration, time.monotonic()
         self._count, self.look_at = count, 0
 
     def is_over(self, seconds: float, count: int, local: bool) -> bool:
         """True if `seconds` have passed since the last call.
 
-        Rank 0's clock decides; for a handler that only this rank has, its own clock. After a look
-        at the clock, the next look comes half-way to the count at which, at the pace so far, the
-        time will be over. So there are few looks, at the same counts on every rank.
+        Rank 0's clock decides; for a handler that only this rank has, this rank's clock. From the
+        pace so far, each look at the clock estimates the count at which the time is over; the next
+        look comes half-way to it. So there are few looks, at the same counts on every rank.
         """
         if count < self.look_at:
             return False
@@ -285,12 +285,12 @@ class Firing:
         return False
 
     def state_dict(self) -> dict[str, Any]:
-        """What to save; time is saved as the time that has passed."""
+        """The values to save; the time of the last call is saved as elapsed time."""
         passed = time.monotonic() - self.called
         return {"passed": passed, "iteration": self.iteration, "spent": list(self.spent)}
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
-        """Go on from what was saved."""
+        """Continue from saved values."""
         self.called = time.monotonic() - saved["passed"]
         self.iteration, self.spent = saved["iteration"], list(saved["spent"])
 

@@ -1,4 +1,4 @@
-"""Names and arguments that do not exist: what was meant, also if other libraries call it so."""
+"""Suggestions for names and arguments that do not exist, also for names of other libraries."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ _CALLS = {
 
 
 def for_users(thing: Any) -> Any:
-    """A class or a function that users call with wrong arguments at times; others as they are."""
+    """A class or function that explains wrong arguments to users; other things unchanged."""
     if not getattr(thing, "__module__", "").startswith("camshaft."):
         return thing
     made = vars(thing).get("__init__") if isinstance(thing, type) else None
@@ -205,7 +205,7 @@ def for_users(thing: Any) -> Any:
 def taught(function: Function) -> Function:
     """A function whose calls with wrong arguments say what to write.
 
-    What it raises itself stays as it is.
+    Errors that the function itself raises stay unchanged.
 
     >>> @taught
     ... def train(data, *, max_epochs=1):
@@ -222,7 +222,7 @@ def taught(function: Function) -> Function:
             return function(*args, **kwargs)
         except TypeError as error:
             if error.__traceback__ is None or error.__traceback__.tb_next is not None:
-                raise  # by the function, which was called
+                raise  # the error comes from inside the function
             message = _wrong_call(function, args, kwargs) or str(error)
         raise TypeError(message)
 
@@ -230,7 +230,7 @@ def taught(function: Function) -> Function:
 
 
 def _wrong_call(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    """What is wrong with the arguments of a call; empty if nobody knows."""
+    """The message about a call's wrong arguments; empty if the mistake is unknown."""
     name = function.__qualname__.removesuffix(".__init__").removesuffix(".__call__")
     usage = f"; write {_CALLS[name]}" if name in _CALLS else ""
     given = f"{repr(args[0]) if name == 'EventEnum' else name.replace('Engine.', 'engine.')}()"
@@ -255,7 +255,7 @@ def _wrong_call(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 
 def _odd(given: str, name: str, known: list[str]) -> str:
-    """What to write for one argument that a call does not have."""
+    """The message about one argument that a function does not have."""
     for line, words in _ARGUMENTS.items():
         argument, is_one, _ = line.partition("=")
         is_own = argument in known or not (is_one and argument.isidentifier())
@@ -269,10 +269,10 @@ def unknown(owner: str, name: str, known: Iterable[str], words: Mapping[str, str
     """The error for an attribute that does not exist, with the one that was probably meant.
 
     Args:
-        owner: What was asked for the attribute.
+        owner: The object without the attribute.
         name: The attribute.
         known: The attributes that exist.
-        words: What to write here, by the words of other libraries.
+        words: By a name in other libraries: what to write here.
 
     >>> unknown("Events", "EPOCH_COMPLETE", ["EPOCH_COMPLETED", "SAVING"], {})
     AttributeError("Events has no attribute 'EPOCH_COMPLETE'; did you mean 'EPOCH_COMPLETED'?")
@@ -285,12 +285,12 @@ def unknown(owner: str, name: str, known: Iterable[str], words: Mapping[str, str
 
 
 def advice(name: str, known: Iterable[str], words: Mapping[str, str]) -> str:
-    """What to write in the place of a name, to be put behind a sentence; empty if nobody knows."""
+    """The suggestion for a wrong name, to append to a sentence; empty if there is none."""
     if name.startswith("_"):  # libraries look for such names, and handle the error themselves
         return ""
     if name in words:
         return f"; write {words[name]}"
-    from difflib import get_close_matches  # not on the way of every import
+    from difflib import get_close_matches  # here, to keep imports fast
 
     shown = {each.lower(): each for each in known if not each.startswith("_")}
     found = get_close_matches(name.lower(), shown, n=1, cutoff=0.7)

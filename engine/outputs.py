@@ -1,4 +1,4 @@
-"""What a process function returned: its parts, by the names that they may have, and its tokens."""
+"""The output of a process function: its parts, by their possible names, and its token counts."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ NAMES = {
     "prediction": ("prediction", "logits"),
     "target": ("target", "labels"),
 }
-"""By part: what it may be called, as here or as in Hugging Face's models."""
+"""By part: its possible names, here or in Hugging Face's models."""
 IGNORED = -100
-"""The label of a target that counts for nothing, in torch's losses and in Hugging Face's models."""
+"""The label of a target that torch's losses and Hugging Face's models ignore."""
 
 
 class Output(NamedTuple):
-    """What a supervised engine makes of a batch; its tensors record no gradients."""
+    """The output of a supervised engine for a batch; its tensors record no gradients."""
 
     loss: Any
     """A tensor, the mean; None if there is no loss for this batch."""
     prediction: Any
-    """What the model made, or its `logits`."""
+    """The model's output, or the `logits` in it."""
     target: Any
     """None if the batch has none."""
     weight: Any = None
-    """How many targets the loss is a mean over; None if it is over the samples."""
+    """The number of targets in the loss's mean; None if the mean is over the samples."""
     samples: int | None = None
-    """The samples of a batch without a target, by its input; None to count by the target."""
+    """The number of samples, from the input, if there is no target; None to count by the target."""
 
 
 def part_of(output: Any, name: str, default: Any = None) -> Any:
     """The `"loss"`, `"prediction"` or `"target"` of an output, by key or by attribute.
 
-    So mappings, named tuples, dataclasses and any other objects serve alike.
+    So mappings, named tuples, dataclasses and other objects all work.
 
     >>> part_of(Output(0.5, "cat", "dog"), "target")
     'dog'
@@ -65,9 +65,9 @@ def count_tokens(output: Output) -> Tensor:
 
 
 def count_next_tokens(output: Output) -> Tensor:
-    """The same without the first target of each row, which a model of next tokens cannot predict.
+    """Like `count_tokens`, without the first target of each row, which has no prediction.
 
-    The causal language models of Hugging Face shift their labels so.
+    Causal language models of Hugging Face shift their labels in this way.
 
     >>> import torch
     >>> count_next_tokens(Output(None, None, torch.tensor([[5, 7, -100], [8, 9, 6]])))

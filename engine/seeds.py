@@ -1,4 +1,4 @@
-"""Seeds, for those who want them: Camshaft itself never seeds anything in this process."""
+"""Seeding on request: Camshaft itself does not seed this process's generators."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from .state import seed_of_rank
 def seed_everything(seed: int, *, per_rank: bool = False) -> None:
     """Seed the generators of Python, NumPy and torch, of its devices too.
 
-    Call it before the model is made. With one seed the same script draws the same numbers; whether
-    it computes the same is up to its kernels: see `torch.use_deterministic_algorithms`.
+    Call it before the model is made. With the same seed, a script draws the same numbers; whether
+    its results are the same depends on its kernels: see `torch.use_deterministic_algorithms`.
 
     Args:
-        seed: From 0 to 2**64 - 1. What is drawn is what `random.seed(seed)`,
-            `numpy.random.seed(seed)` and `torch.manual_seed(seed)` lead to.
-        per_rank: Give each rank but the first a seed of its own, made of `seed` and its number, so
-            that dropout and augmentation differ. `DistributedSampler` has a seed of its own, and
-            `DistributedDataParallel` starts from the first rank's weights, so neither minds; a
-            sampler that draws the same order on all ranks has to have its own generator then.
+        seed: From 0 to 2**64 - 1. The random numbers are those after `random.seed(seed)`,
+            `numpy.random.seed(seed)` and `torch.manual_seed(seed)`.
+        per_rank: Give each rank but the first a seed made of `seed` and its number, so that
+            dropout and augmentation differ. This does not affect `DistributedSampler`, which has
+            its own seed, or `DistributedDataParallel`, which starts from the first rank's weights.
+            A sampler that draws the same order on all ranks then needs its own generator.
 
     Raises:
         TypeError: `seed` is no whole number.

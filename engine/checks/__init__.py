@@ -1,4 +1,4 @@
-"""What a run is checked for: arguments, modes, idle weights, unannounced steps, unsaved objects."""
+"""The checks of a run: arguments, modes, idle weights, unannounced steps, unsaved objects."""
 
 from ..explain import warn
 from .arguments import no_handler, objects_of, refuse_other_process, refuse_samples, what_is

@@ -1,4 +1,4 @@
-"""What an engine is given: process function, objects, handlers and data, or something else."""
+"""Checks of an engine's arguments: process function, objects, handlers and data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def objects_of(given: Any) -> dict[str, Any]:
     """The objects of an engine, by name; optimizers without the wrappers of other libraries.
 
     Raises:
-        TypeError: They are no mapping of names to what has `state_dict` and `load_state_dict`.
+        TypeError: They are not a mapping from names to objects with a state.
     """
     if given is None:
         return {}
@@ -52,12 +52,12 @@ def refuse_other_process(process: Any) -> None:
 
 
 def refuse_samples(data: object) -> None:
-    """Refuse a data set in the place of batches: each of its samples would be taken for a batch.
+    """Refuse a data set instead of batches: each of its samples would be taken for a batch.
 
-    A stream may give batches, so it is only a warning there.
+    A stream may give batches, so it only gets a warning.
 
     Raises:
-        TypeError: The data is a data set with indices, or nothing to iterate over.
+        TypeError: The data is a data set with indices, or is not iterable.
     """
     if not hasattr(data, "__iter__") and not hasattr(data, "__getitem__"):
         raise TypeError(f"the data is {data!r}; it has to give batches: a DataLoader, a list")
@@ -76,7 +76,7 @@ def refuse_samples(data: object) -> None:
 
 
 def no_handler(given: Any) -> TypeError:
-    """The error for something that is no handler, with what to write."""
+    """The error for an object that is not a handler; it says what to write."""
     return TypeError(
         f"{what_is(given)} is no handler: it needs an attach(engine) method, and to be an object "
         f"rather than a class; {_instead(given)}"
@@ -100,7 +100,7 @@ def _instead(given: Any) -> str:
 
 
 def what_is(given: Any) -> str:
-    """What an argument is: a class or a function by its name, a plain value as it is."""
+    """A description of an argument: the name of a class or function, or a plain value's repr."""
     if isinstance(given, type):
         return f"the class {given.__name__}"
     if callable(given) and hasattr(given, "__qualname__"):

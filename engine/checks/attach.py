@@ -1,4 +1,4 @@
-"""The checks of one run: each is called at the moments of the run at which it looks."""
+"""The checks of one run: each check is called at its moments of the run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def attach_checks(state: State[Any, Any], moments: Moments, process: Process[Any, Any]) -> None:
-    """Check a run from here on, after the handlers of its beginning; not a rehearsal."""
+    """Attach all checks to a run, after the handlers of its start; not to a rehearsal."""
     if moments.rehearsal is not None:
         return
     run = Checked(state, moments, process)

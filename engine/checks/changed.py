@@ -1,4 +1,4 @@
-"""What a run changes and no checkpoint holds; found by some numbers of each tensor."""
+"""Objects that a run changes and no checkpoint holds, found by a few numbers of each tensor."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from ..state import State
 from .reached import PLAIN, reached
 
 SAMPLES = 8
-"""Numbers of each tensor that are compared: a write by `.data` raises no version."""
+"""How many numbers of each tensor are compared; a write by `.data` does not raise the version."""
 
 
 class Unsaved:
-    """Warns of modules, optimizers, schedules and the like that a run changes and does not save.
+    """Warns of modules, optimizers, schedules and similar that a run changes and does not save.
 
-    They are those that the process function and the script's handlers reach, and that are neither
-    among the engine's objects nor a part of one. What nobody changes is left out: a teacher, a
-    loss. A few numbers of each tensor are compared, at the first save, the second, the fourth and
-    so on. It is made before the first batch.
+    It looks at objects that the process function and the script's handlers reach, and that are
+    neither among the engine's objects nor a part of one. Unchanged objects, such as a teacher or a
+    loss, are left out. A few numbers of each tensor are compared, at the first save, the second,
+    the fourth and so on. It is made before the first batch.
     """
 
     def __init__(self, state: State[Any, Any]) -> None:
@@ -37,7 +37,7 @@ class Unsaved:
         self._found = {name: (each, prints[name]) for name, each in found.items() if prints[name]}
 
     def tell(self) -> None:
-        """Warn, once, of what has changed."""
+        """Warn, once for each object, of changed objects."""
         self._saves += 1
         if not self._found or self._saves & (self._saves - 1):
             return
@@ -54,7 +54,7 @@ class Unsaved:
 
 
 def is_stateful(thing: object) -> bool:
-    """True for what a checkpoint can hold, by its class; what gives batches has a place instead."""
+    """True if a checkpoint can hold an object, by its class; false for data that gives batches."""
     kind = type(thing)
     if not (hasattr(kind, "state_dict") and hasattr(kind, "load_state_dict")):
         return False
@@ -64,12 +64,12 @@ def is_stateful(thing: object) -> bool:
 
 
 def _is_whole(known: set[int], thing: Any) -> bool:
-    """True for a thing with a state, no part of which is saved: no agent of named networks."""
+    """True for an object with a state, unless one of its attributes is saved already."""
     return is_stateful(thing) and not any(id(each) in known for each in _attributes(thing))
 
 
 def _functions(state: State[Any, Any]) -> Iterator[Callable[..., Any]]:
-    """The process function, and the functions that a script attached; handlers have a memory."""
+    """The process function, and functions that a script attached, without Camshaft's handlers."""
     yield state.engine.process
     moments = state.control.moments
     for signal in () if moments is None else moments.signals.values():
@@ -81,7 +81,7 @@ def _functions(state: State[Any, Any]) -> Iterator[Callable[..., Any]]:
 
 
 def _known(state: State[Any, Any]) -> set[int]:
-    """The identities of what is saved: objects, what they consist of, handlers, their memories."""
+    """The ids of saved things: objects and their parts, handlers, and objects in their memories."""
     objects, handlers = state.engine.objects, state.engine.handlers
     memories = [
         each for each in state.memory.saved.values() if hasattr(type(each), "saved_objects")
@@ -95,14 +95,14 @@ def _known(state: State[Any, Any]) -> set[int]:
 
 
 def _attributes(thing: Any) -> list[Any]:
-    """The attributes of an object of the script's own, and the schedulers of one of torch's."""
+    """The attributes of a script's own object; for an object of torch, its inner schedulers."""
     if modules.is_module(thing) or type(thing).__module__.partition(".")[0] == "torch":
         return list(vars(thing).get("_schedulers", ()))
     return list(getattr(thing, "__dict__", {}).values())
 
 
 def _fingerprint(thing: Any, known: set[int]) -> list[Any]:
-    """A few numbers of each tensor that is not known, and the plain values of a `state_dict`."""
+    """A few numbers of each tensor that is not saved, and the plain values of a `state_dict`."""
     if id(thing) in known or id(modules.plain_optimizer(thing)) in known:
         return []
     if modules.is_module(thing):
@@ -144,7 +144,7 @@ def _message(changed: Mapping[str, Any], objects: Mapping[str, Any]) -> str:
 
 
 def sample(tensor: Any) -> Any:
-    """The bytes of some numbers of a tensor, on its device; None where it has none yet."""
+    """The bytes of a few numbers of a tensor, on its device; None if it has no numbers yet."""
     with suppress(Exception):  # such as a parameter without a shape, or on the device "meta"
         own = modules.local(tensor).detach().reshape(-1)
         some = own[:: max(1, own.numel() // SAMPLES)]

@@ -1,4 +1,4 @@
-"""A run that is checked: what its engine has, and when a check looks at it."""
+"""A run that is checked: the facts that checks share, and the moments of the checks."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 class Checked:
-    """A run, what of it several checks look at, and the moments at which they do.
+    """A run, the facts about it that several checks share, and the moments of the checks.
 
-    A check is made with this as the run begins: it looks at once, and lets the run call it later.
+    Each check gets this object as the run begins: it looks at once, or asks for later calls.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Checked:
 
     @cached_property
     def optimizers(self) -> dict[str, Any]:
-        """The optimizers that the engine knows, by what to call them."""
+        """The optimizers that the engine knows, by a name for messages."""
         return optimizers_of(objects_by_place(self.objects), self.handlers)
 
     @cached_property
@@ -51,7 +51,7 @@ class Checked:
 
     @cached_property
     def words(self) -> set[str]:
-        """What is named in the code of the process function."""
+        """The names and texts in the code of the process function."""
         return words_in([self.process])
 
     def at(self, event: EventEnum, check: Receiver, *, last: bool = False) -> None:
@@ -59,11 +59,11 @@ class Checked:
         self.moments.add_check(event, check, last=last)
 
     def no_more(self, event: EventEnum, check: Receiver) -> None:
-        """Call a check no longer, from the next occurrence on."""
+        """Stop calling a check, from the next occurrence on."""
         self.moments.drop_check(event, check)
 
     def after_first_epoch(self, check: Receiver) -> None:
-        """Call a check once, where the first epoch ends that begins in this run, or the run."""
+        """Call a check once, at the end of this run's first new epoch, or of the run."""
         began, is_pending = self.state.epoch, True
 
         def call(state: State[Any, Any]) -> None:
@@ -77,7 +77,7 @@ class Checked:
 
 
 def is_optimizer(thing: object) -> bool:
-    """True for what holds parameters in groups, as torch's optimizers do."""
+    """True for an object with parameter groups, such as torch's optimizers."""
     return hasattr(type(thing), "add_param_group")
 
 
@@ -87,7 +87,7 @@ def objects_by_place(objects: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def optimizers_of(things: Mapping[str, Any], handlers: Mapping[str, Any]) -> dict[str, Any]:
-    """The optimizers among these things, and those of schedules, updates and other handlers."""
+    """The optimizers among these things, and optimizers of schedules, updates and handlers."""
     owned = {
         f"the optimizer of {name}": getattr(each, "optimizer", None)
         for name, each in (*things.items(), *handlers.items())
@@ -103,7 +103,7 @@ def updated(optimizer: Any) -> Iterable[Any]:
 
 _lock = Lock()
 _running: list[int] = []
-"""The threads of the runs that train, once for each run."""
+"""The threads of the training runs, one entry for each run."""
 _looks: list[Callable[[Any], None]] = []
 _hooks: list[Any] = []
 """Torch's handle of the hook, while it is there."""
@@ -121,7 +121,7 @@ def watch_steps(look: Callable[[Any], None]) -> None:
 
 
 def unwatch_steps(look: Callable[[Any], None]) -> None:
-    """Call it no longer; not to be called while an optimizer of this thread steps."""
+    """Stop calling `look`; do not call this while an optimizer of this thread steps."""
     with _lock:
         if look in _looks:
             _looks.remove(look)
@@ -140,7 +140,7 @@ def _end(state: State[Any, Any]) -> None:
 
 
 def _tidy() -> None:
-    """Remove an idle hook, unless another thread trains: its optimizer may go through the hooks."""
+    """Remove an idle hook, unless another thread trains, which may be iterating over the hooks."""
     if _hooks and not _looks and {*_running} <= {get_ident()}:
         _hooks.pop().remove()
 

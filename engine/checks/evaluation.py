@@ -1,4 +1,4 @@
-"""Evaluations that leave the model in training mode, or whose metrics are of one batch."""
+"""Evaluations with the model in training mode, or with metrics of only one batch."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def check_mode(run: Checked) -> None:
 
 
 def check_averaged(run: Checked) -> None:
-    """Warn of a metric that each batch of an evaluation has written, and that nothing averaged.
+    """Warn of a metric that each batch of an evaluation writes, and no handler averages.
 
-    A function with a memory may keep a running mean there, which is right as it is.
+    There is no warning if a function has a memory, since it may keep a running mean there.
     """
     writes = 0
-    """The writes of metrics up to the last batch, before what follows the batches."""
+    """The number of metric writes up to the last batch, before the handlers after the batches."""
 
     def note(state: State[Any, Any]) -> None:
         nonlocal writes
@@ -53,7 +53,7 @@ def check_averaged(run: Checked) -> None:
 
 
 def _is_measured(value: Any) -> bool:
-    """True for a number that is no count: a float, or a tensor with one of floating point."""
+    """True for a float or a floating-point tensor of one number; false for a count."""
     is_one = getattr(value, "ndim", 0) == 0
     floating = getattr(value, "is_floating_point", None)
     return isinstance(value, float) or (is_one and floating is not None and floating())

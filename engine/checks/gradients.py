@@ -1,4 +1,4 @@
-"""Gradients and losses that something else than an update changes: lines that a loop has left."""
+"""Gradients and losses that code other than an `Update` changes, such as remains of a loop."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ if TYPE_CHECKING:
     from ..update import Update
 
 EARLY = 20
-"""The iterations at a run's start in which gradients are looked at."""
+"""The number of iterations at a run's start in which gradients are checked."""
 EACH = 3
-"""The same of the second epoch, the fourth, the eighth and so on: a loss may begin late."""
+"""The same number for the second epoch, the fourth, the eighth and so on: a loss may begin late."""
 SCALED = 256
-"""A power of two from this on is the scale of a `GradScaler`."""
+"""A power of two from this number on is taken for the scale of a `GradScaler`."""
 CLIPS = {"clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_"}
 
 Look = dict[int, tuple[Any, int]]
-"""By the identity of a parameter: its gradient, and the version of it, which a write raises."""
+"""By the id of a parameter: its gradient and the gradient's version, which a write raises."""
 
 
 class GradientCheck:
-    """Ends a run that changes gradients beside its updates, in the first iterations of some epochs.
+    """Ends a run that changes gradients outside its updates; checks some epochs' first iterations.
 
-    It compares the gradients before each backward pass of an `Update` with those after the one
-    before. Accepted are gradients from before the run, from the backward pass of another `Update`,
-    from a handler between two iterations, and from a backward pass that is followed by another
+    It compares the gradients before each backward pass of an `Update` with the gradients after the
+    previous pass. It accepts gradients from before the run, from the backward pass of another
+    `Update`, from a handler between two iterations, and from a backward pass before another
     optimizer's step: a loop's `zero_grad()` drops them as an `Update` does.
     """
 
     def __init__(self, run: Checked) -> None:
         self.inside: Update | None = None
-        """The update that is at work."""
+        """The update that is working now; None between updates."""
         self._run, self._state = run, run.state
         self._last = run.state.iteration + EARLY
         self._seen: dict[Update, Look] = {}
-        """By update: from the first iteration on if it is attached, else from its first step on."""
+        """By update: its latest look; an update that is not attached appears at its first step."""
         self._thread = get_ident()
         self._met: set[int] = set()
         """The updates that had a loss."""
@@ -56,13 +56,13 @@ class GradientCheck:
     def watch(
         self, update: Update, act: Callable[[], object], loss: Any = None, *, is_mean: bool = False
     ) -> None:
-        """Let an update act on gradients; compare them before, and look at them afterwards.
+        """Compare the gradients, let an update act on them, and look at them again.
 
-        What it does is watched once, as a whole: a backward pass, a step, or a clearing. The loss
-        is that of a micro-batch; as a mean, it is divided by the micro-batches.
+        The action is watched as a whole: a backward pass, a step, or a clearing. `loss` is the loss
+        of a micro-batch; if it is a mean, the update divides by the number of micro-batches.
 
         Raises:
-            RuntimeError: Something else has changed gradients.
+            RuntimeError: Other code has changed gradients.
         """
         outer, self.inside = self.inside, update
         try:
@@ -93,7 +93,7 @@ class GradientCheck:
         self._run.at(Events.ITERATION_COMPLETED, self._end_iteration, last=True)
 
     def _begin_epoch(self, state: State[Any, Any]) -> None:
-        """Look again in the first iterations of an epoch."""
+        """Begin to check again in the first iterations of an epoch."""
         if state.epoch & (state.epoch - 1):
             return
         self._last = max(self._last, state.iteration + EACH)
@@ -109,13 +109,13 @@ class GradientCheck:
             self._settle(state)
 
     def _settle(self, state: State[Any, Any]) -> None:
-        """Accept what handlers have written between two iterations, unless a window is open."""
+        """Accept gradients that handlers wrote between two iterations, unless a window is open."""
         for each in self._seen:
             if not self._is_open(each):
                 self._seen[each] = _look(each)
 
     def _end(self, state: State[Any, Any]) -> None:
-        """Look no longer."""
+        """End the check."""
         self._seen.clear()
         state.step_under_way.check = None
         unwatch_steps(self._stepped)
@@ -129,7 +129,7 @@ class GradientCheck:
             self._compare(each, look)
         if not self._is_open(update):
             self._refuse_shared(update)
-            self._seen.pop(update, None)  # its gradients are cleared, and not kept here either
+            self._seen.pop(update, None)  # its gradients are cleared, and must not live on here
 
     def _meet(self, update: Update) -> None:
         self._met.add(id(update))
@@ -140,7 +140,7 @@ class GradientCheck:
             watch_steps(self._stepped)
 
     def _stepped(self, optimizer: Any) -> None:
-        """Called after each step of any optimizer of the process, those of updates included."""
+        """Called after each step of any optimizer of the process, also of an update's."""
         if get_ident() != self._thread:
             return
         for update in self._seen:
@@ -197,7 +197,7 @@ def _look(update: Update) -> Look:
 
 
 def _changed(now: Look, look: Look) -> list[Any]:
-    """The gradients that are others than before."""
+    """The gradients that were replaced or written since the look."""
     both = [(*now[key], *look[key]) for key in now if key in look]
     return [
         gradient
@@ -207,13 +207,13 @@ def _changed(now: Look, look: Look) -> list[Any]:
 
 
 def _has_values(gradient: Any) -> bool:
-    """False for what `zero_grad(set_to_none=False)` leaves."""
+    """False for a gradient of zeros, which `zero_grad(set_to_none=False)` leaves."""
     values = gradient.coalesce().values() if gradient.is_sparse else gradient
     return bool((values != 0).any())
 
 
 def _warn_of_clipping(words: set[str]) -> None:
-    """Warn of a function that clips and makes no backward pass: an update has cleared before."""
+    """Warn if a function clips without a backward pass: the update cleared the gradients before."""
     if (clips := sorted(CLIPS & words)) and "backward" not in words:
         warn(
             f"the process function calls {clips[0]}(), and makes its steps by an Update, which "
@@ -223,12 +223,12 @@ def _warn_of_clipping(words: set[str]) -> None:
 
 
 def check_loss(update: Update, loss: Any, *, is_mean: bool, may_be_scaled: bool) -> None:
-    """Look at how a loss was made: a loop divides or scales it, as its update does once more.
+    """Find a loss that the script divides or scales by hand, although its update does so too.
 
     A sum that is divided by hand, such as `(loss_a + loss_b) / 2` or a sum over samples, is a mean
-    of its own, and no leftover.
+    of its own, and not a mistake.
 
-    A scaler's factor is looked for where it may be one, as it is read from its device.
+    A scaler's factor is checked only if `may_be_scaled`, as the check waits for its device.
 
     Raises:
         ValueError: A gradient scaler has scaled it.
@@ -259,7 +259,7 @@ def check_loss(update: Update, loss: Any, *, is_mean: bool, may_be_scaled: bool)
 
 
 def _is_scale(factor: Any) -> bool:
-    """True for what a scaler multiplies by: a power of two in a tensor; read from its device."""
+    """True for a scaler's factor: a power of two in a tensor; it is read from its device."""
     if str(factor.dtype) != "torch.float32":
         return False
     value = float(factor)
@@ -267,7 +267,7 @@ def _is_scale(factor: Any) -> bool:
 
 
 def _is_sum(division: Any, number: int) -> bool:
-    """True if a sum over samples, or of so many losses, is divided."""
+    """True if the divided value is a sum over samples, or a sum of `number` losses."""
     divided = division.next_functions[0][0]
     kind = type(divided).__name__
     if kind.startswith("Sum") or getattr(divided, "_saved_reduction", None) == 2:
@@ -276,7 +276,7 @@ def _is_sum(division: Any, number: int) -> bool:
 
 
 def _terms(node: Any) -> int:
-    """The losses of which a chain of additions is the sum."""
+    """The number of losses that a chain of additions sums up."""
     if type(node).__name__ != "AddBackward0":
         return 1
     return sum(_terms(each) for each, _ in node.next_functions)

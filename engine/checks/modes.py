@@ -19,11 +19,10 @@ logger = logging.getLogger("camshaft")
 class Modes:
     """Puts models back into training mode at an epoch's start, as `model.train()` in a loop does.
 
-    A model that a handler put into evaluation mode, say to sample after the epoch, gets the modes
-    of all its modules back as they were when the epoch's first batch came. What the run's script
-    decides stays: a model that was in evaluation mode then, and modes of parts of a model, such as
-    a BatchNorm that is frozen in the middle of the run. The models that the process function
-    reaches are looked after, too.
+    If a handler puts a model into evaluation mode, say to sample after the epoch, all its modules
+    get back the modes that they had at the epoch's first batch. The script's choices stay: a model
+    that was in evaluation mode then, and modes of parts of a model, such as a BatchNorm that is
+    frozen in the middle of the run. Models that the process function reaches are included.
     """
 
     def __init__(self, run: Checked) -> None:
@@ -54,7 +53,7 @@ class Modes:
         run.at(Events.EPOCH_COMPLETED, self._end_batches)
         run.at(Events.COMPLETED, self._end_inside)
         run.at(Events.CLOSED, self._end_interrupted)
-        if run.state.in_epoch:  # its start is not announced once more
+        if run.state.in_epoch:  # a resumed epoch does not announce its start again
             self._note(run.state)
 
     def _note(self, state: State[Any, Any]) -> None:
@@ -63,7 +62,7 @@ class Modes:
         self._before = [(each, [(m, m.training) for m in each.modules()]) for each in training]
 
     def _put_back(self, state: State[Any, Any]) -> None:
-        """Begin a further epoch in training mode, where the one before began so."""
+        """Begin an epoch in training mode if the previous epoch began in training mode."""
         self._warn(state.epoch - 1, "after the batches")
         for model, flags in self._before:
             if not model.training:
@@ -74,7 +73,7 @@ class Modes:
         self._warn(state.epoch, "at the last batch")
 
     def _end_inside(self, state: State[Any, Any]) -> None:
-        """The same where the run ends inside an epoch."""
+        """Check the modes if the run ends inside an epoch."""
         if state.in_epoch:
             self._end_batches(state)
 
@@ -83,7 +82,7 @@ class Modes:
             self._end_inside(state)
 
     def _warn(self, epoch: int, when: str) -> None:
-        """Warn, once, of models that an epoch's batches have left in evaluation mode."""
+        """Warn, once, of models that were left in evaluation mode in an epoch."""
         left = self._names(model for model, _ in self._before if not model.training)
         if left and not self._has_warned:
             self._has_warned = True
@@ -96,7 +95,7 @@ class Modes:
             )
 
     def _names(self, found: Iterable[Any]) -> list[str]:
-        """The names of these models; of one and its wrapper, the first."""
+        """The names of these models; for a model and its wrapper, only the first name."""
         names, seen = list[str](), set[int]()
         for model in found:
             own = set(map(id, model.parameters()))

@@ -1,4 +1,4 @@
-"""Parameters that a run leaves as they are, optimizers of other modules, teachers that drift."""
+"""Parameters that no step changes, optimizers of unknown modules, teachers that drift."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .checked import Checked, objects_by_place, optimizers_of, updated
 
 
 def check_known(run: Checked) -> None:
-    """Warn of an optimizer none of whose parameters belongs to a module that the engine knows."""
+    """Warn of an optimizer if the engine knows no module with its parameters."""
     own = {
         id(each)
         for thing in run.objects.values()
@@ -48,10 +48,10 @@ def check_stepped(run: Checked) -> None:
 def check_idle(run: Checked) -> None:
     """Warn of weights that no optimizer of the engine holds, and of teachers that drift.
 
-    Where an optimizer holds a part of a module, or there is one whose module is unknown, the
-    warning comes at once. Else the module may be moved by hand, as a target network is: it comes
-    after the first epoch if nobody moved the module, and a backward pass gave it gradients or it is
-    frozen.
+    If an optimizer holds a part of the module, or the module of an optimizer is unknown, the
+    warning comes at once. Else the script may change the module by hand, such as a target network:
+    the warning comes after the first epoch if the module is unchanged, and a backward pass gave it
+    gradients or it is frozen.
     """
     optimizers, unmoved = run.optimizers.values(), list[tuple[str, Any, list[Any]]]()
     found = modules.all_modules(run.objects.values())
@@ -79,7 +79,7 @@ def check_idle(run: Checked) -> None:
 
 
 def warn_if_it_drifts(name: str, module: Any) -> None:
-    """Warn if a module that does not learn, such as a teacher, updates running statistics."""
+    """Warn if a module without trainable parameters, such as a teacher, updates statistics."""
     if norms := _drifts(module):
         warn(
             f"{name} has no trainable parameter and is in training mode, so that each batch which "
@@ -89,7 +89,7 @@ def warn_if_it_drifts(name: str, module: Any) -> None:
 
 
 def _drifts(module: Any) -> list[str]:
-    """The norms in training mode of a module without trainable parameters."""
+    """The normalization layers in training mode, in a module without trainable parameters."""
     parameters = list(module.parameters())
     if not parameters or any(each.requires_grad for each in parameters):
         return []

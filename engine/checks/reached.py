@@ -1,4 +1,4 @@
-"""What functions of a script can reach, and the names in their code."""
+"""The objects that functions of a script can reach, and the names in their code."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from typing import Any
 from ..explain import ROOMS
 
 DEEPEST = 6
-"""Steps from a function to what it reaches, such as `self.agent.nets["target"]`."""
+"""The most steps from a function to an object, such as `self.agent.nets["target"]`."""
 WIDEST = 64
-"""Elements of a container that are looked at: what holds more is data."""
+"""The most elements of a container that is searched: a larger container is data."""
 MOST = 5_000
-"""Things that are looked at in all."""
+"""The most objects that are searched in all."""
 FOREIGN = {*sys.stdlib_module_names, "builtins", "torch", "numpy", "camshaft"} - {"__main__"}
-"""Packages into whose objects and functions the search does not go."""
+"""Packages whose objects and functions are not searched."""
 LIBRARIES = (*ROOMS, str(Path(dis.__file__).parent), "<frozen")
-"""How the paths of files begin into whose functions the search does not go."""
+"""Beginnings of file paths whose functions are not searched."""
 PLAIN = (str, int, float, bool, type(None))
 UPDATES = f"{__name__.partition('.engine.')[0]}.engine.update"
 
 
 def reached(functions: Iterable[object], wanted: Callable[[Any], bool]) -> dict[str, Any]:
-    """The things that are wanted among those that functions of a script can reach, by expression.
+    """By expression: the wanted objects that functions of a script can reach.
 
-    That is what their code names, their helpers in the script included. The search does not go into
-    a wanted thing, into the objects of other libraries, or into large containers.
+    The search follows the names in their code and in the script's helpers. It does not go into a
+    wanted object, the objects of other libraries, or large containers.
 
     >>> from torch import nn
     >>> target = nn.Linear(2, 1)
@@ -59,7 +59,7 @@ def reached(functions: Iterable[object], wanted: Callable[[Any], bool]) -> dict[
 
 
 def words_in(functions: Iterable[object]) -> set[str]:
-    """The names and texts in the code of functions, and of the script's functions that they call.
+    """The names and texts in the code of functions, and of script functions that they call.
 
     >>> def sums(loss):
     ...     return loss.sum()
@@ -96,7 +96,7 @@ def words_in(functions: Iterable[object]) -> set[str]:
 
 
 def _called(thing: Any) -> tuple[FunctionType, Any] | None:
-    """The function that a call of a thing runs, and the object whose method it is."""
+    """The function that a call of `thing` runs, and the object whose method it is."""
     while isinstance(thing, partial):
         thing = thing.func
     owner, function = getattr(thing, "__self__", None), getattr(thing, "__func__", thing)
@@ -110,7 +110,7 @@ def _is_of_a_library(function: FunctionType) -> bool:
 
 
 def _inside(thing: Any, name: str, is_root: bool) -> Iterator[tuple[Any, str]]:
-    """What a thing holds, and by which expression the script would name it."""
+    """The objects inside a thing, each with the expression by which a script would name it."""
     if isinstance(thing, FunctionType):
         yield from _named_by(thing) if not _is_foreign(thing) else ()
     elif isinstance(thing, MethodType):
@@ -152,7 +152,7 @@ def _named_by(function: FunctionType) -> Iterator[tuple[Any, str]]:
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
-    """A function's code, and that of the functions and comprehensions inside."""
+    """A function's code, and the code of functions and comprehensions inside it."""
     yield code
     for each in code.co_consts:
         if isinstance(each, CodeType):
@@ -165,7 +165,7 @@ def _is_foreign(function: FunctionType) -> bool:
 
 
 def _is_of_the_script(thing: Any) -> bool:
-    """True for an object whose attributes are a script's own; an `Update` is looked into, too."""
+    """True for an object with attributes of the script; also for an `Update`."""
     kind = type(thing)
     if not hasattr(thing, "__dict__") or isinstance(thing, FunctionType):
         return False
@@ -174,6 +174,6 @@ def _is_of_the_script(thing: Any) -> bool:
 
 
 def is_update(thing: object) -> bool:
-    """True for an `Update`: where its room was not imported, which needs torch, there is none."""
+    """True for an `Update`; its room is not imported here, since that would import torch."""
     room: Any = sys.modules.get(UPDATES)
     return room is not None and isinstance(thing, room.Update)

@@ -1,4 +1,4 @@
-"""Ranks that are to train one model: their settings, objects and versions are the same."""
+"""The comparison of ranks that train one model: settings, objects and versions must be equal."""
 
 from __future__ import annotations
 
@@ -28,31 +28,31 @@ if TYPE_CHECKING:
 
 PACKAGE = __name__.partition(".")[0]
 SHOWN = 4
-"""Settings that an error names."""
+"""The most settings that an error names."""
 LONGEST = 120
-"""Characters of a value that an error shows."""
+"""The most characters of a value that an error shows."""
 DEEPEST = 4
 LIMITS = ("max_epochs", "max_iterations", "max_steps")
 COUNTS = ("iteration", "step", "epoch")
 Entries = dict[str, str]
-"""What a rank runs: settings by name, as text without addresses."""
+"""The settings of a rank by name, as text without addresses."""
 
 
 def check_same_on_ranks(
     engine: Engine[Any, Any], signals: Signals, process: Any, state: State[Any, Any], **given: Any
 ) -> None:
-    """Compare what the ranks are about to run; what differs is an error on all of them.
+    """Compare the settings of the ranks before a run; a difference is an error on all ranks.
 
-    Two messages of 32 bytes. The settings themselves are sent only where their checksums differ.
-    Limits, handlers and versions are compared over all ranks, objects and the process function
-    over those that read different data: the ranks of one copy of a model may hold stages of it.
+    Two messages of 32 bytes. The settings themselves are sent only if their checksums differ.
+    Limits, handlers and versions are compared over all ranks; objects and the process function over
+    the ranks that read different data, since ranks of one model copy may hold stages of it.
 
-    The run has not begun; `given` are further settings of it, by name.
+    `given` are further settings of the run, by name.
 
     Raises:
         ValueError: Two ranks differ.
     """
-    refuse_wrappers(engine.objects.values())  # whose ranks may hold other shapes
+    refuse_wrappers(engine.objects.values())  # first, since their shapes may differ between ranks
     group = ranks.data_group()
     common = {**_of_run(state, given), **_of_process_wide(), **_of_handlers(engine, signals)}
     own = {"the process function": label(process), **_of_objects(engine.objects)}
@@ -70,7 +70,7 @@ def check_same_on_ranks(
 
 
 def _compare(rows: Tensor) -> Tensor:
-    """Whether all ranks have the first and the third number, and each group the second one."""
+    """Whether the first and third number agree on all ranks, and the second in each group."""
     first = rows[:, 3].clamp(0, len(rows) - 1)
     found = rows[0].clone()
     found[0] = (rows[:, 0] == rows[0, 0]).all()
@@ -93,9 +93,9 @@ def _is_shared(subscription: Subscription) -> bool:
 
 
 def _mark_lonely(signals: Signals, found: list[dict[str, list[str]]]) -> None:
-    """Mark the functions that this rank alone has, where it has all those of the other ranks.
+    """Mark functions that only this rank has as local, if it has all functions of other ranks.
 
-    Where others have one under another name, the two may send to each other.
+    Else a function of another name on another rank may be the partner of a function here.
     """
     own = found[ranks.rank()]
     others = [each for number, each in enumerate(found) if number != ranks.rank()]
@@ -137,7 +137,7 @@ def _of_process_wide() -> Entries:
 
 
 def _of_handlers(engine: Engine[Any, Any], signals: Signals) -> Entries:
-    """The package's handlers that all ranks are to have, and functions that ask rank 0's clock."""
+    """The package's handlers that all ranks must have, and functions that use rank 0's clock."""
     found: Entries = {}
     for name, each in engine.handlers.items():
         if _is_ours(each) and name not in engine.local:
@@ -173,7 +173,7 @@ def _of_groups(name: str, groups: list[dict[str, Any]]) -> Entries:
 
 
 def _of_module(name: str, module: Any) -> Entries:
-    """Names, shapes and types of parameters, and of buffers that are saved."""
+    """The names, shapes and dtypes of parameters and persistent buffers."""
     found: Entries = {}
     hidden = {
         f"{path}.{key}".lstrip(".")
@@ -212,7 +212,7 @@ def _plain_settings(name: str, thing: Any) -> Entries:
 
 
 def _settings_of(thing: Any) -> Iterator[tuple[str, Any]]:
-    """The public attributes of an object that ranks share: no data, and no place on a disk."""
+    """The public attributes that must be equal on all ranks, without data and file paths."""
     if not is_dataclass(thing):
         public = (each for each in getattr(thing, "__dict__", {}).items() if each[0][0] != "_")
         yield from ((key, value) for key, value in public if key != "training")
@@ -227,7 +227,7 @@ def _settings_of(thing: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _text(value: Any, depth: int = 0) -> str | None:
-    """A value as text that is the same in each process; None for what is not compared."""
+    """A value as text that is the same in each process; None for a value that is not compared."""
     inner = partial(_text, depth=depth + 1)
     text: str | None = type(value).__name__
     if isinstance(value, Path) or depth > DEEPEST:
@@ -272,7 +272,7 @@ def _is_loss(thing: Any) -> bool:
 
 
 def _differences(own: Entries, first: Entries) -> dict[str, tuple[str | None, str | None]]:
-    """What this rank has otherwise than the first one: by name, its text and that of the first."""
+    """By name: the differing settings, as this rank's text and the first rank's text."""
     names = [*first, *(name for name in own if name not in first)]
     found = {n: (own.get(n), first.get(n)) for n in names if own.get(n) != first.get(n)}
     shown = [*found][: 2 * SHOWN]
@@ -284,7 +284,7 @@ def _short(text: str | None) -> str | None:
 
 
 def _message(found: list[dict[str, tuple[str | None, str | None]]]) -> str:
-    """The error of all ranks, from what each of them has otherwise than the first one."""
+    """The error message for all ranks, from each rank's differences from the first rank."""
     names = [*dict.fromkeys(name for each in found for name in each)]
     lacking = {n for each in found for n, (own, first) in each.items() if None in (own, first)}
     names = [n for n in names if not any(n.startswith(f"{other}.") for other in lacking - {n})]

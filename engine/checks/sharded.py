@@ -1,4 +1,4 @@
-"""Models that several ranks hold together: what would train wrongly is refused."""
+"""Sharded models: setups that would train wrongly are refused."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ UNSUPPORTED = {
 
 
 def refuse_wrappers(found: Iterable[Any]) -> None:
-    """Refuse modules that do by themselves, in their own way, what an engine does.
+    """Refuse wrappers that take over the work of an engine, such as backward passes and steps.
 
     Raises:
         ValueError: One of the modules, or of those inside, is such a wrapper.
@@ -42,8 +42,8 @@ def check_sharded(run: Checked) -> None:
     """Refuse sharded models whose gradients would not be the mean over all data.
 
     Raises:
-        ValueError: The optimizer is of other parameters, a parameter is not on all ranks that read
-            different data, or a rank's shard is not what its place in the mesh gives it.
+        ValueError: The optimizer has other parameters, a parameter is not on all ranks that read
+            different data, or a shard does not fit the rank's place in the mesh.
     """
     if not ranks.is_distributed():
         return
@@ -67,7 +67,7 @@ def check_sharded(run: Checked) -> None:
 
 
 def _check_spans(found: Iterable[Any], trained: set[int]) -> None:
-    """Check that the ranks that average a model's gradients are those that read different data."""
+    """Check that exactly the ranks that read different data average a model's gradients."""
     readers = ranks.members(ranks.data_group())
     for kind, module, own in modules.averaging(found):
         if own == readers or trained.isdisjoint(map(id, module.parameters())):
@@ -147,7 +147,7 @@ SAY = (
 
 
 def listed(numbers: Iterable[int]) -> str:
-    """Some of many numbers.
+    """The numbers as text; of many numbers, only the first three.
 
     >>> listed({0, 2}), listed({*range(16)})
     ('0, 2', '0, 1, 2, ...')

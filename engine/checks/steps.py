@@ -1,4 +1,4 @@
-"""Optimizer steps that a run makes and does not announce: handlers wait for them in vain."""
+"""Optimizer steps that a run makes but does not announce, so that handlers wait in vain."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .checked import Checked, unwatch_steps, updated, watch_steps
 logger = logging.getLogger("camshaft")
 
 PATIENCE = 100
-"""The iterations from the first optimizer step to the one in which a step has to be announced.
+"""The number of iterations after the first optimizer step until a step must be announced.
 
-Several, because of several optimizers the one that counts may step more rarely than the others.
+It is large, because the main one of several optimizers may step more rarely than the others.
 """
 STEP, SKIPPED = Events.STEP_COMPLETED, Events.STEP_SKIPPED
 GRADIENTS = (Events.BACKWARD_COMPLETED, Events.GRADIENTS_READY)
@@ -36,9 +36,9 @@ ONE_LINE = """
 class StepCheck:
     """Ends a run in which handlers wait for steps that the process function does not announce.
 
-    The check is made once: at the end of the first epoch, or of the run if that comes earlier, and
-    at a step of a torch optimizer that comes 100 iterations after the first one. A run in which no
-    optimizer stepped is only warned, because its first epoch may train nothing on purpose.
+    It checks at the end of the first epoch, or of the run if that comes earlier, and at a step of a
+    torch optimizer 100 iterations after the first step. A run in which no optimizer stepped only
+    gets a warning, because its first epoch may train nothing on purpose.
     """
 
     def __init__(self, run: Checked) -> None:
@@ -46,8 +46,8 @@ class StepCheck:
         self._updates: dict[str, EventEnum] = {n: each.event for n, each in run.updates.items()}
         """The events that the attached updates announce, by the names of the updates."""
         self._optimizers = {id(each.optimizer) for each in run.updates.values()}
-        """The optimizers of these updates: where there are some, the steps of others do not count,
-        such as those of a critic that is trained for an epoch before the rest."""
+        """The optimizers of these updates: if there are any, steps of other optimizers do not
+        count, such as a critic's that is trained for an epoch before the rest."""
         events = {*GRADIENTS, STEP, SKIPPED, *self._updates.values()}
         self._before = {event: self._count(event) for event in events}
         self._written = {name: _written(each) for name, each in run.objects.items()}
@@ -64,7 +64,7 @@ class StepCheck:
         """Check the first epoch that began in this run.
 
         Raises:
-            RuntimeError: Steps were made and not announced, or the run would have no end.
+            RuntimeError: Steps were made and not announced, or the run would never end.
         """
         self._look_no_longer(state)
         try:
@@ -75,7 +75,7 @@ class StepCheck:
             raise
 
     def _look_no_longer(self, state: State[Any, Any]) -> None:
-        """Look at optimizers no longer."""
+        """Stop looking at optimizers."""
         unwatch_steps(self._look)
         self._run.no_more(Events.ITERATION_COMPLETED, self._look_no_longer)
 
@@ -86,7 +86,7 @@ class StepCheck:
             return
         if self._has_come(Events.GRADIENTS_READY):  # an update makes the steps
             self._is_looking = False
-            # After the iteration, as torch is calling its hooks now.
+            # After the iteration, since torch is iterating over its hooks now.
             self._run.at(Events.ITERATION_COMPLETED, self._look_no_longer, last=True)
             return
         if self._optimizers and id(optimizer) not in self._optimizers:
@@ -121,7 +121,7 @@ class StepCheck:
             raise RuntimeError(_unannounced(for_gradients, for_steps, self._first))
 
     def _warn_if_idle(self) -> None:
-        """Warn of a first epoch without steps; fail if steps alone were to end the run."""
+        """Warn of a first epoch without steps; fail if `max_steps` is the only limit."""
         state = self._state
         has_steps = any(map(self._has_come, self._before))
         counts = self._has_come(STEP) or self._has_come(SKIPPED)
@@ -153,7 +153,7 @@ class StepCheck:
             )
 
     def _unchanged(self) -> list[str]:
-        """The optimizers whose weights nobody has written, if the last output has a graph."""
+        """The optimizers with unwritten weights, if the last output has a graph; else none."""
         output = self._state.output
         values: Any = output.values() if isinstance(output, Mapping) else output
         values = values if isinstance(output, Mapping | list | tuple) else [output]
@@ -165,7 +165,7 @@ class StepCheck:
         ]
 
     def _waiting(self, events: Iterable[EventEnum]) -> list[str]:
-        """The names of what waits for one of these events."""
+        """The names of handlers and limits that wait for one of these events."""
         found: dict[str, None] = {}
         for event in events:
             if event in self._run.moments.signals:
@@ -200,7 +200,7 @@ def check_limit(run: Checked) -> None:
 
 
 def check_windows(run: Checked) -> None:
-    """Warn of windows that are longer than an epoch, and of several updates that count as one."""
+    """Warn of windows longer than an epoch, and of several updates that count the run's steps."""
 
     def check(state: State[Any, Any]) -> None:
         batches, is_trial = state.epoch_length, state.control.max_batches is not None
@@ -224,9 +224,9 @@ def check_windows(run: Checked) -> None:
 
 
 def _written(optimizer: Any) -> list[int]:
-    """How often each weight that trains was written, and the size of the state.
+    """How often each trainable weight was written, and the size of the optimizer's state.
 
-    Nothing for what is no optimizer, or one of sharded weights.
+    Empty for other objects, and for an optimizer of sharded weights.
     """
     torch = sys.modules.get("torch")
     if torch is None or not hasattr(optimizer, "param_groups"):
@@ -250,7 +250,7 @@ def _unannounced(for_gradients: list[str], for_steps: list[str], first: int) -> 
 
 
 def _name(receiver: Any) -> str:
-    """The name of the handler whose method it is, or a function's own."""
+    """The name of the handler whose method the receiver is, or the function's own name."""
     return receiver.handler if getattr(receiver, "handler", "") else label(receiver)
 
 

@@ -1,4 +1,4 @@
-"""Steps made faster by torch.compile: which parts are compiled, and what is said about it."""
+"""Steps made faster by torch.compile: the compiled parts, and reports about their graphs."""
 
 from .forward import CompiledForward, explained
 from .options import Compile, options_of, replays

@@ -1,4 +1,4 @@
-"""The forward pass and the loss as one compiled function, and what is said about its graphs."""
+"""The forward pass and the loss as one compiled function, and reports about its graphs."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class CompiledForward:
         return made
 
     def begin(self, state: Any) -> None:
-        """Note the graphs that others have made."""
+        """Store the number of graphs that exist before this run."""
         self._graphs, self._epochs, self._late = _counts("stats")["unique_graphs"], 0, 0
 
     def report(self, state: Any) -> None:

@@ -64,7 +64,7 @@ def options_of(compile: Any, whose: str) -> dict[str, Any] | None:
 
 
 def compiled(function: Function, options: Mapping[str, Any]) -> Function:
-    """The function as torch.compile makes it, whose graphs count for no other function."""
+    """The compiled function; its graphs do not count towards the limit of other functions."""
     own = {"isolate_recompiles": True, "recompile_limit": MANY}  # of newer torch
     own = {name: value for name, value in own.items() if name in _known()}
     make: Any = torch.compile  # its arguments have many types
@@ -73,7 +73,7 @@ def compiled(function: Function, options: Mapping[str, Any]) -> Function:
 
 
 def compiled_to_keep(function: Function, options: Mapping[str, Any]) -> Function:
-    """The same, whose results may be kept: CUDA graphs overwrite theirs in the next step."""
+    """Like `compiled`, but results may be kept: copies, as CUDA graphs overwrite their results."""
     made: Any = compiled(function, options)
     if not replays(options):
         return made  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""An optimizer's step, and what is done to gradients before it, compiled."""
+"""The compiled step of an optimizer, and compiled functions of gradients such as clipping."""
 
 from __future__ import annotations
 

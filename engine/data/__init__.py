@@ -1,4 +1,4 @@
-"""The data of a run: which batches come, in which order, and from where a resumed run reads on."""
+"""The data of a run: its batches, their order, and the position from which a resumed run reads."""
 
 from .feed import Feed, PassEnd, is_read, source_of
 from .in_step import Along, InStep

@@ -42,11 +42,11 @@ class PassEnd(Enum):
     """How the batches of an epoch came to their end."""
 
     COMPLETE = "complete"
-    """The epoch has all its batches: those of a pass, or as many as an epoch may have."""
+    """The epoch has all its batches: a whole pass, or the most that an epoch may have."""
     LEFT = "left"
-    """The run or the epoch was ended before, and more batches may follow."""
+    """The run or the epoch was ended earlier, and more batches may follow."""
     EMPTY = "empty"
-    """There was no batch: the data is an iterator that earlier epochs have used up."""
+    """There was no batch: the data is an iterator that earlier epochs used up."""
     FINAL = "final"
     """The epoch has all its batches, and the data is an iterator: no epoch can follow."""
 
@@ -54,12 +54,12 @@ class PassEnd(Enum):
 class Feed(Generic[Batch]):
     """Gives the batches of each epoch, starting at the position in the state.
 
-    An epoch is one pass over the data. With `repeats` it is `limit` batches of passes that follow
-    each other without an end.
+    An epoch is one pass over the data. With `repeats`, it is `limit` batches from an endless series
+    of passes.
 
-    The loop asks three things in each epoch: `length` at its beginning, the batches by `epoch`,
-    and after them how they came to their end, by `end`. A feed with other epochs answers these
-    otherwise, and reads by `begin_pass` and `reopen_pass`, which keep the position.
+    In each epoch, the loop calls `length` first, then `epoch` for the batches, and then `end` for
+    how they ended. A subclass with other epochs overrides these three, and reads by `begin_pass`
+    and `reopen_pass`, which keep the position.
     """
 
     def __init__(
@@ -71,13 +71,13 @@ class Feed(Generic[Batch]):
         repeats: bool = False,
         in_step: InStep | None = None,
     ) -> None:
-        """Note what to read; the loop opens it.
+        """Store the data to read; the loop opens it.
 
         Args:
             data: The batches.
-            state: Of the run, with the position in the data.
+            state: The state of the run, with the position in the data.
             limit: The most batches of an epoch.
-            repeats: True if the next epoch goes on behind them, False if it begins the data again.
+            repeats: True if the next epoch reads on, False if it begins the data again.
             in_step: Ends epochs on all ranks together.
         """
         self.data, self.state = data, state
@@ -92,17 +92,17 @@ class Feed(Generic[Batch]):
         self._pass: Iterator[Batch] = iter(())
         """The batches of this epoch that are still to come."""
         self._has_opened = False
-        """True once this process has begun a pass, or gone on inside of one."""
+        """True once this process has begun a pass or continued one."""
         self._has_warned = False
 
     @cached_property
     def source(self) -> Source[Batch]:
-        """How the data is read, and resumes."""
+        """The source that reads and resumes the data."""
         return source_of(self.data, each_once=not self.state.training)
 
     @property
     def position(self) -> Position | None:
-        """The pass under way, or the last one; None before the first."""
+        """The current or latest pass; None before the first."""
         return self.state.control.position
 
     def length(self) -> int | None:
@@ -130,9 +130,9 @@ class Feed(Generic[Batch]):
         if self.repeats:
             self._passes = self._repeat()
         if position is not None and position.left is not None:
-            # Inside a pass, `reopen_pass` puts the data where it was; here no pass is opened again.
+            # Inside a pass, `reopen_pass` restores the data; here, no pass is reopened.
             if not state.control.in_epoch or position.used_up:
-                # The data may be another one: it keeps generators of its own.
+                # The script may pass other data, which keeps the state of its own generators.
                 if len(generators_of(self.data)) != len(position.left.generators):
                     position.left.generators = capture_generators(self.data).generators
                 self.source.settle(position.told)
@@ -155,8 +155,8 @@ class Feed(Generic[Batch]):
     def end(self, all_read: bool) -> PassEnd:
         """How the batches of this epoch have ended.
 
-        Where a handler ends the run for good with the last batch, this asks the data for one more.
-        It has to: a sampler with its own generator draws from it once more at its end.
+        If a handler ends the run for good at the last batch, this asks the data for one more batch,
+        because a sampler with its own generator draws from it once more at its end.
 
         Args:
             all_read: False if a handler ended the run or the epoch before the end of `epoch()`.
@@ -184,11 +184,11 @@ class Feed(Generic[Batch]):
         return PassEnd.COMPLETE if is_last else PassEnd.LEFT
 
     def begin_pass(self, number: int | None = None) -> Iterator[Batch]:
-        """Begin a pass: the next one, if it is given no number of its own."""
+        """Begin the pass with this number, by default the next one."""
         state, earlier = self.state, self.position
         if number is None:
             number = 1 if earlier is None else earlier.number + 1
-        if state.training:  # an evaluation may read the data set of the training around it
+        if state.training:  # an evaluation may share its data set with the training around it
             tell_epoch(self.data, number)
         rng = capture_generators(self.data)
         seed = seed_from(rng) if earlier is None else earlier.seed
@@ -198,12 +198,12 @@ class Feed(Generic[Batch]):
         check_same_ranks(earlier, consumed)
         self._has_opened = True
         batches = self._open(position, consumed)
-        if consumed:  # what an iterator draws as it is read again, it has drawn before this pass
+        if consumed:  # reading an iterator again must not draw: it drew these numbers before
             restore_generators(rng, self.data)
         return batches
 
     def reopen_pass(self) -> Iterator[Batch]:
-        """Go on inside the pass under way."""
+        """Continue the current pass."""
         position = self.position
         assert position is not None
         if self._is_used_up():
@@ -225,8 +225,8 @@ class Feed(Generic[Batch]):
     def put_back(self, rng: Rng | None = None) -> None:
         """Put data that this process has not read, and generators, where the run left them.
 
-        The generators stay as they are, or become those of `rng`. So a script that finds its run
-        finished leaves the same as one that has just trained.
+        Without `rng`, the process's generators keep their states. So a script that finds its run
+        finished ends in the same state as a script that has just trained.
         """
         position = self.position
         is_unread = position is not None and position.number > 0 and not self._has_opened
@@ -239,7 +239,7 @@ class Feed(Generic[Batch]):
         restore_generators(rng, self.data)
 
     def leave(self) -> None:
-        """Note the state of the random generators, so that the run can continue exactly."""
+        """Store the states of the random generators, so that the run can continue exactly."""
         if not self.is_open:  # STARTED has failed, and nothing was read
             return
         state, position = self.state, self.position
@@ -248,14 +248,14 @@ class Feed(Generic[Batch]):
             position = Position(0, state.iteration, now, seed_from(now))
             state.control.position = position
         elif position.number and self._has_opened:
-            # Before, as after the last batch of a virtual epoch, the data is not at the position.
+            # Until this process has opened a pass, the data is not at the position.
             position.told = self.source.state()
             is_last = state.iteration_in_epoch == state.epoch_length
             position.at_end = is_last and not self.repeats
         position.left = now
 
     def warn_of_doubts(self) -> None:
-        """Warn once a run of what a resumed run may not repeat exactly."""
+        """Warn, once per run, of the reasons why a resumed run may not be exact."""
         if not self._has_warned:
             self._has_warned = True
             for doubt in self.source.doubts():
@@ -280,7 +280,7 @@ class Feed(Generic[Batch]):
         return self.position is not None and self.position.used_up and not self.repeats
 
     def _is_inside(self, position: Position) -> bool:
-        """True if this process is to go on inside the pass that was left."""
+        """True if this process has to continue the pass that was left."""
         if not position.number or position.used_up or position.source is self.data:
             return False
         return self.repeats or (self.state.control.in_epoch and self._has_begun())
@@ -289,7 +289,7 @@ class Feed(Generic[Batch]):
         return PassEnd.FINAL if self.in_step.is_stuck else PassEnd.COMPLETE
 
     def _refuse_empty(self) -> None:
-        """Refuse a pass that gave no batch, unless its data is an iterator that gave some."""
+        """Refuse a pass without a batch, unless its data is an iterator that gave some before."""
         state, position = self.state, self.position
         if position is None or state.iteration > position.began:
             return
@@ -326,7 +326,7 @@ class Feed(Generic[Batch]):
             batches = self.begin_pass()
 
     def _open(self, position: Position, consumed: int) -> Iterator[Batch]:
-        """The batches of a pass behind those that have come, each with its weight over ranks."""
+        """The batches of a pass after the consumed ones, each with its weight over ranks."""
         source = self.source
         if source.begin is not None:
             source.begin()
@@ -337,7 +337,7 @@ class Feed(Generic[Batch]):
         return batches if shares is None else _weighted(batches, shares, consumed + 1, self.state)
 
     def _consumed(self, position: Position) -> int:
-        """How many batches of the pass have come, or of all passes of an iterator."""
+        """How many batches of the pass are consumed; for an iterator, of all its passes."""
         is_anew = position.source is not None or position.read_from is None
         return self.state.iteration - (position.began if is_anew else position.read_from or 0)
 
@@ -352,7 +352,7 @@ def _weighted(
 
 
 def is_read(data: object) -> bool:
-    """True if a run that is under way, in this thread, reads this data."""
+    """True if a running run of this thread reads this data."""
     state = under_way.get()
     while state is not None and state.control.data is not data:
         state = state.control.outer
@@ -362,7 +362,7 @@ def is_read(data: object) -> bool:
 def source_of(data: Iterable[Any], each_once: bool = False) -> Source[Any]:
     """Choose how this data resumes: by its own state, by skipping indices, or by reading again.
 
-    With `each_once`, a rank without a sample of a short batch has one batch less.
+    With `each_once`, a rank that gets no sample of a short batch has one batch less.
     """
     if (found := inside_prepared(data)) is not None:
         loader, begin, move = found

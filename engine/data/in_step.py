@@ -1,4 +1,4 @@
-"""Ranks that train together: equally many batches on each, so that none waits for another."""
+"""Ranks that train together: the same number of batches on each, so that none waits for ever."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ WAYS = ("stop", "error", "ignore")
 
 
 class InStep:
-    """Ends each epoch of a run on all ranks after equally many batches.
+    """Ends each epoch of a run on all ranks after the same number of batches.
 
-    Where every rank knows how many it has, they compare these numbers once an epoch. Where one
-    does not, they ask one another before each batch. One process alone compares nothing.
+    If every rank knows its number of batches, the ranks compare these numbers once an epoch. Else
+    they ask one another before each batch. A single process compares nothing.
     """
 
     def __init__(self, uneven: str = "ignore") -> None:
@@ -28,9 +28,9 @@ class InStep:
             raise ValueError(f"uneven={uneven!r}: needs one of {', '.join(map(repr, WAYS))}")
         self.uneven = uneven
         self.reads_once = False
-        """True if the data of a rank is an iterator, which may have no batch left."""
+        """True if a rank's data is an iterator, which may have no batch left."""
         self.is_stuck = False
-        """True if one of these iterators has no `__iter__` in Python, which could rewind it."""
+        """True if one of these iterators has no `__iter__` in Python and cannot be rewound."""
         self.waits = False
         """True while this rank waits for the others between two iterations."""
         self._asks = False
@@ -68,7 +68,7 @@ class InStep:
         return -minus_least
 
     def batches(self, batches: Iterator[Batch], state: State[Any, Any]) -> Iterator[Batch]:
-        """The batches of an epoch, up to the end of the first rank that has no more."""
+        """The batches of an epoch, until the first rank has no more."""
         return self._together(batches, state) if self._asks else batches
 
     def agree_on_stop(self, state: State[Any, Any]) -> None:
@@ -99,7 +99,7 @@ class InStep:
                         f"{state.iteration_in_epoch + 1} in epoch {state.epoch}, and the others "
                         "have none"
                     )
-                    # A resumed run must not read the batch again that this rank has dropped.
+                    # A resumed run must not read the batch that this rank has dropped.
                     state.control.epoch_stopped = True
                 return
             yield batch
@@ -116,14 +116,14 @@ class InStep:
 
 
 class Along(InStep):
-    """Lets a rank that has no more batches take part in the forward passes of the others.
+    """Lets a rank without further batches take part in the forward passes of the other ranks.
 
-    It makes them with its last batch, and drops the results. Where every rank knows its number of
-    batches, they compare the numbers once; else they ask one another before each batch.
+    The rank repeats its last batch, and drops the results. If every rank knows its number of
+    batches, the ranks compare these numbers once; else they ask one another before each batch.
     """
 
     def __init__(self, forward: Callable[[Any], object]) -> None:
-        """Make the passes beyond the own batches by `forward(batch)`."""
+        """Make the forward passes after this rank's own batches by `forward(batch)`."""
         super().__init__()
         self._forward = forward
         self._most: int | None = None
@@ -147,7 +147,7 @@ class Along(InStep):
         return length
 
     def batches(self, batches: Iterator[Batch], state: State[Any, Any]) -> Iterator[Batch]:
-        """The batches of this rank; after them it goes along with the others."""
+        """The batches of this rank; after them, it makes forward passes with the other ranks."""
         passes, last = 0, None
         while True:
             batch = next(batches, END)

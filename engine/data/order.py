@@ -1,4 +1,4 @@
-"""The order of the samples of a pass over all ranks, and going on in it on other ranks."""
+"""The order of a pass's samples over all ranks, and its continuation on another number of ranks."""
 
 from __future__ import annotations
 
@@ -17,44 +17,44 @@ logger = logging.getLogger("camshaft")
 
 
 class Order:
-    """What draws the samples of a pass, and how ranks share them.
+    """The order of the samples of a pass, and how ranks share them.
 
-    This class is the order of what is read as it comes: nobody knows which samples a rank has.
+    This class is the order of data without indices: it is unknown which samples a rank has.
     """
 
     name = ""
-    """What draws the order, with its settings; the same on all ranks."""
+    """The sampler that draws the order, with its settings; the same on all ranks."""
     batch: int | None = None
-    """The samples of a batch over all ranks, if it is known."""
+    """The samples of a batch over all ranks, if known."""
     samples: int | None = None
-    """The samples of a pass over all ranks, if it is known."""
+    """The samples of a pass over all ranks, if known."""
     splits_anywhere = False
-    """True if a pass can go on with batches of another size behind any sample."""
+    """True if a pass can continue with batches of another size after any sample."""
     shares: dict[int, float] | None = None
-    """By the number of a batch that is still to come: its weight in a mean over ranks, if it is
-    not 1; None where the weights are all 1."""
+    """By the number of a coming batch: its weight in a mean over ranks, if the weight is not 1;
+    None if all weights are 1."""
 
     def __init__(self, *, fits_any_ranks: bool = False) -> None:
         self.ranks = ranks.data_world_size()
         self.fits_any_ranks = fits_any_ranks
-        """True if a position in it may hold for other ranks than those that wrote it."""
+        """True if a position in this order may be valid on another number of ranks."""
 
     def dealing(self) -> Dealing:
-        """How ranks share the samples, as a checkpoint has it."""
+        """How ranks share the samples, for a checkpoint."""
         return Dealing(self.ranks, self.name, self.batch)
 
     def __str__(self) -> str:
-        """What ranks compare: the order that they share; empty if it is unknown."""
+        """The text that ranks compare: their shared order; empty if unknown."""
         if self.batch is None or self.ranks == 1:
             return ""
         return f"{self.name} on {self.ranks} ranks, {self.batch} samples a batch"
 
 
 def go_on(position: Position, source: Source[Any], consumed: int, epoch: int) -> None:
-    """Take the position of a pass over to this data and these ranks; warn of what changes.
+    """Apply the position of a pass to this data and these ranks; warn of changes.
 
-    A position counts samples over all ranks: with as many samples a batch, the batches to come are
-    the same on any number of ranks.
+    A position counts samples over all ranks: with the same batch size over all ranks, the coming
+    batches are the same on any number of ranks.
 
     Raises:
         ValueError: Samples would come twice or never, or in another order.
@@ -80,7 +80,7 @@ def go_on(position: Position, source: Source[Any], consumed: int, epoch: int) ->
 
 
 def is_of_other_ranks(position: Position, source: Source[Any]) -> bool:
-    """True if a pass was read in order by another number of ranks, so that it cannot go on here."""
+    """True if another number of ranks read this pass in order, so that it cannot continue here."""
     was = position.dealing
     is_known = was is not None and was.ranks != source.order.ranks
     return is_known and not source.order.fits_any_ranks and position.told is None
@@ -104,7 +104,7 @@ def _check_order(was: Dealing, now: Dealing, epoch: int) -> None:
 
 
 def _check_ranks(was: Dealing, now: Dealing, is_known: bool, source: Source[Any]) -> None:
-    """Refuse another number of ranks where it is not known which samples have come."""
+    """Refuse another number of ranks if it is unknown which samples are consumed."""
     what = f"the {type(source.data).__name__}"
     if not source.order.fits_any_ranks:
         raise _cannot(was.ranks, now.ranks, what)
@@ -120,7 +120,7 @@ def _check_ranks(was: Dealing, now: Dealing, is_known: bool, source: Source[Any]
 def _with_other_batches(
     was: Dealing, now: Dealing, source: Source[Any], consumed: int, epoch: int
 ) -> Dealing:
-    """The rest of the samples in batches of another size; a warning names what changes."""
+    """Deal the remaining samples out in batches of another size; warn of the changes."""
     if not source.order.splits_anywhere:
         raise ValueError(
             f"cannot carry on in the middle of epoch {epoch} with {now.batch} samples a batch "
@@ -142,7 +142,7 @@ def _with_other_batches(
 
 
 def _check_sizes(was: Mapping[str, int], now: Mapping[str, int], epoch: int) -> None:
-    """Refuse data of other sizes than those that the epoch began with."""
+    """Refuse data whose sizes differ from the sizes at the beginning of the epoch."""
     changed = [
         f"{name} {size} -> {now.get(name)}" for name, size in was.items() if now.get(name) != size
     ]

@@ -15,7 +15,7 @@ Inside = tuple[Any, Callable[[], object] | None, Callable[[Any], Any] | None]
 
 
 def inside_prepared(data: Any) -> Inside | None:
-    """The loader inside a prepared one, what begins a pass, and what moves a batch to the device.
+    """The loader inside a prepared one, and functions that begin a pass and move a batch.
 
     None for other data.
 
@@ -25,7 +25,7 @@ def inside_prepared(data: Any) -> Inside | None:
     kinds = {base.__name__: base for base in type(data).__mro__}
     if "DataLoaderAdapter" in kinds:
         return _of_accelerate(data, kinds["DataLoaderAdapter"].__module__)
-    if "_FabricDataLoader" in kinds:  # what Fabric does before a pass, Camshaft does by itself
+    if "_FabricDataLoader" in kinds:  # Fabric's only work before a pass, set_epoch, is Camshaft's
         library: Any = sys.modules[kinds["_FabricDataLoader"].__module__]
         return data._dataloader, None, _mover(library.move_data_to_device, data.device)
     return None

@@ -1,4 +1,4 @@
-"""Sources of batches: how many each has, and how it continues in the middle of a pass."""
+"""Sources of batches: their lengths, and how they continue in the middle of a pass."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from .order import Order
 logger = logging.getLogger("camshaft")
 
 END: Any = object()
-"""Stands for a batch where there is none."""
+"""A sentinel for "no batch"."""
 
 _warned = WeakSet[Any]()
-"""Loaders with a warning of repeated samples: each evaluation makes a source of its own."""
+"""Loaders that have had the warning of repeated samples, as each evaluation makes a new source."""
 
 
 class Source(Generic[Batch]):
@@ -30,20 +30,20 @@ class Source(Generic[Batch]):
     """
 
     seeds_workers = False
-    """True if what workers draw depends on the batch alone, and not on them."""
+    """True if the workers' random numbers depend on the batch only, not on the workers."""
 
     def __init__(self, data: Iterable[Batch], order: Order | None = None) -> None:
         self.data, self.order = data, order or Order()
         self.begin: Callable[[], object] | None = None
-        """What is to be called before a pass, where another library has prepared the loader."""
+        """The function to call before a pass, if another library has prepared the loader."""
         self.move: Callable[[Batch], Batch] | None = None
-        """How that library moves a batch to the device."""
+        """The function by which that library moves a batch to the device."""
 
     def open(self, position: Position, consumed: int) -> Iterator[Batch]:
         """Begin the pass of `position` after its first `consumed` batches.
 
-        On entry the random generators are as they were when the pass began; on return they have
-        to be as if the consumed batches had been read.
+        On entry, the random generators have their states from the beginning of the pass; on return,
+        they must have the states from after the consumed batches.
 
         Raises:
             ValueError: The data has fewer batches.
@@ -56,7 +56,7 @@ class Source(Generic[Batch]):
         """The number of batches of a pass, or None if it is unknown.
 
         Args:
-            dealing: Of the pass under way, if it has had batches of another size.
+            dealing: The dealing of the current pass, if its first batches had another size.
         """
         return length_of(self.data)
 
@@ -71,7 +71,7 @@ class Source(Generic[Batch]):
         """The data's own state, if it has one."""
 
     def settle(self, state: Any) -> None:
-        """Between two passes, put the data back to this state of its own, if it has one."""
+        """Between two passes, load this state into the data, if the data has a state."""
 
     def doubts(self) -> list[str]:
         """The reasons why a resumed run may not repeat this one exactly."""
@@ -92,7 +92,7 @@ class Stateful(Source[Batch]):
     data: Any
 
     def __init__(self, data: Any) -> None:
-        """Take data whose state may be the same on all ranks, however many, if it says so."""
+        """Take data; an attribute `fits_any_ranks` says if its state fits any number of ranks."""
         super().__init__(data, Order(fits_any_ranks=bool(getattr(data, "fits_any_ranks", False))))
 
     def open(self, position: Position, consumed: int) -> Iterator[Batch]:
@@ -106,15 +106,15 @@ class Stateful(Source[Batch]):
         return self.data.state_dict()
 
     def settle(self, state: Any) -> None:
-        """Load the data's state; a loader of torch's kind takes it up in its next iterator."""
+        """Load the data's state; a loader like torch's applies it in its next iterator."""
         if state is None:
             return
         self.data.load_state_dict(state)
         if hasattr(self.data, "_get_iterator"):
-            iter(self.data)  # what this draws, a run that was not left has not drawn
+            iter(self.data)  # applies the state; the caller restores the generators it draws from
 
     def doubts(self) -> list[str]:
-        """Random generators of workers, which the data's own state does not hold."""
+        """Doubts about the workers' generators, which the data's own state does not hold."""
         if not getattr(self.data, "num_workers", 0):
             return []
         return [
@@ -126,8 +126,8 @@ class Stateful(Source[Batch]):
 def iterate(data: Iterable[Batch]) -> Iterator[Batch]:
     """Begin a pass, drawing as many random numbers with persistent workers as with new ones.
 
-    A loader draws a seed for new workers before the sampler draws its order, and none for those
-    that are there already; so a resumed process, whose workers are new, would draw another order.
+    A loader draws a seed for new workers before the sampler draws its order, but no seed for
+    existing workers; so a resumed process, whose workers are new, would draw another order.
     """
     if has_persistent_workers(data) and getattr(data, "_iterator", None) is not None:
         torch = sys.modules["torch"]
@@ -145,7 +145,7 @@ def has_persistent_workers(data: object) -> bool:
 def warn_of_repeats(data: Any) -> None:
     """Warn once of a loader whose `DistributedSampler` repeats samples to even out the ranks.
 
-    Of a plain `DataLoader`, these are left out.
+    For a plain `DataLoader`, Camshaft leaves the repeats out.
     """
     utils: Any = sys.modules.get("torch.utils.data")
     batches = getattr(data, "batch_sampler", None)
@@ -165,7 +165,7 @@ def warn_of_repeats(data: Any) -> None:
 
 
 def rest_of(batches: Iterator[Batch]) -> Iterator[Batch]:
-    """What an iterator has left; one that `iter` may rewind is kept from being rewound."""
+    """The remaining batches of an iterator, wrapped if `iter` could rewind it."""
     return _left(batches) if may_begin_again(batches) else batches
 
 
@@ -181,9 +181,9 @@ def may_begin_again(batches: object) -> bool:
 
 
 def read_again(data: object, position: Position, earlier: Position | None) -> int:
-    """Note where an iterator was begun; return how many of its batches this pass reads again.
+    """Store where an iterator began; return how many of its batches this pass reads again.
 
-    An iterator of a resumed script stands at its beginning, before the batches of all earlier
+    In a resumed script, an iterator stands at its beginning, before the batches of all earlier
     passes. In the process that has read from it, it stands where the next pass begins.
     """
     if not isinstance(data, Iterator):

@@ -111,7 +111,7 @@ class RunRows:
 
     @property
     def folded(self) -> tuple[HandlerRow, ...]:
-        """What to see first: each handler of Camshaft where it acts, by its name alone."""
+        """The rows of the short table: each handler of Camshaft where it acts, by its name."""
         return tuple(self._folded())
 
     def _folded(self) -> Iterator[HandlerRow]:
@@ -132,7 +132,7 @@ def is_of_the_user(receiver: Receiver) -> bool:
 
 
 def calls_that_act(calls: Iterable[Listener]) -> set[Listener]:
-    """The calls of the user's functions and handlers, and those that other handlers are for."""
+    """All calls of the user's code, and the main calls of Camshaft's handlers."""
     by_handler: dict[int, list[Listener]] = {}
     acting: set[Listener] = set()
     for call in calls:

@@ -21,7 +21,7 @@ LEVELS: dict[EventEnum, int] = {
 
 
 class Place(NamedTuple):
-    """What happens in a run: an event with its handlers; without an event, a box begins or ends."""
+    """A place in a run: an event with its handlers, or without an event, a box's begin or end."""
 
     level: int
     """The number of boxes around it."""
@@ -38,7 +38,7 @@ class Place(NamedTuple):
 
 
 def life(rows: Sequence[HandlerRow], *, idle: bool = False) -> Iterator[Place]:
-    """What happens in a run with these handlers; `idle` also gives the events without one."""
+    """The places of a run with these handlers; with `idle`, also events without handlers."""
     heard = {row.event for row in rows}
     level = 0
     for event in _order(row.event for row in rows):
@@ -57,7 +57,7 @@ def life(rows: Sequence[HandlerRow], *, idle: bool = False) -> Iterator[Place]:
 
 
 PROCESS = Events.GRADIENTS_READY
-"""An event inside the process function, whose box is there whoever listens."""
+"""An event inside the process function, whose box is always drawn."""
 
 
 def _order(heard: Iterable[EventEnum]) -> list[EventEnum]:

@@ -98,10 +98,10 @@ def _row(tag: str, cells: Iterable[object]) -> str:
 
 @contextmanager
 def watching(watch: Watch, *engines: Signals) -> Generator[None]:
-    """Within the `with` block, call what `watch` makes of each handler in the handler's place.
+    """Within the `with` block, replace each handler by the function that `watch` returns for it.
 
-    It is made as `watch(event, receiver, function)`, also in runs that are under way, from their
-    next moment on.
+    The replacement is `watch(event, receiver, function)`; running runs use it from their next
+    moment on.
     """
     for signals in engines:
         signals.watches.append(watch)

@@ -1,4 +1,4 @@
-"""Modules of torch: their wrappers, weights, activations, and evaluation without a trace."""
+"""Torch modules: their wrappers, weights, activations, and evaluation without side effects."""
 
 from ..late import late
 

@@ -1,4 +1,4 @@
-"""Activations that are computed again instead of kept: less memory for more time."""
+"""Activation checkpointing: activations are recomputed, which takes less memory and more time."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def checkpoint_activations(model: Module, *patterns: str) -> list[str]:
         if is_meant and not any(name.startswith(f"{outer}.") for outer in chosen):
             chosen.append(name)
             if getattr(part.forward, "func", None) is not _recomputed:
-                # Refers to its module, so that a deep copy, as for averages, refers to the copy.
+                # A partial over the module: in a deep copy, for averages, it refers to the copy.
                 part.forward = partial(_recomputed, part, part.forward)
     return chosen
 
@@ -68,7 +68,7 @@ def _recomputed(part: Module, forward: Any, /, *inputs: Any, **options: Any) -> 
     if not torch.is_grad_enabled():
         return forward(*inputs, **options)
     call = partial(forward, **options)
-    if torch.compiler.is_compiling():  # takes no context_fn, and updates statistics once anyway
+    if torch.compiler.is_compiling():  # allows no context_fn; updates statistics only once anyway
         return checkpoint(call, *inputs, use_reentrant=False)
     contexts = lambda: (nullcontext(), _unobserved(part))  # noqa: E731
     return checkpoint(call, *inputs, use_reentrant=False, context_fn=contexts)
@@ -76,7 +76,7 @@ def _recomputed(part: Module, forward: Any, /, *inputs: Any, **options: Any) -> 
 
 @contextmanager
 def _unobserved(part: Module) -> Generator[None]:
-    """Let BatchNorm update copies of its statistics: it has counted this batch already."""
+    """Let BatchNorm update copies of its statistics: the originals include this batch already."""
     norms = [each for each in part.modules() if getattr(each, "track_running_stats", False)]
     kept = [
         (norm, name, buffer)

@@ -1,4 +1,4 @@
-"""Where in a whole tensor the shard of a rank lies: one box, a range of each dimension."""
+"""The place of a rank's shard in the whole tensor: a box, which is one range per dimension."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from math import prod
 from typing import Any
 
 Box = tuple[tuple[int, int], ...]
-"""For each dimension, where a part of a tensor begins and where it ends."""
+"""For each dimension, the begin and the end of a part of a tensor."""
 
 
 def box_of(tensor: Any) -> Box:
-    """Where in a distributed tensor this rank's shard lies.
+    """The box of this rank's shard in a distributed tensor.
 
     Raises:
-        ValueError: The rank holds a shard of another shape than its place in the mesh gives it.
+        ValueError: The shard's shape is not the one that the rank's place in the mesh gives.
     """
     mesh, own = tensor.device_mesh, tuple(tensor._local_tensor.shape)
     coordinate = mesh.get_coordinate()
-    if coordinate is None:  # another rank's mesh: this one holds nothing
+    if coordinate is None:  # this rank is not in the mesh, and holds nothing
         return ((0, 0),) * len(tensor.shape)
     box = box_at(tuple(tensor.shape), tuple(mesh.shape), tuple(tensor.placements), coordinate)
     if own != shape_of(box) and prod(own) + prod(shape_of(box)):
@@ -34,16 +34,16 @@ def box_of(tensor: Any) -> Box:
 def box_at(
     shape: tuple[int, ...], mesh: tuple[int, ...], placements: Sequence[Any], at: Sequence[int]
 ) -> Box:
-    """Where the shard at a place of a mesh lies, if each cut is made as `torch.chunk` makes it.
+    """The box of the shard at a place of a mesh, if each cut is made as by `torch.chunk`.
 
     Args:
-        shape: Of the whole tensor.
+        shape: The shape of the whole tensor.
         mesh: The sizes of the mesh.
         placements: One for each dimension of the mesh.
         at: The place in the mesh.
 
     Raises:
-        ValueError: In no order do cuts give these placements.
+        ValueError: No order of cuts gives these placements.
     """
     found = [(0, size) for size in shape]
     for dim, cutting in _orders(mesh, tuple(placements)).items():
@@ -58,7 +58,7 @@ def shape_of(box: Box) -> tuple[int, ...]:
 
 
 def slices(box: Box) -> tuple[slice, ...]:
-    """What gives the part of a tensor that a box says."""
+    """The index that selects a box from a tensor."""
     return tuple(slice(*each) for each in box)
 
 
@@ -69,10 +69,10 @@ def _chunk(begin: int, end: int, parts: int, number: int) -> tuple[int, int]:
 
 @lru_cache(maxsize=512)
 def _orders(mesh: tuple[int, ...], placements: tuple[Any, ...]) -> dict[int, list[int]]:
-    """By dimension of a tensor, the dimensions of the mesh that cut it, in their order.
+    """By dimension of a tensor: the dimensions of the mesh that cut it, in their order.
 
-    Plain shards are cut from left to right. `fully_shard` cuts what tensor parallelism has left,
-    and writes that as a strided shard, whose split factor is the number of parts cut before it.
+    Plain shards are cut from left to right. `fully_shard` cuts after tensor parallelism, and writes
+    a strided shard, whose split factor is the number of parts cut before it.
     """
     found: dict[int, list[int]] = {}
     for number in reversed(range(len(placements))):

@@ -1,4 +1,4 @@
-"""Evaluation that leaves no trace, also with the weights of another module."""
+"""Evaluation without side effects, also with the weights of another module."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 @contextmanager
 def untouched(objects: Mapping[str, Any], data: object, seed: int | None = None) -> Generator[None]:
-    """Put modules into evaluation mode and record no gradients, then leave everything as it was.
+    """Put modules into evaluation mode and record no gradients, then restore everything.
 
-    That is each module's own `training` flag, the gradient mode, and every random number
-    generator, those inside `data` included.
+    Restored are each module's own `training` flag, the gradient mode, and every random number
+    generator, including those inside `data`.
 
     Args:
-        objects: The engine's objects, with the modules that they are or hold.
-        data: The data that is read meanwhile.
-        seed: Seeds the generators meanwhile, except those inside `data`; each rank
-            draws its own numbers, as by `seed_everything(seed, per_rank=True)`.
+        objects: The engine's objects, which are or hold modules.
+        data: The data that is read inside.
+        seed: Seeds the generators inside, except those of `data`; each rank draws its own
+            numbers, as by `seed_everything(seed, per_rank=True)`.
     """
     torch = sys.modules.get("torch")
     modules = all_modules(objects.values())
@@ -62,7 +62,7 @@ def untouched(objects: Mapping[str, Any], data: object, seed: int | None = None)
 def using(
     weights: str | Mapping[str, str], objects: Mapping[str, Any], lent: dict[Any, Any]
 ) -> Generator[None]:
-    """Let modules hold the weights of others for the length of a `with`: see `Engine.using`."""
+    """Let modules hold other modules' weights inside a `with` block: see `Engine.using`."""
     pairs = {"model": weights} if isinstance(weights, str) else weights
     for name in [*pairs, *pairs.values()]:
         if not hasattr(objects.get(name), "parameters"):
@@ -81,7 +81,7 @@ def using(
             reshard(managed)
             for borrower, owner in pairs.items():
                 stack.enter_context(lend(objects[borrower], objects[owner], lent))
-            stack.callback(reshard, managed)  # so that training does not use what was lent
+            stack.callback(reshard, managed)  # so that training does not use lent weights
         yield
 
 
@@ -104,12 +104,12 @@ def holding_saved(engine: Engine[Any, Any], checkpoint: Any) -> AbstractContextM
 
 
 def warn_of_unloaded(engine: Engine[Any, Any], checkpoint: Any) -> None:
-    """Let handlers warn of an evaluation of weights that a run of this process has not loaded."""
+    """Let handlers warn if an evaluation uses weights that this process has not loaded."""
     for each in _keepers(engine) if checkpoint is None else ():
         each.warn_of_unloaded(engine)
 
 
 def _keepers(engine: Engine[Any, Any]) -> list[Any]:
-    """The handlers that keep weights, such as `Checkpoint`; first the one that resumes."""
+    """The handlers that keep weights, such as `Checkpoint`; handlers that resume come first."""
     found = [each for each in engine.handlers.values() if hasattr(each, "warn_of_unloaded")]
     return sorted(found, key=lambda each: not each.resume)

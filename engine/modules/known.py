@@ -1,4 +1,4 @@
-"""The modules that an engine knows: those among its objects, and those that an object holds."""
+"""The modules that an engine knows: its objects, and modules that these objects hold."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 
 def modules_of(thing: object) -> list[Any]:
-    """The module itself; or, of another object, the modules that are its attributes.
+    """The module itself; for another object, the modules that are its attributes.
 
-    So a model may be saved by an object of one's own, which chooses what its `state_dict` gives,
-    and evaluations still put the model into evaluation mode.
+    So a script can save a model by an object of its own with another `state_dict`, and evaluations
+    still put the model into evaluation mode.
 
     >>> from torch.nn import Linear
     >>> class Adapter:
@@ -27,11 +27,11 @@ def modules_of(thing: object) -> list[Any]:
 
 
 def all_modules(objects: Iterable[object]) -> list[Any]:
-    """All modules that these objects are or hold, those inside modules included."""
+    """All modules that these objects are or hold, including their submodules."""
     return [module for each in objects for outer in modules_of(each) for module in outer.modules()]
 
 
 def is_module(thing: object) -> bool:
     """True for a module of torch."""
-    # By its methods: this file is imported where torch is not.
+    # By its methods: this file must not import torch.
     return callable(getattr(thing, "modules", None)) and hasattr(thing, "named_parameters")

@@ -11,7 +11,7 @@ def plain_optimizer(optimizer: Any) -> Any:
     """The optimizer inside the wrappers of accelerate and Fabric; other objects as they are.
 
     Raises:
-        ValueError: Its steps depend on what only accelerate counts.
+        ValueError: Its steps depend on a count that only accelerate keeps.
     """
     kinds = {base.__name__ for base in type(optimizer).__mro__}
     if "AcceleratedOptimizer" in kinds:
@@ -27,10 +27,10 @@ def plain_optimizer(optimizer: Any) -> Any:
 
 
 def refuse_scaling(optimizer: Any) -> None:
-    """Refuse, for an `Update`, a wrapped optimizer whose losses the wrapper's library scales.
+    """Refuse, for an `Update`, a wrapped optimizer for which the wrapper's library scales losses.
 
     Raises:
-        ValueError: Backward passes would have to go through that library.
+        ValueError: Backward passes would have to go through this library.
     """
     kinds = {base.__name__ for base in type(optimizer).__mro__}
     if "AcceleratedOptimizer" in kinds and optimizer.scaler is not None:

@@ -1,4 +1,4 @@
-"""Tensors of which each rank holds a part, put together on rank 0 one by one."""
+"""Sharded tensors, put together on rank 0 one by one."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ END = -1
 def put_together(
     tensors: Mapping[str, Tensor],
 ) -> Generator[Mapping[str, Tensor] | None, None, None]:
-    """Give rank 0 the whole tensors inside a `with` block; the others get None when it has left it.
+    """Give rank 0 the whole tensors in a `with` block; the other ranks get None after its block.
 
-    A tensor is put together when it is looked up, on the CPU, and not kept: rank 0 has memory for
-    one at a time, and each other rank for its own part of it. All ranks have to come here, with
-    tensors of the same names; an error of one in between is an error on all.
+    A tensor is put together on the CPU when rank 0 looks it up, and is not kept: rank 0 needs
+    memory for one whole tensor, and each other rank for its part. All ranks have to call this, with
+    tensors of the same names; an error of one rank is raised on all ranks.
     """
     found = Together(tensors)
     if ranks.rank() == 0:
@@ -41,14 +41,14 @@ def put_together(
 
 
 class Together(Mapping[str, Tensor]):
-    """The whole tensors by name; only rank 0 looks them up, while the others serve."""
+    """The whole tensors by name; only rank 0 looks them up, while the other ranks serve."""
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         self._tensors = tensors
         self._names = list(tensors)
 
     def __getitem__(self, name: str) -> Tensor:
-        """A tensor, which is put together on the CPU if ranks hold parts of it.
+        """The whole tensor of this name, put together on the CPU if ranks hold parts of it.
 
         Raises:
             RuntimeError: A rank cannot send its part.
@@ -80,7 +80,7 @@ class Together(Mapping[str, Tensor]):
         return len(self._names)
 
     def serve(self) -> None:
-        """Send this rank's parts of the tensors for which rank 0 asks, until it is done."""
+        """Send this rank's parts of the tensors that rank 0 asks for, until rank 0 is done."""
         raised: Exception | None = None
         while (number := int(ranks.agreed(END))) != END:
             tensor: Any = self._tensors[self._names[number]]
@@ -98,9 +98,9 @@ class Together(Mapping[str, Tensor]):
 
 
 def _parts(tensor: Any) -> Iterator[tuple[int, tuple[slice, ...]]]:
-    """Which rank sends which part of a tensor: of replicas one rank, and no empty parts."""
+    """Pairs of a sending rank and its part of a tensor: one rank per replica, no empty parts."""
     mesh, placements = tensor.device_mesh, tensor.placements
-    if not (mesh.mesh == 0).any():  # this rank's mesh is a replica of the one that has rank 0
+    if not (mesh.mesh == 0).any():  # this rank's mesh replicates the mesh of rank 0
         return
     sizes = [
         1 if placement.is_replicate() else size

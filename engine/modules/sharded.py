@@ -25,10 +25,10 @@ def has_shards(module: Module) -> bool:
 
 @torch.no_grad()
 def copy_into(own: Tensor, value: Any) -> None:
-    """Copy a whole tensor, or one that is sharded in any way, into one of the same shape.
+    """Copy a tensor, whole or sharded in any way, into a tensor of the same shape.
 
-    Of a whole tensor each rank reads its own part alone, so `value` may be a slice of a file. A
-    tensor that is sharded in another way is put together first: all ranks have to call this.
+    From a whole tensor, each rank reads only its own part, so `value` may be a slice of a file. A
+    tensor that is sharded in another way is gathered first, so all ranks have to call this.
     """
     if is_alike(own, value):
         value = local(value)
@@ -68,7 +68,7 @@ def fully_sharded(objects: Iterable[object]) -> list[Any]:
 
 
 def sharded_in(module: Module) -> list[Any]:
-    """The outermost of these modules in a module: mostly the module itself."""
+    """The outermost modules of FSDP2 in a module: mostly the module itself."""
     if (kind := _fsdp()) is None:
         return []
     if isinstance(module, kind):
@@ -77,10 +77,10 @@ def sharded_in(module: Module) -> list[Any]:
 
 
 def averaging(objects: Iterable[object]) -> Iterator[tuple[str, Any, set[int]]]:
-    """The modules that average gradients: the name of the class, the module, and over which ranks.
+    """Modules that average gradients: class or function name, module, and the averaging ranks.
 
-    For a module of FSDP2 they are the ranks that read different data; the other ranks of its mesh
-    hold further parts of its tensors.
+    For a module of FSDP2, these are the ranks of its data-parallel mesh; ranks outside this mesh
+    may hold further parts of its tensors.
     """
     kind = _fsdp()
     for module in all_modules(objects):
@@ -94,7 +94,7 @@ def averaging(objects: Iterable[object]) -> Iterator[tuple[str, Any, set[int]]]:
 
 def fsdp_groups(module: Any) -> list[Any]:
     """The groups of parameters that FSDP2 gathers at once for a module; none for other modules."""
-    # Torch has no public name for them, and one group a module before 2.13.
+    # Torch has no public name for them; before 2.13, a module has one group.
     state: Any = module._get_fsdp_state() if hasattr(module, "_get_fsdp_state") else None
     if hasattr(state, "_fsdp_param_groups"):
         return list(state._fsdp_param_groups)
@@ -105,17 +105,17 @@ def fsdp_groups(module: Any) -> list[Any]:
 def reshard(modules: Iterable[Any]) -> None:
     """Drop the whole weights that FSDP2 keeps after a forward pass without a backward pass.
 
-    The next forward pass would use them even if the shards have changed meanwhile.
+    The next forward pass would use them even if the shards have changed since.
     """
     for each in modules:
         each.reshard()
 
 
 class ShardedWeights(Module):
-    """The weights of a sharded module under their plain names; no batch can go through it."""
+    """The weights of a sharded module under their plain names; it has no forward pass."""
 
     def forward(self, *_: Any, **__: Any) -> Any:
-        """Tell how to evaluate these weights.
+        """Raise an error that says how to evaluate these weights.
 
         Raises:
             TypeError: Always.
@@ -127,7 +127,7 @@ class ShardedWeights(Module):
         )
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:  # pyright: ignore
-        """Take whole tensors too, and those that are sharded in another way."""
+        """Load tensors that are whole or sharded in another way, too."""
         for name, tensor in [*self._parameters.items(), *self._buffers.items()]:
             value = state_dict.get(prefix + name)
             if is_spread(tensor) and isinstance(value, Tensor) and value.shape == tensor.shape:
@@ -137,7 +137,7 @@ class ShardedWeights(Module):
 
 
 def weights_alone(module: Module, device: str | None = None) -> ShardedWeights:
-    """A copy of a module's weights, each rank's part of its own, that records no gradients."""
+    """A copy of a module's weights that records no gradients; each rank copies its own shards."""
     reshard(fully_sharded([module]))
     return _weights_alone(unwrap(module), device, {}, {})
 

@@ -1,9 +1,9 @@
-"""Many tensors in one call, those that a mesh of ranks holds together, and moves to a device.
+"""Calls on many tensors at once, tensors sharded over a mesh of ranks, and moves to a device.
 
-FSDP's shards and those of tensor parallelism are `DTensor`s. For plain tensors, torch's optimizers
-and its clipping make one call for many. Torch has no public names for these calls; for a torch that
-lacks a name, public calls replace it, one for each tensor. No function of ours stands around them,
-since that would be one call more in each step.
+The shards of FSDP and tensor parallelism are `DTensor`s. For plain tensors, torch's optimizers and
+its clipping handle many tensors in one call. Torch has no public names for these calls; if a torch
+lacks a name, public calls replace it, one for each tensor. These calls have no wrapper here, which
+would cost one more call in each step.
 """
 
 from __future__ import annotations
@@ -42,14 +42,13 @@ norm_of_each: Norms = getattr(torch, "_foreach_norm", _norm_of_each)
 multiply_each: Multiply = getattr(torch, "_foreach_mul_", _multiply_each)
 """Multiply each tensor in place."""
 copy_each: Copy = getattr(torch, "_foreach_copy_", _copy_each)
-"""Copy each of the given tensors into its place, which comes first."""
+"""Copy each tensor of the second list into the tensor at the same place of the first list."""
 
 
 def moved(tensor: Tensor, device: torch.device | str) -> Tensor:
-    """The tensor on a device; the host waits only if that is the CPU.
+    """The tensor on a device; the host waits only if the device is the CPU.
 
-    A copy to the CPU without a wait goes into pinned memory, which holds nothing yet when the host
-    reads it.
+    Without a wait, the host could read a CPU copy before it is complete.
 
     >>> moved(torch.ones(2), "meta").device.type
     'meta'
@@ -58,7 +57,7 @@ def moved(tensor: Tensor, device: torch.device | str) -> Tensor:
 
 
 def is_spread(tensor: object) -> TypeGuard[Any]:
-    """True for a `DTensor`, of which this rank holds a part or a replica."""
+    """True for a `DTensor`: this rank holds a part or a replica of it."""
     kind = _dtensor()
     return kind is not None and isinstance(tensor, kind)
 
@@ -77,7 +76,7 @@ def local(tensor: Tensor) -> Tensor:
 def locals_of(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
     """The parts of these tensors that this rank holds.
 
-    Operations on many tensors at once need one mesh for all of them; these parts need none.
+    An operation on many `DTensor`s at once needs one mesh for all of them; their parts need none.
     """
     return tensors if _dtensor() is None else [local(each) for each in tensors]
 
@@ -85,15 +84,15 @@ def locals_of(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
 def norms(tensors: Sequence[Tensor], kind: float = 2.0) -> list[Tensor]:
     """The norm of each of these tensors, over all ranks that hold parts of it.
 
-    Each dimension of a mesh sends one message, however many tensors there are. The host waits for
-    no device.
+    Each dimension of a mesh sends one message, for any number of tensors. The host does not wait
+    for a device.
     """
     own = [_without_partial_sums(each) for each in tensors]
     found = _norms_of_parts([_elements(local(each)) for each in own], kind)
     is_largest = kind == float("inf")
     for group, members in _by_group(own).items():
         sent = torch.stack([found[number] for number in members])
-        # Of numbers and NaN any may be the largest; infinity tells as well that one is not finite.
+        # NaN has no defined maximum; infinity says as well that a norm is not finite.
         sent = sent.nan_to_num(nan=kind, posinf=kind) if is_largest else sent**kind
         got = ranks.largest(sent, group=group) if is_largest else ranks.total(sent, group=group)
         for number, each in zip(members, torch.as_tensor(got), strict=True):
@@ -111,7 +110,7 @@ def norm(tensors: Sequence[Tensor], kind: float = 2.0) -> Tensor:
 
 
 def _dtensor() -> Any:
-    # Where no script has imported it, no tensor is of its kind; the import takes long.
+    # Not imported here, since the import is slow: if nobody has imported it, no DTensor exists.
     return getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", None)
 
 
@@ -120,7 +119,7 @@ def _elements(part: Tensor) -> Tensor:
 
 
 def _without_partial_sums(tensor: Tensor) -> Tensor:
-    """The same tensor, of which each rank holds whole elements."""
+    """The same tensor, without partial sums: each rank holds complete elements."""
     if not is_spread(tensor) or not any(each.is_partial() for each in tensor.placements):
         return tensor
     from torch.distributed.tensor import Replicate
@@ -130,7 +129,7 @@ def _without_partial_sums(tensor: Tensor) -> Tensor:
 
 
 def _norms_of_parts(parts: list[Tensor], kind: float) -> list[Tensor]:
-    """The norms of what this rank holds; wide, since squares of float32 leave its range early."""
+    """The norms of this rank's parts, in float64, since squares may overflow float32."""
     found = [torch.zeros((), dtype=torch.float64, device=each.device) for each in parts]
     filled = [number for number, part in enumerate(parts) if part.numel()]
     if not filled:
@@ -146,7 +145,7 @@ def _norms_of_parts(parts: list[Tensor], kind: float) -> list[Tensor]:
 
 
 def _by_group(tensors: Sequence[Tensor]) -> dict[Any, list[int]]:
-    """The numbers of the tensors that are split over the ranks of a group, by this group."""
+    """By process group: the indices of the tensors that are split over its ranks."""
     found: dict[Any, list[int]] = {}
     for number, each in enumerate(tensors):
         if is_spread(each):

@@ -1,4 +1,4 @@
-"""The weights of modules: copied, exchanged, or lent for the length of a `with`."""
+"""The weights of modules: copied, exchanged, or lent inside a `with` block."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from .tensors import local
 from .wrappers import plain_names, unwrap
 
 Lent = dict[Module, dict[str, Tensor]]
-"""By module: where its own weights are, by name, while it holds those of another module."""
+"""By module and name: the tensors with its own weights, while it holds another module's."""
 TWIN = "_camshaft_twin"
-"""The attribute of copies made by `twin`: no batch goes through such a copy in training."""
+"""The attribute that marks copies made by `twin`; training does not call such a copy."""
 
 
 def weights_of(module: Module) -> dict[str, Tensor]:
-    """All parameters and buffers by name, buffers that are not saved included; tied ones once."""
+    """All parameters and buffers by name, also non-persistent buffers; tied tensors once."""
     first: dict[int, str] = {}
     return {
         name: tensor
@@ -34,10 +34,10 @@ def weights_of(module: Module) -> dict[str, Tensor]:
 
 
 def twin(module: Module, device: str | None = None) -> Module:
-    """A copy that records no gradients, with float32 for numbers of 16 bits and less.
+    """A copy that records no gradients, with float32 for floating-point types of 16 bits or less.
 
-    An average moves by small parts of a difference, which a bfloat16 would round away. Of a sharded
-    module only the weights are copied: each rank copies its own parts.
+    An average moves by small fractions of a difference, which bfloat16 would round away. For a
+    sharded module, only the weights are copied: each rank copies its own shards.
     """
     inner = unwrap(module)
     if has_shards(inner):
@@ -52,30 +52,30 @@ def twin(module: Module, device: str | None = None) -> Module:
 
 
 def is_copy(module: Module) -> bool:
-    """True for averages and best weights, which no batch goes through in training."""
+    """True for averages and best weights, which training does not call."""
     return hasattr(module, TWIN) or isinstance(module, AveragedModel)
 
 
 def buffers_in_training(objects: Iterable[object]) -> list[Tensor]:
-    """The buffers that a forward pass in training may change, without those of averages."""
+    """The buffers that a training forward pass may change, without buffers of averages."""
     used = [m for each in objects for m in modules_of(each) if not is_copy(m)]
     return list({id(each): each for module in used for each in module.buffers()}.values())
 
 
 def put(target: Module, source: Module) -> None:
-    """Copy all weights of a module into another one of the same kind."""
+    """Copy all weights of `source` into `target`, a module with the same names and shapes."""
     for into, value in pairs_of(target, source).values():
         _copy(into, value)
 
 
 def exchange(first: Module, second: Module) -> None:
-    """Exchange the weights of two modules of the same kind."""
+    """Exchange the weights of two modules with the same names and shapes."""
     for one, other in pairs_of(first, second).values():
         _exchange(one, other)
 
 
 def pairs_of(first: Module, second: Module) -> dict[str, tuple[Tensor, Tensor]]:
-    """The weights of two modules by their plain names, in pairs; of sharded ones, the shards."""
+    """The weights of two modules, in pairs by their plain names; for sharded modules, shards."""
     one, other = _plain(unwrap(first)), _plain(unwrap(second))
     odd = sorted(one.keys() ^ other.keys())
     both = sorted(one.keys() & other.keys())
@@ -96,18 +96,19 @@ def pairs_of(first: Module, second: Module) -> dict[str, tuple[Tensor, Tensor]]:
 
 @contextmanager
 def lend(borrower: Module, owner: Module, lent: Lent) -> Generator[None]:
-    """Exchange the weights of two modules for the length of a `with`.
+    """Exchange the weights of two modules inside a `with` block.
 
-    The contents of the tensors change places, which takes no memory, and the tensors stay the
-    same objects. A weight whose type differs is copied instead.
+    The tensors exchange their contents and stay the same objects. A weight whose dtype differs is
+    copied instead.
 
     Args:
-        borrower: The module that is to hold the weights of `owner`.
-        owner: A module of the same kind.
-        lent: Filled meanwhile with where each module's own weights are; checkpoints read it.
+        borrower: The module that will hold the weights of `owner`.
+        owner: A module with the same names and shapes.
+        lent: Filled inside the block with the tensors of each module's own weights; checkpoints
+            read it.
 
     Raises:
-        RuntimeError: The weights of one of them are lent already.
+        RuntimeError: The weights of one module are lent already.
         ValueError: Names or shapes differ.
     """
     borrower, owner = unwrap(borrower), unwrap(owner)
@@ -135,7 +136,7 @@ def lend(borrower: Module, owner: Module, lent: Lent) -> Generator[None]:
 
 
 def _copy(into: Tensor, value: Tensor) -> None:
-    # By .data, so that a graph recorded before stays valid for its backward pass.
+    # By .data, so that an earlier recorded graph stays valid for its backward pass.
     local(into).data.copy_(local(value).data)
 
 
@@ -153,7 +154,7 @@ def _plain(module: Module) -> dict[str, Tensor]:
 
 
 def _named(module: Module) -> Iterable[tuple[str, Tensor]]:
-    """All parameters and buffers by name; of a module of FSDP2, the shards."""
+    """All parameters and buffers by name; for a module of FSDP2, the shards."""
     reshard(fully_sharded([module]))
     return chain(
         module.named_parameters(remove_duplicate=False),

@@ -1,4 +1,4 @@
-"""Modules that wrap others, and the names that weights have without them."""
+"""Modules that wrap other modules, and the names of weights without these wrappers."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel
 
 HIDDEN = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_forward_module")
-"""Where torch.compile, FSDP, torch's checkpoint wrapper and Fabric keep what they wrap."""
+"""The attributes in which torch.compile, FSDP, the checkpoint wrapper and Fabric keep a module."""
 OUTER = ("_orig_mod", "_forward_module")
-"""Those that may lie around a model that averages gradients over ranks."""
+"""The attributes of wrappers that may be around a model that averages gradients over ranks."""
 
 
 def inside(module: Module) -> str | None:
     """The name under which a wrapper holds the module that it wraps; None for other modules."""
     if isinstance(module, DistributedDataParallel | DataParallel | AveragedModel):
         return "module"
-    # Not by hasattr: wrappers pass unknown attributes on to the module inside.
+    # Not by hasattr: wrappers forward unknown attributes to the module inside.
     return next((name for name in HIDDEN if name in module._modules), None)  # pyright: ignore
 
 
@@ -60,7 +60,7 @@ def is_compiled(model: Module) -> bool:
 
 
 def plain_names(module: Module, names: Iterable[str]) -> dict[str, str]:
-    """Map names in a module's `state_dict` to those without wrappers, at any depth.
+    """Map names in a module's `state_dict` to the names without wrappers, at any depth.
 
     >>> from torch.nn import DataParallel, Linear, Sequential
     >>> plain_names(Sequential(DataParallel(Linear(2, 1))), ["0.module.weight"])
@@ -87,14 +87,14 @@ def _without(seams: set[str], name: str) -> str:
 
 
 def parallel_of(model: Module) -> DistributedDataParallel | None:
-    """The `DistributedDataParallel` that a model is, also inside torch.compile; or None."""
+    """The model if it is a `DistributedDataParallel`, also inside torch.compile; else None."""
     model = uncompiled(model)
     return model if isinstance(model, DistributedDataParallel) else None
 
 
 @contextmanager
 def without_sending_buffers(model: Module) -> Generator[None]:
-    """Let a compiled model on several ranks send no buffers, so that no rank waits for others."""
+    """Let a model on several ranks broadcast no buffers, so that no rank waits for the others."""
     if (parallel := parallel_of(model)) is None:
         yield
         return

@@ -1,6 +1,6 @@
-"""What ranks ask and tell one another; without a process group nothing is sent.
+"""Messages between ranks; without a process group, nothing is sent.
 
-The one file that sends by torch.distributed, which is imported only where a process group is up.
+Only this file sends by torch.distributed, and imports it only while a process group is up.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ def agreed(value: float) -> float:
 
 
 def from_first(value: Value) -> Value:
-    """Rank 0's value, which may be anything of some kilobytes, on every rank."""
+    """Rank 0's value, any object of some kilobytes, on every rank."""
     return from_rank(0, value)
 
 
 def from_rank(number: int, value: Value) -> Value:
-    """The value of the rank of this number, on every rank; anything of some kilobytes."""
+    """The value of the rank with this number, any object of some kilobytes, on every rank."""
     if not all_meet():
         return value
     import torch.distributed as dist
@@ -51,17 +51,17 @@ def from_rank(number: int, value: Value) -> Value:
 
 
 def any_rank(flag: bool, *, group: Any = None) -> bool:
-    """True on every rank if `flag` is true on one; `group` is one of torch's, by default all."""
+    """True on every rank if `flag` is true on one; `group` is a process group, by default all."""
     return count(flag, group=group) > 0 if all_meet(group) else flag
 
 
 def count(flag: bool, *, group: Any = None) -> int:
-    """On how many ranks `flag` is true; asked on the CPU, so that the host waits for no device."""
+    """The number of ranks where `flag` is true; counted on the CPU, without a wait for a device."""
     return int(total(int(flag), group=group))
 
 
 def total(value: Tensor | float, *, group: Any = None) -> Tensor | float:
-    """The sum of a number or tensor over all ranks, or those of a process group of torch's.
+    """The sum of a number or tensor over all ranks, or over the ranks of a process group.
 
     A number is sent on the CPU. A tensor stays on its device, and the host does not wait for it.
     """
@@ -79,9 +79,9 @@ def total(value: Tensor | float, *, group: Any = None) -> Tensor | float:
 
 
 def begin_total(value: Tensor | float, *, group: Any = None) -> Callable[[], Tensor | float]:
-    """Send a number or tensor for its sum over all ranks; call what is returned to wait for it.
+    """Begin to sum a number or tensor over all ranks; the returned function waits for the sum.
 
-    What comes in between, such as a backward pass, goes on while the message is under way.
+    Other work, such as a backward pass, can go on while the message is under way.
     """
     if not all_meet(group):
         return lambda: value
@@ -104,16 +104,16 @@ def begin_total(value: Tensor | float, *, group: Any = None) -> Callable[[], Ten
 def decided(
     numbers: Sequence[float], decide: Callable[[Tensor], Tensor], *, group: Any = None
 ) -> list[Any]:
-    """What the first rank decides by the numbers of all, on every rank.
+    """What the first rank decides from the numbers of all ranks, on every rank.
 
-    Two messages on the CPU: all ranks send theirs to the first one, which sends its answer to all.
-    Among many ranks that takes far less time than a sum in a ring, which passes by each of them.
+    Two messages on the CPU: all ranks send their numbers to the first rank, which sends its answer
+    to all. With many ranks, this is far faster than a ring all-reduce, which visits each rank.
 
     Args:
-        numbers: As many on each rank, and of one kind: all of them whole, or not.
-        decide: Called on the first rank alone, with a row of numbers for each rank; gives as many
-            numbers as one row has.
-        group: A process group of torch's, by default all ranks.
+        numbers: The same count on each rank, and all of one kind: int or float.
+        decide: Called on the first rank alone, with a row of numbers for each rank; returns as
+            many numbers as one row has.
+        group: A process group, by default all ranks.
     """
     import torch
     import torch.distributed as dist
@@ -133,12 +133,12 @@ def decided(
 
 
 def most(numbers: Sequence[int]) -> list[int]:
-    """The largest number over all ranks in each place of a short list, on every rank."""
+    """The maximum over all ranks of each element of a short list, on every rank."""
     return decided(numbers, lambda rows: rows.amax(0))
 
 
 def largest(tensor: Tensor, *, group: Any = None) -> Tensor:
-    """The largest number over all ranks, or those of a group, in each place of a tensor."""
+    """The maximum over all ranks, or over the ranks of a group, of each element of a tensor."""
     if not all_meet(group):
         return tensor
     import torch.distributed as dist
@@ -149,7 +149,7 @@ def largest(tensor: Tensor, *, group: Any = None) -> Tensor:
 
 
 def share(tensors: Iterable[Tensor]) -> None:
-    """Copy rank 0's values into these tensors, on every rank: one message a device and type."""
+    """Copy rank 0's values into these tensors on every rank: one message per device and dtype."""
     if not all_meet():
         return
     import torch
@@ -169,7 +169,7 @@ def share(tensors: Iterable[Tensor]) -> None:
 
 
 def gathered(value: Value, *, group: Any = None) -> list[Value]:
-    """Every rank's value, which may be anything, in the order of ranks."""
+    """Every rank's value, any object, in the order of ranks."""
     if not all_meet(group):
         return [value]
     import torch.distributed as dist
@@ -182,7 +182,7 @@ def gathered(value: Value, *, group: Any = None) -> list[Value]:
 def gathered_at_first(value: Value) -> list[Value] | None:
     """Every rank's value on rank 0, in the order of ranks; the other ranks get None.
 
-    For facts of some kilobytes. Rank 0 holds as many times the largest one as there are ranks.
+    For values of some kilobytes. Rank 0 needs memory for world size times the largest value.
     """
     if not all_meet():
         return [value]
@@ -199,7 +199,7 @@ def _sums(rows: Tensor) -> Tensor:
 
 @contextmanager
 def on_all_ranks(task: str) -> Generator[None, None, None]:
-    """What one rank raises inside is raised on all, so that none waits for it."""
+    """An error that one rank raises inside is raised on all ranks, so that none waits for it."""
     raised: Exception | None = None
     try:
         yield
@@ -212,8 +212,8 @@ def on_all_ranks(task: str) -> Generator[None, None, None]:
 def summed(numbers: Mapping[Name, float], *, group: Any = None) -> dict[Name, float]:
     """The sum over ranks of each number; a rank may lack some of them.
 
-    Four messages of some bytes, whose size does not depend on the number of ranks, where all ranks
-    have the same names in the same order. Where they have not, each rank hears of all numbers.
+    If all ranks have the same names in the same order, it takes four messages of some bytes each,
+    whatever the world size. Otherwise, each rank receives the numbers of all ranks.
     """
     if not is_distributed():
         return dict(numbers)
@@ -231,26 +231,26 @@ def summed(numbers: Mapping[Name, float], *, group: Any = None) -> dict[Name, fl
 
 
 def _common(rows: Tensor) -> Tensor:
-    """The number that all ranks have sent, or -1."""
+    """The number that all ranks sent, or -1 if their numbers differ."""
     return rows[0].where((rows == rows[0]).all(), -1)
 
 
 def send(tensor: Tensor, to: int) -> None:
-    """Send a tensor that lies on the CPU to another rank, which has to receive it."""
+    """Send a CPU tensor to another rank, which has to receive it."""
     import torch.distributed as dist
 
     dist.send(_bytes(tensor.contiguous()), to, group=on_cpu())
 
 
 def receive(into: Tensor, source: int) -> None:
-    """Wait for what a rank sends, in a contiguous tensor of the same type and shape on the CPU."""
+    """Receive a rank's tensor into a contiguous CPU tensor of the same dtype and shape."""
     import torch.distributed as dist
 
     dist.recv(_bytes(into), source, group=on_cpu())
 
 
 def _bytes(tensor: Tensor) -> Tensor:
-    # Not every type can be sent.
+    # Not every dtype can be sent.
     import torch
 
     return tensor.detach().reshape(-1).view(torch.uint8)

@@ -16,10 +16,10 @@ _chosen: list[Any] = []
 def data_parallel(mesh: DeviceMesh | None) -> None:
     """Say which dimensions of a mesh read different data; ranks along the others read the same.
 
-    The ranks of tensor parallelism compute one batch together, so a sample that all of them have
-    read is one sample. `loader`, means over ranks, counts of targets and metrics follow what is
-    said here. Say it once, on every rank, before loader and engine are made. FSDP and HSDP alone
-    need nothing: each of their ranks reads its own data.
+    The ranks of tensor parallelism compute one batch together, so a sample that all of them read
+    counts once. `loader`, means over ranks, counts of targets and metrics follow this setting.
+    Call it once, on every rank, before loader and engine are made. FSDP and HSDP alone do not
+    need it: each of their ranks reads its own data.
 
     ```python
     mesh = init_device_mesh("cuda", (4, 2), mesh_dim_names=("data", "tensor"))
@@ -51,7 +51,7 @@ def data_parallel(mesh: DeviceMesh | None) -> None:
 
 
 def data_group() -> Any:
-    """The process group of the ranks that read different data, with this one; None for all ranks.
+    """This rank's group of ranks that read different data; None for all ranks.
 
     `ranks.total(count, group=ranks.data_group())` counts each sample once.
     """
@@ -63,7 +63,7 @@ def data_group() -> Any:
 
 
 def data_rank() -> int:
-    """This rank's number among those that read different data, from 0."""
+    """This rank's number among the ranks that read different data, from 0."""
     return rank(data_group())
 
 
@@ -73,7 +73,7 @@ def data_world_size() -> int:
 
 
 def members(group: Any = None) -> set[int]:
-    """The ranks of a process group of torch's, by default all."""
+    """The ranks of a process group, by default all ranks."""
     if not is_distributed():
         return {0}
     import torch.distributed as dist

@@ -1,4 +1,4 @@
-"""Why a rank failed: it tells the other ranks before it leaves, and those that lose it read it."""
+"""Why a rank failed: it writes the reason before it exits, and ranks that lose it read it."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ PLACE = "camshaft/failures"
 PATIENCE = 2.0
 """Seconds within which another rank may still say why it failed."""
 QUIET = 0.5
-"""Seconds without a word after which no other word is awaited."""
+"""Seconds without a new reason, after which a rank stops waiting for more."""
 LONGEST = 2000
-"""Characters of an error that are told to the other ranks."""
+"""The most characters of an error that the other ranks are told."""
 OF_GLOO = ("/gloo/", "Application timeout caused pair closure")
-"""What the RuntimeErrors of gloo say: most of them the file that raises, some only this."""
+"""Texts in gloo's RuntimeErrors: most name the source file that raises, some only say this."""
 UNREAD = (
     "the reasons of other ranks cannot be read from the store of the process group. It may have "
     "been in the process of rank 0, and have ended with it"
 )
 BEGAN = time.time()
-"""When this process began, about: what was said before is of an earlier attempt in the store."""
+"""About when this process began: earlier entries in the store belong to an earlier attempt."""
 
 
 class AnotherRankError(RuntimeError):
@@ -37,22 +37,22 @@ class AnotherRankError(RuntimeError):
 
 @dataclass
 class Failure:
-    """What a rank says of its failure."""
+    """What a rank tells of its failure."""
 
     rank: int
     host: str
     reason: str | None
-    """The error; None if the rank has only lost another one."""
+    """The error; None if the rank failed only because it lost another rank."""
     at: float
     """The clock of its host, in seconds since 1970."""
 
 
 def note_failure(error: BaseException) -> None:
-    """Tell the other ranks why this one fails; or add to its error which rank failed first.
+    """Tell the other ranks why this rank fails, or add to its error which rank failed first.
 
-    The words go through the store of the process group, which needs no other rank. A rank whose
-    error only says that it has lost another one waits a moment for the reason of that one. It
-    takes two seconds at most, also where the process that keeps the store hangs.
+    The reason goes through the store of the process group, which needs no other rank. A rank whose
+    error only says that it lost another rank waits a moment for that rank's reason. This takes a
+    few seconds at most, even if the process that keeps the store hangs.
     """
     if not is_distributed() or world_size() == 1 or vars(error).get(PLACE):
         return
@@ -74,10 +74,10 @@ def is_loss(error: BaseException) -> bool:
 
 
 def write_error_file(error: BaseException) -> None:
-    """Write the error for the summary of torchrun, as its decorator `record` does.
+    """Write the error for torchrun's summary, as torchrun's decorator `record` does.
 
-    torchrun shows the error of the rank that failed first, by clocks that count seconds. So what
-    is written on any rank names the rank that failed first.
+    torchrun shows the error of the rank that failed first, by timestamps in whole seconds, and
+    may choose wrongly. So the text of each rank names the rank that failed first.
     """
     if isinstance(error, SystemExit) or "TORCHELASTIC_ERROR_FILE" not in os.environ:
         return
@@ -97,7 +97,7 @@ def _try(error: BaseException, notes: list[str]) -> None:
         if lost:
             notes.append(_first_reason(store))
         elif rank() == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
-            _listen(store, None)  # the store ends with this process, and others read from it
+            _listen(store, None)  # the store ends with this process, and other ranks still read it
     except Exception as failure:
         notes.append(f"{UNREAD}: {failure}")
 
@@ -118,7 +118,7 @@ def _first_reason(store: Any) -> str:
 
 
 def _listen(store: Any, until: str | None) -> list[Failure]:
-    """What the ranks have said, when all have, or when no more words come."""
+    """The failures told so far, once all ranks have told theirs or no more arrive."""
     count, found = 0, list[Failure]()
     began = changed = time.monotonic()
     while True:

@@ -1,4 +1,4 @@
-"""The process group that is up, this process's place in it, and its way over the CPU."""
+"""The current process group, this process's rank in it, and its side group for CPU messages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Alone:
 
     is_on = False
     handler: str | None = None
-    """The handler under way that only this rank calls."""
+    """The running handler that only this rank calls."""
 
 
 def is_distributed() -> bool:
@@ -29,7 +29,7 @@ def is_distributed() -> bool:
 
 
 def default_store() -> Any:
-    """The store of the process group, in which a rank leaves words for others and waits for none.
+    """The store of the process group: a rank writes to it without waiting for other ranks.
 
     Raises:
         ValueError: No process group is up.
@@ -42,7 +42,7 @@ def default_store() -> Any:
 def alone() -> Generator[None]:
     """Within a `with` block, act as the only rank: send nothing to others, and wait for none.
 
-    For trials whose outcome differs from rank to rank. It holds for the whole process.
+    For trials whose outcome differs from rank to rank. It affects the whole process.
     """
     before, Alone.is_on = Alone.is_on, True
     try:
@@ -52,7 +52,7 @@ def alone() -> Generator[None]:
 
 
 def on_this_rank(function: Callable[[Any], object], name: str) -> Callable[[Any], object]:
-    """A handler that other ranks do not call, so that none may wait for them in it."""
+    """Wrap a handler that only this rank calls: a collective inside it then raises an error."""
 
     def call(state: Any) -> object:
         outer, Alone.handler = Alone.handler, name
@@ -65,10 +65,10 @@ def on_this_rank(function: Callable[[Any], object], name: str) -> Callable[[Any]
 
 
 def all_meet(group: Any = None) -> bool:
-    """True if there are other ranks to send to, and all of them come here.
+    """True if there are other ranks to send to, and all of them reach this call.
 
     Raises:
-        RuntimeError: A handler of this rank alone would wait for them.
+        RuntimeError: A handler that only this rank calls would wait for the other ranks.
     """
     if not is_distributed():
         return False
@@ -82,7 +82,7 @@ def all_meet(group: Any = None) -> bool:
 
 
 def rank(group: Any = None) -> int:
-    """This process's number among the ranks, or among those of a process group, from 0."""
+    """This process's number among all ranks, or among the ranks of a process group, from 0."""
     return int(_torch().get_rank(group)) if is_distributed() else 0
 
 
@@ -94,14 +94,14 @@ def world_size(group: Any = None) -> int:
 def local_rank() -> int:
     """This process's number among the ranks of its machine, from 0.
 
-    Launchers tell it in the environment. Under others the ranks compare the names of their
-    machines, so all of them have to ask the first time.
+    Most launchers set it in the environment. Without it, the ranks compare the names of their
+    machines, so all ranks have to make the first call.
     """
     return _known().local_rank if is_distributed() else 0
 
 
 def local_world_size() -> int:
-    """How many ranks there are on this machine; asked like `local_rank`."""
+    """How many ranks there are on this machine; found like `local_rank`."""
     if not is_distributed():
         return 1
     said = os.environ.get("LOCAL_WORLD_SIZE")
@@ -111,9 +111,9 @@ def local_world_size() -> int:
 def on_cpu(group: Any = None) -> Any:
     """A group of the same ranks that sends over the CPU, so that the host waits for no device.
 
-    The group itself if it can, as gloo's, else one of gloo that is made the first time. Every
-    message here is sent by all ranks, so they make it together; `Engine.run` sends its first
-    message before the first batch.
+    This is the group itself if it has a CPU backend such as gloo, else a gloo group that is made on
+    the first call. All ranks of the group have to make that call together; `Engine.run` does so
+    before the first batch.
     """
     dist = _torch()
     group = group or dist.group.WORLD
@@ -131,7 +131,7 @@ def on_cpu(group: Any = None) -> Any:
 
 
 class Known:
-    """What is known of the default group that is up."""
+    """What is known of the current default group."""
 
     def __init__(self, group: Any) -> None:
         self.group = group
@@ -140,9 +140,9 @@ class Known:
 
     @cached_property
     def local_rank(self) -> int:
-        """This process's number on its machine, as the launcher said it before the first question.
+        """This process's number on its machine, as the launcher has set it before the first call.
 
-        ignite writes Slurm's number there when its handlers first ask for a rank.
+        Later, ignite's handlers may overwrite the variable with Slurm's number.
         """
         said = os.environ.get("LOCAL_RANK")
         return self.neighbours.index(rank()) if said is None else int(said)
@@ -166,7 +166,7 @@ def _known() -> Known:
 
 
 def _timeout_of(group: Any) -> Any:
-    """How long the group waits for a rank, so that its side group does too."""
+    """The group's timeout, for its side group to have the same."""
     import torch
 
     (kind, *_) = _torch().get_backend_config(group).split(":")

@@ -1,7 +1,7 @@
-"""Letters between the ranks of a process group: for threads, which may take part in nothing else.
+"""Letters between the ranks of a process group: the only messages that background threads may use.
 
-A message that all ranks exchange at once belongs to the thread that trains. One rank leaves a
-letter and goes on at once; another rank reads it later.
+Only the thread that trains may take part in collectives. A letter needs none: one rank leaves it
+in the store and goes on at once; another rank reads it later.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any
 from .groups import default_store
 
 FIRST, LONGEST = 0.002, 0.25
-"""Seconds between two looks: at first, and at most."""
+"""Seconds between two looks into the store: at first, and at most."""
 
 
 def leave(box: str, rank: int, text: str) -> None:
     """Leave a letter in a box.
 
     Raises:
-        OSError: The ranks are not connected any more.
+        OSError: The ranks are no longer connected.
     """
     try:
         store = default_store()
@@ -31,14 +31,14 @@ def leave(box: str, rank: int, text: str) -> None:
 
 
 def collected(box: str, count: int, is_over: Callable[[], bool]) -> list[str | None]:
-    """Wait for a letter of each rank, and empty the box; None for those that are missing.
+    """Wait for a letter of each rank, and empty the box; None stands for each missing letter.
 
-    A rank that leaves no letter within the timeout of the process group is waited for no longer.
+    The wait ends when no new letter arrives within the timeout of the process group.
 
     Args:
-        box: The name of the box, which is used once.
+        box: The name of the box; each name is used once.
         count: How many ranks leave a letter.
-        is_over: Asked again and again; True to wait no longer.
+        is_over: Called again and again; returns True to end the wait.
 
     Raises:
         OSError: The ranks are not connected any more.
@@ -57,10 +57,10 @@ def collected(box: str, count: int, is_over: Callable[[], bool]) -> list[str | N
 
 
 def wait_for(store: Any, key: str, count: int, is_over: Callable[[], bool]) -> int:
-    """Wait until a counter of the store has reached this count; how far it came.
+    """Wait until a counter of the store has reached this count; return its latest value.
 
-    Where it does not move within the timeout of the process group, or `is_over` says so, it is
-    waited for no longer.
+    The wait also ends when the counter does not change within the timeout of the process group, or
+    `is_over` returns True.
     """
     pause, arrived, since = FIRST, 0, monotonic()
     while (now := int(store.add(key, 0))) < count and not is_over():

@@ -1,4 +1,4 @@
-"""The process group of whoever has started this process: torchrun, Slurm or MPI."""
+"""The process group of the ranks that a launcher has started: torchrun, Slurm or MPI."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .groups import is_distributed, local_rank
 
 PLACE = "camshaft/attempts"
 LAST = 0.1
-"""Seconds for torch's threads to let go of what they have sent, before a process ends."""
+"""Seconds that torch's threads get to release sent tensors before the process ends."""
 TORCH = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
 SLURM = ("SLURM_STEP_ID", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID")
 MPI = (
@@ -25,18 +25,18 @@ MPI = (
     ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK"),  # MVAPICH2
     ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),  # MPICH, Intel MPI
 )
-"""By implementation: the rank, the number of ranks, and the rank on its machine."""
+"""By implementation: the variables of the rank, the world size and the local rank."""
 
 
 @contextmanager
 def process_group(backend: str | None = None, *, timeout: float | None = None) -> Generator[None]:
-    """Inside a `with` block, or a function, take part in what torchrun, srun or mpirun started.
+    """Join the process group of the ranks that torchrun, srun or mpirun started; leave it after.
 
-    A process that none of them has started is alone, and nothing happens; the same where a process
-    group is there already. Each rank's CUDA device is the one of its number on the machine, or
-    the only one that it sees.
+    For a `with` block or as a decorator. Without such a launcher, or if a process group is already
+    up, it does nothing. Each rank's CUDA device is the device with its local rank, or the only
+    device that it sees.
 
-    A rank that raises inside tells the others why, and torchrun, whose summary shows it.
+    A rank that raises inside tells the reason to the other ranks and to torchrun's summary.
 
     >>> from camshaft import ranks
     >>> with ranks.process_group():
@@ -44,8 +44,9 @@ def process_group(backend: str | None = None, *, timeout: float | None = None) -
     0 1
 
     Args:
-        backend: `"nccl"`, `"gloo"` or another of torch's; by default `"nccl"` where there is CUDA.
-        timeout: Seconds that a rank waits for another one, in a collective or at the start, before
+        backend: `"nccl"`, `"gloo"` or another of torch's; by default `"nccl"` where there is CUDA,
+            else `"gloo"`.
+        timeout: Seconds that a rank waits for another rank, in a collective or at the start, before
             it fails; by default torch's: 600 for NCCL, 1800 for others.
 
     Raises:
@@ -61,23 +62,23 @@ def process_group(backend: str | None = None, *, timeout: float | None = None) -
 
         backend = "nccl" if torch.cuda.is_available() else "gloo"
     end = (_join_by_ignite if by == "Slurm" else _join)(backend, timeout)
-    local_rank()  # ignite takes Slurm's number for it, of whoever has started the ranks
+    local_rank()  # cached now, since ignite overwrites it with Slurm's number under any launcher
     try:
         yield
     except BaseException as error:
         note_failure(error)
         write_error_file(error)
-        raise  # without leaving the group: that would wait for the other ranks meanwhile
+        raise  # without leaving the group, which would wait for the other ranks
     count(True)  # waits for the others
     end()
-    # A thread of gloo may still hold tensors of the last message, and needs Python to let go of
-    # them. If Python is ending by then, it aborts the process (SIGABRT, pytorch#190489), and a
-    # launcher takes the run for a failed one. No call of torch's waits for these threads.
+    # A gloo thread may still hold tensors of the last message, and needs Python to release them.
+    # If Python is shutting down by then, the thread aborts the process (SIGABRT, pytorch#190489),
+    # and the launcher reports a failed run. torch has no call that waits for these threads.
     time.sleep(LAST)
 
 
 def _join(backend: str, timeout: float | None) -> Callable[[], None]:
-    """Make the group of the ranks that torchrun or mpirun has started; how to leave it."""
+    """Make the process group under torchrun or mpirun; return the function that leaves it."""
     import torch
 
     dist: Any = import_module("torch.distributed")  # which does not declare its stores
@@ -85,7 +86,7 @@ def _join(backend: str, timeout: float | None) -> Callable[[], None]:
     number, size = int(environ["RANK"]), int(environ["WORLD_SIZE"])
     limit = _limit(backend) if timeout is None else timedelta(seconds=timeout)
     if torch.cuda.is_available():
-        # Where each rank was given a device of its own, it sees that one alone.
+        # Modulo, since a rank may see only the one device that it was given.
         torch.cuda.set_device(int(environ["LOCAL_RANK"]) % torch.cuda.device_count())
     address = environ.setdefault("MASTER_ADDR", "127.0.0.1")
     port = int(environ.setdefault("MASTER_PORT", "15000"))
@@ -99,7 +100,7 @@ def _join(backend: str, timeout: float | None) -> Callable[[], None]:
 
 
 def _join_by_ignite(backend: str, timeout: float | None) -> Callable[[], None]:
-    """Make the group of the ranks that srun has started, as ignite reads Slurm; how to leave it."""
+    """Make the process group under srun, by ignite; return the function that leaves it."""
     import ignite.distributed as idist
 
     given = {} if timeout is None else {"timeout": timedelta(seconds=timeout)}
@@ -109,14 +110,14 @@ def _join_by_ignite(backend: str, timeout: float | None) -> Callable[[], None]:
 
 
 def _limit(backend: str) -> timedelta:
-    """How long torch lets a rank wait by default."""
+    """Torch's default timeout for this backend."""
     return timedelta(minutes=10 if "nccl" in backend else 30)
 
 
 def launcher() -> str | None:
-    """Who has started this process as one of several: a name, or None.
+    """The launcher that started this process as one of several ranks, or None.
 
-    The ranks of MPI get torch's names in the environment.
+    Under MPI, this also sets torch's variables in the environment.
     """
     environ = os.environ
     if all(name in environ for name in TORCH):
@@ -145,11 +146,11 @@ def _translate(names: tuple[str, str, str]) -> None:
 def store_of_attempt(store: Any, rank: int, world_size: int, timeout: timedelta) -> Any:
     """A part of the agent's store that only the ranks of this attempt use.
 
-    After a failure, torchrun starts all ranks again and gives them the same store. A rank that
-    reads the addresses there before the others have written theirs gets those of dead processes;
-    torch then fails with "connectFullMesh failed", or waits. torchrun tells no number of the
-    attempt that is the same on all hosts (TORCHELASTIC_RESTART_COUNT is of one host). So rank 0
-    chooses a name, and answers each rank that asks for it with a number that was never used before.
+    After a failure, torchrun starts all ranks again and gives them the same store. A rank may then
+    read addresses of dead processes before the other ranks have written new ones, and torch fails
+    with "connectFullMesh failed", or hangs. torchrun gives no attempt number that is the same on
+    all hosts (TORCHELASTIC_RESTART_COUNT counts on one host). So rank 0 chooses a unique name, and
+    each other rank asks for it with a unique question.
 
     Raises:
         TimeoutError: Some ranks did not come in time; on rank 0, the message says which.
@@ -174,13 +175,13 @@ def store_of_attempt(store: Any, rank: int, world_size: int, timeout: timedelta)
 
 
 def _answer(places: Any, world_size: int, timeout: timedelta) -> str:
-    """Answer the other ranks until each has said that it has the answer; what to call the place."""
+    """Answer the other ranks until each has confirmed it; return the name of the attempt."""
     name, answered = uuid4().hex, dict[int, str]()
     missing = list(range(1, world_size))
     end = time.monotonic() + timeout.total_seconds()
     while missing:
         for rank in missing:
-            # Questions of processes that have died are answered too; these answers stay unread.
+            # Questions of dead processes are answered too, but nobody reads these answers.
             if places.check([f"question/{rank}"]):
                 question = places.get(f"question/{rank}").decode()
                 if answered.get(rank) != question:

@@ -1,4 +1,4 @@
-"""What rank 0 does alone, or before the others; an error of its own ends all ranks."""
+"""Code that rank 0 runs alone or before the other ranks; its error is raised on all ranks."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Result = TypeVar("Result")
 
 
 def rank_zero_only(function: Callable[Parameters, Result]) -> Callable[Parameters, Result | None]:
-    """Decorate a function that rank 0 alone runs; the other ranks wait for it, and get None.
+    """Decorate a function that only rank 0 runs; the other ranks wait for it, and get None.
 
-    Every rank has to call it. What it raises on rank 0 is an error on every rank, so that none
-    waits for rank 0 until a timeout. To give all ranks the result: `ranks.gathered(result)[0]`.
+    Every rank has to call it. If it raises on rank 0, every rank raises, so that none waits for
+    rank 0 until a timeout. To give all ranks the result: `ranks.gathered(result)[0]`.
 
     >>> @rank_zero_only
     ... def write(text):
@@ -37,17 +37,17 @@ def rank_zero_only(function: Callable[Parameters, Result]) -> Callable[Parameter
 
 @contextmanager
 def rank_zero_first(*, local: bool = False) -> Generator[None]:
-    """Let rank 0 go through a `with` block, or a function, before the other ranks do.
+    """Let rank 0 run a `with` block, or a function, before the other ranks do.
 
-    For what the first one prepares and the others find ready, such as a download. Where rank 0
-    raises inside, the other ranks raise before the block.
+    For a task whose result the other ranks reuse, such as a download. If rank 0 raises inside,
+    the other ranks raise before the block.
 
     >>> with rank_zero_first():
     ...     print("ready")
     ready
 
     Args:
-        local: Let the first rank of each machine go first: for files on a disk of its own.
+        local: Let the first rank of each machine go first: for files on the machine's own disk.
     """
     first = (local_rank() if local else rank()) == 0
     task = "go through a block of rank_zero_first()"

@@ -1,8 +1,8 @@
-"""Ranks that stop or save inside an epoch: all in the same iteration, or it is an error soon.
+"""Ranks that stop or save inside an epoch: all in the same iteration, else an error follows soon.
 
-No message of all ranks can find out, since those that go on send other ones. So the ranks that
-were asked to meet in the store of the process group, and a thread of each rank looks there once a
-second.
+A collective cannot check this, since ranks that go on send other messages. So the ranks that were
+asked to stop or save meet in the store of the process group, and a thread of each rank looks there
+about once a second.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from .letters import wait_for
 
 PLACE = "camshaft/stops"
 PERIOD, PER_SECOND = 1.0, 1000
-"""Seconds between two looks of a thread, and the most looks a second of all ranks together."""
+"""Seconds between two looks of a thread, and the most looks per second of all ranks together."""
 
 _numbers = count()
-"""Of the runs of this process: the ranks begin them together."""
+"""Numbers of this process's runs: the same on all ranks, since ranks begin runs together."""
 
 
 class Stops:
-    """The meetings of ranks that stop or save inside the epochs of one run."""
+    """The meetings of ranks that stop or save inside an epoch, for one run."""
 
     def __init__(self, iteration: Callable[[], int]) -> None:
         """Begin to look for ranks that wait.
 
         Args:
-            iteration: Gives the iteration for which this rank has passed the commit point before.
+            iteration: Gives the iteration before which this rank last passed a commit point.
         """
         self._iteration = iteration
         self._number, self._met = next(_numbers), 0
@@ -43,10 +43,10 @@ class Stops:
         return f"{PLACE}/{self._number}/{self._met}"
 
     def meet(self, what: str, iteration: int) -> None:
-        """Wait until all ranks are here, which were asked to do this in this iteration.
+        """Wait until all ranks have been asked to do the same in this iteration.
 
         Raises:
-            RuntimeError: Another rank has gone on, or does something else.
+            RuntimeError: Another rank has gone on, or was asked to do something else.
         """
         store, box, size = default_store(), self._box, world_size()
         asked = f"rank {rank()} was asked to {what} in iteration {iteration}"
@@ -64,7 +64,7 @@ class Stops:
             raise _unlike(asked, f"{size - alike} of {size} ranks to do something else")
 
     def end(self) -> None:
-        """Look no longer."""
+        """End the thread."""
         self._is_over.set()
         self._thread.join()
 

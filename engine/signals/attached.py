@@ -1,4 +1,4 @@
-"""What is attached to an engine, and under which names it remembers."""
+"""The handlers and functions attached to an engine, and the names of their memories."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Attached(Generic[Handler]):
         return self.handler_name(other) if is_alike else None
 
     def know(self, function: Callable[..., Any], name: str) -> None:
-        """Let a function remember under this name; attached again, it keeps its first one."""
+        """Give a function's memory this name; if attached again, it keeps its first name."""
         self._functions.setdefault(identity(function), (function, name))
 
     def name_of(self, owner: object) -> str | None:
@@ -97,7 +97,7 @@ class Attached(Generic[Handler]):
 
 
 def _kind(handler: object) -> Hashable:
-    """What two handlers of one class with the same settings share."""
+    """A key that is equal for two handlers of one class with the same settings."""
     return type(handler), frozenset(_settings(handler).items())
 
 

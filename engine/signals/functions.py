@@ -15,7 +15,7 @@ from ..state import Batch, Output, State
 Process = Callable[[State[Batch, Output], Batch], Output]
 Receiver = Callable[[State[Any, Any]], object]
 Watch = Callable[[EventEnum, Receiver, Receiver], Receiver]
-"""Makes of an event, a receiver and its function what is called in the function's place."""
+"""Returns, for an event, a receiver and its function, the function to call instead."""
 
 
 @dataclass(eq=False)
@@ -46,7 +46,7 @@ def label(function: Callable[..., Any]) -> str:
 
 
 def identity(function: Any) -> Hashable:
-    """What a function, its `functools.partial` and its decorated form share; so do equal methods.
+    """A key that is equal for a function, its `partial`s, its decorated form, and equal methods.
 
     >>> def step(state, batch, model):
     ...     pass

@@ -50,7 +50,7 @@ class Signal(blinker.Signal):
         return [each for each in self.receivers.values() if isinstance(each, Subscription)]
 
     def disconnect(self, receiver: Callable[..., Any], sender: Any = ANY) -> None:
-        """Call `receiver` no longer, whether it was connected here or by `engine.on`."""
+        """Stop calling `receiver`, whether it was connected here or by `engine.on`."""
         for each in self.subscriptions:
             if is_same(each.function, receiver):
                 super().disconnect(each, sender)
@@ -74,7 +74,7 @@ class Signal(blinker.Signal):
         self.changed()
 
     def changed(self) -> None:
-        """Let the runs under way look again at who is to be called."""
+        """Let running runs look up their receivers again."""
         for outdate in getattr(self, "listeners", ()):
             outdate()
 
@@ -91,6 +91,6 @@ class Signals(dict[EventEnum, Signal]):
         return signal
 
     def changed(self) -> None:
-        """Let the runs under way look again at all events."""
+        """Let running runs look up the receivers of all events again."""
         for signal in self.values():
             signal.changed()

@@ -1,4 +1,4 @@
-"""What a memory holds: taken for a checkpoint, and put back so that it is equal again."""
+"""The content of a memory: read for a checkpoint, and put back into an equal memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def dump_memory(memory: Any) -> Any:
     """The content of a memory: its `state_dict`, its dataclass fields, or the entries of a dict.
 
     Raises:
-        TypeError: A memory made anew could not be made equal to this one.
+        TypeError: The content does not suffice to make a new memory equal to this one.
     """
     own = {} if has_state(memory) else entries(memory)
     if any(map(_is_state, (memory, *own.values()))):
@@ -35,7 +35,7 @@ def dump_memory(memory: Any) -> Any:
 
 
 def load_memory(memory: Any, saved: Any) -> None:
-    """Put what `dump_memory` took back into a memory, in place.
+    """Put the content that `dump_memory` returned back into a memory, in place.
 
     Raises:
         ValueError: The memory has other fields.
@@ -47,7 +47,7 @@ def load_memory(memory: Any, saved: Any) -> None:
         raise ValueError(f"it was saved as a {type(saved).__name__}, not by fields")
     own = entries(memory)
     if isinstance(memory, dict):
-        # Not by its own methods: those of a Counter add, and those of an own class may do anything.
+        # Not by the object's own methods: Counter.update adds, and a user's class may do anything.
         kind: Any = OrderedDict if isinstance(memory, OrderedDict) else dict
         kind.clear(memory)
         for name, value in saved.items():
@@ -79,30 +79,30 @@ def entries(memory: Any) -> dict[Any, Any]:
 
 
 def plain_entries(memory: Any) -> dict[Any, Any]:
-    """The content of a memory that no object puts back by itself."""
+    """The content of a memory, without the objects that load their own state."""
     if has_state(memory):
         return {}
     return {name: each for name, each in entries(memory).items() if not has_state(each)}
 
 
 def object_types_in(memory: Any) -> dict[Any, type]:
-    """The types of the objects in a memory that are put back in place, by their names."""
+    """By name: the types of the objects in a memory that load their own state in place."""
     if has_state(memory) or not (isinstance(memory, dict) or is_dataclass(memory)):
         return {}
     return {name: type(each) for name, each in entries(memory).items() if has_state(each)}
 
 
 def refuse_moved(memory: Any, made: Mapping[Any, type]) -> None:
-    """Refuse a memory whose objects are elsewhere than in a memory that is made anew.
+    """Refuse a memory whose objects with state differ, by place or type, from those it began with.
 
     Raises:
-        TypeError: One is, so that its state would be put back as a dict, or into another object.
+        TypeError: A resume would put a state back as a dict, or into another object.
     """
     now = object_types_in(memory)
     for name in () if has_state(memory) else entries(memory):
         here, there = now.get(name), made.get(name)
         if here is there or (here and there and issubclass(there, here)):
-            continue  # a lazy module becomes one of the class that it is derived from
+            continue  # a lazy module turns into its base class
         is_now, was = (f"a {each.__name__}" if each else "plain" for each in (here, there))
         raise TypeError(
             f"{name!r} is {is_now}, and was {was} when the memory was made: an object with "
@@ -112,7 +112,7 @@ def refuse_moved(memory: Any, made: Mapping[Any, type]) -> None:
 
 
 def has_state(value: Any) -> bool:
-    """True for an object that is saved, and put back in place, by its own methods."""
+    """True for an object that has `state_dict` and `load_state_dict`; false for a class."""
     return (
         hasattr(value, "state_dict")
         and hasattr(value, "load_state_dict")
@@ -128,18 +128,18 @@ def _put(current: Any, saved: Any) -> Any:
 
 
 def _is_state(value: Any) -> bool:
-    """True for the State of a run, which knows this room and not the other way round."""
+    """True for the State of a run; this file cannot import its class, which imports this file."""
     return hasattr(getattr(value, "memory", None), "unsaved")
 
 
 def _names(memory: Any) -> KeysView[str]:
-    """The names of a dataclass's fields, in their order; of anything else none."""
+    """The names of a dataclass's fields, in their order; for anything else, none."""
     names = [item.name for item in fields(memory)] if is_dataclass(memory) else []
     return dict.fromkeys(names).keys()
 
 
 def _attributes(memory: Any) -> set[str]:
-    """The names of a memory's attributes, without those that are computed when they are needed."""
+    """The names of a memory's attributes, without its cached properties."""
     names = getattr(memory, "__dict__", {}).keys()
     return {n for n in names if not isinstance(getattr(type(memory), n, None), cached_property)}
 

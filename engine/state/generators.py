@@ -15,10 +15,10 @@ logger = logging.getLogger("camshaft")
 
 @dataclass(slots=True)
 class Rng:
-    """A copy of the generators' states, of those libraries that the program has loaded.
+    """A copy of the generator states of Python, and of NumPy and torch if they are loaded.
 
-    The numbers of a state are bytes. The engine seeds no generator of this process; it only
-    restores their states.
+    The arrays in a state are stored as bytes. The engine does not seed the generators of this
+    process; it only restores their states.
     """
 
     python: Any
@@ -29,12 +29,12 @@ class Rng:
     """The states of the data's own generators, in the order of `generators_of`."""
 
     def state_dict(self) -> dict[str, Any]:
-        """The states as plain values; `Rng(**saved)` makes it again."""
+        """The states as plain values; `Rng(**saved)` makes an equal `Rng`."""
         return {item.name: getattr(self, item.name) for item in fields(self)}
 
 
 def capture_generators(data: object = None) -> Rng:
-    """Copy the state of Python's, NumPy's and torch's generators, and of those inside `data`."""
+    """Copy the states of Python's, NumPy's and torch's generators, and of generators in `data`."""
     rng = Rng(_packed(random.getstate()))
     if numpy := sys.modules.get("numpy"):
         rng.numpy = _plain(numpy.random.get_state(legacy=False))
@@ -75,11 +75,11 @@ def restore_generators(rng: Rng, data: object = None) -> None:
 
 
 def _restore_cuda(cuda: Any, devices: dict[str, Any]) -> None:
-    """Restore each device's generator; where there are others, that of the device in use."""
+    """Restore all CUDA generators; if the number of devices differs, only the current device's."""
     states = [*map(_array, devices["cuda"])]
     if cuda.device_count() == len(states):
         cuda.set_rng_state_all(states)
-    else:  # as where one process saw all devices of a machine, and now sees only its own
+    else:  # for example: the process saw all devices of a machine, and now sees only one
         cuda.set_rng_state(states[devices.get("cuda_current", 0)])
 
 
@@ -90,7 +90,7 @@ def seed_all(seed: int) -> None:
         numpy.random.seed([seed & 0xFFFFFFFF, seed >> 32])
     if torch := sys.modules.get("torch"):
         torch.default_generator.manual_seed(seed)
-        # torch.manual_seed would queue work for a device that is not in use yet.
+        # Not torch.manual_seed: it would queue work for a device that is not in use yet.
         if torch.cuda.is_initialized():
             torch.cuda.manual_seed_all(seed)
         if torch.backends.mps.is_available():
@@ -112,12 +112,12 @@ def seed_of(*key: int) -> int:
 
 
 def seed_of_rank(seed: int, rank: int) -> int:
-    """The seed of a rank, where each draws its own numbers; that of the first rank is `seed`."""
+    """The seed of a rank where each rank draws other numbers; the first rank keeps `seed`."""
     return seed_of(seed, rank) if rank else seed
 
 
 def generators_of(data: object) -> list[Any]:
-    """The generators inside a loader, its samplers and, if this process reads it, its data set."""
+    """The generators in a loader, its samplers and, if it has no workers, its data set."""
     batch_sampler = getattr(data, "batch_sampler", None)
     places = [data, getattr(data, "sampler", None), getattr(batch_sampler, "sampler", None)]
     places.append(batch_sampler)
@@ -135,7 +135,7 @@ def own_generators(thing: object) -> list[Any]:
     if torch := sys.modules.get("torch"):
         kinds += (torch.Generator,)
     values = getattr(thing, "__dict__", {}).values()
-    # By the type: torch.Generator has an __instancecheck__ in Python, which each value would call.
+    # Not isinstance: torch.Generator has an __instancecheck__ in Python, which would be slow.
     return [
         each
         for each in values
@@ -153,7 +153,7 @@ def _read(generator: Any) -> Any:
 
 
 def set_state(generator: Any, state: Any) -> None:
-    """Give a generator of Python, NumPy or torch a state that `capture_generators` has read."""
+    """Give a generator of Python, NumPy or torch a state that `capture_generators` copied."""
     if isinstance(generator, random.Random):
         generator.setstate(_unpacked(state))
     elif hasattr(generator, "bit_generator"):
@@ -174,7 +174,7 @@ def _unpacked(state: tuple[int, bytes, float | None]) -> tuple[Any, ...]:
 
 
 def _plain(state: Any) -> Any:
-    """A state with each array of NumPy as its type and bytes, and torch's tensor as its bytes."""
+    """The state with each NumPy array as its dtype and bytes, and each torch tensor as bytes."""
     if isinstance(state, dict):
         return {name: _plain(value) for name, value in state.items()}
     if hasattr(state, "device") and hasattr(state, "numpy"):

@@ -1,4 +1,4 @@
-"""What handlers and functions remember of a run, and how it is saved and put back."""
+"""The memories of handlers and functions in a run, and how they are saved and put back."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ class HandlerMemory:
     devices: dict[str, dict[str, str]] = field(default_factory=dict)
     """The devices of the tensors in loaded memories, by name and by place."""
     made: dict[str, dict[Any, type]] = field(default_factory=dict)
-    """The types of the objects with which each saved memory was made, by name and by place."""
+    """By name and place: the types of the objects with state in each saved memory when made."""
     names: dict[int, str] = field(default_factory=dict)
-    """The names of handlers that were asked for in the run under way, by identity."""
+    """By `id`: the names of handlers that were looked up in the current run."""
     collected: dict[str, Any] = field(default_factory=dict)
-    """What handlers gathered of a whole epoch, such as predictions, by name; not saved."""
+    """By name: data that handlers gathered over an epoch, such as predictions; not saved."""
 
     def make(
         self, name: str, make: Callable[[], Any], *, saved: bool, objects: Iterable[Any] = ()
     ) -> Any:
-        """Make a memory, or put a loaded one back; its tensors go where `objects` compute."""
+        """Make a memory, or put a loaded one back with its tensors on the devices of `objects`."""
         is_loaded = saved and name in self.loaded
         made = make() if not is_loaded else self._put_back(name, make, objects)
         if saved and not is_loaded:
@@ -42,7 +42,7 @@ class HandlerMemory:
         return made
 
     def _put_back(self, name: str, make: Callable[[], Any], objects: Iterable[Any]) -> Any:
-        rng = capture_generators()  # what `make` draws was drawn before the save
+        rng = capture_generators()  # `make` drew its random numbers before the save already
         made = make()
         restore_generators(rng)
         self.made[name] = object_types_in(made)
@@ -60,10 +60,10 @@ class HandlerMemory:
         return made
 
     def state_dict(self, objects: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """The memories that checkpoints hold, as plain values; `objects` are those of the engine.
+        """The memories that checkpoints hold, as plain values; `objects` are the engine's.
 
         Raises:
-            TypeError: A memory that is made anew could not be made equal to one of these.
+            TypeError: A resumed run could not make an equal memory.
         """
         found = dict(self.loaded)
         for name, memory in self.saved.items():
@@ -77,12 +77,12 @@ class HandlerMemory:
         return found
 
     def devices_of(self, memories: dict[str, Any]) -> dict[str, dict[str, str]]:
-        """Where the tensors of saved memories are, by name and by place."""
+        """The devices of the tensors in saved memories, by name and by place."""
         found = {name: devices_of(memories[name]) for name in memories if name not in self.loaded}
         return {name: places for name, places in (self.devices | found).items() if places}
 
     def load_state_dict(self, saved: dict[str, Any], devices: dict[str, dict[str, str]]) -> None:
-        """Keep saved memories, and where their tensors were, until they are recalled."""
+        """Keep saved memories, and the devices of their tensors, until they are recalled."""
         self.saved.clear()
         self.loaded = dict(saved)
         self.devices = {name: dict(places) for name, places in devices.items()}

@@ -9,11 +9,11 @@ from ..names import advice
 
 
 class LatestMetrics(dict[str, Any]):
-    """The latest value of every metric; knows in which order and iteration they were written.
+    """The latest value of every metric, with the order and iteration in which it was written.
 
-    `metrics[name]` is the latest value, however old it is. Who decides by a value asks for one of
-    this iteration, by `fresh` or `is_new`. A tensor is kept without its graph, so that a metric,
-    or a running sum in one, keeps no activations in memory.
+    `metrics[name]` is the latest value, however old it is. A decision needs a value of this
+    iteration: use `fresh` or `is_new`. A tensor is kept without its graph, so that a metric, or a
+    running sum of one, keeps no activations in memory.
 
     >>> metrics = LatestMetrics(loss=0.5)
     >>> metrics["accuracy"]
@@ -30,9 +30,9 @@ class LatestMetrics(dict[str, Any]):
         self.iteration = 0
         """The iteration that the run is in."""
         self.clock: tuple[int, int] = (0, 0)
-        """The steps that the run has performed, and the epoch that it is in."""
+        """The steps that the run has performed, and its current epoch."""
         self._written: dict[str, tuple[int, int, tuple[int, int]]] = {}
-        """By name, of the latest write: its number, its iteration, its clock."""
+        """By name: the number, the iteration and the clock of the latest write."""
         self.update(*args, **kwargs)
 
     def __setitem__(self, name: str, value: Any) -> None:
@@ -40,7 +40,7 @@ class LatestMetrics(dict[str, Any]):
             value = value.detach()
         self.writes = number = self.writes + 1
         self._written[name] = number, self.iteration, self.clock
-        dict.__setitem__(self, name, value)  # super() would double what a step's loss costs
+        dict.__setitem__(self, name, value)  # super() would double the time to write a step's loss
 
     def update(self, *args: Any, **kwargs: Any) -> None:
         """Write several metrics, like `dict.update`."""
@@ -104,11 +104,11 @@ class LatestMetrics(dict[str, Any]):
         return name in self and self._written[name][1] == self.iteration
 
     def is_new(self, name: str, looked_at: int, *, allow_stale: bool = False) -> bool:
-        """True if a metric was written since the write `looked_at`: no value counts twice.
+        """True if a metric was written after the write `looked_at`, so that no value counts twice.
 
         Args:
             name: The metric.
-            looked_at: What `written` gave when it was last looked at, from 0.
+            looked_at: The value of `written` at the last look; 0 before the first.
             allow_stale: True to accept a value of an earlier iteration, or none so far.
 
         Raises:
@@ -125,7 +125,7 @@ class LatestMetrics(dict[str, Any]):
         return name in self and self.written(name) != looked_at
 
     def since(self, write: int) -> dict[str, Any]:
-        """The metrics written since `writes` had this value; loggers find new metrics by it."""
+        """The metrics written since `writes` had this value, for loggers."""
         return {name: value for name, value in self.items() if self._written[name][0] > write}
 
     def state_dict(self) -> dict[str, Any]:
@@ -149,14 +149,14 @@ class LatestMetrics(dict[str, Any]):
             self._written[name] = number, saved["iterations"][name], (steps, epoch)
 
     def __reduce__(self) -> Any:
-        """Copy and pickle the values; in the copy, they were written in this order."""
+        """Copy and pickle the values; the copy counts them as written in this order."""
         return type(self), (dict(self),)
 
     def __missing__(self, name: str) -> Any:
         raise KeyError(self.missing(name))
 
     def missing(self, name: str) -> str:
-        """What to tell somebody who asks for a metric that is not there."""
+        """The message for a metric that does not exist."""
         known = ", ".join(map(repr, self)) or "none yet"
         meant = advice(name, self, {}).removeprefix("; ")
         said = f" ({meant})" if meant else ""
@@ -164,7 +164,7 @@ class LatestMetrics(dict[str, Any]):
 
 
 def as_float(number: Any) -> float:
-    """The number as a float; one that is larger than all floats is infinite, as the text 1e400 is.
+    """The number as a float; a number too large for a float becomes infinite, as the text 1e400.
 
     A metric is compared, averaged, logged and saved as this float, so an integer of hundreds of
     digits is treated like any other number that is not finite.
@@ -173,8 +173,8 @@ def as_float(number: Any) -> float:
     (inf, -inf, 3.0)
 
     Raises:
-        TypeError: It is no number.
-        ValueError: It is text that is no number.
+        TypeError: It is not a number.
+        ValueError: It is text that is not a number.
     """
     try:
         return float(number)

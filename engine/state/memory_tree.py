@@ -1,4 +1,4 @@
-"""What is inside memories: tensors to put back on their devices, and what a resume cannot keep."""
+"""The values inside memories: tensors to put back on devices, and values that cannot resume."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import Any
 from .contents import plain_entries
 
 PLAIN = frozenset({type(None), bool, int, float, str, bytes})
-"""Types of values that hold no tensors: a memory may hold a million of them."""
+"""Types of values that hold no tensors; a memory may hold a million, so they are skipped."""
 DEEPEST = 200
 """Values that nest deeper, or contain themselves, are refused when they are encoded."""
 Found = tuple[str, Any]
-"""A value, and its place, such as `hidden.0`."""
+"""A place, such as `hidden.0`, and the value there."""
 
 
 def devices_of(value: Any) -> dict[str, str]:
-    """The devices of the tensors in a value, by their places; those on the CPU are left out."""
+    """By place: the devices of the tensors in a value, except tensors on the CPU."""
     found = ((place, str(tensor.device)) for place, tensor in _tensors(value))
     return {place: device for place, device in found if device != "cpu"}
 
@@ -28,8 +28,8 @@ def devices_of(value: Any) -> dict[str, str]:
 def on_devices(value: Any, saved: Mapping[str, str], objects: Iterable[Any]) -> Any:
     """The value, with the tensors at these places back on their devices.
 
-    That is the saved device where a module among the objects is on it, else, as on another
-    machine, the device of the same kind that a module is on; else the tensor stays on the CPU.
+    A tensor goes to its saved device if a module among the objects is there; else, for example on
+    another machine, to a module's device of the same kind; else it stays on the CPU.
     """
     own = {str(device): device for each in objects for device in _devices_of(each)}
     kinds = {_kind(name): device for name, device in reversed(own.items())}
@@ -40,7 +40,7 @@ def on_devices(value: Any, saved: Mapping[str, str], objects: Iterable[Any]) -> 
     if not chosen:
         return value
     places = iter([place for place, _ in _tensors(value)])
-    moved: dict[Any, Any] = {}  # a tensor that is there twice stays one tensor
+    moved: dict[Any, Any] = {}  # a tensor that occurs twice stays one tensor
 
     def put(tensor: Any) -> Any:
         if (device := chosen.get(next(places))) is None:
@@ -68,14 +68,14 @@ def refuse_graphs(value: Any) -> None:
 
 
 def refuse_shared(memories: Mapping[str, Any], objects: Mapping[str, Any]) -> None:
-    """Refuse what a resume would tear apart, in these memories by name.
+    """Refuse values in these memories, by name, that are shared and that a resume would separate.
 
-    That is a list, dict, set or array that is there twice, two views of the same numbers, and a
-    tensor that shares its numbers with a module or an optimizer among `objects`. The same tensor
-    may be there twice. Other objects put back by their own methods what they keep.
+    They are a list, dict, set or array that occurs twice, two views of the same storage, and a
+    tensor that shares its storage with a module or an optimizer among `objects`. The same tensor
+    may occur twice. Objects with state are not searched: their own methods put them back.
 
     Raises:
-        TypeError: There is such a thing, or a tensor that would come back as something else.
+        TypeError: There is such a value, or a tensor that would come back as something else.
     """
     contents = {name: plain_entries(memory) for name, memory in memories.items()}
     inside = [each for name, content in contents.items() for each in walk(content, name)]
@@ -157,7 +157,7 @@ def _by_address(tensor: Any) -> Any:
 
 
 def _refuse_followers(tensors: Mapping[int, str], name: str, thing: Any) -> None:
-    """Refuse the tensors, by storage, that share one with a module's or an optimizer's."""
+    """Refuse tensors, given by storage, that share their storage with a module or an optimizer."""
     torch, kind, what = sys.modules["torch"], "a weight of the object", "that weight"
     own: Iterable[Any] = ()
     if isinstance(thing, torch.optim.Optimizer):
@@ -174,7 +174,7 @@ def _refuse_followers(tensors: Mapping[int, str], name: str, thing: Any) -> None
 
 
 def walk(value: Any, place: str = "", depth: int = DEEPEST) -> Iterator[Found]:
-    """The value, and what is inside its dicts, lists and tuples but plain values, by place."""
+    """The value and all values in its dicts, lists and tuples, by place, except plain values."""
     yield place, value
     for key, item in _items(value) if depth else ():
         if type(item) not in PLAIN:
@@ -191,7 +191,7 @@ def _tensors(value: Any) -> Iterator[Found]:
 
 
 def _with_tensors(value: Any, change: Callable[[Any], Any]) -> Any:
-    """The value with what `change` makes of its tensors, in their order, in their places."""
+    """The value with each tensor replaced by `change(tensor)`, called in their order."""
     if _is_tensor(value):
         return change(value)
     if isinstance(value, dict):
@@ -210,7 +210,7 @@ def _items(value: Any) -> Iterable[tuple[Any, Any]]:
 def _place_inside(place: str, key: object) -> str:
     try:
         return f"{place}.{key}" if place else str(key)
-    except ValueError:  # Python makes no text of an integer of thousands of digits
+    except ValueError:  # Python refuses to convert an integer of thousands of digits to text
         return f"{place}.<{type(key).__name__}>"
 
 
@@ -230,7 +230,7 @@ def _storages(tensor: Any) -> Iterator[int]:
 
 
 def _devices_of(thing: Any) -> list[Any]:
-    """The devices of a module's parameters; of anything else, none."""
+    """The devices of a module's parameters; for anything else, none."""
     found: Any = thing.parameters() if callable(getattr(thing, "parameters", None)) else ()
     return [each.device for each in found]
 

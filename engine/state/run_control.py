@@ -1,4 +1,4 @@
-"""What the loop, the data, the checkpoint and the updates need of a run, and where it is."""
+"""The control data of a run for the loop, data, checkpoint and updates, and its position."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SAVED = ("in_epoch", "epoch_began", "epoch_stopped", "resumable")
 
 
 class Counts(dict[EventEnum, int]):
-    """How often events were fired; a count whose name several classes have waits for its event."""
+    """How often events were fired; a loaded count with an ambiguous name waits for its event."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class Counts(dict[EventEnum, int]):
 
     def get(self, event: EventEnum, default: Any = None, /) -> Any:
         """The count of an event, or `default` if it was never fired."""
-        known = event in self  # as a dict, it would not ask for what was loaded
+        known = event in self  # dict.get would ignore loaded counts
         return self[event] if known else default
 
     def state_dict(self) -> dict[str, int]:
@@ -63,21 +63,21 @@ class Counts(dict[EventEnum, int]):
 
 @dataclass(slots=True)
 class Dealing:
-    """How ranks share the samples of a pass, as far as it is known."""
+    """How ranks share the samples of a pass, as far as this is known."""
 
     ranks: int
-    """How many share them."""
+    """How many ranks share them."""
     order: str = ""
-    """What draws their order, the same on all ranks."""
+    """The sampler that draws the order, with its settings; the same on all ranks."""
     batch: int | None = None
     """The samples of a batch over all ranks; None if it is not known."""
     batches_before: int = 0
-    """The batches of this pass that had another number of samples."""
+    """The number of earlier batches of this pass that had another size."""
     samples_before: int = 0
-    """The samples in these batches, over all ranks."""
+    """The number of samples in these earlier batches, over all ranks."""
 
     def samples_in(self, batches: int) -> int | None:
-        """The samples over all ranks in the first `batches` batches of the pass."""
+        """The number of samples, over all ranks, in the first `batches` batches of the pass."""
         if self.batch is None:
             return None
         return self.samples_before + (batches - self.batches_before) * self.batch
@@ -88,32 +88,32 @@ class Position:
     """A pass over the data, and the random generators that drew its order."""
 
     number: int
-    """Passes begun so far, 0 before the first; with the data's own epochs, the epoch."""
+    """Passes begun so far, 0 before the first; if the data has epochs of its own, the epoch."""
     began: int
     """The run's iteration before the first batch of this pass."""
     rng: Rng
-    """The generators just before the pass began: they draw its order."""
+    """The generator states just before the pass began: its order is drawn from them."""
     seed: int
-    """The run's seed for what workers draw, the same in all passes."""
+    """The run's seed for the workers' random numbers, the same in all passes."""
     left: Rng | None = None
-    """The generators when the run was left or saved; None before."""
+    """The generator states when the run was left or saved; None before."""
     sizes: dict[str, int] = field(default_factory=dict)
     """The batches, samples, ... of this pass, as far as they are known."""
     told: Any = None
     """The data's own `state_dict` when the run was left, if it has one."""
     used_up: bool = False
-    """True if this pass was read to its end, and its epoch is still to be completed."""
+    """True if this pass was read to its end, but its epoch is not completed yet."""
     at_end: bool = False
-    """True if the run was left after the last batch of a pass, whose end was not read yet."""
+    """True if the run was left after the last batch of a pass, before its iterator ended."""
     read_from: int | None = None
-    """The run's iteration before the first batch of an iterator, which all passes read on."""
+    """The run's iteration before an iterator's first batch; each pass reads on from the last."""
     dealing: Dealing | None = None
     """How ranks share the samples; None before the first pass."""
     source: object = None
-    """The data, if it is an iterator: it cannot begin again and is taken where it stands."""
+    """The data, if it is an iterator: it cannot begin again, and is read from where it stands."""
 
     def state_dict(self) -> dict[str, Any]:
-        """The position as plain values and tensors; of an iterator, how far it was read."""
+        """The position as plain values and tensors, without the iterator itself."""
         saved = {each.name: getattr(self, each.name) for each in fields(self)}
         del saved["source"]
         return saved | {
@@ -124,7 +124,7 @@ class Position:
 
     @classmethod
     def of(cls, saved: dict[str, Any]) -> Position:
-        """The position that `state_dict` gave."""
+        """The position that `state_dict` returned."""
         left = None if saved["left"] is None else Rng(**saved["left"])
         dealing = None if saved["dealing"] is None else Dealing(**saved["dealing"])
         made: dict[str, Any] = {"rng": Rng(**saved["rng"]), "left": left, "dealing": dealing}
@@ -133,7 +133,7 @@ class Position:
 
 @dataclass(slots=True, eq=False)
 class RunControl:
-    """Where a run is inside its epoch, what it was asked to do, and who runs it."""
+    """A run's place in its epoch, the requests to it, and its engine."""
 
     in_epoch: bool = False
     """True between EPOCH_STARTED and the end of the epoch's data."""
@@ -146,23 +146,23 @@ class RunControl:
     has_requests: bool = False
     """True if a save or a stop waits for the next commit point."""
     saves: list[tuple[str, object | None]] = field(default_factory=list)
-    """The saves asked for since the last commit point: the reason, and the handler to write."""
+    """Saves asked for since the last commit point: the reason, and the handler that writes."""
     counts: Counts = field(default_factory=Counts)
     """How often each event that counts its own occurrences was fired."""
     error: BaseException | None = None
     """The exception that ends the run."""
     completed: Rng | None = None
-    """The random generators after COMPLETED; None before."""
+    """The generator states after COMPLETED; None before."""
     settings: dict[str, Any] = field(default_factory=dict)
-    """The settings of optimizers and schedules in the script that began this run, by name."""
+    """By name: the settings of optimizers and schedules in the script that began this run."""
     position: Position | None = None
     """The position in the data."""
     data: object = None
-    """The data that the run reads, while it reads."""
+    """The data that the run is reading; None at other times."""
     max_batches: int | None = None
-    """The limit of a trial run, which evaluations and runs inside it inherit."""
+    """The limit of a trial run; evaluations and runs inside it inherit this limit."""
     outer: State[Any, Any] | None = None
-    """The state of the run inside which this one is under way."""
+    """The state of the run that contains this one."""
     engine: Engine[Any, Any] | None = None
     """The engine, while it runs."""
     moments: Moments | None = None
@@ -173,7 +173,7 @@ class RunControl:
     """When `run` was called, by `time.monotonic`."""
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint holds of it, as plain values."""
+        """The part that a checkpoint holds, as plain values."""
         return {
             **{name: getattr(self, name) for name in SAVED},
             "counts": self.counts.state_dict(),
@@ -183,7 +183,7 @@ class RunControl:
         }
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Continue from what `state_dict` gave."""
+        """Continue from what `state_dict` returned."""
         for name in SAVED:
             setattr(self, name, saved[name])
         self.has_requests = self.epoch_stopped
@@ -201,35 +201,35 @@ def _classes(kind: type[EventEnum]) -> Iterator[type[EventEnum]]:
 
 @dataclass(slots=True, eq=False)
 class StepUnderWay:
-    """What the updates of a run write, and what the handlers of their events read."""
+    """Data that the updates of a run write, and the handlers of their events read."""
 
     gradients: Gradients | None = None
-    """The gradients that are ready, with their optimizer; after the step, with none."""
+    """The gradients that are ready and their optimizer; after the step, only the optimizer."""
     is_skipped: bool | None = None
-    """True if a handler has asked to discard the gradients; None where there are none to judge."""
+    """True if a handler asked to discard the gradients; None outside BACKWARD_COMPLETED."""
     skipped_at: int = -1
     """The last iteration in which a step was skipped."""
     windows: dict[Update, Any] = field(default_factory=dict)
-    """The open accumulation windows, each by its `Update`, which alone reads it."""
+    """The open accumulation windows, by `Update`; only the `Update` reads its window."""
     are_alike: dict[Any, bool] = field(default_factory=dict)
-    """By optimizer: whether all ranks have the same gradients, where that was asked."""
+    """By optimizer: whether all ranks have the same gradients, if this was checked."""
     check: GradientCheck | None = None
-    """Checks, in the first iterations of some epochs, who changes gradients; else None."""
+    """The check for code that changes gradients; None outside some epochs' first iterations."""
     clocks: list[Update] = field(default_factory=list)
-    """The updates that began in this run and whose steps are those of the run."""
+    """The updates that began in this run and whose steps count as the run's steps."""
 
     @property
     def is_open(self) -> bool:
-        """True if an accumulation window is open: the gradients at hand are a part of a step."""
+        """True if an accumulation window is open: the gradients so far are only part of a step."""
         return bool(self.windows)
 
     def close(self, state: State[Any, Any]) -> None:
-        """Step with what the open windows hold, because no batch follows."""
+        """Perform the steps of the open windows, because no batch follows."""
         for update in list(self.windows):
             update.close(state)
 
     def overlaps(self, commit_points: int) -> bool:
-        """True if several windows are open, over more commit points than all of them need."""
+        """True if several windows are open, for more commit points than their sizes add up to."""
         return len(self.windows) > 1 and commit_points > sum(
             each.accumulate for each in self.windows
         )

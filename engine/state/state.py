@@ -52,21 +52,21 @@ class State(Generic[Batch, Output]):
     """
 
     iteration: int = 0
-    """Calls of the process function, from 1 in the first one."""
+    """Calls of the process function: 1 during the first call."""
     step: int = 0
     """Optimizer steps that were really performed."""
     epoch: int = 0
-    """From 1 once running."""
+    """The epoch: 0 before the run, 1 in the first epoch."""
     max_epochs: int | None = None
     max_iterations: int | None = None
     max_steps: int | None = None
     epoch_length: int | None = None
-    """Batches of an epoch: a hint, or None if it is not known."""
+    """Batches of an epoch: a hint, or None if unknown."""
     batch: Batch | None = field(default=None, repr=False)
     output: Output | None = field(default=None, repr=False)
     share: float = field(default=1.0, repr=False)
-    """The weight of this rank's batch in a mean over ranks: 1, unless they have unlike numbers of
-    samples. It is 0 for a batch that is there only so that all ranks step; `Update` applies it."""
+    """The weight of this rank's batch in a mean over ranks: 1, unless ranks have unlike numbers of
+    samples. It is 0 for a batch that only keeps all ranks in step; `Update` applies it."""
     metrics: LatestMetrics = field(default_factory=LatestMetrics)
     training: bool = True
     """False in an evaluation."""
@@ -80,7 +80,7 @@ class State(Generic[Batch, Output]):
     step_under_way: StepUnderWay = field(default_factory=StepUnderWay, repr=False)
     """What the updates need of the run."""
     memory: HandlerMemory = field(default_factory=HandlerMemory, repr=False)
-    """What handlers and functions remember: see `recall`."""
+    """The memories of handlers and functions: see `recall`."""
 
     @property
     def engine(self) -> Engine[Any, Any]:
@@ -113,7 +113,7 @@ class State(Generic[Batch, Output]):
 
     @property
     def saves(self) -> list[tuple[str, object | None]]:
-        """The saves asked for since the last commit point: the reason, and the handler to write."""
+        """Saves asked for since the last commit point: the reason, and the handler that writes."""
         return self.control.saves
 
     @property
@@ -124,7 +124,7 @@ class State(Generic[Batch, Output]):
 
     @property
     def error(self) -> BaseException | None:
-        """What ends the run, for the handlers of FAILED and CLOSED."""
+        """The exception that ends the run, for handlers of FAILED and CLOSED."""
         return self.control.error
 
     @property
@@ -134,7 +134,7 @@ class State(Generic[Batch, Output]):
 
     @property
     def collected(self) -> dict[str, Any]:
-        """What handlers gathered of a whole epoch, such as predictions, by name; not saved."""
+        """By name: data that handlers gathered over an epoch, such as predictions; not saved."""
         return self.memory.collected
 
     @property
@@ -178,15 +178,15 @@ class State(Generic[Batch, Output]):
     def stop(self, reason: str, *, resumable: bool = False) -> None:
         """End the run after the current iteration, or as soon as no accumulation window is open.
 
-        On several ranks it has to be asked for on all of them in the same iteration. Only at the
-        end of an epoch is it enough that a handler of one rank does: the ranks agree there.
+        With several ranks, all of them have to call this in the same iteration. At the end of an
+        epoch, one rank is enough: the ranks agree there.
 
         Args:
             reason: What `stop_reason` will say. The first reason stays, but a run that was only
                 interrupted can still be stopped for good.
             resumable: True if the run is only interrupted: a script that resumes from its
-                checkpoint then continues it. That resumed run, and not this one, completes the
-                epoch and the run.
+                checkpoint continues it. The resumed run, not this one, completes the epoch and
+                the run.
         """
         if not isinstance(reason, str):
             raise TypeError(f"state.stop({reason!r}): needs the reason as text")
@@ -210,13 +210,13 @@ class State(Generic[Batch, Output]):
             self.control.epoch_stopped = self.control.has_requests = True
 
     def skip_step(self) -> None:
-        """Discard the gradients at hand: for handlers of BACKWARD_COMPLETED, the same on all ranks.
+        """Discard the current gradients: for handlers of BACKWARD_COMPLETED, on all ranks alike.
 
         The optimizer's step is not performed, STEP_SKIPPED takes the place of GRADIENTS_READY and
         STEP_COMPLETED, and the next batches make the next step.
 
         Raises:
-            RuntimeError: There are no gradients to judge: this is another event.
+            RuntimeError: There are no gradients to discard: this is another event.
         """
         if self.step_under_way.is_skipped is None:
             raise RuntimeError(
@@ -228,12 +228,12 @@ class State(Generic[Batch, Output]):
     def save(self, reason: str, *, by: object | None = None) -> None:
         """Ask for a checkpoint; it is written at the next commit point.
 
-        That is between two iterations or epochs, when all handlers of the moment have run and no
-        accumulation window is open, so a checkpoint never holds half a step. Other threads may ask
-        too.
+        A commit point comes between two iterations or epochs, after all handlers have run, and only
+        while no accumulation window is open, so a checkpoint never holds half a step. Other threads
+        may call this too.
 
         Args:
-            reason: What the checkpoint says of why it is there.
+            reason: The reason that the checkpoint records.
             by: The handler that should write it; without one, all that can.
         """
         if not isinstance(reason, str):
@@ -242,7 +242,7 @@ class State(Generic[Batch, Output]):
         self.control.has_requests = True
 
     def fire(self, event: EventEnum) -> None:
-        """Announce an event of one's own, or that one performed an optimizer step oneself.
+        """Announce an event of your own, or an optimizer step that your code performed.
 
         Raises:
             ValueError: The event is announced by the engine alone.
@@ -261,24 +261,24 @@ class State(Generic[Batch, Output]):
             moment.fire(self, count)
 
     def recall(self, owner: object, make: Callable[[], Memory], *, saved: bool = True) -> Memory:
-        """What `owner` remembers in this run: made on first use, saved with the run.
+        """The memory of `owner` in this run: made on first use, saved with the run.
 
-        Handlers and functions serve several runs, so what they remember lives here. An evaluation
-        is a run of its own: what is recalled there is new.
+        Handlers and functions serve several runs, so their memories live here. An evaluation is a
+        run of its own, with new memories.
 
         Args:
-            owner: Who remembers: a handler, or a function that the engine calls, which is its
-                process function or one attached by `on`. Its name in the engine is the key.
+            owner: A handler, or a function that the engine calls: its process function or a
+                function attached by `on`. The key of the memory is its name in the engine.
             make: Makes an empty memory: a dataclass or dict of plain values and tensors, or an
                 object with `state_dict` and `load_state_dict`. A resumed run fills it, so that it
-                equals the saved one; what could not is refused when it is saved.
-            saved: False for what has no place in a checkpoint, such as an open file.
+                equals the saved one; a memory for which this is impossible is refused at the save.
+            saved: False for a memory that does not belong in a checkpoint, such as an open file.
 
         Raises:
-            TypeError: The owner remembers something else already.
-            RuntimeError: The run is over, and nothing is remembered under the owner's own name.
-            ValueError: The engine does not know the owner; or what was saved under this name does
-                not fit into what `make` makes.
+            TypeError: The owner has a memory of another type already.
+            RuntimeError: The run is over, and there is no memory under the owner's own name.
+            ValueError: The engine does not know the owner; or the saved memory of this name does
+                not fit into the memory that `make` makes.
         """
         engine = self.control.engine
         if (known := self.memory.names.get(id(owner))) is not None:
@@ -287,7 +287,7 @@ class State(Generic[Batch, Output]):
             name = getattr(owner, "__qualname__", type(owner).__name__)
         else:
             name = engine.name_of(owner)
-            if engine.handlers.get(name) is owner:  # which lives as long as the engine
+            if engine.handlers.get(name) is owner:  # it lives as long as the engine: its id is safe
                 self.memory.names[id(owner)] = name
         memories = self.memory.saved if saved else self.memory.unsaved
         if engine is None and self.counts[Events.CLOSED] and name not in memories:
@@ -330,7 +330,7 @@ class State(Generic[Batch, Output]):
         self.control.has_requests = self.control.epoch_stopped
 
     def state_dict(self) -> dict[str, Any]:
-        """What of this run has to be saved besides the engine's objects, as plain values."""
+        """The part of this run to save besides the engine's objects, as plain values."""
         memory = self.memory.state_dict(self.engine.objects if self.is_running else None)
         return {
             **{name: getattr(self, name) for name in SAVED},
@@ -343,7 +343,7 @@ class State(Generic[Batch, Output]):
         }
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
-        """Continue from what `state_dict` gave; memories wait until they are recalled."""
+        """Continue from what `state_dict` returned; memories wait until they are recalled."""
         for name in SAVED:
             setattr(self, name, saved[name])
         self.control.load_state_dict(saved)
@@ -357,4 +357,4 @@ class State(Generic[Batch, Output]):
 
 
 under_way: ContextVar[State[Any, Any] | None] = ContextVar("camshaft_run", default=None)
-"""The state of the innermost run under way, in this thread."""
+"""The state of this thread's innermost running run."""

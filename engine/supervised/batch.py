@@ -1,4 +1,4 @@
-"""From a batch to the arguments of a model, and from what the model returns to a loss."""
+"""From a batch to the arguments of a model, and from the model's output to a loss."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def pair_of(batch: Any) -> tuple[Any, Any]:
 
 
 def with_labels(batch: Any) -> tuple[Any, Any]:
-    """The same for a model that computes its loss itself: named inputs keep their labels."""
+    """Like `pair_of`, for a model that computes its own loss: named inputs keep their labels."""
     return (dict(batch), None) if isinstance(batch, Mapping) else pair_of(batch)
 
 
@@ -95,15 +95,15 @@ def own_loss(output: Any, target: Any) -> Tensor | None:
 
 
 def no_loss(output: Any, target: Any) -> None:
-    """The loss in a forward pass that is to make the output alone."""
+    """The loss function of a forward pass that needs only the output."""
 
 
 NEEDS_TARGET = (TypeError, AttributeError, AssertionError, ValueError)
-"""What a loss function may raise that is given None in the place of a target."""
+"""The exceptions that a loss function may raise if the target is None."""
 
 
 def refuse_lack(error: Exception, input: Any) -> None:
-    """Say of an error in training what a batch is, as this one has no target.
+    """Explain an error in training that comes from a batch without a target.
 
     Raises:
         TypeError: The loss function has met None in the place of the target.
@@ -121,7 +121,7 @@ def refuse_lack(error: Exception, input: Any) -> None:
 
 
 def lacks_loss(output: Any) -> ValueError:
-    """The error for the output of a model that was to compute its loss."""
+    """The error for an output without a loss, if the model has to compute its loss."""
     named = f" with {', '.join(map(repr, output))}" if isinstance(output, Mapping) else ""
     return ValueError(
         f"supervised() got no loss_fn, so the model computes the loss; it returned a "

@@ -1,4 +1,4 @@
-"""The arguments of `supervised`: what is given in a wrong place or form is said at once."""
+"""Checks of the arguments of `supervised`: wrong order, type or combination."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _check_order(model: Any, optimizer: Any, loss_fn: Any) -> None:
 
 
 def _home(kind: type) -> str:
-    """Where a class of torch's is written, as people import it."""
+    """The usual prefix of a torch class in a script, such as `nn.`."""
     homes = {"torch.nn": "nn.", "torch.optim": "torch.optim."}
     return next((home for room, home in homes.items() if kind.__module__.startswith(room)), "")
 
@@ -156,7 +156,7 @@ def check_update(
 def check_sharded_options(
     model: Module, optimizer: Optimizer | Update | None, precision: str, split: int | str | None
 ) -> None:
-    """Refuse what would hang or train wrongly on a model split by `fully_shard`.
+    """Refuse arguments that would hang or train wrongly on a model split by `fully_shard`.
 
     Raises:
         ValueError: The model is wrapped in a way that is not supported, or two arguments do not go

@@ -21,7 +21,7 @@ Shape = tuple[int, ...]
 
 
 def is_a_sum(loss_fn: Any, weight: Any) -> bool:
-    """True for a loss function that says so: torch's, or a `partial(..., reduction="sum")`.
+    """True for a loss function with `reduction="sum"`, as attribute or in a `partial`.
 
     Such a loss grows with the batch: this warns if no weight says what it is a sum over.
     """
@@ -37,10 +37,10 @@ def is_a_sum(loss_fn: Any, weight: Any) -> bool:
 
 
 class SumCheck:
-    """Looks whether a loss function adds up samples, by the first batch of an evaluation.
+    """Checks whether a loss function adds up samples, with the first batch of an evaluation.
 
-    Only a function whose code names a sum is looked at, and none that holds a state. It is then
-    called once with the first few samples, and once with each of them alone.
+    It checks only functions without a state whose code names a sum. It calls the function once with
+    the first few samples, and once with each of these samples alone.
     """
 
     def __init__(self, loss_fn: Callable[[Any, Any], Tensor | None]) -> None:
@@ -96,7 +96,7 @@ class Shapes:
         self.lengths.add(shape[0])
 
     def check(self, data: Any) -> None:
-        """Warn if a last batch is smaller in its second dimension, which is that of the samples."""
+        """Warn if the last batch is smaller in its second dimension: samples are then second."""
         if self.count < 2 or not self.is_even or self.latest[1] >= self.first[1]:
             return
         if hasattr(data, "batch_size"):  # of a loader, it says which dimension that is

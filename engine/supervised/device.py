@@ -84,8 +84,8 @@ class Transfer:
         return there
 
     def _put(self, tensor: Tensor, copies: list[Tensor]) -> Tensor:
-        # What is on a device may not be computed yet. Out of memory that is not pinned the copy
-        # is no faster on another stream: the host takes part in it.
+        # A tensor on a device may not be computed yet. From memory that is not pinned, a copy is
+        # not faster on another stream, since the host takes part in it.
         if tensor.device.type != "cpu" or tensor.nbytes < self.least or not tensor.is_pinned():
             return moved(tensor, self.device)
         with self.streams.stream(self.stream):
@@ -96,7 +96,7 @@ class Transfer:
 
 
 def way_to(place: torch.device, given: object = None) -> Callable[[Any], Any] | None:
-    """How batches come to a device: to the CPU not at all, to a GPU on a stream of their own."""
+    """The function that moves batches to a device: None for the CPU, a `Transfer` for CUDA."""
     if place.type == "cpu":
         return None
     if isinstance(given, Transfer):

@@ -25,9 +25,9 @@ OUT_OF_MEMORY = torch.cuda.OutOfMemoryError  # of every device: torch.OutOfMemor
 
 
 Forward = Callable[[tuple[Any, Any]], tuple[Tensor | None, Output]]
-"""Makes of a pair of input and target the loss, for its backward pass, and the output.
+"""Computes, from a pair of input and target, the loss for the backward pass and the output.
 
-The loss is the mean that is in the output; or a sum, if the output has a weight.
+The loss is the mean in the output; or a sum, if the output has a weight.
 """
 
 
@@ -41,7 +41,7 @@ class Largest:
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Takes batches through the model at most so many samples at a time."""
+    """Takes batches through the model in parts of at most `most` samples."""
 
     most: int | None
     """None to halve the parts whenever memory runs out."""
@@ -72,7 +72,7 @@ class Split:
         forward: Forward,
         micro: MicroBatch | None = None,
     ) -> Output:
-        """The output of a whole batch; in training, the micro-batch has the gradients of it."""
+        """The output of a whole batch; in training, its gradients are added to the micro-batch."""
         take = partial(_in_parts, state, pair, forward, micro)
         if self.most is not None:
             return take(self.most)
@@ -151,7 +151,7 @@ def _no_loss_of_a_part() -> ValueError:
 
 
 def _joined(trees: tuple[Any, ...], fractions: list[float]) -> Any:
-    """Join the tensors of structures that are alike; other values are those of the first one."""
+    """Join the tensors of equal structures; other values come from the first structure."""
     columns = zip(*map(tensors_of, trees), strict=True)
     joined = iter([torch.cat(c) if c[0].ndim else _mean(c, fractions) for c in columns])
     return trees[0] if len(trees) == 1 else mapped(trees[0], lambda _: next(joined))

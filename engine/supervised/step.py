@@ -56,7 +56,7 @@ class Supervised:
     is_sum: bool = False
     """True if the loss is the sum over these targets, False if it is their mean."""
     sums: SumCheck | None = None
-    """Looks whether the loss is a sum that nothing tells of; None if it is said what it is over."""
+    """Checks whether the loss is an undeclared sum; None if the script declares its weight."""
     move: Callable[[Any], Any] | None = None
     """Brings batches to the device; None for the CPU, where they are already."""
     autocast: torch.autocast | None = None
@@ -64,7 +64,7 @@ class Supervised:
     compiled: CompiledForward | None = None
     """Computes the model and the loss; None if they are not compiled."""
     is_sharded: bool = False
-    """True if ranks hold the model together, whose gathered weights are used in training too."""
+    """True if the model is sharded: its gathered weights serve in training too."""
 
     @cached_property
     def is_parallel(self) -> bool:

@@ -1,12 +1,12 @@
-"""The gradients of an optimizer: made, looked at and changed by handlers, and used.
+"""The gradients of an optimizer: computed, read and changed by handlers, and used.
 
-`backward` and `step_by` do what torch's do, without the Python around them that has nothing to do.
-Of a small step this Python takes a tenth. It looks for subclasses of tensors, for hooks and for
-profilers; here they are looked for at less cost, and where there may be one, or where torch is
-another than expected, its public call is made. The same kernels run either way.
+`backward` and `step_by` do the same as torch's, with less Python, which takes a tenth of a small
+step: torch's Python looks for subclasses of tensors, for hooks and for profilers. These functions
+look for them at less cost; if there may be one, or torch's internals differ, they make torch's
+public call. The same kernels run either way.
 
-An `ExecutionTraceObserver` without a profiler cannot be asked for: its trace has all kernels of an
-optimizer's step, and not the step's name.
+An `ExecutionTraceObserver` without a profiler cannot be detected: its trace has all kernels of an
+optimizer's step, but not the step's name.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ HAS_HOOKS = None not in (IS_PROFILED, PRE_HOOKS, POST_HOOKS, STEP_CODE)
 
 
 def _wrapper() -> Any:
-    """The code of what torch wraps the `step` of each class of optimizers in."""
+    """The code of the wrapper that torch puts around the `step` of each optimizer class."""
 
     def step(optimizer: Optimizer) -> None:
         pass
@@ -136,14 +136,14 @@ class Gradients:
     def __init__(self, optimizer: Optimizer, compiled: CompiledStep | None = None) -> None:
         self.optimizer = optimizer
         self.compiled = compiled
-        """What takes the optimizer's step, if that is compiled."""
+        """The compiled step of the optimizer; None if it is not compiled."""
         self.tensors: Sequence[Tensor] = ()
-        """Those that were not None at the last look; empty again after the step."""
+        """The gradients that were not None at the last look; empty again after the step."""
         self.is_plain = False
-        """True if one call handles all of them together: see `are_plain`."""
+        """True if one call handles all gradients together: see `are_plain`."""
 
     def look(self) -> Self:
-        """Look them up: a handler may have put others in their place since the last look."""
+        """Look the gradients up again, since a handler may have replaced them."""
         found = [
             gradient
             for group in self.optimizer.param_groups
@@ -156,11 +156,11 @@ class Gradients:
         return self
 
     def norm(self, kind: float = 2.0) -> Tensor:
-        """The norm of all of them together, over all ranks that hold them; on their device."""
+        """The norm of all gradients together, over all ranks that hold them; on their device."""
         return (_norm_of_plain if self.is_plain else norm_of)(self.tensors, kind)
 
     def scale(self, factor: Tensor | float) -> None:
-        """Scale them in place."""
+        """Scale the gradients in place."""
         if self.tensors:
             multiply_each(self.tensors if self.is_plain else locals_of(self.tensors), factor)
 
@@ -223,7 +223,7 @@ def _norm_of_plain(gradients: Sequence[Tensor], kind: float) -> Tensor:
 
 
 def non_finite(gradients: Sequence[Tensor]) -> Tensor:
-    """1.0 if what this rank holds of gradients has NaN or infinity, else 0.0; on their device.
+    """1.0 if this rank's parts of the gradients have NaN or infinity, else 0.0; on their device.
 
     >>> non_finite([torch.zeros(3), torch.tensor([1.0, float("nan")])])
     tensor(1.)
@@ -241,8 +241,8 @@ def has_overflowed(scaler: GradScaler, gradients: Gradients, *, alike: bool) -> 
     This is the only time that a step with a scaler waits for the device. Where gradients are alike
     on all ranks, nothing is sent.
     """
-    # The scaler itself looks in its step(), which is too late: clipping comes before. It has no
-    # public way to ask. Afterwards optimizer.step() is called directly, so there is no second look.
+    # The scaler checks in its step(), which is too late, since clipping comes before. It has no
+    # public way to ask. Later, optimizer.step() is called directly, so there is no second check.
     ask: Any = getattr(scaler, "_found_inf_per_device", None)
     if ask is not None:
         overflow = bool(sum(infinite.item() for infinite in ask(gradients.optimizer).values()))

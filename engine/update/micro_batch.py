@@ -26,8 +26,8 @@ AS_IS = nullcontext()
 class MicroBatch:
     """The forward and the backward pass of one micro-batch, as a context: `Update.micro_batch`.
 
-    A whole micro-batch is taken by `update(state, loss)` inside of it. One in pieces is taken by
-    `backward`, once for each piece, and by `count`.
+    For a whole micro-batch, call `update(state, loss)` inside. For a micro-batch in parts, call
+    `backward` once for each part, and then `count`.
     """
 
     __slots__ = ("_averaging_off", "_defers", "_state", "_update")
@@ -88,8 +88,8 @@ class MicroBatch:
         """Add the gradients of a part of the micro-batch.
 
         Args:
-            loss: Of this part, in proportion to its samples.
-            is_sum: True if `count` is told the number of targets that all parts are a sum over.
+            loss: The loss of this part, in proportion to its samples.
+            is_sum: True if the loss is a sum over targets, whose number `count` is given.
         """
         update, state = self._update, self._state
         if (check := state.step_under_way.check) is not None and check.inside is not update:
@@ -99,7 +99,7 @@ class MicroBatch:
         update.backward(state, loss)
 
     def count(self, loss: Tensor, weight: Tensor | float | None = None) -> None:
-        """Count the micro-batch, whose gradients are there; step if its window is complete."""
+        """Count the micro-batch after its backward passes; step if its window is complete."""
         update, state = self._update, self._state
         step = state.step_under_way
         update.meet(state, weight, has_loss=True)
@@ -112,7 +112,7 @@ class MicroBatch:
             step.check.accept(update)
 
     def copy(self) -> Callable[[], None]:
-        """Copy what its passes change: the window, gradients and buffers; return the undo."""
+        """Copy the window, gradients and buffers; return a function that restores them."""
         update, state = self._update, self._state
         step = state.step_under_way
         windows, parameters = step.windows, parameters_of(update.optimizer)

@@ -1,4 +1,4 @@
-"""When ranks average their gradients, and whether these are then the same on all of them."""
+"""When ranks average their gradients, and whether the gradients are then equal on all ranks."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ WAYS = ("last", "close")
 class Sync:
     """Postpones the averaging that a model on several ranks does in every backward pass.
 
-    Passes inside `off()` leave it to a later backward pass, or to `average`.
+    Passes inside `off()` leave the averaging to a later backward pass, or to `average`.
     """
 
     model: Module
     off: Callable[[], AbstractContextManager[Any]]
     at_close: bool
-    """True if `average` does it when a window closes, and no backward pass does."""
+    """True if `average` averages when a window closes, and no backward pass does."""
 
     @classmethod
     def of(cls, model: Module | None, way: str) -> Sync | None:
@@ -68,7 +68,7 @@ class Sync:
         return isinstance(self.model, DistributedDataParallel)
 
     def begin(self) -> None:
-        """Forget what a run that failed in the middle of a window or of a pass has left."""
+        """Drop the remains of a run that failed in the middle of a window or of a pass."""
         for each in sharded_in(self.model):
             # Of newer torch, which has nothing to reset before the first forward pass.
             with suppress(AttributeError):
@@ -86,7 +86,7 @@ class Sync:
         return self.at_close or not (is_last or (may_end and not self.can_average))
 
     def average(self) -> None:
-        """Average over ranks the gradients that at least one of them has."""
+        """Average over ranks all gradients that at least one rank has."""
         if not self.can_average:
             raise RuntimeError(
                 "the data ended before its length said, and the gradients of the shards have not "
@@ -105,8 +105,8 @@ class Sync:
 def is_wrapped(parameters: Iterable[Tensor], known: Iterable[Any]) -> bool:
     """True if a `DistributedDataParallel` or a module split by `fully_shard` holds one of these.
 
-    Parameters do not refer to it. If it is not in a module among the objects that are known, this
-    looks through all objects of the process: 0.1 s or more.
+    Parameters do not refer to their wrapper. If no known object contains the wrapper, this searches
+    all objects of the process, which takes 0.1 s or more.
     """
     wanted = set(map(id, parameters))
     near = (part for each in known if isinstance(each, Module) for part in each.modules())
@@ -133,7 +133,7 @@ def _switch(model: Module) -> Callable[[], AbstractContextManager[Any]] | None:
 
 
 def _drop_unsharded_gradients(module: Any) -> None:
-    """Drop what passes without averaging have added up; torch has no public way to it."""
+    """Drop the gradients that passes without averaging accumulated; torch has no public way."""
     for group in fsdp_groups(module):
         for each in group.fsdp_params:
             if hasattr(each, "_unsharded_param"):
@@ -169,8 +169,8 @@ def _average(parameters: list[Tensor], group: Any) -> None:
 def are_alike(state: State[Any, Any]) -> bool:
     """True if all ranks have the same complete gradients in the step under way.
 
-    So it is in one process, and where a `DistributedDataParallel` among the engine's objects or
-    handlers averages them over all ranks. It is found out once in a run for each optimizer.
+    This holds in a single process, and if a `DistributedDataParallel` among the engine's objects or
+    handlers averages them over all ranks. It is checked once per run for each optimizer.
     """
     known, optimizer = state.step_under_way.are_alike, state.optimizer
     if optimizer not in known:

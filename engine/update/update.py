@@ -35,8 +35,8 @@ STEP_SKIPPED = Events.STEP_SKIPPED
 class Update:
     """Turns losses into optimizer steps: `update(state, loss)` after each forward pass.
 
-    The gradient of a step is the exact mean over what its accumulation window held, also when
-    the window is a short one at the end of an epoch. In this order: backward, average over ranks,
+    The gradient of a step is the exact mean over its accumulation window, also if the window is
+    short at the end of an epoch. In this order: backward, average over ranks,
     unscale, normalise, overflow check (with a scaler), `BACKWARD_COMPLETED`, `GRADIENTS_READY`,
     optimizer step, `STEP_COMPLETED`, zero. A step that the scaler or a handler skips fires
     `STEP_SKIPPED` instead, and does not count.
@@ -230,7 +230,7 @@ class Update:
         return MicroBatch(self, state)
 
     def backward(self, state: State[Any, Any], loss: Tensor) -> None:
-        """Add gradients to the window; those of a micro-batch in pieces go by `MicroBatch`."""
+        """Add gradients to the window; for a micro-batch in parts, use `MicroBatch`."""
         window = state.step_under_way.windows.get(self) or self.open(state)
         try:
             window.backward(loss)
@@ -239,7 +239,7 @@ class Update:
             raise
 
     def close(self, state: State[Any, Any]) -> None:
-        """Close the window: step with the mean over what it holds, if it holds any gradients."""
+        """Close the window: step with the mean of its gradients, if it has any."""
         window: Window = state.step_under_way.windows.pop(self)
         at_close, device = self.averages_at_close, None
         if not (ranks.any_rank(window.count > 0) if at_close else window.count):

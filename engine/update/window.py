@@ -1,4 +1,4 @@
-"""Accumulation windows: what the gradient of a step is the mean over."""
+"""Accumulation windows: the micro-batches over which a step's gradient is the mean."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Closure = Callable[[], Tensor]
 
 @dataclass(slots=True, eq=False)
 class Window:
-    """An open accumulation window: counts what the gradients at hand are the sum of."""
+    """An open accumulation window: counts the micro-batches whose gradients are summed up."""
 
     scaler: GradScaler | None = None
     calls: int = 0
@@ -36,14 +36,14 @@ class Window:
     scale: Tensor | None = None
     """The factor of all losses of this window, also if the scaler changes its scale meanwhile."""
     defers_reduce: bool = False
-    """True if the forward pass at hand leaves averaging over ranks to a later backward pass."""
+    """True if the current forward pass leaves averaging over ranks to a later backward pass."""
     needs_reduce: bool = False
     """True if the gradients are not yet averaged over ranks."""
     loss: Tensor | float = 0.0
     """The sum of the losses, for an optimizer with a closure."""
     closures: list[Closure] = field(default_factory=list)
     is_evaluated: bool = False
-    """True once such an optimizer has asked for the loss at hand."""
+    """True once the optimizer's closure has returned the existing loss."""
     targets: Callable[[], Tensor | float] | None = None
     """Waits for the weights of all ranks, whose sum is under way."""
 
@@ -136,9 +136,9 @@ class Window:
 
 
 def check_loss_weights(weight: Tensor | float | None, *, has_loss: bool = True) -> None:
-    """Refuse that ranks give weights of different kinds, whose messages would not match.
+    """Refuse weights of different kinds on different ranks, since their messages would not match.
 
-    Asked of all ranks, at the same micro-batch. A rank without a loss goes with any other.
+    All ranks call this at the same micro-batch. A rank without a loss fits any other rank.
 
     Raises:
         ValueError: Some ranks give a weight and some none, or a number and some a tensor elsewhere.

@@ -1,4 +1,4 @@
-"""Torch's `DataLoader`: read from any batch on, and from memory by one index a batch."""
+"""Torch's `DataLoader`: read from any batch on, and in-memory data by one indexing call a batch."""
 
 from .loader import is_plain, source_of_loader
 from .orders import order_of

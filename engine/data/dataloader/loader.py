@@ -37,7 +37,7 @@ def is_plain(data: object) -> TypeGuard[DataLoader[Any]]:
 
 
 def source_of_loader(data: DataLoader[Any], *, each_once: bool) -> Loader:
-    """How a loader is read: by indices, if its data set has some."""
+    """The source that reads a loader: by indices, if its data set has indices."""
     if isinstance(data.dataset, IterableDataset):
         return Loader(data)
     return IndexedLoader(data, each_once=each_once)
@@ -46,7 +46,8 @@ def source_of_loader(data: DataLoader[Any], *, each_once: bool) -> Loader:
 class Loader(Source[Any]):
     """A `DataLoader`, read through a copy that has a data set wrapper and a sampler of our own.
 
-    The user's loader is not changed. This class takes iterable data sets, which are read again.
+    The user's loader is not changed. This class is for iterable data sets: a resumed run reads the
+    consumed batches again.
     """
 
     data: DataLoader[Any]
@@ -63,14 +64,14 @@ class Loader(Source[Any]):
         return named(batches) if self.data.num_workers else batches
 
     def sizes(self) -> dict[str, int]:
-        """The numbers of batches, the batch size, and the workers, which share a stream."""
+        """The numbers of batches and of workers, which share a stream, and the batch size."""
         sizes = super().sizes()
         if isinstance(self.data.batch_size, int):
             sizes["batch_size"] = self.data.batch_size
         return sizes
 
     def doubts(self) -> list[str]:
-        """Random generators that only workers hold, and batches in an undefined order."""
+        """Doubts about generators that only workers hold, and batches in an undefined order."""
         found = super().doubts()
         if self.data.num_workers and not getattr(self.data, "in_order", True):
             found.append("in_order=False hands batches out as they come; use in_order=True")
@@ -101,7 +102,7 @@ class Loader(Source[Any]):
         """Copy changes of the user's loader; return the signals to block while workers start.
 
         Workers leave these signals to the main process. Only forked workers inherit our handlers
-        and need the block; in others, and in a fork server, the block would stay.
+        and need the block; in spawned workers and in a fork server, the block would stay.
         """
         kept = {name: vars(self.copy)[name] for name in OWN}
         vars(self.copy).update(vars(self.data), **kept)
@@ -148,7 +149,7 @@ class IndexedLoader(Loader):
         return named(batches) if self.data.num_workers else unrecorded(batches)
 
     def length(self, dealing: Dealing | None = None) -> int | None:
-        """The number of batches of a pass; of one that has had batches of another size, too."""
+        """The number of batches of a pass, also if its first batches had another size."""
         if dealing is None:
             return self.order.length()
         return self.order.length(dealing.batches_before, dealing.samples_before)
@@ -161,7 +162,7 @@ class IndexedLoader(Loader):
         return sizes
 
     def _check_places(self) -> None:
-        """Refuse `SeededSamples` where the places of samples are unknown, or inside a wrapper."""
+        """Refuse `SeededSamples` if the places of samples are unknown, or inside a wrapper."""
         outer = self.data.dataset
         if isinstance(outer, SeededSamples):
             if self.order.batch is None and ranks.data_world_size() > 1:
@@ -182,7 +183,7 @@ class IndexedLoader(Loader):
 
 
 class Current:
-    """The sampler of a loader's copy: the order of the run that reads it now."""
+    """The sampler of a loader's copy: it gives the order of the run that reads the loader now."""
 
     order: Sampled
 

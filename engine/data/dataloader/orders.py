@@ -1,4 +1,4 @@
-"""The orders of samples with indices: which ones a loader is asked for, from any batch on."""
+"""The orders of samples with indices: the indices that a loader is asked for, from any batch on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..order import Order
 from ..sources import length_of
 
 KNOWN = (DistributedSampler.__iter__, SharedOrder.__iter__)
-"""The ways of dealing one order out in turn."""
+"""The `__iter__` methods that deal one order out to the ranks in turn."""
 
 
 def order_of(data: DataLoader[Any], each_once: bool = False) -> Sampled:
@@ -24,7 +24,7 @@ def order_of(data: DataLoader[Any], each_once: bool = False) -> Sampled:
 
     Args:
         data: The loader, of a data set with indices.
-        each_once: For an evaluation, in which ranks do not wait for one another: a rank without a
+        each_once: For an evaluation, where ranks do not wait for one another: a rank that gets no
             sample of a short batch has one batch less.
     """
     batches: Any = data.batch_sampler
@@ -45,13 +45,13 @@ def order_of(data: DataLoader[Any], each_once: bool = False) -> Sampled:
 class Sampled(Order):
     """The indices of each batch of this rank, in the order of a sampler, from any batch on.
 
-    This class takes any batch sampler: nobody knows how it shares samples between ranks.
+    This class takes any sampler: it is unknown how the sampler shares samples between ranks.
     """
 
     place = 0
     """The place of the next sample in the pass, over all ranks."""
     step = 1
-    """From the place of a sample to that of the next one of this rank."""
+    """The distance from a sample's place to the place of this rank's next sample."""
 
     def __init__(self, sampler: Any) -> None:
         super().__init__(fits_any_ranks=True)
@@ -66,13 +66,13 @@ class Sampled(Order):
         seed: tuple[int, ...] | None = None,
         number: int | None = None,
     ) -> None:
-        """Begin the next pass after so many batches.
+        """Begin the next pass, and skip its first batches.
 
         Args:
-            batches: How many are skipped.
-            samples: How many samples are skipped, over all ranks, if that is known.
-            seed: Makes a seed for each batch; without it there are none.
-            number: The number of the pass, if the place of each sample is to be told.
+            batches: How many batches are skipped.
+            samples: How many samples are skipped, over all ranks, if known.
+            seed: The key from which each batch's seed is made; without it, batches have no seeds.
+            number: The number of the pass, if each index needs its place; else None.
         """
         self.batches_before, self.samples_before = batches, samples
         self.seed, self.pass_number = seed, number
@@ -83,16 +83,16 @@ class Sampled(Order):
             self.shares.clear()
 
     def length(self, batches: int = 0, samples: int = 0) -> int | None:
-        """The batches of a pass, of which so many with so many samples have come already."""
+        """The batches of a pass, of which `batches` with `samples` samples have come already."""
         return length_of(self.sampler)
 
     def __iter__(self) -> Iterator[Any]:
-        """Begin to draw; a loader may call this twice for a pass, and uses the second iterator."""
+        """Begin to draw; a loader may call this twice per pass, and uses the second iterator."""
         self._rest, self.number, self.place = self._draw(), 0, 0
         return self._asked()
 
     def skip(self) -> None:
-        """Draw the indices of the skipped batches, unless that has happened."""
+        """Draw the indices of the skipped batches, unless they are drawn already."""
         if self.number < self.batches_before:
             self._skip(self.batches_before)
 
@@ -125,7 +125,7 @@ class OfAccelerate(Sampled):
     """Whole batches, or parts of them, as accelerate's batch sampler deals them out."""
 
     def __init__(self, batches: Any, each_once: bool) -> None:
-        if each_once and batches.even_batches:  # repeats samples to even out the ranks
+        if each_once and batches.even_batches:  # it repeats samples to even out the ranks
             batches = copy.copy(batches)
             batches.even_batches = False
         super().__init__(batches)
@@ -151,14 +151,14 @@ class OneByOne(Sampled):
         self.samples = len(ones) if isinstance(ones, Sized) else None
 
     def length(self, batches: int = 0, samples: int = 0) -> int | None:
-        """The batches of a pass, of which so many with so many samples have come already."""
+        """The batches of a pass, of which `batches` with `samples` samples have come already."""
         if not batches or self.samples is None:
             return super().length()
         rest = max(0, self.samples - samples)
         return batches + (rest // self.size if self.drop_last else -(-rest // self.size))
 
     def _skip(self, batches: int) -> None:
-        ones = iter(self.ones) if self.is_batched else self._rest  # which draws from its beginning
+        ones = iter(self.ones) if self.is_batched else self._rest  # at its beginning
         samples = self.samples_before
         wanted = batches * self.size if samples is None else samples
         found = 0
@@ -174,9 +174,9 @@ class OneByOne(Sampled):
 class InTurn(Sampled):
     """One order whose batches are dealt out to the ranks in turn, without repeats.
 
-    Of a batch, a rank gets number `rank`, `rank + ranks`, and so on. A short batch may have none
-    for a rank. In training the rank then takes its first sample, with a share of 0, since ranks
-    step together; an evaluation has one batch less.
+    From each batch, a rank gets samples number `rank`, `rank + ranks`, and so on. A short batch may
+    have no sample for a rank. In training, the rank then takes the batch's first sample with a
+    share of 0, since ranks step together; in an evaluation, the rank has one batch less.
 
     >>> sampler = DistributedSampler(range(5), num_replicas=4, rank=1, shuffle=False)
     >>> order, alone = (InTurn(sampler, BatchSampler(sampler, 1, False), each) for each in (0, 1))
@@ -214,7 +214,7 @@ class InTurn(Sampled):
         self.samples = min(len(cast("Sized", ones.dataset)), int(ones.total_size))
 
     def length(self, batches: int = 0, samples: int = 0) -> int:
-        """The batches of a pass, of which so many with so many samples have come already."""
+        """The batches of a pass, of which `batches` with `samples` samples have come already."""
         assert self.samples is not None
         whole, rest = divmod(max(0, self.samples - samples), self.size)
         is_there = rest > (self.rank if self.each_once else 0)
@@ -225,11 +225,11 @@ class InTurn(Sampled):
 
     def _skip(self, batches: int) -> None:
         self.number = batches
-        # Now, since a sampler without a generator of its own draws from those of the process.
+        # Draw now: a sampler without its own generator draws from the process's generators.
         self._rest = self._deal(iter([*self._whole()]))
 
     def _whole(self) -> Iterator[tuple[int, list[Any]]]:
-        """The batches over all ranks that are still to come, each behind the place of its first."""
+        """The remaining batches over all ranks: pairs of the first sample's place and the batch."""
         assert self.samples is not None
         whole = copy.copy(self.sampler)
         whole.num_replicas, whole.rank = 1, 0

@@ -1,4 +1,4 @@
-"""How samples are read: a batch by one index where the data is in memory, else as torch does."""
+"""Reading samples: in-memory data by one indexing call a batch, other data as torch does."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, autograd
 from torch.utils.data import StackDataset, Subset, TensorDataset, default_collate
 
-try:  # what torch's docstring of `collate` tells to extend it by; without, data is read plainly
+try:  # torch's docstring of `collate` names these; without them, data is read sample by sample
     from torch.utils.data._utils.collate import collate_tensor_fn, default_collate_fn_map
 except ImportError:
     collate_tensor_fn, default_collate_fn_map = None, {}  # type: ignore[assignment]
@@ -28,7 +28,7 @@ KINDS: dict[type, tuple[str, ...]] = {
     Subset: ("dataset", "indices"),
     StackDataset: ("datasets",),
 }
-"""The data sets that are read by one index, and the attributes from which torch reads them."""
+"""The data sets that are read by one indexing call, and the attributes that hold their data."""
 
 METHODS = ("__getitem__", "__getitems__", "__getattribute__", "__getattr__")
 TORCHS = {kind: [getattr(kind, name, None) for name in METHODS] for kind in KINDS}
@@ -36,26 +36,26 @@ TORCHS = {kind: [getattr(kind, name, None) for name in METHODS] for kind in KIND
 _library: Any = torch
 KEYS: Any = getattr(_library._C, "_dispatch_keys", None)
 DENSE = KEYS and str(KEYS(torch.empty(0, device="cpu")))  # no torch before 2.8 compares sets
-"""What torch knows a tensor by that is in memory, strided, and lazy in no way."""
+"""The dispatch keys, as text, of a plain tensor: on the CPU, strided and not lazy."""
 
 INTEGERS: set[type] = {int}
-"""The types of indices that mean one sample."""
+"""The types of indices that select one sample."""
 if "numpy" in sys.modules:  # an optional dependency of torch's
     INTEGERS.add(sys.modules["numpy"].int64)
 
 MOST_DIMENSIONS = 4
-"""Beyond these, torch keeps the memory format of the samples, such as channels last."""
+"""With more dimensions, torch keeps the samples' memory format, such as channels last."""
 
 
 class Samples:
-    """A data set as torch's loader asks it; batches of data in memory come whole."""
+    """A data set as torch's loader asks it; batches of in-memory data come already collated."""
 
     def __init__(self, dataset: Any) -> None:
         self.dataset = dataset
         self.begin(is_collated=False)
 
     def begin(self, is_collated: bool) -> None:
-        """Begin a pass, in which batches may be given whole if `collated` takes them."""
+        """Begin a pass; batches may come already collated if `is_collated`: see `collated`."""
         self.is_collated = is_collated
         self._memory: InMemory | None = None
 
@@ -69,7 +69,7 @@ class Samples:
         return [self.dataset[index] for index in indices]
 
     def __getitem__(self, index: Any) -> Any:
-        """One sample, of a loader that makes no batches."""
+        """One sample, for a loader that makes no batches."""
         return self.dataset[index]
 
 
@@ -81,12 +81,12 @@ class Whole:
 
 
 def collated(samples: Any) -> Any:
-    """A batch of these samples, by torch's `default_collate` unless it is there already."""
+    """The batch of these samples: as it is if `Whole`, else by torch's `default_collate`."""
     return samples.batch if type(samples) is Whole else default_collate(samples)
 
 
 class Unrecorded:
-    """The batches of torch's iterator in this process, recorded only while a profiler runs."""
+    """The batches of torch's single-process iterator; torch records them only while profiling."""
 
     def __init__(self, batches: Any) -> None:
         self.batches = batches
@@ -100,15 +100,15 @@ class Unrecorded:
 
 
 def unrecorded(batches: Iterator[Any]) -> Iterator[Any]:
-    """The batches without torch's record of each; as they are where torch has other insides."""
+    """The batches without torch's profiler record; unchanged if torch lacks the private names."""
     has_names = _is_profiled is not None and hasattr(batches, "_next_data")
     return Unrecorded(batches) if has_names else batches
 
 
 class InMemory:
-    """Reads batches of one data set by index, for a pass, while that is certain to be the same.
+    """Reads batches of one data set by index, for one pass, while the result is surely the same.
 
-    The attributes of data sets are read with each batch, so it may change in between.
+    The data set's attributes are read again for each batch, so they may change in between.
     """
 
     def __init__(self, dataset: Any, collate: Any) -> None:
@@ -116,18 +116,18 @@ class InMemory:
         self.dataset = dataset
         self.is_on = True
         self._kinds: dict[type, type | None] = {}
-        self._dense: dict[int, ref[Tensor]] = {}  # a tensor that was replaced may be freed
+        self._dense: dict[int, ref[Tensor]] = {}  # weak, so that a replaced tensor can be freed
         self._is_noted = False
         if not is_default(collate):
             self._refuse("its collate_fn is not torch's default_collate")
 
     def batch(self, indices: Any) -> Any:
-        """The batch of these indices; None from the first one on that has to be read plainly."""
+        """The batch of these indices; None from the first batch that needs reading by sample."""
         if not self.is_on:
             return None
         try:
             batch = self._read(self.dataset, indices)
-        except Exception as error:  # whatever it is: the plain way raises it, or knows better
+        except Exception as error:  # any error: reading by sample raises it again, or succeeds
             self._refuse(str(error))
             return None
         if not self._is_noted:
@@ -177,7 +177,7 @@ class InMemory:
 
 
 def is_default(collate: Any) -> bool:
-    """True for torch's `default_collate`, unless other rules were registered with it."""
+    """True for torch's `default_collate`, unless a script registered other rules with it."""
     return (
         collate is default_collate
         and default_collate_fn_map.get(Tensor, default_collate) is collate_tensor_fn
@@ -188,7 +188,7 @@ def is_default(collate: Any) -> bool:
 
 
 def _kind_of(own: type) -> type | None:
-    """The class of torch's as which data sets of this class are read; None for others."""
+    """The torch class whose reading this data set class inherits unchanged; None for others."""
     kind = next((each for each in KINDS if issubclass(own, each)), None)
     if kind is None or any(hasattr(own, name) for name in KINDS[kind]):
         return None
@@ -196,7 +196,7 @@ def _kind_of(own: type) -> type | None:
 
 
 def _chosen(order: Any, indices: Sequence[int]) -> list[Any]:
-    """The indices of a `Subset`."""
+    """The indices into the data set inside a `Subset`."""
     if type(order) is Tensor and order.dtype is torch.int64 and order.dim() == 1:
         chosen: list[Any] = order[_index(indices)].tolist()
         return chosen
@@ -204,7 +204,7 @@ def _chosen(order: Any, indices: Sequence[int]) -> list[Any]:
 
 
 def _index(indices: Sequence[Any]) -> Tensor:
-    """These indices as a tensor; numbers of other types may mean something else as an index."""
+    """These indices as a tensor; refuses other types, such as bool, which may index otherwise."""
     if not set(map(type, indices)) <= INTEGERS:
         raise TypeError("the indices of samples are not all of type int")
     return torch.frombuffer(array("q", indices), dtype=torch.int64)

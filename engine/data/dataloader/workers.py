@@ -35,7 +35,7 @@ END: int = getattr(signal, "SIGRTMAX", 0)
 
 
 class Seeded(Samples):
-    """A data set in a worker, which seeds the random generators before each batch."""
+    """A data set in a worker; it seeds the random generators before each batch."""
 
     def __getitems__(self, batch: tuple[int, list[Any]]) -> list[Any] | Whole:
         seed, indices = batch
@@ -43,7 +43,7 @@ class Seeded(Samples):
         return super().__getitems__(indices)
 
     def __getitem__(self, one: tuple[int, Any]) -> Any:
-        """One sample, of a loader that makes no batches."""
+        """One sample, for a loader that makes no batches."""
         seed, index = one
         seed_all(seed)
         return super().__getitem__(index)
@@ -53,15 +53,15 @@ class Seeded(Samples):
 class Preparation:
     """Prepares a worker before its first batch: a `worker_init_fn`.
 
-    A signal to the process group also reaches the workers. They leave it to the main process,
-    since a dead worker would end the run before it can save. The main process may have sent it
-    itself, so it ends workers by a signal of another number: see `end_by_own_signal`.
+    A signal to the process group also reaches the workers. They ignore it, since a dead worker
+    would end the run before it can save. So the main process has to end its workers by a signal of
+    another number: see `end_by_own_signal`.
     """
 
     own: Callable[[int], object] | None
     """The user's `worker_init_fn`, which sees the user's own data set."""
     caught: frozenset[int]
-    """The signals that the main process handles; a forked worker is born with them blocked."""
+    """The signals that the main process handles; a forked worker starts with them blocked."""
 
     def __call__(self, worker: int) -> None:
         """Leave the signals to the main process, then call the user's function."""
@@ -73,30 +73,31 @@ class Preparation:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, self.caught)
         info = get_worker_info()
         if info is not None and isinstance(info.dataset, Seeded):
-            object.__setattr__(info, "dataset", info.dataset.dataset)  # its own one refuses
+            object.__setattr__(info, "dataset", info.dataset.dataset)  # its own __setattr__ refuses
         if self.own is not None:
             self.own(worker)
 
 
 def _end_when_told() -> None:
-    """End this worker at the signal that its parent alone sends."""
+    """End this worker at the signal that only its parent sends."""
     signal.sigwait({END})
     os._exit(0)
 
 
 def end_by_own_signal(batches: Iterator[Any]) -> None:
-    """Let torch and multiprocessing end these new workers by a signal that no group gets."""
+    """Let torch and multiprocessing end these new workers by `END`, which only workers get."""
     for worker in getattr(batches, "_workers", ()):
         process: Any = worker._popen
         end = type(process)._send_signal
-        process.terminate = partial(end, proxy(process), END)  # a circle would keep its pipes open
+        # A proxy: a reference cycle would keep the process's pipes open.
+        process.terminate = partial(end, proxy(process), END)
 
 
 def named(batches: Iterator[Any]) -> Iterator[Any]:
-    """The batches of workers; where a worker dies, the error is of that worker.
+    """The batches of workers; if a worker dies, the error says so.
 
-    A worker that is killed first loses its connections and ends a moment later: until then torch
-    sees it alive, and reports that a connection is refused.
+    A killed worker first loses its connections and ends a moment later. In between, torch sees it
+    alive and reports a refused connection.
 
     Raises:
         RuntimeError: A worker has died.
@@ -110,12 +111,12 @@ def named(batches: Iterator[Any]) -> Iterator[Any]:
 
 
 def _raise_if_a_worker_dies(error: Exception, seconds: float = 1.0) -> None:
-    """Wait for the death of a worker, at most so long."""
+    """Wait for the death of a worker, at most this many seconds; raise torch's error for it."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         try:
             _error_if_any_worker_fails()
-            time.sleep(0.01)  # the signal of its death may raise the same error here
+            time.sleep(0.01)  # the handler of SIGCHLD may raise the same error here
         except RuntimeError as died:
             raise died from error
 
@@ -128,7 +129,7 @@ def is_forked(data: DataLoader[Any]) -> bool:
 
 @contextmanager
 def blocked(signals: frozenset[int]) -> Generator[None]:
-    """Block signals meanwhile, so that processes started here are never without a handler."""
+    """Block signals in a `with` block, so that new processes never run without a handler."""
     if not signals:
         yield
         return

@@ -33,20 +33,20 @@ def loader(
 ) -> DataLoader[Any]:
     """Make the `DataLoader` of a data set, for training or for evaluation, on any number of ranks.
 
-    For training samples are shuffled, in another order each epoch, which is the same on any number
-    of ranks. Each rank gets its share of the samples and of the batch, so that a step takes the
-    same samples on any number of ranks. The sampler evens shares out by samples that are repeated;
-    an engine leaves these out again.
+    For training, samples are shuffled anew each epoch, in an order that is the same on any number
+    of ranks. Each rank gets its share of each batch, so that a step takes the same samples on any
+    number of ranks. The sampler repeats samples to make the shares equal; an engine leaves the
+    repeats out.
 
     Args:
         dataset: Samples by index.
         batch_size: Samples of a batch, on all ranks together.
         training: True to shuffle, unless there is a `sampler`.
-        seed: Of the order, with the number of the epoch.
-        options: Of torch's `DataLoader`; they replace what is set here: `sampler`, which gives the
-            whole order and is dealt out; `num_workers`, by default the processors that this rank
-            may use, up to 8, and none for samples in memory; and `pin_memory`, by default where
-            there is CUDA.
+        seed: The seed of the order, together with the number of the epoch.
+        options: Options of torch's `DataLoader`. They replace what is set here: `sampler`, which
+            gives the whole order and is dealt out; `num_workers`, by default the processors that
+            this rank may use, up to 8, and 0 for samples in memory; and `pin_memory`, by default
+            true where there is CUDA.
 
     Raises:
         TypeError: The data set has no indices or no length, as a stream.
@@ -106,11 +106,11 @@ def _check(dataset: object, batch_size: int, options: dict[str, Any]) -> None:
 
 
 def _workers(dataset: object) -> int:
-    """How many workers load the samples; at least one, so that any machine draws alike."""
+    """How many workers load the samples; at least one, so that all machines draw alike."""
     while isinstance(dataset, Subset | SeededSamples):
         dataset = dataset.dataset
     if isinstance(dataset, TensorDataset | torch.Tensor | list | tuple | range):
         return 0
-    affinity = getattr(os, "sched_getaffinity", None)  # of Linux; it knows containers and Slurm
+    affinity = getattr(os, "sched_getaffinity", None)  # on Linux; it respects containers and Slurm
     processors = len(affinity(0)) if affinity else os.cpu_count() or 1
     return max(1, min(MOST_WORKERS, processors // ranks.local_world_size()))

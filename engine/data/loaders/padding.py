@@ -1,4 +1,4 @@
-"""Tensors of unlike length, made one batch."""
+"""Tensors of different lengths, padded into one batch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import default_collate
 
 collate: Any
-try:  # what torch's docstring of `collate` tells to extend it by
+try:  # torch's docstring of `collate` names these for extensions
     from torch.utils.data._utils.collate import collate, default_collate_fn_map
 except ImportError:  # then tensors inside samples inside samples are not padded
     collate, default_collate_fn_map = None, {}
@@ -22,12 +22,12 @@ except ImportError:  # then tensors inside samples inside samples are not padded
 class Padded:
     """A `collate_fn` that pads tensors along their first dimension to the longest of the batch.
 
-    Samples are tensors, numbers, texts and arrays, or dicts and tuples of them; what needs no
-    padding is as by torch's `default_collate`.
+    Samples are tensors, numbers, texts and arrays, or dicts and tuples of them. Values that need no
+    padding are collated by torch's `default_collate`.
 
     Args:
-        value: What to pad with.
-        fields: Other values for fields of a sample, by key or by position.
+        value: The padding value.
+        fields: Other padding values for fields of a sample, by key or by position.
 
     >>> import torch
     >>> collate = Padded(fields={"labels": -100})

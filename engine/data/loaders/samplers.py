@@ -15,9 +15,9 @@ from ... import ranks
 class SharedOrder(DistributedSampler[Any]):
     """Deals the order of any sampler out to the ranks, as `DistributedSampler` does its own.
 
-    The order is drawn anew each epoch, by the seed and the epoch's number, so it is the same on
-    any number of ranks and on one process. A sampler without a `generator` of its own has to give
-    the same order on every rank.
+    The order is drawn anew each epoch from the seed and the epoch's number, so it is the same on
+    any number of ranks. A sampler without a `generator` attribute has to give the same order on
+    every rank.
 
     >>> from torch.utils.data import WeightedRandomSampler
     >>> sampler = WeightedRandomSampler([1.0, 1.0, 8.0], 6)
@@ -37,14 +37,14 @@ class SharedOrder(DistributedSampler[Any]):
         num_replicas: int | None = None,
         rank: int | None = None,
     ) -> None:
-        """Deal out to the ranks of the run.
+        """Deal the order out to the ranks of the run.
 
         Args:
             sampler: Gives the whole order, as torch's `WeightedRandomSampler` and
                 `SubsetRandomSampler` do; it has a length.
-            seed: Of its generator, with the number of the epoch.
-            num_replicas: How many share the samples; by default the ranks.
-            rank: Which of them this is.
+            seed: The seed of its generator; the number of the epoch is added.
+            num_replicas: How many ranks share the samples; by default, those of the run.
+            rank: The number of this rank among them.
         """
         super().__init__(
             sampler,  # type: ignore[arg-type]  # only its length is asked for
@@ -71,13 +71,13 @@ class SharedOrder(DistributedSampler[Any]):
 
 
 class LengthBatches:
-    """A batch sampler: samples of like length in one batch, so that little of it is padding.
+    """A batch sampler: samples of similar length in one batch, so that little of it is padding.
 
-    Each epoch is shuffled anew, by its number. Its samples are cut into pools of so many batches;
+    Each epoch is shuffled anew, by its number. Its samples are cut into pools of `pool` batches;
     each pool is sorted by length and cut into batches, which come in random order. Every sample
-    comes once an epoch. Ranks share each batch, and so have equally many, of like length. Where a
-    short batch has no sample for a rank, its first one is repeated there; an engine lets it count
-    for nothing.
+    comes once an epoch. Ranks share each batch, so they have the same number of batches. If a
+    short batch has no sample for a rank, the rank repeats the batch's first sample, and an engine
+    gives it the weight 0.
 
     >>> batches = LengthBatches([5, 1, 4, 2, 3, 6], batch_size=2, shuffle=False)
     >>> list(batches)
@@ -94,16 +94,16 @@ class LengthBatches:
         drop_last: bool = False,
         seed: int = 0,
     ) -> None:
-        """Take note of the lengths.
+        """Store the lengths.
 
         Args:
-            lengths: Of each sample, in the order of the data set.
+            lengths: The length of each sample, in the order of the data set.
             batch_size: Samples of a batch, on all ranks together.
             shuffle: False to sort all samples once, for evaluation.
-            pool: Batches that are sorted together: more of them have less padding, fewer have more
-                chance in them.
-            drop_last: Leave out samples that make no whole batch, others in each epoch.
-            seed: Of the order, with the number of the epoch; the same on all ranks.
+            pool: How many batches are sorted together: more mean less padding, fewer mean a more
+                random order.
+            drop_last: Leave out samples that do not fill a batch, other samples in each epoch.
+            seed: The seed of the order; the number of the epoch is added. The same on all ranks.
 
         Raises:
             ValueError: The batch or the pool has no size, or a rank would have no sample.

@@ -1,4 +1,4 @@
-"""Random numbers of a sample that depend on its place in the order, and on nothing else."""
+"""Samples whose random numbers depend only on the seed and on their place in the order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...state import capture_generators, restore_generators, seed_all, seed_of
 
 
 class Placed(NamedTuple):
-    """The index of a sample, and where it comes: what the engine asks `SeededSamples` for."""
+    """The index and the place of a sample: the engine asks `SeededSamples` for it."""
 
     index: Any
     number: int
@@ -24,8 +24,8 @@ class SeededSamples(Dataset[Any]):
     """A data set whose samples draw the same random numbers on any ranks, workers and batches.
 
     While a sample is loaded, the generators of Python, NumPy and torch are seeded by the seed, the
-    number of the pass and the sample's place in the order over all ranks; afterwards they are as
-    they were. An engine tells the places; without one, samples are those of the data set.
+    number of the pass and the sample's place in the order over all ranks; afterwards, their states
+    are restored. An engine gives the places; without an engine, nothing is seeded.
 
     >>> from camshaft import SeededSamples, loader
     >>> samples = SeededSamples([0.5, 1.5, 2.5], seed=7)
@@ -33,12 +33,12 @@ class SeededSamples(Dataset[Any]):
     """
 
     def __init__(self, dataset: Dataset[Any] | Sequence[Any], seed: int = 0) -> None:
-        """Wrap a data set; whatever else wraps it, such as `Subset`, goes inside.
+        """Wrap a data set; other wrappers, such as `Subset`, go inside.
 
         Args:
-            dataset: Samples by index, which may draw from the generators of Python, NumPy and
-                torch. A generator of its own is not seeded.
-            seed: Of the run; the same on all ranks.
+            dataset: Samples by index; they may draw from the generators of Python, NumPy and
+                torch. The data set's own generators are not seeded.
+            seed: The seed of the run; the same on all ranks.
         """
         self.dataset, self.seed = dataset, seed
 
@@ -49,7 +49,7 @@ class SeededSamples(Dataset[Any]):
         return self.__getitems__([index])[0]
 
     def __getitems__(self, indices: list[Any]) -> list[Any]:
-        """Load samples, each with its own random numbers if the engine has told its place."""
+        """Load samples, each with its own random numbers if the engine has given its place."""
         if not all(isinstance(index, Placed) for index in indices):
             return [self.dataset[index] for index in indices]
         before = capture_generators()
