@@ -49,7 +49,7 @@ class MetricFile:
         Args:
             path: The file.
             names: The metrics of all files, to which this one adds its own.
-            notes: What is left out, to which this one adds.
+            notes: Messages about omitted data, to which this one adds.
         """
         self.path = path
         self._names, self._notes = names, notes
@@ -124,7 +124,7 @@ class MetricFile:
                 known.add(histogram)
 
     def _is_shown(self, name: str) -> bool:
-        """False for a metric that is one too many, or whose name is too long."""
+        """False for a metric beyond the limit, or with too long a name."""
         is_full = len(self._names) >= budget.MOST_SHOWN
         if name not in self._names and (is_full or len(name) > budget.LONGEST_NAME):
             self._notes.add(
