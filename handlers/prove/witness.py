@@ -23,12 +23,12 @@ from ...engine.state import capture_generators, own_generators
 
 PLAIN = (bool, int, float, str, bytes, type(None))
 MOST = 3000
-"""Values that are looked at around a run."""
+"""The most values around a run that are examined."""
 DEPTH = 4
 SAMPLE = 1 << 20
 """Numbers of a tensor around a run that are looked at, such as those of a data set."""
 LIBRARIES = {"camshaft", "torch", "torchmetrics", "ignite", "tqdm", "tensorboardX", "numpy"}
-"""Whose objects are saved by handlers, or hold nothing of a script."""
+"""Handlers save the objects of these libraries, or the objects hold no state of a script."""
 
 
 def facts_of(event: str, handler: Any, state: State[Any, Any]) -> dict[str, Any]:
@@ -182,7 +182,7 @@ def _known(state: State[Any, Any]) -> Iterator[Any]:
 
 
 def _state_of(value: Any) -> str | None:
-    """The checksum of what has a state of its own; None for what is looked into, or passed over."""
+    """The checksum of a value with its own state; None if it is searched for values or skipped."""
     if isinstance(value, Tensor) or _is_array(value):
         size = value.numel() if isinstance(value, Tensor) else value.size
         return digest(value.reshape(-1)[:: 1 + size // SAMPLE] if size > SAMPLE else value)
