@@ -293,7 +293,7 @@ def with_fate(table: Mapping[str, Fate], *fates: Fate) -> list[str]:
 
 
 def schedules_to_replay(objects: Mapping[str, Any], changed: Iterable[str]) -> list[str]:
-    """The schedules whose course these changed settings or new objects change.
+    """The schedules that these changed settings or new objects affect.
 
     `ReduceLROnPlateau` is never replayed: it follows a metric.
 
