@@ -36,7 +36,7 @@ def is_over(runs: Sequence[RunFacts]) -> bool:
 
 
 def key_metrics(charts: Sequence[Chart]) -> list[str]:
-    """The metrics of evaluations, or of training if there are none."""
+    """The metrics of evaluations, or of all learning charts if there are none."""
     learning = [chart for chart in charts if chart.heading == LEARNING]
     measured = [name for chart in learning for name in chart.validated]
     return measured or [name for chart in learning for name in chart.metrics]

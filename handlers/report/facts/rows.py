@@ -69,7 +69,7 @@ class MetricFile:
         return {iteration: (step, epoch) for iteration, step, epoch in self._clocks}
 
     def look(self) -> bool:
-        """Read what is new; False if nothing is."""
+        """Read new rows; False if there are none."""
         before = self.problem
         try:
             with regular(self.path) as file:
@@ -146,7 +146,7 @@ class MetricFiles:
         self._left_out = 0
 
     def look(self) -> bool:
-        """Read what is new; False if nothing is."""
+        """Read new rows; False if there are none."""
         paths = [path for path in sorted(self.directory.glob("*.jsonl")) if path.name != JOURNAL]
         self._left_out = max(0, len(paths) - budget.MOST_FILES)
         for path in paths[: budget.MOST_FILES]:
@@ -157,7 +157,7 @@ class MetricFiles:
 
     @property
     def problems(self) -> list[str]:
-        """What of the files is not shown, and why."""
+        """Messages on data of the files that is not shown, with reasons."""
         problems = [file.problem for file in self._files.values() if file.problem]
         if self._left_out:
             most = budget.MOST_FILES

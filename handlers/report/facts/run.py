@@ -49,7 +49,7 @@ class RunFacts:
     images: dict[str, list[Picture]] = field(default_factory=dict[str, list[Picture]])
     """By the names of the metrics."""
     notes: list[str] = field(default_factory=list[str])
-    """What of the files is not shown, and why."""
+    """Messages on data of the files that is not shown, with reasons."""
     claims: Claims = field(default_factory=lambda: Claims.of([]))
     """The claims that keep the checkpoints."""
 
