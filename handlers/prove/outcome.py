@@ -54,7 +54,7 @@ class Outcome:
 
 
 def outcome_of(trial: Trial) -> Outcome:
-    """Read what a trial has left."""
+    """Read the results of a trial."""
     checkpoints = dict[str, dict[str, dict[str, str]]]()
     rows, files = dict[str, list[dict[str, str]]](), dict[str, str]()
     for path, inner, names in os.walk(trial.place):
