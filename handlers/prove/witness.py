@@ -169,7 +169,7 @@ def _of_function(function: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _known(state: State[Any, Any]) -> Iterator[Any]:
-    """What is saved already, or is the run itself."""
+    """The objects that are saved already or belong to the run itself."""
     yield state
     yield state.engine
     yield from state.metrics.values()

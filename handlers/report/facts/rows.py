@@ -69,7 +69,7 @@ class MetricFile:
         return {iteration: (step, epoch) for iteration, step, epoch in self._clocks}
 
     def look(self) -> bool:
-        """Read new rows; False if there are none."""
+        """Read new rows; False if nothing has changed."""
         before = self.problem
         try:
             with regular(self.path) as file:
@@ -146,7 +146,7 @@ class MetricFiles:
         self._left_out = 0
 
     def look(self) -> bool:
-        """Read new rows; False if there are none."""
+        """Read new rows; False if nothing has changed."""
         paths = [path for path in sorted(self.directory.glob("*.jsonl")) if path.name != JOURNAL]
         self._left_out = max(0, len(paths) - budget.MOST_FILES)
         for path in paths[: budget.MOST_FILES]:
