@@ -31,7 +31,7 @@ from .format import FROZEN
 from .sharding import Box, holds_first_copy, is_sharded
 
 PIECE = 2**24
-"""Numbers after which the places in a checksum begin again, from one more."""
+"""The elements after which the factors of a checksum restart, each time one higher."""
 AT_ONCE = 2**16
 """Numbers that are added up at once; each takes 24 bytes of memory. It divides `PIECE`."""
 SMALLEST = 2**20

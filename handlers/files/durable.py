@@ -139,7 +139,7 @@ def shared(path: Path, name: Path, pieces: Iterable[memoryview]) -> bool:
             if not _holds(file, pieces):
                 return False
         os.link(path, name, follow_symlinks=False)
-        synchronise(name)  # the file may have been copied here, and nobody waited for the disk
+        synchronise(name)  # the file may be a copy that was never fsynced
     except OSError as error:
         logger.debug("%s is written, since it cannot share the file of %s: %s", name, path, error)
         with suppress(FileNotFoundError):
@@ -168,10 +168,10 @@ def beside(path: Path, kind: str) -> Path:
 
 
 def sweep(directory: Path, of: str) -> None:
-    """Remove what killed processes left beside files and directories of certain names.
+    """Remove temporary files and directories that killed processes left for certain names.
 
     Args:
-        directory: Where to look; nobody writes these names there at the time.
+        directory: Where to look; no process may be writing these names there.
         of: The regular expression of the names.
     """
     for path in directory.iterdir():

@@ -133,7 +133,7 @@ def _holds(directory: Path, descriptor: int | None, status: os.stat_result) -> b
         if descriptor is not None:
             return _is_at(directory / LOCK, descriptor)
         return directory.is_dir() and os.path.samestat(directory.stat(), status)
-    except OSError:  # nobody can tell; what is written next says why
+    except OSError:  # unknown; the next write raises the error
         return True
 
 

@@ -90,7 +90,7 @@ def size_of(path: Path) -> int:
 
 
 def refuse_odd(path: Path) -> None:
-    """Check that a path is free, or that of a regular file.
+    """Check that a path is free, or is a regular file.
 
     Raises:
         NotRegularError: A link, a directory, a pipe or a device is there.
@@ -100,7 +100,7 @@ def refuse_odd(path: Path) -> None:
 
 
 def refuse_odd_directory(path: Path) -> None:
-    """Check that a path is free, or that of a directory itself: for those that no user has named.
+    """Check that a path is free, or is a directory, not a link: for paths that no user has named.
 
     Raises:
         NotADirectoryError: A link or a file is there.

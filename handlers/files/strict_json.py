@@ -32,7 +32,7 @@ def tree_of(text: bytes) -> Any:
     """The tree that `text_of` was given.
 
     Raises:
-        ValueError: The text is not JSON, is beyond a limit, or is nothing that `text_of` writes.
+        ValueError: The text is not JSON, is beyond a limit, or `text_of` never writes it.
     """
     _refuse_much(text)
     try:

@@ -154,7 +154,7 @@ class ProcessLines:
         self._signs = Thinned[tuple[int, dict[str, Any]]](budget.MOST_KEPT)
 
     def add(self, number: int, record: dict[str, Any]) -> bool:
-        """Add a line; False if it is a sign of life, of which some may be left out."""
+        """Add a line; False for a sign of life, which may be left out later."""
         is_event = record["event"] != "running" or not self._events
         (self._events.append if is_event else self._signs.add)((number, record))
         return is_event

@@ -53,7 +53,7 @@ def is_log(name: str, patterns: Iterable[str]) -> bool:
 class Copies(dict[str, Manifest]):
     """The whole checkpoints in a store: their manifests, by their places.
 
-    One process alone writes there, so after the first listing it knows what is there.
+    Only one process writes to the store, so one listing, at the start, is enough.
     """
 
     def __init__(self, store: Store) -> None:
@@ -61,7 +61,7 @@ class Copies(dict[str, Manifest]):
         self.store = store
         self.sizes = store.sizes()
         self.broken: dict[str, str] = {}
-        """By place: what is wrong with a damaged checkpoint."""
+        """By place: the error of a damaged checkpoint."""
         self.unfinished: list[str] = []
         """The places of unfinished copies, which a killed process was writing or removing."""
         folders = dict[str, set[str]]()

@@ -90,7 +90,7 @@ class Copying:
         self._failures = int(settings["failing"])
 
     def run(self) -> None:
-        """Copy what is new, from a message to go until a message to finish, and what is left."""
+        """Wait for the first message; copy new files until told to finish, then copy the rest."""
         Thread(target=self._listen, daemon=True).start()
         self._go.wait()
         while True:
@@ -109,7 +109,7 @@ class Copying:
         os._exit(1)
 
     def _copy(self) -> bool:
-        """Copy what is new, and wait a while; True if everything is copied."""
+        """Copy new files, and wait a while; True if everything is copied."""
         store, more = self._store, False
         try:
             if self._failures:

@@ -209,7 +209,7 @@ def _tell_of_halves(store: Store, places: list[str]) -> None:
 
 
 def _receive(store: Store, place: str, manifest: Manifest, directory: Path) -> Path:
-    """Fetch a checkpoint, which appears at once when all of it is there and right.
+    """Fetch a checkpoint; it appears in the directory only when it is whole and verified.
 
     Raises:
         BrokenCheckpoint: The store does not give what the manifest says.

@@ -23,7 +23,7 @@ logger = logging.getLogger("camshaft")
 class Mirror:
     """Keep copies of the run's checkpoints and logs in an object store, and resume from there.
 
-    It stands beside the `Checkpoint` of the run and copies what that has finished: the files first,
+    It stands beside the `Checkpoint` of the run and copies its checkpoints: the files first,
     each compared with what the store gives back, the manifest last. So the store shows whole
     checkpoints only. A process of its own does so; the run never waits, except at its end.
 

@@ -30,7 +30,7 @@ class Copier:
         self.warnings = SimpleQueue[str]()
         """The warnings of the process, for the journal."""
         self._behind = "it is not known what it holds"
-        """What the store lacks, as the process has reported last."""
+        """The last report of the process on files that the store lacks."""
         self._refusal = ""
         """Why the process copies nothing to this store; empty if it does."""
         self._settings: dict[str, Any] = {}
@@ -72,7 +72,7 @@ class Copier:
             self.go()
 
     def finish(self, seconds: float) -> str:
-        """Copy what is left, for at most so many seconds; report what the store lacks then."""
+        """Copy the rest, for at most so many seconds; return a report on files still missing."""
         self.start_again()
         self._end(seconds)
         return self._refusal or self._behind

@@ -21,7 +21,7 @@ MOST_PARTS = 9000
 DRAFT = ".tmp-"
 """Begins the name of a file that is being written."""
 ODD = -1
-"""The size of what is no regular file: a link, a pipe, a device."""
+"""The size given for a link, a pipe or a device."""
 SMALL = 1000
 """The most bytes of a note."""
 LOCAL = ("file", "local")
@@ -183,7 +183,7 @@ class Store:
     def drop_uploads(self) -> None:
         """Remove the parts of uploads that a killed process left; S3 keeps them.
 
-        Nobody sees them, so an error is ignored, such as that of a store which forbids this.
+        Unfinished uploads are invisible, so errors are ignored: a store may forbid this.
         """
         if not hasattr(self._files, "list_multipart_uploads"):
             return

@@ -29,7 +29,7 @@ class GoneError(Exception):
 
 
 class Uploader:
-    """Copies what is on the disk and not in the store, and removes what no claim keeps.
+    """Copies files that the store lacks, and removes checkpoints that no claim keeps.
 
     A checkpoint is seen in the store from the moment in which its manifest is there: the last of
     its files, put after the others were compared with what the store gives back. A log is copied
@@ -100,7 +100,7 @@ class Uploader:
         return bool(self._missing())
 
     def behind(self) -> str:
-        """What the store lacks; empty if nothing."""
+        """A report on files that the store lacks; empty if it has all."""
         missing, logs = self._missing(), self._changed_logs()
         if not missing and not logs:
             return ""

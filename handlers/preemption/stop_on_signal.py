@@ -135,7 +135,7 @@ class StopOnSignal:
         if (number := watch.received or watch.agreed) is None:
             return
         name = signal.Signals(number).name
-        # After the last commit point nothing is left to save: drop the request, so nothing warns.
+        # No save follows the last commit point: drop the request, so that no warning comes.
         state.saves[:] = [save for save in state.saves if save != (name, None)]
         if self.exit and state.error is None and state.parent is None:
             logger.info("exits with %d, as %s asked it to", 128 + number, name)

@@ -80,7 +80,7 @@ def of_a_resume(whole: Trial, other: Trial, steady: Trial) -> list[str]:
 
 
 def _lost(whole: Trial, other: Trial, steady: Trial) -> Iterator[tuple[str, str, int]]:
-    """What has another value around a run that has resumed than around both whole runs."""
+    """Values around a resumed run that differ from those around both whole runs."""
     usual, again = _saved(whole), _saved(steady)
     for start in other.starts:
         for begin in (n for n in start.notes if n["event"] == "begin" and n["iteration"] > 0):
@@ -91,14 +91,14 @@ def _lost(whole: Trial, other: Trial, steady: Trial) -> Iterator[tuple[str, str,
             usual_then = {} if after is None else usual.get(_place(after), {})
             for name, value in usual.get(_place(begin), {}).items():
                 is_other = name in now and now[name][1] != value[1]
-                # What has been made again by the next save was not lost.
+                # A value that is right again at the next save was not lost.
                 is_made_again = after is not None and then.get(name) == usual_then.get(name)
                 if is_other and steadily.get(name) == value and not is_made_again:
                     yield name, value[0], begin["iteration"]
 
 
 def _saved(trial: Trial) -> dict[tuple[str, int, int], Mapping[str, Any]]:
-    """What there was around the run at each of its saves: names, with kinds and checksums."""
+    """The values around the run at each of its saves: names, with kinds and checksums."""
     saves = (each for each in trial.reports if each["event"] == "save")
     return {_place(each): each.get("around", {}) for each in saves}
 

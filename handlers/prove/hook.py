@@ -38,12 +38,12 @@ CHANGES = {
     "os.truncate": (1, "copy"),
     "shutil.rmtree": (1, "copy"),
 }
-"""By audit event: how many paths come first, and if their names or what they hold changes."""
+"""By audit event: the number of leading path arguments, and if names or contents change."""
 CHECKPOINT = re.compile(r"iteration-\d{10,}(\.\d+)?|LATEST")
 
 
 def holds_checkpoints(directory: str | Path) -> bool:
-    """True if a directory is that of a run's checkpoints."""
+    """True if a directory holds a run's checkpoints."""
     with suppress(OSError), os.scandir(directory) as entries:
         return any(CHECKPOINT.fullmatch(entry.name) for entry in entries)
     return False
@@ -105,7 +105,7 @@ class Hook:
         }
 
     def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
-        """What Python calls at each audit event."""
+        """Handle an audit event; Python calls this."""
         way = self._ways.get(event)
         if way is None or getattr(self._own, "work", False):
             return
@@ -146,7 +146,7 @@ class Hook:
             self._refuse(f"a handler writes to {path}, outside of the working directory")
 
     def _make_own(self, path: str, what: str) -> None:
-        """Put directories and files in the place of the trial's links to those of the user."""
+        """Replace links to the user's directories and files by the trial's own."""
         at = self.place
         *outer, last = os.path.relpath(path, self.place).split(os.sep)
         for name in outer:

@@ -1,6 +1,6 @@
-"""What a trial has left, and what of it differs from another one.
+"""The results of a trial, and their differences from another trial's.
 
-That is what its processes report at their saves, its checkpoints, its rows, and its other files.
+Results are the reports of its processes at their saves, its checkpoints, rows and other files.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Outcome:
 
 
 def outcome_of(trial: Trial) -> Outcome:
-    """Read what a trial has left."""
+    """Read the results of a trial."""
     checkpoints = dict[str, dict[str, dict[str, str]]]()
     rows, files = dict[str, list[dict[str, str]]](), dict[str, str]()
     for path, inner, names in os.walk(trial.place):
@@ -162,7 +162,7 @@ def _lines(file: Path) -> Iterator[dict[str, str]]:
 
 
 def _journal(file: Path) -> Iterator[dict[str, str]]:
-    """The saves and the end, each once: a resumed run does again what was not saved."""
+    """The saves and the end, each once: a resumed run repeats unsaved work."""
     seen = dict[str, dict[str, str]]()
     for row in _lines(file):
         if row.get("event") in ('"saving"', '"completed"'):

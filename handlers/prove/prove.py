@@ -96,7 +96,7 @@ class Prover:
             self.proof.differences = changed[:SHOWN]
             self.proof.causes = of_two_whole_runs(whole, again, changed[0])
             return
-        # A difference of random numbers alone is that of a generator that nothing uses.
+        # If only random numbers differ, they come from a generator that the run does not use.
         named = [each for each in unsteady if each.kind in ("metric", "row", "file")]
         self.proof.not_compared = sorted({each.place for each in named})
         passed = {each.identity for each in unsteady}

@@ -71,11 +71,11 @@ class Ended:
     code: int
     seconds: float
     notes: list[dict[str, Any]]
-    """What its processes reported, in the order of time."""
+    """The reports of its processes, in the order of time."""
 
     @property
     def killed(self) -> dict[str, Any] | None:
-        """What the process noted that was killed, if one was."""
+        """The note of the killed process, if one was killed."""
         return next((each for each in self.notes if each["event"] == "killed"), None)
 
 

@@ -1,4 +1,4 @@
-"""What a process of a trial reports of a run at a save: checksums of all that may differ."""
+"""The report of a trial's process on a run at a save: checksums of all that may differ."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from ...engine.state import capture_generators, own_generators
 
 PLAIN = (bool, int, float, str, bytes, type(None))
 MOST = 3000
-"""Values that are looked at around a run."""
+"""The most values around a run that are examined."""
 DEPTH = 4
 SAMPLE = 1 << 20
-"""Numbers of a tensor around a run that are looked at, such as those of a data set."""
+"""The most elements of a tensor around a run, such as a data set, that a checksum covers."""
 LIBRARIES = {"camshaft", "torch", "torchmetrics", "ignite", "tqdm", "tensorboardX", "numpy"}
-"""Whose objects are saved by handlers, or hold nothing of a script."""
+"""Handlers save the objects of these libraries, or the objects hold no state of a script."""
 
 
 def facts_of(event: str, handler: Any, state: State[Any, Any]) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def digest(value: Any) -> str:
-    """A checksum of one value, bit by bit; of a short plain value, the value."""
+    """The checksum of a value's bits; for a short plain value, the value itself."""
     if isinstance(value, Tensor):
         local: Tensor = getattr(value, "to_local", lambda: value)().detach().cpu().contiguous()
         content = local.reshape(-1).view(torch.uint8).numpy().tobytes()
@@ -104,7 +104,7 @@ def devices(objects: Mapping[str, Any]) -> set[str]:
 
 
 def around(state: State[Any, Any]) -> dict[str, list[str]]:
-    """What the script has around the run and no checkpoint saves: by name, its kind and checksum.
+    """The script's values around the run that no checkpoint saves: by name, kind and checksum.
 
     These are the variables of the functions that wait for the run, of the script, and of the
     functions and handlers of the engine.
@@ -169,7 +169,7 @@ def _of_function(function: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _known(state: State[Any, Any]) -> Iterator[Any]:
-    """What is saved already, or is the run itself."""
+    """The objects that are saved already or belong to the run itself."""
     yield state
     yield state.engine
     yield from state.metrics.values()
@@ -182,7 +182,7 @@ def _known(state: State[Any, Any]) -> Iterator[Any]:
 
 
 def _state_of(value: Any) -> str | None:
-    """The checksum of what has a state of its own; None for what is looked into, or passed over."""
+    """The checksum of a value with its own state; None if it is searched for values or skipped."""
     if isinstance(value, Tensor) or _is_array(value):
         size = value.numel() if isinstance(value, Tensor) else value.size
         return digest(value.reshape(-1)[:: 1 + size // SAMPLE] if size > SAMPLE else value)

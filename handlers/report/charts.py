@@ -18,7 +18,7 @@ TRAINING_SPLIT = "training"
 SHARED_PREFIX = 3
 """So many charts with one prefix, such as `grad_norm`, have a heading of their own."""
 FEW = 4
-"""So many charts besides those of the learning share one heading."""
+"""Up to so many charts share one heading; the charts of the learning do not count."""
 RATE = re.compile(r"(^|/|_)(lr|learning_rate)($|/|_|-|\d)")
 RESOURCES = re.compile(
     r"(per.second|_seconds$|seconds/|throughput|memory|mfu|utili[sz]ation|_time$|^time/|gpu|cpu|/s$)",
@@ -45,7 +45,7 @@ class Chart:
 
     @cached_property
     def places(self) -> dict[str, int]:
-        """The place of each metric among those of its split."""
+        """The place of each metric among the metrics of its split."""
         counts = Counter[str]()
         found: dict[str, int] = {}
         for name in self.metrics:

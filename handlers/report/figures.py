@@ -51,7 +51,7 @@ def histogram_key(place: int, name: str) -> str:
 
 
 def look_of(run: int, split: int, runs: int) -> tuple[str, str]:
-    """The colour and dash of a curve: those of its run, or of its split if there is one run."""
+    """The colour and dash of a curve: by run, or by split if there is only one run."""
     place = run if runs > 1 else split
     return f"c{place % COLOURS}", DASHES[place // COLOURS % len(DASHES)]
 
@@ -93,7 +93,7 @@ def chart_figure(chart: Chart, runs: Sequence[RunFacts], all_splits: Sequence[st
 
 
 def _y_axis(values: Sequence[float]) -> Figure:
-    """Plotly's own axis; for a constant, one whose range is wide enough to read the constant."""
+    """Plotly's own axis; for a constant, a range wide enough to read the value."""
     if len(set(values)) != 1 or not values[0]:
         return {}
     low, high = sorted([values[0] / 2, values[0] * 1.5])

@@ -60,10 +60,10 @@ def embedded_image(picture: Picture) -> str:
 
 
 class Page:
-    """What is shown of runs: the page, or the news that a page asks for which is open already.
+    """The view of runs: a whole page, or an update that an open page asks for.
 
     Args:
-        runs: What is known of the runs.
+        runs: The facts of the runs.
         address: Where the page finds an image; by default the page holds it.
         is_live: True if the page is served while the runs may go on.
     """
@@ -166,7 +166,7 @@ def _environment() -> Environment:
     from markupsafe import Markup
 
     def visible(value: object) -> object:
-        """What a template puts into the page; a text with escapes for characters not visible."""
+        """A value as the page shows it; invisible characters are escaped."""
         return value if isinstance(value, Markup) else printable(str(value))
 
     def breakable(name: str) -> Markup:
@@ -174,7 +174,7 @@ def _environment() -> Environment:
         return Markup("<wbr>").join(map(printable, re.split(r"(?<=[/_.])(?=[^/_.])", name)))
 
     def lines(several: str) -> Markup:
-        """A text of several lines, for an element whose style keeps them apart."""
+        """A text of several lines, for an element whose style keeps line breaks."""
         return Markup("\n").join(map(printable, several.split("\n")))
 
     environment = Environment(

@@ -193,7 +193,7 @@ class Answer(BaseHTTPRequestHandler):
         self.do_GET()
 
     def end_headers(self) -> None:
-        """End the headers with those of every answer, errors too."""
+        """Add the headers that every response has, errors included."""
         self.send_header("X-Content-Type-Options", "nosniff")
         self.send_header("X-Frame-Options", "DENY")
         self.send_header("Content-Security-Policy", "frame-ancestors 'none'")
@@ -205,7 +205,7 @@ class Answer(BaseHTTPRequestHandler):
         """Log no requests: an address may hold the token."""
 
     def _show(self, live: LivePage, kind: str, make: Callable[[Page], str]) -> None:
-        """Give what the runs show now, unless the browser has it already."""
+        """Send the current view of the runs, unless the browser has it already."""
         try:
             page, version = live.now()
             is_known = self.headers.get("If-None-Match") == version

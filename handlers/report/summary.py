@@ -36,7 +36,7 @@ def is_over(runs: Sequence[RunFacts]) -> bool:
 
 
 def key_metrics(charts: Sequence[Chart]) -> list[str]:
-    """What evaluations measured, or else the losses."""
+    """The metrics of evaluations, or of all learning charts if there are none."""
     learning = [chart for chart in charts if chart.heading == LEARNING]
     measured = [name for chart in learning for name in chart.validated]
     return measured or [name for chart in learning for name in chart.metrics]
@@ -48,7 +48,7 @@ def best_extreme(metric: str) -> str:
 
 
 def tiles(run: RunFacts, charts: Sequence[Chart]) -> list[tuple[str, str, str]]:
-    """What a person wants to know first of one run: names, values, and a note on each."""
+    """The most important facts of one run: names, values, and a note on each."""
     return [*islice(_tiles(run, charts), MOST_TILES)]
 
 

@@ -207,7 +207,7 @@ def verified_at(path: Path, verify: Verify = verify_files) -> Saved:
 
 
 def refuse_unknown_metrics(directory: Path, found: Collection[Saved], keep: Keep) -> None:
-    """Refuse a misspelt metric: it would claim nothing, and all would be dropped.
+    """Refuse a misspelt metric: its claim would keep no checkpoint.
 
     Raises:
         ValueError: There are checkpoints, and none has the metric of a claim.

@@ -1,6 +1,6 @@
 """What a checkpoint holds: its plain values, and its tensors.
 
-A tensor stays in its files until it, or a part of it, is read. Nothing here verifies anything; what
+A tensor stays in its files until it, or a part of it, is read. This module verifies no file; what
 a file cannot have of a run is a BrokenCheckpoint.
 """
 

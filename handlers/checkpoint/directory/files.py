@@ -214,7 +214,7 @@ class DirectoryLock:
         self._is_held: Callable[[], bool] = lambda: False
 
     def acquire(self) -> None:
-        """Make and lock the directory, and remove what a killed run had not finished.
+        """Make and lock the directory, and remove unfinished files of killed runs.
 
         On several ranks this waits for the lock: a launcher restarts all ranks when one has failed,
         and the rank 0 of before may still be ending.

@@ -183,7 +183,7 @@ class Places:
         self.size = self._begins.pop()
 
     def between(self, begin: int, end: int) -> list[memoryview]:
-        """The buffers for these bytes; if there are too many, those for the first of the bytes."""
+        """The buffers for these bytes; if there are too many, only the first buffers."""
         first = bisect_right(self._begins, begin) - 1
         last = min(bisect_right(self._begins, end - 1), first + MOST_VIEWS)
         return [

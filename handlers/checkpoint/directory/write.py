@@ -100,7 +100,7 @@ def commit(
     manifest: Manifest,
     before: Saved | None = None,
 ) -> Saved:
-    """Write the manifest of what all ranks have written, and give the directory its name.
+    """Write the manifest of all ranks' files, and rename the directory to its final name.
 
     Args:
         directory: The directory of the checkpoints.

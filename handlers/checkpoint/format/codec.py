@@ -58,7 +58,7 @@ class Encoder:
         self._once: dict[Any, str] | None = {} if once else None
         self._root = ""
         self._bytes = self._copied = 0
-        """The bytes of the tensors of a value, and those that its media copy when it is read."""
+        """The bytes of a value's tensors, and the bytes that its media copy when it is read."""
 
     def encode(self, value: Any, path: str = "") -> Any:
         """The value as JSON; `path` is its place, which names its tensors.

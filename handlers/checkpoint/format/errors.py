@@ -24,7 +24,7 @@ OF_NO_MEMORY = (
     *("can't allocate memory", "cannot allocate memory", "out of memory", "not enough memory"),
     "can't start new thread",
 )
-"""What torch and Python say in a RuntimeError when memory or threads have run out."""
+"""Texts in RuntimeErrors of torch and Python when memory or threads have run out."""
 
 
 class BrokenCheckpoint(ValueError):  # noqa: N818  # reads as what it is

@@ -155,7 +155,7 @@ class Pieces:
                     yield file, name, piece, TensorInfo(grid.info.dtype, piece.shape)
 
     def infos(self, rank: int) -> dict[str, TensorInfo]:
-        """What the file of a rank has to hold of the tensors, by name."""
+        """The pieces of tensors that a rank's file must hold, by name."""
         return {piece.key(file, name): info for file, name, piece, info in self.of(rank)}
 
 

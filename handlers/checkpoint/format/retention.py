@@ -142,7 +142,7 @@ def every(count: int, clock: Clock = "iterations") -> Keep:
     """Keep, for good, the first checkpoint at or after each multiple of `count`.
 
     Args:
-        count: The distance of those that are kept.
+        count: The distance between kept checkpoints.
         clock: What is counted: `"iterations"`, `"steps"` or whole `"epochs"`.
     """
     if clock not in CLOCKS:

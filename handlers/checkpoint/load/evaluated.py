@@ -76,7 +76,7 @@ class EvaluatesSaved:
             _untouched[engine] = _versions(engine.objects)
 
     def note_run(self, engine: Any) -> None:
-        """Note that the engine runs: from then on, an evaluation means the weights that it has."""
+        """Note that the engine runs: later evaluations need no warning."""
         _untouched.pop(engine, None)
 
     def warn_of_unloaded(self, engine: Any) -> None:

@@ -64,7 +64,7 @@ def is_of(name: str, setting: str) -> bool:
 
 
 class Fate(Enum):
-    """What happens to an object, to what a handler remembers, or to a setting that differs."""
+    """What happens to an object, a handler's memory, or a setting that differs."""
 
     LOAD = "goes on from the checkpoint"
     REPLAY = "a schedule: it is stepped from its beginning to where the run is"
@@ -77,7 +77,7 @@ class Fate(Enum):
 
 @dataclass(frozen=True)
 class LoadPlan:
-    """The fates of all that a checkpoint or a script has.
+    """The fates of everything in a checkpoint or a script.
 
     `override` accepts differences by name: for a setting, the script's value counts, and an object
     on one side only is left alone. What `reset` names is not loaded, once: a name that the script
@@ -164,7 +164,7 @@ class LoadPlan:
         return settings | override, reset
 
     def check(self, override: Collection[str], reset: Collection[str]) -> None:
-        """Find all that prevents the resume; the names are those of all ranks.
+        """Find everything that prevents the resume; the names come from all ranks.
 
         Raises:
             ValueError: A difference is not accepted, or `override` or `reset` has an unknown name.
@@ -198,7 +198,7 @@ class LoadPlan:
         raise ValueError("it does not fit this script:\n  " + "\n  ".join(lines) + f"\n{advice}")
 
     def report(self) -> dict[str, list[str]]:
-        """What differs and was accepted, by what is said of it."""
+        """The accepted differences, by the message that reports them."""
         own = self.engine.objects
         reported, accepted = (
             [str(self.changes[name]) for name in with_fate(self.settings, fate)]
@@ -255,7 +255,7 @@ class LoadPlan:
         return is_schedule and f"{name}.class" in self.changes
 
     def _compared(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The objects to load, and those on one side that nothing accepts; own and saved ones."""
+        """The script's and the saved objects that are loaded, or that prevent the resume."""
         names = with_fate(self.objects, Fate.LOAD, Fate.REFUSE)
         own, saved = (
             {name: each[name] for name in each if name in names}
@@ -293,7 +293,7 @@ def with_fate(table: Mapping[str, Fate], *fates: Fate) -> list[str]:
 
 
 def schedules_to_replay(objects: Mapping[str, Any], changed: Iterable[str]) -> list[str]:
-    """The schedules whose course these changed settings or new objects change.
+    """The schedules that these changed settings or new objects affect.
 
     `ReduceLROnPlateau` is never replayed: it follows a metric.
 

@@ -93,7 +93,7 @@ class SavedRun:
         number = _number_of_part(count)
         part, own = read_part(saved, number)
         name = f"{rank_file(number)}.json"
-        # One process saves whole what several save in pieces.
+        # One process saves tensors whole; several processes save them in pieces.
         whole = targets.of(name, own) if count == 1 else own
         memory = targets.of_memory(tensors.get(MEMORY, {}))
         with reading(file=name):
@@ -197,7 +197,7 @@ class Targets:
         self._all += [e for params in self._kept.values() for e in params if is_spread(e)]
 
     def of(self, file: str, tensors: Mapping[str, StoredTensor]) -> Tensors:
-        """The tensors of a file, distributed as those of the script are when they are read."""
+        """The tensors of a file; a read distributes them as the script's tensors are."""
         if not self._all or (file in self._modules and file != TRAIN):
             return tensors
         return {name: _shard(each, self._like(name)) for name, each in tensors.items()}

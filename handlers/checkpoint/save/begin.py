@@ -165,7 +165,7 @@ def copies_to_try(objects: Mapping[str, Any]) -> dict[str, Any] | None:
     }
     copies = {}
     for name, each in unknown.items():
-        with suppress(Exception):  # what cannot be copied is not tried
+        with suppress(Exception):  # an optimizer that cannot be copied is not tested
             copies[name] = _copied(each, _shared(objects, each))
             copies[name].state_dict()
     return copies if unknown else None

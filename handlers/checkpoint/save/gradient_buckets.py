@@ -68,7 +68,7 @@ def arrange_buckets(engine: Engine[Any, Any], saved: Mapping[str, Buckets]) -> N
 
 
 def warn_of_buckets(engine: Engine[Any, Any]) -> None:
-    """Tell of models whose buckets cannot be arranged as before a resume."""
+    """Warn of models whose buckets cannot be arranged as before a resume."""
     for name, model in _models(engine):
         if hindrance := _hindrance(model):
             _warn(f"the gradient buckets of {name!r} cannot be put back: {hindrance}")

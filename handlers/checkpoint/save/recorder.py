@@ -61,7 +61,7 @@ NOTHING = -1
 
 @dataclass
 class CheckpointMemory:
-    """What a handler remembers of a run, saved in its checkpoints."""
+    """The memory of a handler for one run, saved in its checkpoints."""
 
     broken: list[str] = field(default_factory=list)
     """Broken checkpoints: ignored by retention, never deleted."""
@@ -69,7 +69,7 @@ class CheckpointMemory:
     """True after the warning that a metric of a claim is missing."""
     override: list[str] = field(default_factory=list)
     reset: list[str] = field(default_factory=list)
-    """The arguments of the last start: what `reset` names begins anew only once."""
+    """The arguments of the last start: a name in `reset` takes effect only once."""
     weights: dict[str, list[str]] = field(default_factory=dict)
     """By object, the weights that checkpoints hold, if frozen weights are left out."""
     buckets: dict[str, list[list[int]]] = field(default_factory=dict)
@@ -119,7 +119,7 @@ class Recorder:
         self._are_compared = False
 
     def open(self) -> None:
-        """Make and lock the directory, and remove what a killed run had not finished.
+        """Make and lock the directory, and remove unfinished files of killed runs.
 
         On several ranks, rank 0 holds the lock.
         """
@@ -342,7 +342,7 @@ class CheckpointWriter:
     _process: int = field(default_factory=os.getpid, init=False)
 
     def start(self, task: Task, failed: Callable[[], object]) -> None:
-        """Start a task after the one before; call `failed` if it raises where nobody waits for it.
+        """Start a task after the previous one; with `background`, call `failed` if it raises.
 
         The task is called with None. If no thread can be started for it, it is called at once, with
         the error.

@@ -54,7 +54,7 @@ OF_RANKS = re.compile(r"rank-\d+")
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What one rank writes: trees of plain values, and tensors. It shares the run's memory.
+    """The data that one rank writes: plain values and tensors. It shares the run's memory.
 
     `state.json` describes the run's objects. Each module has a file of tensors with the object's
     name, which holds parameters and buffers under their plain names. Tied weights are saved under
@@ -93,7 +93,7 @@ def take_run(
     left_out: Mapping[str, Mapping[str, int]],
     buffers: Buffers,
 ) -> Snapshot:
-    """What this rank writes of a run: its part, and of the objects what no other rank writes.
+    """The data that this rank writes: its part of the run, and its share of the objects.
 
     Rank 0 writes the objects. Of sharded ones each rank writes pieces, by a table that does not
     change from one save to the next as long as the tensors lie as before.

@@ -37,7 +37,7 @@ Files = Mapping[str, Checksums]
 SHOWN = 4
 """Weights and ranks that an error names."""
 Sums = dict[tuple[str, str], int]
-"""By object and weight: checksums of what each rank should hold in the same bits."""
+"""By object and weight: checksums of values that must be bitwise equal on all ranks."""
 Buffers = dict[str, dict[str, Tensor]]
 """By object and plain name."""
 
@@ -54,10 +54,10 @@ class Team:
         self._directory = directory
         self._is_alone = is_alone
         self._session = ""
-        """A random number that all ranks know, of which names of temporary directories are made."""
+        """A random number that all ranks share, for the names of temporary directories."""
         self._saves = 0
         self._given_up: float | None = None
-        """When the run ended with an error, after which other ranks may be gone."""
+        """When the run ended with an error; other ranks may be gone since then."""
 
     @property
     def size(self) -> int:

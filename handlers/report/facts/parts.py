@@ -73,7 +73,7 @@ class RunPart:
 
     @property
     def host(self) -> str:
-        """The machine that it ran on; empty if nothing tells."""
+        """The machine that the part ran on; empty if unknown."""
         environment = self.first.get("environment")
         return str(environment.get("host", "")) if isinstance(environment, dict) else ""
 

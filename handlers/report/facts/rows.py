@@ -49,7 +49,7 @@ class MetricFile:
         Args:
             path: The file.
             names: The metrics of all files, to which this one adds its own.
-            notes: What is left out, to which this one adds.
+            notes: Messages about omitted data, to which this one adds.
         """
         self.path = path
         self._names, self._notes = names, notes
@@ -69,7 +69,7 @@ class MetricFile:
         return {iteration: (step, epoch) for iteration, step, epoch in self._clocks}
 
     def look(self) -> bool:
-        """Read what is new; False if nothing is."""
+        """Read new rows; False if nothing has changed."""
         before = self.problem
         try:
             with regular(self.path) as file:
@@ -124,7 +124,7 @@ class MetricFile:
                 known.add(histogram)
 
     def _is_shown(self, name: str) -> bool:
-        """False for a metric that is one too many, or whose name is too long."""
+        """False for a metric beyond the limit, or with too long a name."""
         is_full = len(self._names) >= budget.MOST_SHOWN
         if name not in self._names and (is_full or len(name) > budget.LONGEST_NAME):
             self._notes.add(
@@ -146,7 +146,7 @@ class MetricFiles:
         self._left_out = 0
 
     def look(self) -> bool:
-        """Read what is new; False if nothing is."""
+        """Read new rows; False if nothing has changed."""
         paths = [path for path in sorted(self.directory.glob("*.jsonl")) if path.name != JOURNAL]
         self._left_out = max(0, len(paths) - budget.MOST_FILES)
         for path in paths[: budget.MOST_FILES]:
@@ -157,7 +157,7 @@ class MetricFiles:
 
     @property
     def problems(self) -> list[str]:
-        """What of the files is not shown, and why."""
+        """Messages on data of the files that is not shown, with reasons."""
         problems = [file.problem for file in self._files.values() if file.problem]
         if self._left_out:
             most = budget.MOST_FILES

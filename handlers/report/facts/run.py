@@ -24,12 +24,12 @@ DEEPEST = 20
 
 
 class NothingToReportError(FileNotFoundError):
-    """A directory is missing, or holds nothing of a run."""
+    """A directory is missing, or holds no files of a run."""
 
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What a page says of one run."""
+    """The facts about one run that a page shows."""
 
     name: str
     curves: dict[str, dict[str, Any]]
@@ -49,9 +49,9 @@ class RunFacts:
     images: dict[str, list[Picture]] = field(default_factory=dict[str, list[Picture]])
     """By the names of the metrics."""
     notes: list[str] = field(default_factory=list[str])
-    """What of the files is not shown, and why."""
+    """Messages on data of the files that is not shown, with reasons."""
     claims: Claims = field(default_factory=lambda: Claims.of([]))
-    """What keeps the checkpoints."""
+    """The claims that keep the checkpoints."""
 
     @property
     def last_part(self) -> RunPart | None:
@@ -65,18 +65,18 @@ class RunFacts:
 
     @property
     def max_epochs(self) -> float:
-        """The epochs that the run is to have; 0 if nothing tells."""
+        """The run's limit of epochs; 0 if unknown."""
         return number_in(self.limits, "max_epochs")
 
     @property
     def max_iterations(self) -> float:
-        """The iterations that the run is to have; 0 if nothing tells."""
+        """The run's limit of iterations; 0 if unknown."""
         length = number_in(self.limits, "epoch_length")
         return number_in(self.limits, "max_iterations") or self.max_epochs * length
 
     @property
     def seconds_left(self) -> float:
-        """How long the run may still take, at the pace of its newest part; 0 if nothing tells."""
+        """How long the run may still take, at the pace of its newest part; 0 if unknown."""
         if not self.parts:
             return 0
         part = self.parts[-1]
@@ -114,7 +114,7 @@ class RunDirectory:
         return changed
 
     def facts(self) -> RunFacts:
-        """What was read."""
+        """The facts in the run's directory."""
         journal = self.directory / JOURNAL
         records = read_journal(journal)
         now, machine = time.time(), platform.node()
