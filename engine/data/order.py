@@ -25,7 +25,7 @@ class Order:
     name = ""
     """What draws the order, with its settings; the same on all ranks."""
     batch: int | None = None
-    """The samples of a batch over all ranks, if it is known."""
+    """The samples of a batch over all ranks, if it is known; 0 if the order has unlike ones."""
     samples: int | None = None
     """The samples of a pass over all ranks, if it is known."""
     splits_anywhere = False
@@ -47,7 +47,8 @@ class Order:
         """What ranks compare: the order that they share; empty if it is unknown."""
         if self.batch is None or self.ranks == 1:
             return ""
-        return f"{self.name} on {self.ranks} ranks, {self.batch} samples a batch"
+        size = f", {self.batch} samples a batch" if self.batch else ""
+        return f"{self.name} on {self.ranks} ranks{size}"
 
 
 def go_on(position: Position, source: Source[Any], consumed: int, epoch: int) -> None:
