@@ -20,6 +20,7 @@ from .engine.supervised import Output as Output
 from .engine.supervised import Transfer as Transfer
 from .engine.supervised import count_next_tokens as count_next_tokens
 from .engine.supervised import count_tokens as count_tokens
+from .engine.supervised import map_tensors as map_tensors
 from .engine.supervised import supervised as supervised
 from .engine.supervised import to_device as to_device
 from .engine.update import Update as Update

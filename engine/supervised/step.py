@@ -34,7 +34,7 @@ from .batch import (
     refuse_lack,
 )
 from .checked_means import Shapes, SumCheck
-from .nested import mapped
+from .nested import map_tensors
 from .split import Split
 
 if TYPE_CHECKING:
@@ -282,7 +282,7 @@ class Supervised:
 
 def _prediction_in(made: Any) -> Any:
     """What a model made, or its logits, without graphs."""
-    return mapped(part_of(made, "prediction", made), Tensor.detach)
+    return map_tensors(part_of(made, "prediction", made), Tensor.detach)
 
 
 def _not_a_scalar(loss: Any) -> ValueError:
