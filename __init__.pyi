@@ -9,6 +9,7 @@ from .engine import on_rank as on_rank
 from .engine import ranks as ranks
 from .engine import seed_everything as seed_everything
 from .engine.data.loaders import LengthBatches as LengthBatches
+from .engine.data.loaders import Packed as Packed
 from .engine.data.loaders import Padded as Padded
 from .engine.data.loaders import SeededSamples as SeededSamples
 from .engine.data.loaders import SharedOrder as SharedOrder
@@ -19,6 +20,7 @@ from .engine.supervised import Output as Output
 from .engine.supervised import Transfer as Transfer
 from .engine.supervised import count_next_tokens as count_next_tokens
 from .engine.supervised import count_tokens as count_tokens
+from .engine.supervised import map_tensors as map_tensors
 from .engine.supervised import supervised as supervised
 from .engine.supervised import to_device as to_device
 from .engine.update import Update as Update

@@ -25,7 +25,7 @@ class Order:
     name = ""
     """The sampler that draws the order, with its settings; the same on all ranks."""
     batch: int | None = None
-    """The samples of a batch over all ranks, if known."""
+    """The samples of a batch over all ranks, if known; 0 if the batches differ in size."""
     samples: int | None = None
     """The samples of a pass over all ranks, if known."""
     splits_anywhere = False
@@ -47,7 +47,8 @@ class Order:
         """The text that ranks compare: their shared order; empty if unknown."""
         if self.batch is None or self.ranks == 1:
             return ""
-        return f"{self.name} on {self.ranks} ranks, {self.batch} samples a batch"
+        size = f", {self.batch} samples a batch" if self.batch else ""
+        return f"{self.name} on {self.ranks} ranks{size}"
 
 
 def go_on(position: Position, source: Source[Any], consumed: int, epoch: int) -> None:

@@ -70,7 +70,7 @@ class Dealing:
     order: str = ""
     """The sampler that draws the order, with its settings; the same on all ranks."""
     batch: int | None = None
-    """The samples of a batch over all ranks; None if it is not known."""
+    """The samples of a batch over all ranks; None if not known, 0 if batches differ in size."""
     batches_before: int = 0
     """The number of earlier batches of this pass that had another size."""
     samples_before: int = 0
@@ -78,7 +78,7 @@ class Dealing:
 
     def samples_in(self, batches: int) -> int | None:
         """The number of samples, over all ranks, in the first `batches` batches of the pass."""
-        if self.batch is None:
+        if not self.batch:
             return None
         return self.samples_before + (batches - self.batches_before) * self.batch
 

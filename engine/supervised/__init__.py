@@ -4,6 +4,7 @@ from ..outputs import Output, count_next_tokens, count_tokens
 from .check import PRECISIONS
 from .device import Transfer, to_device, way_to
 from .factory import supervised
+from .nested import map_tensors
 from .split import OUT_OF_MEMORY
 from .step import Supervised
 
@@ -15,6 +16,7 @@ __all__ = [
     "Transfer",
     "count_next_tokens",
     "count_tokens",
+    "map_tensors",
     "supervised",
     "to_device",
     "way_to",

@@ -13,7 +13,7 @@ from torch.nn import Module
 from ..checks import warn, words_in
 from ..outputs import Output
 from ..state import capture_generators, restore_generators
-from .nested import mapped, tensors_of
+from .nested import map_tensors, tensors_of
 
 FEW = 3
 """The samples of which a loss is computed again."""
@@ -114,7 +114,7 @@ class Shapes:
 
 def _rows(nested: Any, start: int, end: int) -> Any:
     # A copy, since the function may write into it.
-    return mapped(nested, lambda each: each[start:end].clone() if each.ndim else each)
+    return map_tensors(nested, lambda each: each[start:end].clone() if each.ndim else each)
 
 
 def _names_a_sum(function: Any) -> bool:

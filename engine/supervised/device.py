@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..modules import moved
-from .nested import Nested, mapped
+from .nested import Nested, map_tensors
 
 MIB = 2**20
 
@@ -112,7 +112,7 @@ def _moved(nested: Nested, device: torch.device | str, put: Callable[[Tensor], T
     def move(leaf: Any) -> Any:
         return put(leaf) if isinstance(leaf, Tensor) else leaf.to(device)
 
-    return mapped(nested, move, _moves_itself)
+    return map_tensors(nested, move, is_leaf=_moves_itself)
 
 
 def _moves_itself(nested: Any) -> bool:

@@ -15,7 +15,7 @@ from torch import Tensor
 from ..outputs import Output
 from ..state import State, capture_generators, restore_generators
 from ..update import MicroBatch, Update
-from .nested import mapped, tensors_of
+from .nested import map_tensors, tensors_of
 
 if TYPE_CHECKING:
     from ..engine import Engine
@@ -154,7 +154,7 @@ def _joined(trees: tuple[Any, ...], fractions: list[float]) -> Any:
     """Join the tensors of equal structures; other values come from the first structure."""
     columns = zip(*map(tensors_of, trees), strict=True)
     joined = iter([torch.cat(c) if c[0].ndim else _mean(c, fractions) for c in columns])
-    return trees[0] if len(trees) == 1 else mapped(trees[0], lambda _: next(joined))
+    return trees[0] if len(trees) == 1 else map_tensors(trees[0], lambda _: next(joined))
 
 
 def _mean(values: tuple[Any, ...], fractions: list[Any]) -> Any:
@@ -173,7 +173,7 @@ def parts(pair: tuple[Any, Any], most: int) -> Iterator[tuple[tuple[Any, Any], f
     count = -(-samples // most)
     edges = [number * samples // count for number in range(count + 1)]
     for start, end in pairwise(edges):
-        part = mapped(pair, partial(_rows, start, end))
+        part = map_tensors(pair, partial(_rows, start, end))
         yield part, (end - start) / samples, end < samples
 
 

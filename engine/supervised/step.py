@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -18,7 +18,7 @@ from ..checks import warn, warn_if_it_drifts
 from ..compiling import CompiledForward
 from ..events import Events, Stage
 from ..means import Means, Weight, first_length, mean_over_ranks, samples_of, weight_of
-from ..modules import modules_of, parallel_of, without_sending_buffers
+from ..modules import modules_of, parallel_of, unwrap, without_sending_buffers
 from ..outputs import IGNORED, Output, part_of
 from ..state import State
 from ..update import Update
@@ -34,7 +34,7 @@ from .batch import (
     refuse_lack,
 )
 from .checked_means import Shapes, SumCheck
-from .nested import mapped
+from .nested import map_tensors
 from .split import Split
 
 if TYPE_CHECKING:
@@ -209,6 +209,10 @@ class Supervised:
         engine.evaluation.on(Events.STARTED, stage=Stage.MEASURE)(self.share_buffers)
         engine.evaluation.on(Events.ITERATION_COMPLETED, stage=Stage.MEASURE)(self.add_loss)
         engine.evaluation.on(Events.EPOCH_COMPLETED(last=True), stage=Stage.MEASURE)(self.mean_loss)
+        if self.has_cache():
+            for each in (engine, engine.evaluation):
+                first = Events.ITERATION_STARTED(at=1)
+                each.on(first, stage=Stage.MEASURE)(self.refuse_cache)
         if self.loss_fn is own_loss and self.weight is None:
             for each in (engine, engine.evaluation):
                 each.on(Events.ITERATION_COMPLETED(at=1), stage=Stage.REPORT)(self.check_weight)
@@ -226,6 +230,21 @@ class Supervised:
         for each in modules_of(self.loss_fn):
             if all(each is not other for other in objects):  # those are checked already
                 warn_if_it_drifts("the module in the loss function", each)
+
+    def has_cache(self) -> bool:
+        """True for a model of Hugging Face's that keeps what it has computed of a text."""
+        config = getattr(unwrap(self.model), "config", None)
+        return getattr(config, "use_cache", None) is True
+
+    def refuse_cache(self, state: State[Any, Any]) -> None:
+        """Refuse rows of several texts for a model with a cache, which takes them for one."""
+        batch: Any = state.batch
+        has_texts = isinstance(batch, Mapping) and "document_ids" in batch
+        if has_texts and "attention_mask" not in batch and self.has_cache():
+            raise ValueError(
+                "the batch has several texts in a row, by its document_ids, and models of Hugging "
+                "Face keep these apart only without a cache: model.config.use_cache = False"
+            )
 
     def check_weight(self, state: State[Any, Any]) -> None:
         """Warn if the loss of the model is over tokens, of which some do not count."""
@@ -263,7 +282,7 @@ class Supervised:
 
 def _prediction_in(made: Any) -> Any:
     """What a model made, or its logits, without graphs."""
-    return mapped(part_of(made, "prediction", made), Tensor.detach)
+    return map_tensors(part_of(made, "prediction", made), Tensor.detach)
 
 
 def _not_a_scalar(loss: Any) -> ValueError:

@@ -172,7 +172,8 @@ BY_POSITION = {
     **dict.fromkeys(("best", "every", "on_rank"), "a sentence: best 3 of a metric, every 2 epochs"),
     **dict.fromkeys(("loader", "LengthBatches", "SeededSamples"), "of the data, and so many"),
     **dict.fromkeys(
-        ("Padded", "to_device", "load_matching", "parameter_groups"), "a thing, and what with"
+        ("Padded", "to_device", "map_tensors", "load_matching", "parameter_groups"),
+        "a thing, and what with",
     ),
     **dict.fromkeys(
         ("find_lr", "find_batch_size", "predict"), "(engine, data), as in `engine.run(data)`"

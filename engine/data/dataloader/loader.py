@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from ... import ranks
 from ...state import Dealing, Position, own_generators
-from ..loaders import SeededSamples
+from ..loaders import Packed, SeededSamples, inner_of
 from ..order import Order
 from ..sources import Source, check_length, has_persistent_workers, iterate
 from .orders import Sampled, order_of
@@ -129,6 +129,8 @@ class IndexedLoader(Loader):
 
     def __init__(self, data: DataLoader[Any], *, each_once: bool = False) -> None:
         super().__init__(data, order_of(data, each_once))
+        if isinstance(rows := inner_of(data.dataset), Packed):
+            self.order.name += f" of {rows!r}"
         twin: Any = self.copy
         (twin.sampler if data.batch_sampler is None else twin.batch_sampler).order = self.order
         self._check_places()

@@ -265,10 +265,20 @@ class OfLikeLength(InTurn):
     splits_anywhere = False
 
     def _describe(self, batches: LengthBatches) -> None:
-        names = ("shuffle", "pool", "drop_last", "seed")
+        names, by_tokens = ["shuffle", "pool", "drop_last", "seed"], batches.max_tokens is not None
+        if by_tokens:
+            names = ["max_tokens", "batch_size", *names]
         self.name = f"LengthBatches({_settings(batches, *names)})"
-        self.size = self.batch = batches.batch_size
+        self.size = self.batch = 0 if by_tokens else cast("int", batches.batch_size)
         self.samples = len(batches.lengths)
+
+    def length(self, batches: int = 0, samples: int = 0) -> int:
+        """The batches of a pass, of which so many with so many samples have come already."""
+        if self.batch:
+            return super().length(batches, samples)
+        if not self.each_once:
+            return len(self.sampler)
+        return sum(len(batch) > self.rank for batch in self.sampler.whole())
 
     def _whole(self) -> Iterator[tuple[int, list[Any]]]:
         place = 0

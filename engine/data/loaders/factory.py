@@ -17,6 +17,7 @@ from torch.utils.data import (
 )
 
 from ... import ranks
+from .packing import Packed
 from .samplers import SharedOrder
 from .seeded_samples import SeededSamples
 
@@ -107,10 +108,17 @@ def _check(dataset: object, batch_size: int, options: dict[str, Any]) -> None:
 
 def _workers(dataset: object) -> int:
     """How many workers load the samples; at least one, so that all machines draw alike."""
-    while isinstance(dataset, Subset | SeededSamples):
-        dataset = dataset.dataset
+    dataset = inner_of(dataset)
+    dataset = inner_of(dataset.dataset) if isinstance(dataset, Packed) else dataset
     if isinstance(dataset, TensorDataset | torch.Tensor | list | tuple | range):
         return 0
     affinity = getattr(os, "sched_getaffinity", None)  # on Linux; it respects containers and Slurm
     processors = len(affinity(0)) if affinity else os.cpu_count() or 1
     return max(1, min(MOST_WORKERS, processors // ranks.local_world_size()))
+
+
+def inner_of(dataset: object) -> object:
+    """The data set inside of wrappers that give its samples as they are."""
+    while isinstance(dataset, Subset | SeededSamples):
+        dataset = dataset.dataset
+    return dataset

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -79,16 +80,22 @@ class LengthBatches:
     short batch has no sample for a rank, the rank repeats the batch's first sample, and an engine
     gives it the weight 0.
 
+    With `max_tokens`, a batch has as many samples as fit into so many tokens, padding included. The
+    batches are made once, so that all epochs have the same number; each epoch shuffles their order.
+
     >>> batches = LengthBatches([5, 1, 4, 2, 3, 6], batch_size=2, shuffle=False)
     >>> list(batches)
     [[1, 3], [4, 2], [0, 5]]
+    >>> list(LengthBatches([5, 1, 4, 2, 3, 6], max_tokens=8, shuffle=False))
+    [[1, 3], [4, 2], [0], [5]]
     """
 
     def __init__(
         self,
         lengths: Iterable[int],
-        batch_size: int,
+        batch_size: int | None = None,
         *,
+        max_tokens: int | None = None,
         shuffle: bool = True,
         pool: int = 50,
         drop_last: bool = False,
@@ -98,7 +105,8 @@ class LengthBatches:
 
         Args:
             lengths: The length of each sample, in the order of the data set.
-            batch_size: Samples of a batch, on all ranks together.
+            batch_size: Samples of a batch, on all ranks together; with `max_tokens`, at most.
+            max_tokens: Tokens of a batch, padding included, on all ranks together, at most.
             shuffle: False to sort all samples once, for evaluation.
             pool: How many batches are sorted together: more mean less padding, fewer mean a more
                 random order.
@@ -106,19 +114,46 @@ class LengthBatches:
             seed: The seed of the order; the number of the epoch is added. The same on all ranks.
 
         Raises:
-            ValueError: The batch or the pool has no size, or a rank would have no sample.
+            TypeError: With `max_tokens`, a length is no whole number.
+            ValueError: The batch or the pool has no size, a rank would have no sample, or a sample
+                has more than `max_tokens`.
         """
-        self.lengths = torch.as_tensor(list(lengths))
-        self.batch_size, self.pool = batch_size, pool
+        if max_tokens is None:
+            self.lengths = torch.as_tensor(list(lengths))
+        else:
+            self.lengths = token_lengths("LengthBatches", lengths, max_tokens)
+        self.batch_size, self.max_tokens, self.pool = batch_size, max_tokens, pool
         self.shuffle, self.drop_last, self.seed = shuffle, drop_last, seed
         self.rank, self.num_replicas = ranks.data_rank(), ranks.data_world_size()
         self.epoch = 0
-        least = batch_size if drop_last else self.num_replicas
-        if batch_size < self.num_replicas or pool < 1:
+        self._once: list[Tensor] = []
+        """The batches of all epochs, in their order by length, if there are `max_tokens`."""
+        self._check()
+        if max_tokens is not None:
+            self._once = self._batches(torch.Generator().manual_seed(seed))
+            if (most := max(map(len, self._once))) < self.num_replicas:
+                raise ValueError(
+                    f"LengthBatches(max_tokens={max_tokens}, batch_size={batch_size}) has at most "
+                    f"{most} samples a batch, for {self.num_replicas} ranks that share it; raise "
+                    "them, since they count over all ranks"
+                )
+
+    def _check(self) -> None:
+        """Refuse sizes that make no batch."""
+        size, count = self.batch_size, self.num_replicas
+        if size is None and self.max_tokens is None:
+            raise TypeError("LengthBatches() needs batch_size=, max_tokens=, or both")
+        if (size is not None and size < count) or self.pool < 1:
             raise ValueError(
-                f"LengthBatches(batch_size={batch_size}, pool={pool}): needs a sample for each of "
-                f"{self.num_replicas} ranks, and a batch in each pool"
+                f"LengthBatches(batch_size={size}, pool={self.pool}): needs a sample for each of "
+                f"{count} ranks, and a batch in each pool"
             )
+        if self.max_tokens is not None and self.drop_last:
+            raise ValueError(
+                "LengthBatches(max_tokens=..., drop_last=True): batches by tokens have unlike "
+                "numbers of samples, and none is whole; leave drop_last out"
+            )
+        least = size if self.drop_last and size is not None else count
         if len(self.lengths) < least:
             raise ValueError(f"LengthBatches got {len(self.lengths)} lengths: needs {least}")
 
@@ -127,7 +162,9 @@ class LengthBatches:
         self.epoch = epoch
 
     def __len__(self) -> int:
-        whole, rest = divmod(len(self.lengths), self.batch_size)
+        if self.max_tokens is not None:
+            return len(self._once)
+        whole, rest = divmod(len(self.lengths), self._size())
         return whole + (rest > 0 and not self.drop_last)
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -137,18 +174,71 @@ class LengthBatches:
     def whole(self) -> Iterator[list[int]]:
         """The batches of the epoch, each over all ranks."""
         generator = torch.Generator().manual_seed(self.seed + self.epoch)
-        batches = self._batches(generator)
+        batches = self._once or self._batches(generator)
         if self.shuffle:
             batches = [batches[i] for i in torch.randperm(len(batches), generator=generator)]
         for batch in batches:
             yield batch.tolist()
 
+    def _size(self) -> int:
+        """The samples of a batch; with `max_tokens`, about."""
+        if self.max_tokens is None:
+            return cast("int", self.batch_size)
+        about = max(1, self.max_tokens * len(self.lengths) // int(self.lengths.sum()))
+        return about if self.batch_size is None else min(about, self.batch_size)
+
     def _batches(self, generator: torch.Generator) -> list[Tensor]:
         """The batches of an epoch over all ranks, not yet in random order."""
-        count, size = len(self.lengths), self.batch_size
+        count, size = len(self.lengths), self._size()
         pool = size * self.pool if self.shuffle else count
         order = torch.randperm(count, generator=generator) if self.shuffle else torch.arange(count)
         if self.drop_last:
             order = order[: len(self) * size]
         pools = (part[self.lengths[part].argsort(stable=True)] for part in order.split(pool))
-        return [batch for part in pools for batch in part.split(size)]
+        if self.max_tokens is None:
+            return [batch for part in pools for batch in part.split(size)]
+        return [batch for part in pools for batch in part.split(self._sizes(self.lengths[part]))]
+
+    def _sizes(self, lengths: Tensor) -> list[int]:
+        """How many of these samples, from the shortest on, come into each batch."""
+        sizes = [0]
+        for length in lengths.tolist():
+            is_full = (sizes[-1] + 1) * length > cast("int", self.max_tokens)
+            if (is_full and sizes[-1]) or sizes[-1] == self.batch_size:
+                sizes.append(0)
+            sizes[-1] += 1
+        return sizes
+
+
+def token_lengths(what: str, lengths: Iterable[int], max_tokens: int) -> Tensor:
+    """The tokens of each sample, checked; errors name what they are for.
+
+    Raises:
+        TypeError: A length, or `max_tokens`, is no whole number.
+        ValueError: A sample has no token, or more than `max_tokens`; or there is no sample.
+    """
+    if type(max_tokens) is not int or max_tokens < 1:
+        kind = ValueError if type(max_tokens) is int else TypeError
+        raise kind(f"{what}(max_tokens={max_tokens!r}): needs a whole number of tokens, from 1")
+    found: list[int] = []
+    for index, length in enumerate(lengths):
+        try:
+            found.append(operator.index(length))
+        except TypeError:
+            raise TypeError(
+                f"{what}(max_tokens=...) got {length!r} as the length of sample {index}: needs "
+                "its number of tokens, as len(...) gives"
+            ) from None
+        if found[-1] < 1:
+            raise ValueError(
+                f"{what}(max_tokens=...): sample {index} has {found[-1]} tokens; leave empty "
+                "samples out of the data set"
+            )
+        if found[-1] > max_tokens:
+            raise ValueError(
+                f"{what}(max_tokens={max_tokens}): sample {index} has {found[-1]} tokens; cut it "
+                "into shorter ones, leave it out, or raise max_tokens"
+            )
+    if not found:
+        raise ValueError(f"{what}(max_tokens=...) got no samples: give at least one")
+    return torch.tensor(found)

@@ -18,7 +18,7 @@ from torch.utils.data import (
 )
 from torchdata.stateful_dataloader import StatefulDataLoader
 
-from camshaft import Engine, Events, LengthBatches, Padded, State, loader
+from camshaft import Engine, Events, LengthBatches, Packed, Padded, State, loader
 from camshaft.engine.data import source_of
 from camshaft.engine.data.dataloader.loader import IndexedLoader
 from camshaft.engine.data.dataloader.loader import Loader as StreamLoader
@@ -100,6 +100,22 @@ def of_like_length():
     return DataLoader(texts, batch_sampler=LengthBatches(lengths, 3), collate_fn=Padded())
 
 
+def by_tokens(workers=0):
+    lengths = [1 + number % 7 for number in range(23)]
+    texts = [torch.full((length,), number) for number, length in enumerate(lengths)]
+    batches = LengthBatches(lengths, max_tokens=14, pool=2)
+    return DataLoader(texts, batch_sampler=batches, collate_fn=Padded(), num_workers=workers)
+
+
+def documents_of(rows):
+    return torch.stack([row["input_ids"] for row in rows])
+
+
+def packed(workers=0):
+    rows = Packed([[number] * (1 + number % 7) for number in range(40)], max_tokens=16, window=15)
+    return loader(rows, 2, training=True, num_workers=workers, collate_fn=documents_of)
+
+
 def noisy(**options):
     return lambda: DataLoader(Noisy(), **options)
 
@@ -124,6 +140,8 @@ KINDS = {
     "generators of the data set": lambda: DataLoader(OwnNoise(), 4, shuffle=True),
     "an iteration of its own": lambda: Doubling(Noisy(), 4, shuffle=True),
     "of like length": of_like_length,
+    "by tokens": by_tokens,
+    "packed": packed,
     "iterable": lambda: DataLoader(Stream(), 3),
     "list": lambda: [torch.tensor([float(index)]) for index in range(4)],
     "a place of its own": Cursor,
@@ -141,6 +159,8 @@ WITH_WORKERS = {
         batch_sampler=BatchSampler(RandomSampler(range(11)), 5, False), num_workers=2
     ),
     "an iteration of its own": lambda: Doubling(Noisy(), 4, shuffle=True, num_workers=2),
+    "by tokens": lambda: by_tokens(2),
+    "packed": lambda: packed(2),
     "torchdata": lambda: StatefulDataLoader(range(11), 4, shuffle=True, num_workers=2),
 }
 

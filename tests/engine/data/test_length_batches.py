@@ -84,6 +84,76 @@ def test_what_makes_no_batch_is_refused(arguments, says):
         LengthBatches(**dict(zip(names, arguments, strict=False)))
 
 
+@given(
+    st.lists(st.integers(1, 50), min_size=8, max_size=200),
+    st.integers(50, 200),
+    st.integers(1, 3),
+    st.integers(1, 4),
+    st.booleans(),
+    st.one_of(st.none(), st.integers(3, 9)),
+)
+def test_batches_by_tokens_hold_no_more_with_their_padding_and_each_sample_once(
+    lengths, most, ranks, pool, shuffle, size
+):
+    options = {"max_tokens": most, "shuffle": shuffle, "pool": pool, "batch_size": size}
+    whole = list(of_rank(0, 1, lengths, **options))
+    assert sorted(sum(whole, [])) == list(range(len(lengths)))  # noqa: RUF017
+    for batch in whole:
+        assert len(batch) * max(lengths[index] for index in batch) <= most
+        assert size is None or len(batch) <= size
+    for rank in range(ranks):
+        share = of_rank(rank, ranks, lengths, **options)
+        assert list(share) == [batch[rank::ranks] or batch[:1] for batch in whole]
+        assert len(share) == len(whole)
+
+
+def test_a_batch_by_tokens_ends_where_the_next_sample_does_not_fit():
+    def batches(*lengths, **options):
+        return list(LengthBatches(lengths, max_tokens=6, shuffle=False, **options))
+
+    assert batches(2, 2, 2, 2) == [[0, 1, 2], [3]]
+    assert batches(3, 1, 3, 2) == [[1, 3], [0, 2]]  # by length: 1, 2 | 3, 3
+    assert batches(6, 6) == [[0], [1]]
+    assert batches(1, 1, 1, batch_size=2) == [[0, 1], [2]]
+    lengths = torch.randint(1, 500, (6400,), generator=torch.Generator().manual_seed(0))
+    of_like_length = list(LengthBatches(lengths, max_tokens=16384))
+    padded = sum(len(batch) * int(lengths[batch].max()) for batch in of_like_length)
+    assert 1 - int(lengths.sum()) / padded < 0.05
+    assert len(of_like_length) * 16384 < 1.1 * padded  # so batches are nearly full
+
+
+def test_every_epoch_has_the_same_batches_by_tokens_in_another_order():
+    batches = LengthBatches([1 + number % 9 for number in range(80)], max_tokens=20, pool=2)
+    first = list(batches)
+    batches.set_epoch(1)
+    assert first != list(batches)
+    assert sorted(first) == sorted(batches)  # so all epochs are of one length
+    other = LengthBatches(batches.lengths, max_tokens=20, pool=2, seed=7)
+    assert sorted(other) != sorted(first)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "options", "error", "says"),
+    [
+        ([1, 2], {}, TypeError, "needs batch_size=, max_tokens=, or both"),
+        ([3, 9], {"max_tokens": 8}, ValueError, r"sample 1 has 9 tokens; cut it .* or raise max_t"),
+        ([3, 0], {"max_tokens": 8}, ValueError, "sample 1 has 0 tokens; leave empty samples out"),
+        ([3, -1], {"max_tokens": 8}, ValueError, "sample 1 has -1 tokens"),
+        ([1.5], {"max_tokens": 8}, TypeError, "got 1.5 as the length of sample 0: needs its numb"),
+        (torch.ones(2), {"max_tokens": 8}, TypeError, r"got tensor\(1.\) as the length"),
+        (["ab"], {"max_tokens": 8}, TypeError, "got 'ab' as the length of sample 0"),
+        ([], {"max_tokens": 8}, ValueError, "got no samples"),
+        ([1], {"max_tokens": 0}, ValueError, r"max_tokens=0\): needs a whole number of tokens"),
+        ([1], {"max_tokens": 8.0}, TypeError, r"max_tokens=8.0\): needs a whole number"),
+        ([1], {"max_tokens": 8, "drop_last": True}, ValueError, "none is whole; leave drop_last o"),
+        ([1], {"max_tokens": 8, "batch_size": 0}, ValueError, "needs a sample for each"),
+    ],
+)
+def test_what_cannot_be_counted_in_tokens_is_refused(lengths, options, error, says):
+    with pytest.raises(error, match=says):
+        LengthBatches(lengths, **options)
+
+
 Pair = namedtuple("Pair", "tokens label")
 
 

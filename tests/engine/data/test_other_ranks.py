@@ -36,6 +36,12 @@ def like(samples, size, ranks, rank):
     return batches
 
 
+def by_tokens(samples, ranks, rank, most=50):
+    batches = LengthBatches([1 + number % 7 for number in range(samples)], max_tokens=most, pool=2)
+    batches.num_replicas, batches.rank = ranks, rank
+    return batches
+
+
 def shared(sampler, ranks, rank):
     return SharedOrder(sampler, num_replicas=ranks, rank=rank, seed=5)
 
@@ -58,6 +64,9 @@ LOADERS = {
     "some samples": of(lambda n, r, rank: shared(SubsetRandomSampler(range(0, n, 2)), r, rank)),
     "of like length": lambda samples, size, ranks, rank: DataLoader(
         range(samples), batch_sampler=like(samples, size, ranks, rank)
+    ),
+    "by tokens": lambda samples, size, ranks, rank: DataLoader(
+        range(samples), batch_sampler=by_tokens(samples, ranks, rank)
     ),
 }
 
@@ -235,6 +244,36 @@ def test_bucketed_batches_cannot_have_another_size_in_mid_epoch():
     saved = left_at(LOADERS["of like length"](24, 4, 2, 0))
     with pytest.raises(ValueError, match=r"LengthBatches\(.*\) makes other batches of them"):
         part(LOADERS["of like length"](24, 8, 2, 0), saved, None)
+
+
+def test_another_budget_of_tokens_is_refused_in_mid_epoch_and_so_is_a_size_in_its_place():
+    saved = left_at(LOADERS["by tokens"](70, None, 4, 0))
+    other = DataLoader(range(70), batch_sampler=by_tokens(70, 2, 0, most=60))
+    with pytest.raises(ValueError, match=r"max_tokens=50.* and LengthBatches\(max_tokens=60"):
+        part(other, saved, None)
+    with pytest.raises(ValueError, match=r"max_tokens=50.* and LengthBatches\(shuffle=True"):
+        part(LOADERS["of like length"](70, 8, 2, 0), saved, None)
+    saved = left_at(LOADERS["of like length"](70, 8, 2, 0))
+    with pytest.raises(ValueError, match=r"LengthBatches\(shuffle=True.* and .*max_tokens=50"):
+        part(LOADERS["by tokens"](70, None, 2, 0), saved, None)
+
+
+def test_seeded_samples_draw_the_same_in_batches_by_tokens():
+    def drawn(ranks):
+        found = {}
+        for rank in range(ranks):
+            batches = by_tokens(50, ranks, rank)
+            loader = DataLoader(SeededSamples(Noisy(), 1), batch_sampler=batches)
+
+            def note(state, batch):
+                pairs = batch.tolist() if state.share else []
+                found.update({(state.epoch, index): noise for index, noise in pairs})
+
+            Engine(note).run(loader, max_epochs=2)
+        return found
+
+    assert drawn(1) == drawn(3)
+    assert len(drawn(1)) == 100
 
 
 class Stream(IterableDataset):
@@ -419,6 +458,19 @@ def test_where_the_place_of_a_sample_is_not_known_seeded_samples_are_refused():
     inside = torch.utils.data.Subset(SeededSamples(Noisy()), [0, 1])
     with pytest.raises(ValueError, match=r"write SeededSamples\(Subset"):
         part(DataLoader(inside, 1), None, None)
+
+
+def test_an_evaluation_over_batches_by_tokens_counts_each_sample_once():
+    seen, lengths = [], []
+    for rank in range(8):
+        found = []
+        engine = Engine(lambda state, batch, found=found: found.append(batch.tolist()))
+        state = engine.evaluate(LOADERS["by tokens"](64, None, 8, rank))
+        assert state.epoch_length == len(found)
+        lengths.append(len(found))
+        seen += sum(found, [])  # noqa: RUF017
+    assert sorted(seen) == list(range(64))
+    assert lengths[0] > lengths[-1]  # some batches have fewer samples than ranks
 
 
 def test_an_evaluation_over_batches_of_like_length_counts_each_sample_once():

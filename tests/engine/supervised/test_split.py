@@ -8,7 +8,7 @@ import torch
 from torch.nn.functional import mse_loss
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
-from camshaft import Events, Transfer, supervised, to_device
+from camshaft import Events, Transfer, map_tensors, supervised, to_device
 from camshaft.handlers import Checkpoint
 
 
@@ -232,6 +232,10 @@ def some():
     return torch.ones(2)
 
 
+class Own(list):
+    pass
+
+
 BATCHES = {
     "tensor": (some(), lambda moved: [moved]),
     "pair": ((some(), some()), list),
@@ -240,6 +244,7 @@ BATCHES = {
     "ordered": (OrderedDict(a=some()), lambda moved: [moved["a"]]),
     "namedtuple": (Pair(some(), {"a": some()}), lambda moved: [moved.input, moved.target["a"]]),
     "dataclass": (Counting([some(), some()]), lambda moved: moved.inputs),
+    "a list of one's own": (Own([some()]), list),
     "frozen": ([Frozen(some())], lambda moved: [moved[0].input]),
     "packed": (pack_sequence([some(), torch.ones(1)]), lambda moved: [moved.data]),
     "encoding": (Encoding(ids=some()), lambda moved: [moved["ids"]]),
@@ -259,6 +264,17 @@ def test_every_tensor_is_moved_and_the_rest_is_as_it_was(batch, tensors):
 def test_what_is_there_already_is_not_copied(batch, tensors, move):
     pairs = zip(tensors(move(batch)), tensors(batch), strict=True)
     assert all(moved.data_ptr() == own.data_ptr() for moved, own in pairs)
+
+
+def test_what_else_is_to_be_done_with_each_tensor_of_a_batch_goes_by_a_function():
+    batch = {"input": Pair(torch.ones(2), [Own([torch.zeros(3)])]), "name": "a", "none": None}
+    changed = map_tensors(batch, torch.Tensor.double)
+    assert changed["input"].input.dtype == changed["input"].target[0][0].dtype == torch.float64
+    assert batch["input"].input.dtype == torch.float32
+    assert (changed["name"], changed["none"]) == ("a", None)
+    assert map_tensors(batch, len) == {"input": Pair(2, [Own([3])]), "name": "a", "none": None}
+    same = Own([1, "a"])
+    assert map_tensors([same], len)[0] is same
 
 
 def test_what_is_no_tensor_is_left_as_it_is():
