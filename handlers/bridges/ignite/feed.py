@@ -48,7 +48,7 @@ class IgniteFeed(Feed[Any]):
         self.fire = run.engine._fire_event
         """Fires an event in each iteration."""
         self.announces = run.engine.state.dataloader is not None
-        """False where `run` got no data: ignite does not announce its batches then."""
+        """False if `run` got no data: ignite then fires no GET_BATCH events."""
         self.was_left = False
         """True if a handler ended the run before the process function was called."""
 
@@ -72,7 +72,7 @@ class IgniteFeed(Feed[Any]):
             tell_epoch(self.data, self.position.number)
 
     def restart(self) -> None:
-        """Begin the data of ignite's state anew; a handler may have exchanged them."""
+        """Restart the data of ignite's state, which a handler may have replaced."""
         self.run.has_ended_epoch = False
         engine = self.run.engine
         if self.announces and engine.state.dataloader is not self.data:
@@ -165,7 +165,7 @@ class IgniteFeed(Feed[Any]):
         )
 
     def _ends(self, reached: Reached) -> bool:
-        """Carry out orders; True if the epoch ends here."""
+        """Carry out requests of handlers; True if the epoch ends here."""
         if self.run.carry_out(self.batches):
             self.was_left, self.reached = True, reached
             return True

@@ -14,7 +14,7 @@ from ....engine.state import under_way
 from .trainer import TrainerView
 
 Logged = dict[str, tuple[str, bool, Any, int]]
-"""By name: how values are reduced, whether steps have one, too, the result so far, and samples."""
+"""By name: the reduction, whether steps log it too, the result so far, and the samples."""
 METRIC = "metric"
 REDUCE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "mean": torch.add,
@@ -122,7 +122,7 @@ def _switches(module: Module) -> dict[str, bool]:
 
 
 def _over_ranks(logged: Logged) -> Logged:
-    """The same over all ranks, by one message; metrics have a way of their own."""
+    """The same results over all ranks, in one message; metrics synchronise themselves."""
     if not ranks.is_distributed():
         return logged
     found = {name: each for name, each in logged.items() if each[0] == METRIC}
@@ -197,7 +197,7 @@ def log(
 
 
 def _number(name: str, value: Any, device: torch.device) -> Tensor:
-    """A number of its own, so that it stays when the module goes on with the tensor."""
+    """A copy of the number, which later changes of the tensor do not affect."""
     if isinstance(value, Mapping):
         raise ValueError(f"log({name!r}) got a dictionary; use log_dict")
     if not isinstance(value, Tensor):
