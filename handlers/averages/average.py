@@ -35,7 +35,7 @@ class Updates:
 
 
 class AverageOfWeights:
-    """What all averages have in common; each says by `fold` how weights go into it."""
+    """The base of all averages; each class adds weights to its average by `fold`."""
 
     when: EventEnum | Trigger
     buffers: bool
@@ -69,7 +69,7 @@ class AverageOfWeights:
             updates.has_begun = True
 
     def update(self, state: State[Any, Any]) -> None:
-        """Take the weights into the average; the first ones are copied."""
+        """Update the average with the weights; the first update copies them."""
         updates, objects = state.recall(self, Updates), state.engine.objects
         if updates.count == 0:
             self._copy(objects)
