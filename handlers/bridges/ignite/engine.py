@@ -48,7 +48,7 @@ class Engine(ignite.engine.Engine):
         objects: Mapping[str, Any] | None = None,
         exact: bool = False,
     ) -> None:
-        """Make an engine, as by ignite.
+        """Make an engine, as ignite does.
 
         Args:
             process_function: Called as `process_function(engine, batch)`.

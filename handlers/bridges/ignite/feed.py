@@ -1,4 +1,4 @@
-"""The batches of a run of the bridge, with what ignite announces between two of them."""
+"""The batches of a run of the bridge, and the events that ignite fires between two of them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class IgniteFeed(Feed[Any]):
         self.run = run
         self.reached = Reached.NOTHING
         self.batches = 0
-        """The batches that the epoch has had."""
+        """The number of batches of the epoch so far."""
         self.fire = run.engine._fire_event
         """Fires an event in each iteration."""
         self.announces = run.engine.state.dataloader is not None
@@ -58,7 +58,7 @@ class IgniteFeed(Feed[Any]):
         return length
 
     def end(self, all_read: bool) -> PassEnd:
-        """How the epoch ended: as in ignite, one without batches is complete."""
+        """How the epoch ended: as in ignite, an epoch without batches is complete."""
         state = self.state
         has_ended = all_read and not self.was_left and state.iteration != state.max_iterations
         is_whole = has_ended or state.iteration_in_epoch == state.epoch_length
@@ -89,7 +89,7 @@ class IgniteFeed(Feed[Any]):
         return None if given is None or given == known else given + 1
 
     def epoch(self) -> Iterator[Any]:
-        """The remaining batches of this epoch, each after what ignite announces before it."""
+        """The remaining batches of this epoch, each after the events that ignite fires first."""
         run, state = self.run, self.state
         engine: Any = run.engine
         ignite = engine.state

@@ -129,7 +129,7 @@ class IgniteEngine(ignite.engine.Engine):
     def add_event_handler(
         self, event_name: Any, handler: Callable[..., Any], *args: Any, **kwargs: Any
     ) -> RemovableEventHandle:
-        """Attach a handler, as by ignite.
+        """Attach a handler, as ignite does.
 
         Raises:
             ValueError: Camshaft's loop has nothing like this event.
@@ -147,7 +147,7 @@ class IgniteEngine(ignite.engine.Engine):
         return handle
 
     def remove_event_handler(self, handler: Callable[..., Any], event_name: Any) -> None:
-        """Call a handler no longer, as by ignite."""
+        """Remove a handler, as ignite does."""
         super().remove_event_handler(handler, event_name)
         self.follow()
 

@@ -69,7 +69,7 @@ class LightningEpochs:
             self.hooks.call(name.format(stage_of(state)))
 
     def recall(self, state: State[Any, Any]) -> Carried:
-        """What the run carries from batch to batch."""
+        """The data that the run keeps from batch to batch."""
         return state.recall(self, partial(Carried, self.module))
 
     def begin(self, state: State[Any, Any]) -> None:

@@ -57,7 +57,7 @@ class Carried:
         self.logged[name] = reduce, both, value, count + samples
 
     def results(self, known: Logged | None = None) -> dict[str, Any]:
-        """What was logged, except what is `known`, reduced over the epoch and over the ranks."""
+        """The logged values, except `known` ones, reduced over the epoch and over the ranks."""
         known, found = known or {}, {}
         fresh = {name: each for name, each in self.logged.items() if each is not known.get(name)}
         for name, (reduce, both, value, samples) in _over_ranks(fresh).items():
@@ -110,7 +110,7 @@ class Carried:
 
 
 def _parts(module: Module) -> Iterator[tuple[str, Any, str]]:
-    """What hooks switch: whether a parameter learns, and whether a part is in training mode."""
+    """The state that hooks change: `requires_grad` of parameters, training mode of parts."""
     for name, parameter in module.named_parameters():
         yield f"{name} learns", parameter, "requires_grad"
     for name, part in module.named_modules():

@@ -81,7 +81,7 @@ class TrainerView:
     logger = progress_bar_callback = None
     loggers: Sequence[Any] = ()
     recall: Callable[[State[Any, Any]], Carried]
-    """What the run carries from batch to batch."""
+    """The data that the run keeps from batch to batch."""
 
     def __init__(self, hooks: Hooks, given: Mapping[str, Any]) -> None:
         self.hooks = hooks
