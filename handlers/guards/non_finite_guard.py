@@ -185,7 +185,7 @@ class JudgedWindows:
 
 @dataclass
 class Verdict:
-    """What the device has noted and the host has not read yet."""
+    """The results on the device that the host has not read yet."""
 
     first: Tensor | None = None
     """The number of the first bad step, on the device; 0 if there is none."""

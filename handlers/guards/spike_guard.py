@@ -189,7 +189,7 @@ class SpikeGuard:
 
 @dataclass
 class JudgedSteps:
-    """What was found in the steps so far, by the name of the optimizer."""
+    """The findings in the steps so far, by the name of the optimizer."""
 
     latest: dict[str, list[float]] = field(default_factory=dict)
     """The latest values without the spikes."""
