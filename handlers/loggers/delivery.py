@@ -63,7 +63,7 @@ class Direct(Delivery):
     """True if somebody has removed the file."""
 
     def open(self) -> None:
-        """Open the writer, and give it again the rows that it may lack.
+        """Open the writer, and send it again the rows that it may lack.
 
         Raises:
             TypeError: The logger's arguments make no sense.

@@ -145,7 +145,7 @@ class RowFile(ABC):
 
 @dataclass(frozen=True, eq=False)
 class LogsToFile(LogsRows):
-    """What the loggers that write one file have in common."""
+    """The base of the loggers that write one file."""
 
     path: str | os.PathLike[str]
     _: KW_ONLY

@@ -86,7 +86,7 @@ class LogsRows(ABC):
             delivery.write(bookmark.next_rows(state, delivery.written, self.shown))
 
     def sync(self, state: State[Any, Any]) -> None:
-        """Make all rows survive a crash, those too that could not be written before."""
+        """Make all rows survive a crash, including rows that could not be written before."""
         if delivery := state.recall(self, OpenLog, saved=False).delivery:
             delivery.sync()
 

@@ -17,7 +17,7 @@ MOST = 1000
 
 
 class Row(NamedTuple):
-    """What was measured in one iteration, or in a part of it."""
+    """The measurements of one iteration, or of a part of it."""
 
     number: int
     """Counts a logger's rows from 1; the same after a resume."""

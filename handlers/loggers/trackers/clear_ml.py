@@ -42,7 +42,7 @@ class ClearML(LogsToTracker):
     extra = "clearml"
 
     def writer(self, start: Start) -> WriterOf:
-        """Begin a task, find it again, or take that of the script."""
+        """Begin a task, find it again, or use the script's task."""
         client: Any = import_module("clearml")
         task = client.Task.current_task()
         if is_own := task is None:
