@@ -84,7 +84,7 @@ class RunningMetrics:
         return found
 
     def state_dict(self) -> dict[str, Any]:
-        """What the metrics have accumulated."""
+        """The accumulated values of the metrics."""
         saved = {
             name: metric_states.accumulated(each, self.made[name])
             for name, each in self.metrics.items()
