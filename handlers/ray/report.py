@@ -262,7 +262,7 @@ class TuneTrial:
 
 
 def session() -> TrainWorker | TuneTrial:
-    """What has started this process.
+    """The part of Ray that started this process.
 
     Raises:
         ImportError: Ray is not installed.
