@@ -32,10 +32,10 @@ def length_in_steps(scheduler: LRScheduler) -> int | None:
 
 
 def advice_by_steps(scheduler: LRScheduler, horizon: Horizon) -> str | None:
-    """What to say of a scheduler that is stepped after each optimizer step; None if it is right.
+    """Advice for a scheduler that is stepped after each optimizer step; None if it is right.
 
-    Only what cannot be meant has advice: a scheduler that ends with the epochs or the batches of
-    the run, one that ends early in the first epoch, and one that takes the rate to nothing.
+    Only clear mistakes get advice: a scheduler that ends with the epochs or the batches of
+    the run, one that ends early in the first epoch, and one that takes the rate to almost 0.
 
     Raises:
         ValueError: The length of the run is not known.
@@ -78,7 +78,7 @@ def advice_by_steps(scheduler: LRScheduler, horizon: Horizon) -> str | None:
 
 
 def advice_by_epochs(scheduler: LRScheduler, horizon: Horizon) -> str | None:
-    """What to say of a scheduler that is stepped after each epoch; None if it is right.
+    """Advice for a scheduler that is stepped after each epoch; None if it is right.
 
     Raises:
         ValueError: The length of the run is not known.

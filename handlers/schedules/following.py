@@ -57,7 +57,7 @@ class Rates:
     def write(self, state: State[Any, Any], scheduler: LRScheduler, field: str) -> None:
         """Write the values that the last step used, unless nothing has stepped since.
 
-        Where nothing announces steps, each iteration is taken for one.
+        If no event announces steps, each iteration counts as a step.
         """
         steps = self.count(state)
         if steps == self.steps and steps:
@@ -81,7 +81,7 @@ class Rates:
 
 
 class Following:
-    """What a schedule sees of its run in this process; not saved."""
+    """The data that a schedule keeps of its run in this process; not saved."""
 
     rates: Rates
     """Set when the run starts."""
