@@ -147,7 +147,7 @@ def _walk(value: Any, containers: dict[int, Any], tensors: list[Tensor]) -> None
 
 
 def _content(container: Any) -> Undo:
-    """What a dict or a list holds."""
+    """The content of a dict or a list."""
     if isinstance(container, dict):
         return partial(_refill, container, dict(container))
     return partial(container.__setitem__, slice(None), list(container))
