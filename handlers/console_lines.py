@@ -94,7 +94,7 @@ class ConsoleLines:
                 logger.warning("ConsoleLines lost a line: %s: %s; the run goes on", kind, error)
 
     def suspect(self, state: State[Any, Any], *, at_end: bool = False) -> None:
-        """Warn of a name that looks like a slip of the pen; at the end, of all without a metric."""
+        """Warn of a name that looks misspelled; at the end, of all names without a metric."""
         known, unknown = rates(state) | state.metrics, state.recall(self, Pace, saved=False).unknown
         warn_of_unknown(self.metrics, known, "ConsoleLines", unknown, at_end=at_end)
 
@@ -108,7 +108,7 @@ class Pace:
     """The speed of the run in this process."""
 
     write: int = 0
-    """The latest write of a metric at the last line."""
+    """The number of metric writes at the last line."""
     began: tuple[float, int, int] | None = None
     """Time, iteration and step of the first line."""
     last: tuple[float, int, int] | None = None
@@ -116,7 +116,7 @@ class Pace:
     warned: bool = False
     """True after the warning that a line could not be written."""
     unknown: set[str] = field(default_factory=set[str])
-    """The names of which a warning has said that no metric has them."""
+    """The unknown metric names that were already warned about."""
 
     def parts(self, state: State[Any, Any], now: float) -> list[str]:
         """The rate since the last line and the time left, if they are known."""

@@ -49,7 +49,7 @@ class ClipGradNorm:
         if gradients := ready_gradients(state, self.optimizer, "ClipGradNorm"):
             is_plain = gradients.is_plain and gradients.compiled is None
             if is_plain or are_spread(gradients.tensors):
-                # As torch does, by the same operations. It wants all gradients on one mesh of
+                # The same operations as torch's function, which wants all gradients on one mesh of
                 # ranks, or on none, and runs Python for each of them.
                 norm = gradients.norm(self.norm_type)
                 gradients.scale((self.max_norm / (norm + 1e-6)).clamp(max=1.0))
@@ -82,7 +82,7 @@ class ClipGradValue:
             if are_spread(gradients.tensors):
                 for each in locals_of(gradients.tensors):
                     each.clamp_(-self.max_value, self.max_value)
-            elif gradients.tensors:  # torch fails without any
+            elif gradients.tensors:  # torch fails without gradients
                 clip = gradients.change_by(clip_grad_value_)
                 clip(parameters_of(gradients.optimizer), self.max_value)
 

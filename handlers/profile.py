@@ -134,7 +134,7 @@ class Profiling:
     cycles: int = 0
     """Cycles left, including this one."""
     table: str = ""
-    """The slowest operators of the trace, once it is written."""
+    """The slowest operators of the trace; set when the trace is written."""
 
 
 def annotated(event: EventEnum, receiver: Receiver, function: Receiver) -> Receiver:

@@ -16,7 +16,7 @@ from .schedules import rates
 logger = logging.getLogger("camshaft")
 
 KERNEL = "ipykernel.zmqshell"
-"""What is loaded in a notebook's process."""
+"""The module that is loaded in a notebook's process."""
 
 
 @dataclass(frozen=True, eq=False, init=False)
@@ -159,7 +159,7 @@ class Show:
     warned: bool = False
     """True after the warning that nothing could be drawn."""
     unknown: set[str] = field(default_factory=set[str])
-    """The names of which a warning has said that no metric has them."""
+    """The unknown metric names that were already warned about."""
 
 
 class Bar:
@@ -206,7 +206,7 @@ class Lines:
         """Write a line."""
         from tqdm import tqdm
 
-        format_meter: Any = tqdm.format_meter  # its stub knows no total of None
+        format_meter: Any = tqdm.format_meter  # its stub does not allow total=None
         line = format_meter(
             state.iteration_in_epoch,
             _total(state),

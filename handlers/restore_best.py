@@ -132,7 +132,7 @@ class RestoreBest:
         return next((f"{name}/" for name in names if self.metric.startswith(f"{name}/")), "")
 
     def _awaits_validation(self, state: State[Any, Any]) -> bool:
-        """True if the `Validate` that measures the metric has not been called so far."""
+        """True if the `Validate` that measures the metric has not run yet."""
         prefix = self._validation(state)
         is_awaited = not any(str(name).startswith(prefix) for name in state.metrics)
         return self.when is None and bool(prefix) and is_awaited

@@ -29,13 +29,13 @@ class Updates:
     """What a run remembers of an average."""
 
     count: int = 0
-    """How many weights the average is made of."""
+    """The number of updates of the average; the first one copies the weights."""
     has_begun: bool = False
     """True once it holds the weights with which the run began."""
 
 
 class AverageOfWeights:
-    """What all averages have in common; each says by `fold` how weights go into it."""
+    """The base of all averages; each class adds weights to its average by `fold`."""
 
     when: EventEnum | Trigger
     buffers: bool
@@ -69,7 +69,7 @@ class AverageOfWeights:
             updates.has_begun = True
 
     def update(self, state: State[Any, Any]) -> None:
-        """Take the weights into the average; the first ones are copied."""
+        """Update the average with the weights; the first update copies them."""
         updates, objects = state.recall(self, Updates), state.engine.objects
         if updates.count == 0:
             self._copy(objects)
@@ -108,7 +108,7 @@ class AverageOfWeights:
 
 
 Lists = tuple[list[Tensor], list[Tensor]]
-"""The average's tensors, and the model's; all of them are sharded, or none is."""
+"""The average's tensors and the model's tensors: all sharded, or all whole."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class Pairs:
 
 
 def _shards(lists: Lists) -> Lists:
-    """This rank's parts, which no message is needed to average."""
+    """This rank's shards, averaged without communication."""
     # Anew each time, since FSDP2 may replace the memory of a shard.
     if not is_spread(lists[0][0]):
         return lists

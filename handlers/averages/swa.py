@@ -84,7 +84,7 @@ def _is_tracking(module: Any) -> bool:
 
 @torch.no_grad()
 def _take_means(norms: list[Any]) -> None:
-    """Take the means over ranks, in one message; a rank weighs as much as it has seen batches."""
+    """Average over ranks in one message, weighted by the number of batches of each rank."""
     statistics = [each for norm in norms for each in (norm.running_mean, norm.running_var)]
     own = norms[0].num_batches_tracked.double()
     flat = torch.cat([each.reshape(-1).double() for each in statistics])

@@ -8,7 +8,7 @@ from ..files import printable
 
 Cell = str | int | float
 WIDEST = 100
-"""Characters of a column: a longer cell moves the rest of its own row, and of no other."""
+"""The largest width of a column: a longer cell shifts only the rest of its own row."""
 
 
 def aligned(rows: Sequence[Sequence[Cell]]) -> list[str]:

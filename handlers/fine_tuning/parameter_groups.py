@@ -90,7 +90,7 @@ def describe_groups(groups: Optimizer | Sequence[Mapping[str, Any]]) -> str:
 
 
 def _options(group: Mapping[str, Any]) -> str:
-    """The options of a group, without those that are None or False."""
+    """The options of a group that are not None or False."""
     shown = {
         key: value
         for key, value in group.items()

@@ -138,9 +138,9 @@ class NonFiniteGuard:
         state.recall(self, Verdict, saved=False).put_buffers_back()
 
     def let_go(self, state: State[Any, Any]) -> None:
-        """Look for the last time, and release the optimizers."""
+        """Check the last steps, and release the optimizers."""
         try:
-            if state.is_interrupted and state.error is None:  # it has no COMPLETED
+            if state.is_interrupted and state.error is None:  # no COMPLETED is fired
                 self.look(state)
         finally:
             state.recall(self, Verdict, saved=False).release()
@@ -165,7 +165,7 @@ class NonFiniteGuard:
         return torch.as_tensor(ranks.total(bad)) if is_sent and not self.late else bad
 
     def _first_of_all(self, step: int) -> int:
-        """The first bad step of any rank, given that of this rank; 0 means none."""
+        """The first bad step of any rank, given this rank's first bad step; 0 means none."""
         if not self.late or not ranks.is_distributed():
             return step
         most = ranks.largest(torch.tensor(-step if step else -(2**62)))
@@ -185,14 +185,14 @@ class JudgedWindows:
 
 @dataclass
 class Verdict:
-    """What the device has noted and the host has not read yet."""
+    """The results on the device that the host has not read yet."""
 
     first: Tensor | None = None
     """The number of the first bad step, on the device; 0 if there is none."""
     own_loss: Tensor | None = None
     """Whether the loss of this rank in the last judged step was not finite, on the device."""
     own_first: Tensor | None = None
-    """The same for the first bad step; noted on several ranks only."""
+    """The same flag for the first bad step; set only in runs of several ranks."""
     protected: list[Any] = field(default_factory=list)
     buffers: list[tuple[Tensor, Tensor]] | None = None
 
@@ -221,7 +221,7 @@ class Verdict:
         for buffer, copy in self.buffers:
             if self.first is None:
                 copy.copy_(buffer)
-            else:  # after a bad step, the copy stays as it is
+            else:  # after a bad step, keep the copy
                 is_bad = moved(self.first, copy.device) > 0
                 copy.copy_(torch.where(is_bad, copy, buffer))
 

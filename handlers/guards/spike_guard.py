@@ -189,15 +189,15 @@ class SpikeGuard:
 
 @dataclass
 class JudgedSteps:
-    """What was found in the steps so far, by the name of the optimizer."""
+    """The findings in the steps so far, by the name of the optimizer."""
 
     latest: dict[str, list[float]] = field(default_factory=dict)
-    """The latest values that were no spikes."""
+    """The latest values without the spikes."""
     in_a_row: dict[str, int] = field(default_factory=dict)
     spikes: int = 0
     must_go_back: bool = False
     write: int = 0
-    """The last write of a metric that was looked at."""
+    """The last write of a metric that was checked."""
 
     def limit(self, name: str, window: int, deviations: float) -> float:
         """The largest value that is no spike."""

@@ -16,7 +16,7 @@ from .rows import Row
 
 COUNT = re.compile("[0-9]{1,19}")
 FORMULA = ("=", "+", "-", "@")
-"""With these a spreadsheet begins what it computes; an apostrophe before them makes it text."""
+"""First characters of a formula in spreadsheets; an apostrophe before them makes it text."""
 
 
 class Table(RowFile):
@@ -44,7 +44,7 @@ class Table(RowFile):
             for place, line in lines_from_end(file):
                 if place == 0:
                     return len(line)
-                if line.endswith(b"\n"):  # else a kill has torn it
+                if line.endswith(b"\n"):  # else a kill cut the line
                     [row] = _parsed([line])
                     is_row = COUNT.fullmatch("".join(row[:1])) and len(row) == len(self._columns)
                     if not is_row:
@@ -61,7 +61,7 @@ class Table(RowFile):
         self._columns = columns
 
     def _rows(self) -> Iterator[list[str]]:
-        """All whole lines; a kill may have torn the last one. No row goes on in the next line."""
+        """All complete lines; a kill may have cut the last one. Each row is one line."""
         with self.reading() as file:
             yield from _parsed(whole_lines(file))
 

@@ -37,7 +37,7 @@ class Delivery:
     place: Callable[[], tuple[Start, Sequence[Row]]]
     """Gives the place in the run at which to open the writer, and the rows to write again."""
     written: int = field(default=0, init=False)
-    """The number of the last row that is written, or lost for good."""
+    """The number of the last row that was written or finally lost."""
     _warned: bool = field(default=False, init=False)
 
     def _warn(self, what: str) -> None:
@@ -58,12 +58,12 @@ class Direct(Delivery):
 
     _writer: Writer | None = field(default=None, init=False)
     _missed: Start | None = field(default=None, init=False)
-    """Where the writer could not be opened."""
+    """The place at which the writer could not be opened."""
     _is_removed: bool = field(default=False, init=False)
     """True if somebody has removed the file."""
 
     def open(self) -> None:
-        """Open the writer, and give it again the rows that it may lack.
+        """Open the writer, and send it again the rows that it may lack.
 
         Raises:
             TypeError: The logger's arguments make no sense.

@@ -54,7 +54,7 @@ class EventFile:
         self._summary: Any = import_module("tensorboardX.proto.summary_pb2").Summary
         self._directory = Path(directory)
         directory_check(directory)
-        # Readers go by the order of the names. Two runs may begin within a second, and the clock of
+        # Readers sort files by name. Two runs may begin within a second, and the clock of
         # a later one may be behind.
         seconds, fraction = divmod(max(time.time_ns(), _newest(self._directory) + 1), 10**9)
         name = f"events.out.tfevents.{seconds:010d}.{fraction:09d}.{socket.gethostname()}"
@@ -135,7 +135,7 @@ class EventFile:
 def _newest(directory: Path) -> int:
     """The latest time in the names of a directory's event files, in nanoseconds.
 
-    Of a name without nanoseconds it is the end of that second.
+    A name without nanoseconds counts as the end of its second.
     """
     found = (NAME.match(path.name) for path in directory.iterdir())
     times = (int(each[1]) * 10**9 + int(each[2] or 10**9 - 1) for each in found if each)

@@ -44,7 +44,7 @@ class RowFile(ABC):
         size = 0
         if start.is_resumed and self.path.exists():
             size = self.size_before(start.first)
-            if self.path.lstat().st_nlink > 1:  # a second name would be cut with this one
+            if self.path.lstat().st_nlink > 1:  # a hard link would be truncated too
                 with regular(self.path) as file:
                     replace(self.path, iter(lambda: file.read(2**20), b""))
         else:
@@ -72,7 +72,7 @@ class RowFile(ABC):
         if row.epoch != self._epoch:
             self._epoch = row.epoch
             refuse_removed(self._descriptor, self.path)
-        line = self.line_of(row)  # it may put another file in the place of this one
+        line = self.line_of(row)  # it may replace this file
         self._append(line.encode())
 
     def sync(self) -> None:
@@ -126,7 +126,7 @@ class RowFile(ABC):
         self._size = os.fstat(self._descriptor).st_size
 
     def _cut(self, size: int) -> None:
-        """Drop the lines after so many bytes; a kill leaves them all, or none."""
+        """Drop the lines after `size` bytes; a kill leaves all of them or none."""
         os.ftruncate(self._descriptor, size)
         self._size = size
         if size and os.pread(self._descriptor, 1, size - 1) != b"\n":
@@ -145,7 +145,7 @@ class RowFile(ABC):
 
 @dataclass(frozen=True, eq=False)
 class LogsToFile(LogsRows):
-    """What the loggers that write one file have in common."""
+    """The base of the loggers that write one file."""
 
     path: str | os.PathLike[str]
     _: KW_ONLY

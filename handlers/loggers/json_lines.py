@@ -84,7 +84,7 @@ def _plain(value: float) -> float | str:
 
 
 def _iteration(line: str) -> int | None:
-    """The iteration of a row; None if the line is torn or not a row at all."""
+    """The iteration of a row; None if the line is incomplete or not a row."""
     try:
         return int(json.loads(line)["iteration"])
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError):

@@ -29,11 +29,11 @@ class OpenLog:
         self.delivery: Direct | Background | None = None
         """None before the log is opened and after it is closed."""
         self.is_first = False
-        """True for the first logger of an engine, which speaks for all."""
+        """True for the first logger of an engine, which warns for all."""
         self.shown: tuple[type[Medium], ...] = ()
-        """What any logger of the engine shows besides numbers."""
+        """The media types that at least one logger of the engine shows."""
         self.warned = set[str]()
-        """The metrics that no logger shows, and of which there was a warning."""
+        """The metrics that no logger shows and that were already warned about."""
 
 
 class LogsRows(ABC):
@@ -46,7 +46,7 @@ class LogsRows(ABC):
     when: EventEnum | Trigger
     """When to write a row, if there is anything new."""
     shown: tuple[type[Medium], ...] = ()
-    """What it shows besides numbers."""
+    """The media types that it shows besides numbers."""
     background: bool = False
     """True if a thread writes, so that the run never waits."""
 
@@ -86,7 +86,7 @@ class LogsRows(ABC):
             delivery.write(bookmark.next_rows(state, delivery.written, self.shown))
 
     def sync(self, state: State[Any, Any]) -> None:
-        """Make all rows survive a crash, those too that could not be written before."""
+        """Make all rows survive a crash, including rows that could not be written before."""
         if delivery := state.recall(self, OpenLog, saved=False).delivery:
             delivery.sync()
 

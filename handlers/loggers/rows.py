@@ -17,7 +17,7 @@ MOST = 1000
 
 
 class Row(NamedTuple):
-    """What was measured in one iteration, or in a part of it."""
+    """The measurements of one iteration, or of a part of it."""
 
     number: int
     """Counts a logger's rows from 1; the same after a resume."""
@@ -90,9 +90,9 @@ class Bookmark:
     """Where in the order of the metrics' writes the latest row was made; -1 before the first log
     is opened."""
     number: int = 0
-    """The rows so far."""
+    """The number of rows so far."""
     latest: list[dict[str, Any]] = field(default_factory=list)
-    """The rows of the latest iteration that has any, and those not written, as plain values."""
+    """The rows of the latest iteration with rows, and the unwritten rows, as plain values."""
 
     def open(self, state: State[Any, Any]) -> None:
         """Begin in a new run, or where the run is: what was measured before is not this log's."""
@@ -134,7 +134,7 @@ class Bookmark:
         return rows
 
     def _remember(self, row: Row, written: int) -> None:
-        """Keep a row, and those before it that a resumed log has to get again."""
+        """Keep a row, and the earlier rows that a resumed log needs again."""
         pending = [each["iteration"] for each in self.latest if each["number"] > written]
         first = min([*pending, row.iteration])
         # A new list: a checkpoint that is written in the background may still hold the old one.

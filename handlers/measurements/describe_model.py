@@ -54,7 +54,7 @@ def describe_model(model: Module, *inputs: Any, depth: int = 2) -> str:
 
 
 def _counts(part: Module) -> tuple[int, int]:
-    """The elements of all parameters, and of those that train."""
+    """The numbers of elements of all parameters and of the trainable parameters."""
     sizes = [(each.numel(), each.requires_grad) for each in part.parameters()]
     return sum(size for size, _ in sizes), sum(size for size, trains in sizes if trains)
 

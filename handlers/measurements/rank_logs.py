@@ -82,7 +82,7 @@ class RankLog(logging.StreamHandler[TextIO]):
         try:
             refuse_removed(self.stream.fileno(), self._path)
         except RemovedError as error:
-            with suppress(OSError):  # then the old file takes the records, and the next one tries
+            with suppress(OSError):  # keep the old file; the next record tries again
                 old, self.stream = self.stream, self._open()
                 old.close()
                 logger.warning("RankLogs: %s", error)

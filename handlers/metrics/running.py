@@ -32,11 +32,11 @@ class RunningMetrics:
         self.takes_one = dict[str, bool]()
         """True for metrics whose update takes one tuple, as pytorch-ignite's does."""
         self.has_no_targets = False
-        """True if a batch of this epoch had no target, so that the results would lack it."""
+        """True if a batch of this epoch had no target, so the results would miss this batch."""
         self.made = {
             name: metric_states.plain_states(metric) for name, metric in self.metrics.items()
         }
-        """The plain attributes of each metric and its parts, as they were made."""
+        """The initial plain attributes of each metric and its parts."""
 
     def reset(self) -> None:
         """Begin a new epoch."""
@@ -84,7 +84,7 @@ class RunningMetrics:
         return found
 
     def state_dict(self) -> dict[str, Any]:
-        """What the metrics have accumulated."""
+        """The accumulated values of the metrics."""
         saved = {
             name: metric_states.accumulated(each, self.made[name])
             for name, each in self.metrics.items()

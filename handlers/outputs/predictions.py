@@ -19,7 +19,7 @@ LARGEST = 2**40
 """A count in a manifest has to be less than this."""
 PART = re.compile(r"rank-(\d{1,9})-of-([1-9]\d{0,8})", re.ASCII)
 SHOWN = 5
-"""The most missing parts that a message names: a file name can claim any number of parts."""
+"""The most missing parts that a message names: a file name can imply any number."""
 
 
 class Predictions:

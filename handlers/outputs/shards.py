@@ -18,7 +18,7 @@ from .rows import chain, join_parts, kept, lengths_of, prediction_and_target, ro
 OUTPUTS = "outputs"
 """The object of a shard that holds its samples, and the name of their file."""
 MOST = 50_000
-"""The most samples of a shard: what is no tensor, or of unlike shapes, is listed one by one."""
+"""The most samples of a shard: non-tensors and unequal shapes are listed one by one."""
 
 
 @dataclass(eq=False)
@@ -32,7 +32,7 @@ class Shards:
     interleaved: bool
     seconds: float
     most: int
-    """The bytes of samples from which on a shard is written."""
+    """A shard is written once its samples have this many bytes."""
     weights: str
     """A checksum of the weights that predict."""
     parts: list[Any] = field(default_factory=list)

@@ -133,7 +133,7 @@ class RayReport:
         if (notice := session().preemption()) and notice not in notices:
             notices.append(notice)
             logger.warning("Ray is about to take away %s; the run saves now, and goes on", notice)
-            self.ask(state, partial=True)  # what an epoch measures may not be there yet
+            self.ask(state, partial=True)  # metrics of the epoch may not exist yet
 
     def report(self, state: State[Any, Any]) -> None:
         """Report with the checkpoint that was just saved, or without one if that has failed."""
@@ -184,7 +184,7 @@ class Heard:
     exit: SystemExit | None = None
     """Ends the thread of a trial when the run is closed."""
     notices: list[str] = field(default_factory=list[str])
-    """Nodes that are about to be taken away."""
+    """Nodes that will soon be removed."""
 
 
 class TrainWorker:
@@ -225,7 +225,7 @@ class TrainWorker:
         return f"node {nodes}" + (f" at {info.deadline_ms / 1000:.0f}" if info.deadline_ms else "")
 
     def _store(self, checkpoint: Any, name: str) -> Any:
-        """Give the files of a checkpoint a second name where Ray keeps them; copy if need be.
+        """Hard-link the files of a checkpoint into Ray's storage; copy if linking fails.
 
         Our files never change, so both names may be dropped independently of each other.
         """
@@ -262,7 +262,7 @@ class TuneTrial:
 
 
 def session() -> TrainWorker | TuneTrial:
-    """What has started this process.
+    """The part of Ray that started this process.
 
     Raises:
         ImportError: Ray is not installed.

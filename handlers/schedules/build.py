@@ -33,7 +33,7 @@ def as_scheduler(given: object, said: str = "LRSchedule got") -> LRScheduler | N
     if callable(given) and not isinstance(given, type):
         _check_call(given)
         return None
-    # An optimizer's own words about itself take ten lines.
+    # The repr of an optimizer takes ten lines.
     what = f"a {type(given).__name__}" if hasattr(given, "param_groups") else repr(given)
     raise TypeError(
         f"{said} {what}; it needs a torch scheduler, one with step_update() as in timm, "
@@ -144,7 +144,7 @@ def each_event(when: Trigger) -> EventEnum | None:
 
 
 def _check_call(make: Callable[..., Any]) -> None:
-    """Refuse what cannot be called as `build` will call it."""
+    """Refuse a function that `build` cannot call."""
     try:
         function = partial(make, horizon=None) if wants_horizon(make) else make
         inspect.signature(function).bind(None)

@@ -10,13 +10,13 @@ from .scheduled import Scheduled
 LENGTHS = ("total_steps", "T_max", "total_iters", "T_0", "milestones")
 """The settings of torch's schedulers that say how long they are."""
 MANY = 10
-"""How many times longer a run is than what cannot be meant by its steps."""
+"""The ratio of lengths from which a scheduler was probably meant for the other clock."""
 LOST = 2e-3
-"""A rate that falls to this fraction in half of a run trains next to nothing in the other half."""
+"""A rate that falls to this fraction in half of a run trains almost nothing afterwards."""
 
 
 def length_in_steps(scheduler: LRScheduler) -> int | None:
-    """After how many of its steps a schedule is over; None if it does not say."""
+    """The number of steps after which a schedule ends; None if unknown."""
     if isinstance(scheduler, Scheduled):
         return scheduler.total
     if parts := getattr(scheduler, "_schedulers", None):
@@ -32,10 +32,10 @@ def length_in_steps(scheduler: LRScheduler) -> int | None:
 
 
 def advice_by_steps(scheduler: LRScheduler, horizon: Horizon) -> str | None:
-    """What to say of a scheduler that is stepped after each optimizer step; None if it is right.
+    """Advice for a scheduler that is stepped after each optimizer step; None if it is right.
 
-    Only what cannot be meant has advice: a scheduler that ends with the epochs or the batches of
-    the run, one that ends early in the first epoch, and one that takes the rate to nothing.
+    Only clear mistakes get advice: a scheduler that ends with the epochs or the batches of
+    the run, one that ends early in the first epoch, and one that takes the rate to almost 0.
 
     Raises:
         ValueError: The length of the run is not known.
@@ -43,7 +43,7 @@ def advice_by_steps(scheduler: LRScheduler, horizon: Horizon) -> str | None:
     if isinstance(scheduler, ReduceLROnPlateau) or not falls(scheduler):
         return None
     steps, epochs, batches = horizon.steps, horizon.epochs, horizon.limit
-    if steps < MANY:  # so few show nothing
+    if steps < MANY:  # too few steps to judge
         return None
     length, kind = length_in_steps(scheduler), type(scheduler).__name__
     by_epochs = (
@@ -78,7 +78,7 @@ def advice_by_steps(scheduler: LRScheduler, horizon: Horizon) -> str | None:
 
 
 def advice_by_epochs(scheduler: LRScheduler, horizon: Horizon) -> str | None:
-    """What to say of a scheduler that is stepped after each epoch; None if it is right.
+    """Advice for a scheduler that is stepped after each epoch; None if it is right.
 
     Raises:
         ValueError: The length of the run is not known.

@@ -19,7 +19,7 @@ from .scheduled import ByUpdates, Scheduled
 logger = logging.getLogger("camshaft")
 STEP_COMPLETED = Events.STEP_COMPLETED
 BELOW = -1e-9
-"""A rate below is no rounding of 0."""
+"""A rate below this is negative by more than a rounding error."""
 
 
 @dataclass
@@ -57,7 +57,7 @@ class Rates:
     def write(self, state: State[Any, Any], scheduler: LRScheduler, field: str) -> None:
         """Write the values that the last step used, unless nothing has stepped since.
 
-        Where nothing announces steps, each iteration is taken for one.
+        If no event announces steps, each iteration counts as a step.
         """
         steps = self.count(state)
         if steps == self.steps and steps:
@@ -81,7 +81,7 @@ class Rates:
 
 
 class Following:
-    """What a schedule sees of its run in this process; not saved."""
+    """The data that a schedule keeps of its run in this process; not saved."""
 
     rates: Rates
     """Set when the run starts."""
@@ -90,11 +90,11 @@ class Following:
         self.count: int | None = None
         """How often the scheduler was stepped, as it says, after the handler's latest step."""
         self.assumed: Horizon | None = None
-        """What the schedule was built for, if it relies on a number of steps that may be wrong."""
+        """The horizon of the schedule, if its number of steps may be wrong."""
         self.is_ready = False
         """True for a scheduler that the script has made."""
         self.unknown: Horizon | None = None
-        """The length of a run that is not known before its first epoch is over."""
+        """The horizon of a run whose length is unknown until its first epoch ends."""
 
     def suspect(
         self,
@@ -104,7 +104,7 @@ class Following:
         *,
         is_ready: bool = False,
     ) -> None:
-        """Remember what a schedule is for, if it relies on a number of steps that may be wrong.
+        """Remember the horizon of a schedule, if its number of steps may be wrong.
 
         The number follows from the batches of the run. A function that has corrected it by itself
         made a longer schedule.
@@ -112,7 +112,7 @@ class Following:
         if event in (None, Events.ITERATION_COMPLETED, Events.EPOCH_COMPLETED):
             return
         length = length_in_steps(scheduler) or 0
-        with suppress(ValueError):  # an unknown number is no wrong one
+        with suppress(ValueError):  # an unknown number is not wrong
             if not (length if is_ready else horizon.is_asked) or horizon.steps == horizon.max_steps:
                 return
             if length == horizon.steps or (length < horizon.steps and not is_ready):

@@ -32,11 +32,11 @@ class Horizon:
     epoch_length: int | None = None
     """Batches of an epoch; None if unknown."""
     accumulate: int | None = 1
-    """Batches of a step; None if unknown."""
+    """Batches per optimizer step; None if unknown."""
     total: int | None = None
-    """The steps of the run as the script says them; None if they follow from the rest."""
+    """The steps of the run as given by the script; None if computed from the other fields."""
     is_asked: ClassVar[bool] = False
-    """True once somebody has asked for a number of steps."""
+    """True once a number of steps was read."""
 
     @property
     def steps(self) -> int:

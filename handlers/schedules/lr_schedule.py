@@ -288,7 +288,7 @@ class LRSchedule:
 
     @property
     def _memory(self) -> type[Noted]:
-        """What a schedule remembers that is built when the run starts."""
+        """The saved memory of a schedule that is built when the run starts."""
         return Noted if self.metric is None else NotedAndMonitored
 
     def _of(self, state: State[Any, Any]) -> LRScheduler:
@@ -318,7 +318,7 @@ class LRSchedule:
             return
         beside = self._beside(state, before.optimizer)
         names = [repr(each.object) for each in beside if each.field == self.field]
-        if len(names) > 1:  # they compose
+        if len(names) > 1:  # their changes combine
             raise ValueError(
                 f"this run has another length ({changed}), and the schedules {' and '.join(names)} "
                 "of one optimizer cannot be rebuilt for it one by one: combine them into one, such "
@@ -338,7 +338,7 @@ class LRSchedule:
 
 
 def _object(name: str) -> str:
-    """The name of a schedule's object: none that a module would have."""
+    """The name of a schedule's object, which no module would have."""
     return name if "scheduler" in name else f"{name}_scheduler"
 
 

@@ -125,7 +125,7 @@ def _fits(trial: Engine[Any, Any], make: Make, size: int, go_back: Undo) -> bool
 
 
 def _free_memory(trial: Engine[Any, Any]) -> None:
-    """Give the memory that a failed step had back to the device."""
+    """Free the device memory of a failed step."""
     modules = (each for each in trial.objects.values() if isinstance(each, Module))
     for kind in {each.device.type for module in modules for each in module.parameters()}:
         if (empty := getattr(getattr(torch, kind, None), "empty_cache", None)) is not None:
@@ -152,7 +152,7 @@ def _in_units(unit: int, **sizes: int | None) -> tuple[int, int | None]:
 def _batches_of(
     data: Make | Dataset[Any] | DataLoader[Any],
 ) -> tuple[Make, int | None, int | None]:
-    """How a batch of a given size is made, the size of a loader's own, and how many samples are.
+    """A function that makes a batch, the loader's batch size, and the number of samples.
 
     >>> make, size, samples = _batches_of(lambda size: list(range(size)))
     >>> make(3)
@@ -220,7 +220,7 @@ def _on_one_rank(engine: Engine[Any, Any]) -> Generator[None]:
 
 
 def _parallel(engine: Engine[Any, Any]) -> list[DistributedDataParallel]:
-    """The wrappers around an engine's modules, which do not know of their wrappers."""
+    """The DDP wrappers of an engine's modules; modules hold no reference to them."""
     modules = [each for each in engine.objects.values() if isinstance(each, Module)]
     inner = [each for module in modules for each in module.modules()]
     for each in inner:

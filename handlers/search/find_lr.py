@@ -70,7 +70,7 @@ def find_lr(
     with as_before(engine, data, test.optimizer), test.at_each_step():
         try:
             trial.run(data, max_epochs=sys.maxsize)
-        except FloatingPointError as error:  # of a NonFiniteGuard, or of a scale that is too small
+        except FloatingPointError as error:  # from NonFiniteGuard, or a too small scale
             logger.info("the learning-rate test ends: %s", error)
             test.diverged = True
     if not test.losses:
@@ -121,13 +121,13 @@ class RangeTest:
     losses: list[float] = field(default_factory=list)
     diverged: bool = False
     number: int = 0
-    """Windows so far, those whose step was skipped included."""
+    """Windows so far, including windows with a skipped step."""
     made: int = 0
     """Steps of the optimizer so far."""
     judged: tuple[int, int] = (0, 0)
     """The steps made and skipped up to the last window."""
     total: Any = 0.0
-    """The sum of the losses in the window at hand, on their device."""
+    """The sum of the losses in the current window, on their device."""
     count: int = 0
 
     def __post_init__(self) -> None:

@@ -25,7 +25,7 @@ class LRCurve:
     """
 
     rates: list[float]
-    """The learning rate of each step; of several parameter groups, that of the largest."""
+    """The learning rate of each step; the largest one if there are several groups."""
     losses: list[float]
     """The loss of each step, before the step."""
     diverged: bool
@@ -129,7 +129,7 @@ def smoothed(losses: list[float]) -> list[float]:
 
 
 def _longest_fall(losses: list[float]) -> list[int]:
-    """The places of the longest sequence of losses of which each is smaller than the one before.
+    """The indices of the longest strictly decreasing subsequence of losses.
 
     >>> _longest_fall([5.0, 6.0, 4.0, 4.5, 3.0])
     [0, 2, 4]

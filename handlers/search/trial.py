@@ -117,7 +117,7 @@ def _objects(engine: Engine[Any, Any], others: Iterable[Optimizer]) -> Iterator[
 
 
 def _data(data: object) -> Iterator[Undo]:
-    """Of a loader, its samplers and its data set: attributes like epochs, and random generators."""
+    """Attributes and random generators of a loader, its samplers and its data set."""
     batch_sampler = getattr(data, "batch_sampler", None)
     parts = [data, getattr(data, "dataset", None), getattr(data, "sampler", None)]
     for part in [*parts, batch_sampler, getattr(batch_sampler, "sampler", None)]:
@@ -147,14 +147,14 @@ def _walk(value: Any, containers: dict[int, Any], tensors: list[Tensor]) -> None
 
 
 def _content(container: Any) -> Undo:
-    """What a dict or a list holds."""
+    """The content of a dict or a list."""
     if isinstance(container, dict):
         return partial(_refill, container, dict(container))
     return partial(container.__setitem__, slice(None), list(container))
 
 
 def _refill(container: dict[Any, Any], before: dict[Any, Any]) -> None:
-    """Let a dict hold what it held before, in the same order; one that still does is left alone."""
+    """Restore the content and order of a dict; leave an unchanged dict alone."""
     same_keys = list(map(id, container)) == list(map(id, before))
     if not same_keys or any(container[key] is not value for key, value in before.items()):
         container.clear()
@@ -181,7 +181,7 @@ def _on_cpu(tensor: Tensor) -> Tensor:
 
 
 def _state(thing: Any) -> Iterator[Undo]:
-    """What `state_dict` gives: of schedules, and of objects of one's own."""
+    """The `state_dict` of schedules and of the script's own objects."""
     if hasattr(thing, "load_state_dict"):
         saved = deepcopy(thing.state_dict())
         yield lambda: thing.load_state_dict(deepcopy(saved))

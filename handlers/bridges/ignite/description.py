@@ -48,7 +48,7 @@ def _subscriptions(engine: Any) -> Iterator[tuple[EventEnum, Subscription]]:
 
 
 def _event(name: str) -> EventEnum:
-    """An event of ignite that Camshaft has not, under its name."""
+    """An event of ignite that Camshaft lacks, under the same name."""
     make: Any = EventEnum  # the functional form of Enum, which type checkers take for a member
     event: EventEnum = make("ignite", {name: name})[name]
     return event

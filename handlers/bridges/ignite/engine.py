@@ -48,7 +48,7 @@ class Engine(ignite.engine.Engine):
         objects: Mapping[str, Any] | None = None,
         exact: bool = False,
     ) -> None:
-        """Make an engine, as by ignite.
+        """Make an engine, as ignite does.
 
         Args:
             process_function: Called as `process_function(engine, batch)`.
@@ -61,7 +61,7 @@ class Engine(ignite.engine.Engine):
         super().__init__(process_function)
         self.exact = exact
         self.native: NativeEngine[Any, Any] = NativeEngine(process_function, objects=objects)
-        """The engine of Camshaft, for what this class does not pass on."""
+        """The engine of Camshaft, for calls that this class does not forward."""
         self._own = (weakref.ref(self),)
         """The arguments of a handler that takes the engine alone."""
         self._handler_states = HandlerStates(self)
@@ -133,7 +133,7 @@ class Engine(ignite.engine.Engine):
         return not is_own or self.logger.isEnabledFor(logging.DEBUG)
 
     def _fire_event(self, event_name: Any, *event_args: Any, **event_kwargs: Any) -> None:
-        """Call the handlers of an event; those that are added meanwhile too."""
+        """Call the handlers of an event, also handlers that are added during the call."""
         if self.logger.isEnabledFor(logging.DEBUG):
             self.logger.debug("%d | %d, %s", self.state.epoch, self.state.iteration, event_name)
         self.last_event_name = event_name
@@ -162,7 +162,7 @@ class Engine(ignite.engine.Engine):
     def _handler_wrapper(
         self, handler: Callable[..., Any], event_name: Any, event_filter: Callable[..., Any]
     ) -> Callable[..., Any]:
-        """A handler that is called where the filter says so."""
+        """Wrap a handler so that it is called only when the filter allows it."""
         reference = self._own[0]
         attribute = State.event_to_attr.get(event_name, "")  # "" for an event without a counter
         given = numbers(event_filter)
@@ -172,7 +172,7 @@ class Engine(ignite.engine.Engine):
         def filtered(*args: Any, **kwargs: Any) -> Any:
             engine = reference()
             assert engine is not None
-            if every is not None:  # as most filters are: no call is needed to know
+            if every is not None:  # the usual case, without a call of the filter
                 count = getattr(engine.state, attribute)
                 return None if count % every else handler(*args, **kwargs)
             count = engine.state.get_event_attrib_value(event_name)
@@ -196,7 +196,7 @@ class Engine(ignite.engine.Engine):
                 f"an exception was swallowed, since EXCEPTION_RAISED has or had a handler: {e!r}. "
                 "ignite goes on with the next epoch, or ends the run as if it were complete",
             )
-        elif self._seen != id(e):  # it passes here twice on its way out of an epoch
+        elif self._seen != id(e):  # an error inside an epoch comes here twice
             self._seen = id(e)
             if self._event_handlers.get(Events.EXCEPTION_RAISED):
                 self._fire_event(Events.EXCEPTION_RAISED, e)
@@ -271,7 +271,7 @@ class Engine(ignite.engine.Engine):
 
 
 def _begin_data_at(state: NativeState[Any, Any], iteration: int, epoch: int) -> None:
-    """Go on counting from here, between two epochs, and read the data from the beginning."""
+    """Keep the counters, which are between two epochs, and read the data from the beginning."""
     state.iteration = state.metrics.iteration = iteration
     state.epoch, state.control.epoch_began = epoch, iteration
     state.control.in_epoch = state.control.epoch_stopped = False

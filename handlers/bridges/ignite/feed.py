@@ -1,4 +1,4 @@
-"""The batches of a run of the bridge, with what ignite announces between two of them."""
+"""The batches of a run of the bridge, and the events that ignite fires between two of them."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class IgniteFeed(Feed[Any]):
         self.run = run
         self.reached = Reached.NOTHING
         self.batches = 0
-        """The batches that the epoch has had."""
+        """The number of batches of the epoch so far."""
         self.fire = run.engine._fire_event
         """Fires an event in each iteration."""
         self.announces = run.engine.state.dataloader is not None
-        """False where `run` got no data: ignite does not announce its batches then."""
+        """False if `run` got no data: ignite then fires no GET_BATCH events."""
         self.was_left = False
         """True if a handler ended the run before the process function was called."""
 
@@ -58,7 +58,7 @@ class IgniteFeed(Feed[Any]):
         return length
 
     def end(self, all_read: bool) -> PassEnd:
-        """How the epoch ended: as in ignite, one without batches is complete."""
+        """How the epoch ended: as in ignite, an epoch without batches is complete."""
         state = self.state
         has_ended = all_read and not self.was_left and state.iteration != state.max_iterations
         is_whole = has_ended or state.iteration_in_epoch == state.epoch_length
@@ -72,7 +72,7 @@ class IgniteFeed(Feed[Any]):
             tell_epoch(self.data, self.position.number)
 
     def restart(self) -> None:
-        """Begin the data of ignite's state anew; a handler may have exchanged them."""
+        """Restart the data of ignite's state, which a handler may have replaced."""
         self.run.has_ended_epoch = False
         engine = self.run.engine
         if self.announces and engine.state.dataloader is not self.data:
@@ -89,7 +89,7 @@ class IgniteFeed(Feed[Any]):
         return None if given is None or given == known else given + 1
 
     def epoch(self) -> Iterator[Any]:
-        """The remaining batches of this epoch, each after what ignite announces before it."""
+        """The remaining batches of this epoch, each after the events that ignite fires first."""
         run, state = self.run, self.state
         engine: Any = run.engine
         ignite = engine.state
@@ -165,7 +165,7 @@ class IgniteFeed(Feed[Any]):
         )
 
     def _ends(self, reached: Reached) -> bool:
-        """Carry out orders; True if the epoch ends here."""
+        """Carry out requests of handlers; True if the epoch ends here."""
         if self.run.carry_out(self.batches):
             self.was_left, self.reached = True, reached
             return True

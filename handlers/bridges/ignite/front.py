@@ -34,12 +34,12 @@ class RunState(ignite.engine.State):
     """
 
     run: State[Any, Any]
-    """The state of Camshaft."""
+    """The state of Camshaft's run."""
 
     def __init__(self) -> None:
         self.run = State()
         self.ahead = 0
-        """1 while a batch is read that Camshaft has counted, and ignite has not."""
+        """1 while reading a batch that Camshaft has counted but ignite has not."""
         super().__init__()
 
     epoch = _same("epoch")
@@ -129,7 +129,7 @@ class IgniteEngine(ignite.engine.Engine):
     def add_event_handler(
         self, event_name: Any, handler: Callable[..., Any], *args: Any, **kwargs: Any
     ) -> RemovableEventHandle:
-        """Attach a handler, as by ignite.
+        """Attach a handler, as ignite does.
 
         Raises:
             ValueError: Camshaft's loop has nothing like this event.
@@ -147,7 +147,7 @@ class IgniteEngine(ignite.engine.Engine):
         return handle
 
     def remove_event_handler(self, handler: Callable[..., Any], event_name: Any) -> None:
-        """Call a handler no longer, as by ignite."""
+        """Remove a handler, as ignite does."""
         super().remove_event_handler(handler, event_name)
         self.follow()
 
@@ -208,7 +208,7 @@ def _no_process(engine: Any, batch: Any) -> None:
 
 
 def _is_update(handler: Any, event: Any) -> bool:
-    """True for the method of a metric that takes in each batch."""
+    """True for the metric method that is called on each batch."""
     is_plain = not isinstance(event, CallableEventWithFilter) or event.filter is None
     owner = getattr(handler, "__self__", None)
     return is_plain and isinstance(owner, Metric) and handler.__name__ == "iteration_completed"

@@ -30,7 +30,7 @@ class Run:
         """The iteration of the loop before this leg; a checkpoint that is loaded changes it."""
         self.is_interrupted = False
         self.has_ended_epoch = False
-        """True if an epoch was ended early, and its data have to begin anew."""
+        """True if an epoch ended early and its data must restart."""
         self.has_started = False
         self.is_over = False
         """True if the run was interrupted after its last epoch: only the end is left."""
@@ -53,11 +53,11 @@ class Run:
             given = [None] * engine.state.epoch_length if data is None else data
             self.feed = IgniteFeed(self, given, state)
         elif state.control.position is not None and not engine.exact:
-            state.control.position.left = None  # in this process, random numbers go on
+            state.control.position.left = None  # random generators keep their state here
         native = engine.native
         with self._listening():
             Loop(native, self.process, Moments(native.signals), state, self.feed).run()
-        self.is_interrupted |= state.is_interrupted  # by a signal, say
+        self.is_interrupted |= state.is_interrupted  # for example by a signal
         return self.is_interrupted
 
     def close(self) -> None:
@@ -135,7 +135,7 @@ class Run:
             engine._fire_event(IgniteEvents.INTERRUPT)
             engine.should_interrupt = False
             self.is_interrupted = True
-            state.max_iterations = None  # the next leg completes, also what has reached its limit
+            state.max_iterations = None  # the next leg completes, even at the limit
             state.stop("interrupt", resumable=True)
             return True
         return False
@@ -158,7 +158,7 @@ class Run:
 
     @contextmanager
     def _listening(self) -> Generator[None]:
-        """Within a `with` block, hear what the loop announces, in this run alone."""
+        """Within a `with` block, listen to the loop's events, in this run only."""
         signals = self.engine.native.signals
         heard = (
             (Events.LOADING, Stage.REPORT, self._loaded),

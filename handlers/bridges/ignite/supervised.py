@@ -56,7 +56,7 @@ def create_supervised_evaluator(
 
 
 def _like(made: Any, objects: dict[str, Any], exact: bool) -> Engine:
-    """An engine of the bridge with the process function and the state of one of ignite's."""
+    """An engine of the bridge with the process function and the state of an ignite engine."""
     engine = Engine(made._process_function, objects=objects, exact=exact)
     engine.state = made.state
     return engine

@@ -32,7 +32,7 @@ HERE = {
     "BackboneFinetuning": "Freeze(...)",
     "BasePredictionWriter": 'engine.add(Collect()), engine.evaluate(loader, name="predict")',
 }
-"""By class: the handler that does the same here."""
+"""By callback class: the equivalent handler."""
 
 
 class FromLightning:

@@ -34,7 +34,7 @@ class LightningEpochs:
 
     def __init__(self, model: Module, trainer: TrainerView) -> None:
         self.model = model
-        """What is called: the module, or the wrapper around it."""
+        """The module to call, or the wrapper around it."""
         self.trainer = trainer
         self.hooks = trainer.hooks
         self.module = trainer.hooks.module
@@ -69,7 +69,7 @@ class LightningEpochs:
             self.hooks.call(name.format(stage_of(state)))
 
     def recall(self, state: State[Any, Any]) -> Carried:
-        """What the run carries from batch to batch."""
+        """The data that the run keeps from batch to batch."""
         return state.recall(self, partial(Carried, self.module))
 
     def begin(self, state: State[Any, Any]) -> None:
@@ -79,7 +79,7 @@ class LightningEpochs:
                 f"{type(self.module).__name__} has no training_step: this engine only evaluates"
             )
         if state.iteration == 0:
-            metric_states.reset(self.module)  # a run before may have failed in mid-epoch
+            metric_states.reset(self.module)  # an earlier run may have failed in mid-epoch
         self.recall(state)
         is_alone = self.model is self.module and not are_spread(self.module.parameters())
         if is_alone and ranks.is_distributed():
@@ -111,7 +111,7 @@ class LightningEpochs:
 
     def end_epoch(self, state: State[Any, Any]) -> None:
         """Step schedules, write what was logged over the epoch, and call `on_train_epoch_end`."""
-        is_whole = not state.in_epoch  # else the run ends inside of it
+        is_whole = not state.in_epoch  # else the run ends inside the epoch
         schedules = (
             self.trainer.lr_scheduler_configs
             if is_whole and self.module.automatic_optimization
@@ -136,7 +136,7 @@ class LightningEpochs:
         self.hooks.call(f"on_{stage_of(state)}_end")
 
     def _write(self, hook: str, state: State[Any, Any], to: State[Any, Any]) -> None:
-        """Write what was logged, and what a hook logs that may look at it."""
+        """Write the logged values, call the hook, which may read them, and write what it logs."""
         carried = self.recall(state)
         to.metrics.update(carried.results())
         if hook in self.hooks:

@@ -132,7 +132,7 @@ def _update(
 
 
 def _objects(view: TrainerView, update: Update | None) -> dict[str, Any]:
-    """What checkpoints hold."""
+    """The objects that checkpoints save."""
     objects: dict[str, Any] = {"model": view.lightning_module}
     schedulers = [each.scheduler for each in view.lr_scheduler_configs]
     for kind, found in (("optimizer", view.optimizers), ("scheduler", schedulers)):

@@ -14,7 +14,7 @@ from ....engine.state import under_way
 from .trainer import TrainerView
 
 Logged = dict[str, tuple[str, bool, Any, int]]
-"""By name: how values are reduced, whether steps have one, too, the result so far, and samples."""
+"""By name: the reduction, whether steps log it too, the result so far, and the samples."""
 METRIC = "metric"
 REDUCE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "mean": torch.add,
@@ -57,7 +57,7 @@ class Carried:
         self.logged[name] = reduce, both, value, count + samples
 
     def results(self, known: Logged | None = None) -> dict[str, Any]:
-        """What was logged, except what is `known`, reduced over the epoch and over the ranks."""
+        """The logged values, except `known` ones, reduced over the epoch and over the ranks."""
         known, found = known or {}, {}
         fresh = {name: each for name, each in self.logged.items() if each is not known.get(name)}
         for name, (reduce, both, value, samples) in _over_ranks(fresh).items():
@@ -110,7 +110,7 @@ class Carried:
 
 
 def _parts(module: Module) -> Iterator[tuple[str, Any, str]]:
-    """What hooks switch: whether a parameter learns, and whether a part is in training mode."""
+    """The state that hooks change: `requires_grad` of parameters, training mode of parts."""
     for name, parameter in module.named_parameters():
         yield f"{name} learns", parameter, "requires_grad"
     for name, part in module.named_modules():
@@ -122,7 +122,7 @@ def _switches(module: Module) -> dict[str, bool]:
 
 
 def _over_ranks(logged: Logged) -> Logged:
-    """The same over all ranks, by one message; metrics have a way of their own."""
+    """The same results over all ranks, in one message; metrics synchronise themselves."""
     if not ranks.is_distributed():
         return logged
     found = {name: each for name, each in logged.items() if each[0] == METRIC}
@@ -197,7 +197,7 @@ def log(
 
 
 def _number(name: str, value: Any, device: torch.device) -> Tensor:
-    """A number of its own, so that it stays when the module goes on with the tensor."""
+    """A copy of the number, which later changes of the tensor do not affect."""
     if isinstance(value, Mapping):
         raise ValueError(f"log({name!r}) got a dictionary; use log_dict")
     if not isinstance(value, Tensor):

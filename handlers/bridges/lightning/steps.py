@@ -28,7 +28,7 @@ class LightningSteps:
         autocast: torch.autocast | None,
     ) -> None:
         self.model = model
-        """What is called: the module, or the wrapper around it."""
+        """The module to call, or the wrapper around it."""
         self.hooks = trainer.hooks
         self.module = trainer.hooks.module
         self.update = update
@@ -69,7 +69,7 @@ class LightningSteps:
         return output
 
     def _loss(self, batch: Any, index: int) -> tuple[Any, dict[str, Any]]:
-        """The loss of a batch with its graph, and the output, whose loss has none."""
+        """The loss of a batch with its graph, and the output with a detached loss."""
         made = self._forward("training_step", batch, index)
         output = dict(made) if isinstance(made, Mapping) else {"loss": made}
         loss = output.get("loss")

@@ -47,7 +47,7 @@ READ: dict[str, Callable[[State[Any, Any]], Any]] = {
     "world_size": lambda state: ranks.world_size(),
     "is_global_zero": lambda state: ranks.rank() == 0,
 }
-"""By name: how the state of the run under way answers."""
+"""By attribute name: how to get its value from the state of the current run."""
 OF_A_RUN = ("max_epochs", "num_training_batches", "train_dataloader")
 """Attributes that are unknown before the run begins."""
 
@@ -81,7 +81,7 @@ class TrainerView:
     logger = progress_bar_callback = None
     loggers: Sequence[Any] = ()
     recall: Callable[[State[Any, Any]], Carried]
-    """What the run carries from batch to batch."""
+    """The data that the run keeps from batch to batch."""
 
     def __init__(self, hooks: Hooks, given: Mapping[str, Any]) -> None:
         self.hooks = hooks

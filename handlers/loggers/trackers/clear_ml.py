@@ -42,7 +42,7 @@ class ClearML(LogsToTracker):
     extra = "clearml"
 
     def writer(self, start: Start) -> WriterOf:
-        """Begin a task, find it again, or take that of the script."""
+        """Begin a task, find it again, or use the script's task."""
         client: Any = import_module("clearml")
         task = client.Task.current_task()
         if is_own := task is None:
@@ -75,7 +75,7 @@ class ClearML(LogsToTracker):
             tags=[tag],
             reuse_last_task_id=found[0].id if found else False,
             continue_last_task=0 if found else False,  # 0: iterations stay as they are
-            auto_connect_frameworks=False,  # what other loggers write would be there twice
+            auto_connect_frameworks=False,  # it would record other loggers' output twice
             auto_connect_arg_parser=False,
             auto_resource_monitoring=False,
         )

@@ -45,7 +45,7 @@ class Comet(LogsToTracker):
         os.makedirs(self.directory, exist_ok=True)
         config = client.ExperimentConfig(
             offline_directory=os.fspath(self.directory),
-            auto_metric_logging=False,  # what other loggers write would be there twice
+            auto_metric_logging=False,  # it would record other loggers' output twice
             auto_param_logging=False,
             auto_output_logging=False,  # it would replace the streams while the run writes to them
             display_summary_level=0,

@@ -14,7 +14,7 @@ from ..rows import Row
 
 Form = TypeVar("Form")
 Forms = Mapping[type[Medium], Callable[[Any, Any], Any]]
-"""By kind of medium: makes of the client's module and a medium what the client takes."""
+"""By kind of medium: converts a medium for the client, given the client's module."""
 
 
 @dataclass(frozen=True, eq=False)
