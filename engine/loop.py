@@ -142,7 +142,7 @@ class Loop(Generic[Batch, Output]):
             raise
 
     def _recall_handlers(self) -> None:
-        """Save handlers that have a `state_dict` with the run; load their saved states.
+        """Let handlers with a `state_dict` be saved with the run, and load their saved states.
 
         This comes after STARTED, at which some of them reset themselves.
         """

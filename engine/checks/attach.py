@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 
 def attach_checks(state: State[Any, Any], moments: Moments, process: Process[Any, Any]) -> None:
-    """Attach all checks to a run, after the handlers of its start; not to a rehearsal."""
+    """Attach all checks to a run, after the handlers of its start; not to a rehearsal.
+
+    A check attaches itself to the moments at which it looks, when it is called or made.
+    """
     if moments.rehearsal is not None:
         return
     run = Checked(state, moments, process)

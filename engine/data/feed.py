@@ -119,7 +119,7 @@ class Feed(Generic[Batch]):
         return agreed
 
     def take_up(self) -> None:
-        """Restore the random generators, if the state continues a run."""
+        """Continue from the saved position, on any number of ranks; restore the generators."""
         state, position = self.state, self.position
         if position is not None and self._is_inside(position):
             if position.at_end and is_of_other_ranks(position, self.source):

@@ -186,7 +186,7 @@ class SignalWatch:
                 state.interrupt(signal.Signals(self.agreed).name)
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        """Ask for a stop; any code may be interrupted here, so nothing else is safe."""
+        """Ask for a stop, and no more: the signal may have interrupted any code."""
         forked = os.getpid() != self._process
         if forked or self.received is not None:
             self._give_way(number, forked)

@@ -112,7 +112,8 @@ class IgniteFeed(Feed[Any]):
                     if self.announces and (not begins_anew or reached == Reached.END_OF_DATA):
                         if always or handlers.get(ASKED_FOR_BATCH):
                             fire(ASKED_FOR_BATCH)
-                            if run.has_orders and self._ends(Reached.ASKED_FOR_BATCH):
+                            if run.has_orders:
+                                self._carry_out(Reached.ASKED_FOR_BATCH)
                                 return
                         else:
                             engine.last_event_name = ASKED_FOR_BATCH
@@ -124,14 +125,16 @@ class IgniteFeed(Feed[Any]):
                             return
                         if self.announces:
                             fire(ENDED)
-                            if run.has_orders and self._ends(Reached.END_OF_DATA):
+                            if run.has_orders:
+                                self._carry_out(Reached.END_OF_DATA)
                                 return
                         begins_anew, reached = True, Reached.NOTHING
                         continue
                     ignite.batch, ignite.output = batch, None
                     if self.announces and (always or handlers.get(GOT_BATCH)):
                         fire(GOT_BATCH)
-                        if run.has_orders and self._ends(Reached.GOT_BATCH):
+                        if run.has_orders:
+                            self._carry_out(Reached.GOT_BATCH)
                             return
                 self.batches = batches = batches + 1
                 begins_anew = False
@@ -139,7 +142,8 @@ class IgniteFeed(Feed[Any]):
                     ignite.iteration += 1
                     if always or handlers.get(BEGUN):
                         fire(BEGUN)
-                        if run.has_orders and self._ends(Reached.ITERATION_STARTED):
+                        if run.has_orders:
+                            self._carry_out(Reached.ITERATION_STARTED)
                             return
                     else:
                         engine.last_event_name = BEGUN
@@ -164,14 +168,12 @@ class IgniteFeed(Feed[Any]):
             self.reopen_pass() if is_resumed else self.begin_pass(self._number())
         )
 
-    def _ends(self, reached: Reached) -> bool:
-        """Carry out requests of handlers; True if the epoch ends here."""
+    def _carry_out(self, reached: Reached) -> None:
+        """Carry out requests of handlers, each of which ends the epoch here."""
         if self.run.carry_out(self.batches):
             self.was_left, self.reached = True, reached
-            return True
-        if self.run.has_ended_epoch:
+        elif self.run.has_ended_epoch:
             self.restart()
-        return True
 
     def _is_complete(self, ignite: Any) -> bool:
         """True if no batch follows in this epoch; a limit inside of an epoch ends the run."""

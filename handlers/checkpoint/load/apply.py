@@ -1,4 +1,4 @@
-"""Resuming a run from a checkpoint: compare both, then load all of it or nothing."""
+"""Resuming a run from a checkpoint: compare all of it before anything is loaded."""
 
 from __future__ import annotations
 
