@@ -6,6 +6,7 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
+from .. import modules
 from ..events import Events
 from ..explain import warn
 from ..state import State
@@ -144,7 +145,8 @@ class GradientCheck:
         if get_ident() != self._thread:
             return
         for update in self._seen:
-            if self._is_open(update) and update.optimizer is optimizer:
+            own = modules.optimizers_in(update.optimizer) if self._is_open(update) else ()
+            if any(each is optimizer for each in own):
                 raise RuntimeError(
                     "optimizer.step() was called by hand in an accumulation window of its Update, "
                     "which steps by itself after the last micro-batch: leave optimizer.step() out"

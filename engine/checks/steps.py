@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from .. import modules
 from ..events import EventEnum, Events
 from ..explain import explain, warn
 from ..signals import label
@@ -45,7 +46,10 @@ class StepCheck:
         self._run, self._state = run, run.state
         self._updates: dict[str, EventEnum] = {n: each.event for n, each in run.updates.items()}
         """The events that the attached updates announce, by the names of the updates."""
-        self._optimizers = {id(each.optimizer) for each in run.updates.values()}
+        updates = run.updates.values()
+        self._optimizers = {
+            id(one) for each in updates for one in modules.optimizers_in(each.optimizer)
+        }
         """The optimizers of these updates: if there are any, steps of other optimizers do not
         count, such as a critic's that is trained for an epoch before the rest."""
         events = {*GRADIENTS, STEP, SKIPPED, *self._updates.values()}

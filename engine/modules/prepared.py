@@ -1,4 +1,4 @@
-"""Optimizers that Hugging Face's accelerate or Lightning Fabric has wrapped."""
+"""Optimizers inside others: wrapped by accelerate or Fabric, or several put together."""
 
 from __future__ import annotations
 
@@ -24,6 +24,11 @@ def plain_optimizer(optimizer: Any) -> Any:
             )
         return optimizer.optimizer
     return optimizer.optimizer if "_FabricOptimizer" in kinds else optimizer
+
+
+def optimizers_in(optimizer: Any) -> list[Any]:
+    """The optimizers of which an `Update` has made one; the optimizer itself if it is one."""
+    return [*getattr(optimizer, "together", (optimizer,))]
 
 
 def refuse_scaling(optimizer: Any) -> None:

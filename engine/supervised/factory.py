@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from ..engine import Engine
 from ..means import Weight
 from ..modules import are_spread, parallel_of, unwrap
 from ..outputs import Output
-from ..update import Update
+from ..update import Given, Optimizers, Update, one_of
 from .batch import own_loss, pair_of, with_labels
 from .check import PRECISIONS, check, check_compile, check_sharded_options, check_update
 from .checked_means import SumCheck, is_a_sum
@@ -26,7 +26,7 @@ from .step import Supervised
 
 def supervised(
     model: Module,
-    optimizer: Optimizer | Update | None = None,
+    optimizer: Given | Update | None = None,
     loss_fn: Callable[[Any, Any], Tensor | None] | None = None,
     *,
     weight: Weight = None,
@@ -54,7 +54,8 @@ def supervised(
             `engine.objects["model"]` is the module inside.
         optimizer: Updates the model. For more settings than `accumulate`, give an `Update`:
             `Update(optimizer, model=model, accumulate=4, sync="close")`. None for an engine that
-            only evaluates.
+            only evaluates. Several, such as one for the matrices and one for the rest, are a list,
+            `engine.objects["optimizer.0"]` and so on, or a dict of names: they make one step.
         loss_fn: Called as `loss_fn(output, target)`; a mean over the batch, or None to skip
             it. A module is moved to `device`; one of your own with weights or buffers is
             `engine.objects["loss_fn"]`. Without it the model computes its loss, as those of
@@ -92,6 +93,8 @@ def supervised(
     >>> state.step
     3
     """
+    if isinstance(optimizer, list | tuple | Mapping):
+        optimizer = one_of(optimizer)
     check(model, optimizer, loss_fn, weight, precision)
     check_sharded_options(model, optimizer, precision, split)
     is_sum = is_a_sum(loss_fn, weight)
@@ -124,7 +127,7 @@ def supervised(
     own = own_loss if loss_fn is None else loss_fn
     objects: dict[str, Any] = {"model": unwrap(model)}
     if update is not None:
-        objects["optimizer"] = update.optimizer
+        objects |= _named(update.optimizer)
     if isinstance(loss_fn, Module) and _learns(loss_fn.to(place)):
         objects["loss_fn"] = loss_fn
     if update is not None and update.scaler is not None:
@@ -151,6 +154,18 @@ def supervised(
         return engine.add(step)
     engine.rehearsal = lambda state, batch: update.rehearse(state)
     return engine.add(update, step)
+
+
+def _named(optimizer: Optimizer) -> dict[str, Optimizer]:
+    """The optimizers of an update, by their names among the engine's objects."""
+    if not isinstance(optimizer, Optimizers):
+        return {"optimizer": optimizer}
+    if taken := optimizer.named.keys() & {"model", "loss_fn", "scaler", "scheduler"}:
+        raise ValueError(
+            f"an optimizer is called {min(taken)!r}, which is the name of another object of the "
+            'engine: choose names such as {"muon": muon, "adamw": adamw}'
+        )
+    return optimizer.named
 
 
 def _learns(loss_fn: Module) -> bool:

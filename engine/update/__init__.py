@@ -2,16 +2,20 @@
 
 from .gradients import Gradients, non_finite, norm_of, parameters_of, ready_gradients
 from .micro_batch import MicroBatch
+from .optimizers import Given, Optimizers, one_of
 from .sync import are_alike
 from .update import Update
 
 __all__ = [
+    "Given",
     "Gradients",
     "MicroBatch",
+    "Optimizers",
     "Update",
     "are_alike",
     "non_finite",
     "norm_of",
+    "one_of",
     "parameters_of",
     "ready_gradients",
 ]

@@ -24,7 +24,16 @@ from torch.optim import Optimizer
 from torch.overrides import has_torch_function_unary
 
 from .. import ranks
-from ..modules import are_spread, local, locals_of, moved, multiply_each, norm, norm_of_each
+from ..modules import (
+    are_spread,
+    local,
+    locals_of,
+    moved,
+    multiply_each,
+    norm,
+    norm_of_each,
+    optimizers_in,
+)
 
 if TYPE_CHECKING:
     from torch.amp import GradScaler
@@ -179,7 +188,11 @@ def ready_gradients(state: State[Any, Any], only: Optimizer | None, kind: str) -
                 f"pass optimizer= to {kind}"
             )
         gradients = Gradients(only)
-    return gradients.look() if only is None or gradients.optimizer is only else None
+    if only is None or gradients.optimizer is only:
+        return gradients.look()
+    if any(each is only for each in optimizers_in(gradients.optimizer)):
+        return Gradients(only, gradients.compiled).look()
+    return None
 
 
 def are_plain(gradients: Sequence[Tensor]) -> bool:

@@ -13,10 +13,11 @@ from .. import ranks
 from ..compiling import Compile, CompiledStep, options_of
 from ..events import EventEnum, Events, Stage
 from ..explain import warn
-from ..modules import are_spread, plain_optimizer, refuse_scaling
+from ..modules import are_spread, optimizers_in
 from ..state import State
 from .gradients import Gradients, backward, clear, has_overflowed, parameters_of, step_by
 from .micro_batch import MicroBatch
+from .optimizers import CompiledSteps, Given, Optimizers, one_of
 from .sync import Sync, are_alike, is_wrapped
 from .window import Window, by_share, check_loss_weights, needs_closure
 
@@ -54,7 +55,7 @@ class Update:
 
     def __init__(
         self,
-        optimizer: Optimizer,
+        optimizer: Given,
         *,
         model: Module | None = None,
         accumulate: int = 1,
@@ -68,7 +69,9 @@ class Update:
 
         Args:
             optimizer: Its parameters are updated. One that accelerate or Fabric has wrapped is
-                taken out of the wrapper.
+                taken out of the wrapper. Several for one loss are a list or a dict of names, such
+                as `{"muon": muon, "adamw": adamw}`: one backward pass, one norm and one step
+                for all of their parameters; `state.optimizer.param_groups` has them all.
             model: The wrapper made by `DistributedDataParallel`, or the model that `fully_shard`
                 has split, so that ranks average gradients once a window; see `sync` and
                 `micro_batch`.
@@ -86,13 +89,10 @@ class Update:
 
         Raises:
             TypeError: `optimizer` is not a torch optimizer.
-            ValueError: `accumulate` is not a number of micro-batches, or two arguments do not go
-                together.
+            ValueError: `accumulate` is not a number of micro-batches, two optimizers update the
+                same parameter, or two arguments do not go together.
         """
-        if not isinstance(optimizer, Optimizer):
-            raise TypeError(f"Update got {optimizer!r}; it needs a torch.optim.Optimizer")
-        refuse_scaling(optimizer)
-        optimizer = plain_optimizer(optimizer)
+        optimizer = one_of(optimizer)
         if isinstance(accumulate, bool) or not isinstance(accumulate, int) or accumulate < 1:
             raise ValueError(f"accumulate={accumulate!r}: needs a number of micro-batches, from 1")
         self.optimizer = optimizer
@@ -121,12 +121,17 @@ class Update:
                 f"{type(optimizer).__name__} evaluates the loss several times a step, and such a "
                 "step cannot be compiled: leave compile= out"
             )
-        self.compiled = None if options is None else CompiledStep(optimizer, options)
+        self.compiled: CompiledStep | None = None
+        if options is not None:
+            several = isinstance(optimizer, Optimizers)
+            kind = CompiledSteps if several else CompiledStep
+            self.compiled = kind(optimizer, options)
         self._gradients = Gradients(optimizer, self.compiled)
         self._is_direct = not (self.averages_at_close or self.needs_closure)
         self._has_met_first = False
-        plain = getattr(optimizer.zero_grad, "__func__", None) is Optimizer.zero_grad
-        self._clear = partial(clear, optimizer) if plain else optimizer.zero_grad
+        ways = {getattr(each.zero_grad, "__func__", None) for each in optimizers_in(optimizer)}
+        is_plain = ways == {Optimizer.zero_grad}
+        self._clear = partial(clear, optimizer) if is_plain else optimizer.zero_grad
 
     def attach(self, engine: Engine[Any, Any]) -> None:
         """Begin runs of a sharded model; schedules and checks look for updates among handlers."""

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from torch.utils._pytree import tree_map_only
 
 from ...engine import Engine, Events, Stage, State, ranks
-from ...engine.modules import are_spread, unwrap, weights_of
+from ...engine.modules import are_spread, optimizers_in, unwrap, weights_of
 from ...engine.state import as_float
 from ...engine.update import are_alike, parameters_of, ready_gradients
 
@@ -217,8 +217,8 @@ class JudgedSteps:
 
 def _name_of(optimizer: Any, state: State[Any, Any]) -> str:
     """The name of an optimizer among the engine's objects; empty if it has none."""
-    objects = state.engine.objects.items()
-    return next((name for name, each in objects if each is optimizer), "")
+    objects, first = state.engine.objects.items(), optimizers_in(optimizer)[0]
+    return next((name for name, each in objects if each is first), "")
 
 
 class Rewind:

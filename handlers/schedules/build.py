@@ -124,10 +124,18 @@ def check_total(total: object, given: object) -> None:
         )
 
 
-def optimizer_of(state: State[Any, Any], given: Optimizer | None) -> Optimizer:
+def optimizer_of(state: State[Any, Any], given: Optimizer | str | None) -> Optimizer:
     """The optimizer whose parameter groups the schedule moves."""
-    optimizer = given or state.engine.objects.get("optimizer")
+    objects = state.engine.objects
+    optimizer = objects.get(given or "optimizer") if isinstance(given, str | None) else given
     if not isinstance(optimizer, Optimizer):
+        if isinstance(given, str) or any(isinstance(each, Optimizer) for each in objects.values()):
+            known = [name for name, each in objects.items() if isinstance(each, Optimizer)]
+            raise RuntimeError(
+                f"LRSchedule(optimizer={given!r}): needs one of the engine's optimizers, "
+                f"{', '.join(map(repr, known)) or 'of which there are none'}; each has a schedule "
+                "of its own: LRSchedule(..., optimizer=<its name>, name=<its name>)"
+            )
         raise RuntimeError(
             "LRSchedule does not know which optimizer's rate to move: the engine has no "
             f'objects["optimizer"], only {sorted(state.engine.objects)}; write '

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from torch.optim import Optimizer
 
 from ...engine import Events, State
-from ...engine.modules import plain_optimizer
+from ...engine.modules import optimizers_in, plain_optimizer
 from ...engine.update import Update
 
 
@@ -138,7 +138,10 @@ def update_of(state: State[Any, Any], optimizer: Optimizer) -> Update | None:
     """The engine's `Update` that steps an optimizer, if the engine knows it."""
     optimizer = plain_optimizer(optimizer)
     updates = (each for each in state.engine.handlers.values() if isinstance(each, Update))
-    return next((each for each in updates if each.optimizer is optimizer), None)
+    for each in updates:
+        if any(one is optimizer for one in optimizers_in(each.optimizer)):
+            return each
+    return None
 
 
 def horizon_of(state: State[Any, Any], optimizer: Optimizer, total: int | None = None) -> Horizon:

@@ -75,8 +75,8 @@ class LRSchedule:
             the scheduler is `engine.objects["critic_scheduler"]`. Without a name these are `"lr"`
             and `"scheduler"`, or for another field `"<field>"` and `"<field>_scheduler"`.
         field: What pieces move: `"lr"`, `"weight_decay"`, `"momentum"`, `"betas.0"`.
-        optimizer: The optimizer of a schedule that is built when the run starts;
-            `engine.objects["optimizer"]` by default.
+        optimizer: The optimizer of a schedule that is built when the run starts, or its name in
+            `engine.objects`, `"optimizer"` by default.
         horizon: The optimizer steps of the whole run, for a schedule that is built when the run
             starts: where an iteration makes several steps, or not each one makes a step. By
             default each batch makes one, or each `accumulate` batches.
@@ -94,7 +94,7 @@ class LRSchedule:
     metric: str | None = None
     name: str = ""
     field: str = "lr"
-    optimizer: Optimizer | None = None
+    optimizer: Optimizer | str | None = None
     allow_stale: bool = False
     horizon: int | None = None
     written_metric: str = field_of(init=False)

@@ -14,7 +14,7 @@ from torch.nn import Module
 from torch.optim import Optimizer
 
 from ...engine import Engine, Events, Subscription
-from ...engine.modules import weights_of
+from ...engine.modules import optimizers_in, weights_of
 from ...engine.state import capture_generators, restore_generators
 from ...engine.update import Update
 
@@ -96,7 +96,8 @@ def _objects(engine: Engine[Any, Any], others: Iterable[Optimizer]) -> Iterator[
     attributes, so these two are copied as they are.
     """
     updates = [each for each in engine.handlers.values() if isinstance(each, Update)]
-    found = [*engine.objects.values(), *(each.optimizer for each in updates), *others]
+    stepped = (one for each in updates for one in optimizers_in(each.optimizer))
+    found = [*engine.objects.values(), *stepped, *others]
     objects = list({id(each): each for each in found}.values())
     modules = [each for each in objects if isinstance(each, Module)]
     tensors = [each for module in modules for each in weights_of(module).values()]

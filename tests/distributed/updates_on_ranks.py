@@ -301,6 +301,35 @@ def gradients_that_differ_are_found():
         engine.run(batches(ranks.rank()), max_epochs=1)
 
 
+def several_optimizers_make_one_step_of_averaged_gradients():
+    for sync, messages in (("last", 3), ("close", 0)):
+        model, _, sent = distributed()
+        each = [torch.optim.SGD([one], lr=0.1) for one in model.parameters()]
+        update = Update(each, model=model, accumulate=2, sync=sync)
+        engine = supervised(model, update, mse_loss).add(GradNorm(check=True))
+        state = engine.run(batches(ranks.rank()), max_epochs=1)
+        assert (len(sent), state.step) == (messages, 3), (sync, sent)
+        check(model, mean)
+
+
+def several_optimizers_make_one_step_of_sharded_gradients():
+    model = Model()
+    fully_shard(model)
+    each = [torch.optim.SGD([one], lr=0.1) for one in model.parameters()]
+    engine = supervised(model, {"a": each[0], "b": each[1]}, mse_loss, accumulate=2)
+    state = engine.add(GradNorm(), NonFiniteGuard("skip")).run(batches(ranks.rank()), max_epochs=1)
+    assert state.step == 3
+    weights = [one.full_tensor().tolist() for one in model.parameters()]
+    whole = Model()
+    optimizer = sgd(whole)
+    for window in WINDOWS:
+        optimizer.zero_grad()
+        mean(whole, window).backward()
+        optimizer.step()
+    for own, wanted in zip(weights, whole.parameters(), strict=True):
+        assert torch.allclose(torch.tensor(own), wanted.detach().float(), rtol=0, atol=1e-6)
+
+
 def nan_on_one_rank_is_skipped_by_both():
     model, optimizer, _ = distributed()
     engine, rows = supervised(model, optimizer, mse_loss).add(NonFiniteGuard("skip")), []

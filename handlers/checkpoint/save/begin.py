@@ -16,7 +16,7 @@ from torch.nn import Module
 from torch.optim import Optimizer
 
 from ....engine import Engine, ranks
-from ....engine.modules import all_modules
+from ....engine.modules import all_modules, optimizers_in
 from ....engine.state import capture_generators, restore_generators
 from ....engine.update import Update
 from ..directory import checkpoints, set_aside
@@ -102,9 +102,10 @@ def refuse_to_forget(engine: Engine[Any, Any]) -> None:
     """
     known = list(map(id, engine.objects.values()))
     for each in engine.handlers.values():
-        if isinstance(each, Update) and id(each.optimizer) not in known:
+        own = optimizers_in(each.optimizer) if isinstance(each, Update) else ()
+        if left := [one for one in own if id(one) not in known]:
             raise ValueError(
-                f"{type(each.optimizer).__name__}, which an Update steps, is not among "
+                f"{type(left[0]).__name__}, which an Update steps, is not among "
                 "the engine's objects, so neither the optimizer nor its weights would be saved: "
                 'Engine(..., objects={"model": model, "optimizer": optimizer})'
             )
