@@ -9,6 +9,7 @@ from .engine import on_rank as on_rank
 from .engine import ranks as ranks
 from .engine import seed_everything as seed_everything
 from .engine.data.loaders import LengthBatches as LengthBatches
+from .engine.data.loaders import Mixture as Mixture
 from .engine.data.loaders import Packed as Packed
 from .engine.data.loaders import Padded as Padded
 from .engine.data.loaders import SeededSamples as SeededSamples

@@ -11,7 +11,7 @@ from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, Seque
 
 from ... import ranks
 from ...state import seed_of
-from ..loaders import LengthBatches, Placed, SharedOrder
+from ..loaders import LengthBatches, Mixture, Placed, SharedOrder
 from ..order import Order
 from ..sources import length_of
 
@@ -143,7 +143,7 @@ class OneByOne(Sampled):
 
     def __init__(self, ones: Any, batches: BatchSampler | None) -> None:
         super().__init__(ones if batches is None else batches)
-        self.ones, self.name = ones, type(ones).__name__
+        self.ones, self.name = ones, _named(ones)
         self.is_batched = batches is not None
         self.size = 1 if batches is None else batches.batch_size
         self.drop_last = batches is not None and batches.drop_last
@@ -204,7 +204,7 @@ class InTurn(Sampled):
     def _describe(self, batches: Any) -> None:
         ones = self.sampler
         if isinstance(ones, SharedOrder):
-            self.name = f"SharedOrder({type(ones.sampler).__name__}, {_settings(ones, 'seed')})"
+            self.name = f"SharedOrder({_named(ones.sampler)}, {_settings(ones, 'seed')})"
         elif ones.shuffle:
             self.name = f"DistributedSampler({_settings(ones, 'shuffle', 'seed')})"
         else:
@@ -290,6 +290,10 @@ class OfLikeLength(InTurn):
 
 def _count(indices: Any) -> int:
     return len(indices) if isinstance(indices, list) else 1
+
+
+def _named(sampler: Any) -> str:
+    return repr(sampler) if isinstance(sampler, Mixture) else type(sampler).__name__
 
 
 def _settings(owner: Any, *names: str) -> str:

@@ -17,6 +17,7 @@ from torch.utils.data import (
 )
 
 from ... import ranks
+from .mixture import Mixture
 from .packing import Packed
 from .samplers import SharedOrder
 from .seeded_samples import SeededSamples
@@ -25,7 +26,7 @@ MOST_WORKERS = 8
 
 
 def loader(
-    dataset: Dataset[Any] | Sequence[Any],
+    dataset: Dataset[Any] | Sequence[Any] | Mixture,
     batch_size: int,
     *,
     training: bool,
@@ -40,7 +41,7 @@ def loader(
     repeats out.
 
     Args:
-        dataset: Samples by index.
+        dataset: Samples by index, or a `Mixture` of them, for training.
         batch_size: Samples of a batch, on all ranks together.
         training: True to shuffle, unless there is a `sampler`.
         seed: The seed of the order, together with the number of the epoch.
@@ -57,6 +58,9 @@ def loader(
     >>> len(train_loader), len(loader([0.0, 1.0, 2.0], 2, training=False))
     (2, 2)
     """
+    if isinstance(dataset, Mixture):
+        _check_mixture(training, seed, options)
+        dataset, options["sampler"] = dataset.data, dataset
     _check(dataset, batch_size, options)
     place: dict[str, Any] = {"num_replicas": ranks.data_world_size(), "rank": ranks.data_rank()}
     if (given := options.pop("sampler", None)) is not None:
@@ -104,6 +108,19 @@ def _check(dataset: object, batch_size: int, options: dict[str, Any]) -> None:
     if batch_size < 1 or batch_size % count:
         shared = f" that {count} ranks can share evenly" if count > 1 else ", from 1"
         raise ValueError(f"batch_size={batch_size}: needs a number of samples{shared}")
+
+
+def _check_mixture(training: bool, seed: int, options: dict[str, Any]) -> None:
+    if not training:
+        raise ValueError(
+            "loader(Mixture, training=False) would leave out samples or count some twice: evaluate "
+            "each source by itself, as by one Validate(loader(source, ...), name=...) for each"
+        )
+    if seed or "sampler" in options:
+        raise ValueError(
+            "a Mixture draws the order by a seed of its own: write Mixture(..., seed=) in place of "
+            "loader(seed=), and no sampler="
+        )
 
 
 def _workers(dataset: object) -> int:
