@@ -31,6 +31,8 @@ class Output(NamedTuple):
     """How many targets the loss is a mean over; None if it is over the samples."""
     samples: int | None = None
     """The samples of a batch without a target, by its input; None to count by the target."""
+    parts: Mapping[str, Any] | None = None
+    """The parts of the loss by name, means as it is; None if `loss_fn` gave a loss alone."""
 
 
 def part_of(output: Any, name: str, default: Any = None) -> Any:
