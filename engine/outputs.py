@@ -31,6 +31,8 @@ class Output(NamedTuple):
     """The number of targets in the loss's mean; None if the mean is over the samples."""
     samples: int | None = None
     """The number of samples, from the input, if there is no target; None to count by the target."""
+    parts: Mapping[str, Any] | None = None
+    """The parts of the loss by name, means as it is; None if `loss_fn` gave a loss alone."""
 
 
 def part_of(output: Any, name: str, default: Any = None) -> Any:

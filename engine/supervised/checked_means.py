@@ -13,6 +13,7 @@ from torch.nn import Module
 from ..checks import warn, words_in
 from ..outputs import Output
 from ..state import capture_generators, restore_generators
+from .loss_parts import split_loss
 from .nested import map_tensors, tensors_of
 
 FEW = 3
@@ -43,7 +44,7 @@ class SumCheck:
     the first few samples, and once with each of these samples alone.
     """
 
-    def __init__(self, loss_fn: Callable[[Any, Any], Tensor | None]) -> None:
+    def __init__(self, loss_fn: Callable[..., Any]) -> None:
         self.loss_fn = loss_fn
         is_stateful = isinstance(loss_fn, Module) and bool(loss_fn.state_dict())
         self.is_due = not is_stateful and _names_a_sum(loss_fn)
@@ -57,7 +58,7 @@ class SumCheck:
         rng = capture_generators()
         with suppress(Exception):  # a loss may need more than one sample
             whole, *parts = (
-                float(self.loss_fn(*_rows((made, target), start, end)))  # type: ignore[arg-type]
+                float(split_loss(self.loss_fn(*_rows((made, target), start, end)))[0])
                 for start, end in ((0, FEW), *((n, n + 1) for n in range(FEW)))
             )
             is_half = any(each.element_size() == 2 for each in tensors)

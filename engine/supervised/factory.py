@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.nn import Module
 from torch.optim import Optimizer
 
@@ -20,6 +19,7 @@ from .batch import own_loss, pair_of, with_labels
 from .check import PRECISIONS, check, check_compile, check_sharded_options, check_update
 from .checked_means import SumCheck, is_a_sum
 from .device import Transfer, way_to
+from .loss_parts import Loss, takes_batch
 from .split import Split
 from .step import Supervised
 
@@ -27,7 +27,7 @@ from .step import Supervised
 def supervised(
     model: Module,
     optimizer: Given | Update | None = None,
-    loss_fn: Callable[[Any, Any], Tensor | None] | None = None,
+    loss_fn: Callable[..., Loss] | None = None,
     *,
     weight: Weight = None,
     accumulate: int = 1,
@@ -56,10 +56,13 @@ def supervised(
             `Update(optimizer, model=model, accumulate=4, sync="close")`. None for an engine that
             only evaluates. Several, such as one for the matrices and one for the rest, are a list,
             `engine.objects["optimizer.0"]` and so on, or a dict of names: they make one step.
-        loss_fn: Called as `loss_fn(output, target)`; a mean over the batch, or None to skip
-            it. A module is moved to `device`; one of your own with weights or buffers is
-            `engine.objects["loss_fn"]`. Without it the model computes its loss, as those of
-            Hugging Face do: it gets the labels too, and `loss` is in its output.
+        loss_fn: Called as `loss_fn(output, target)`, or as `loss_fn(output, target, batch)` if it
+            has three arguments without defaults; a mean over the batch, or None to skip
+            it. With parts it is `(loss, {"ce": a, "kl": b})`, or `{"loss": loss, "ce": a}`:
+            `state.metrics["ce"]` is then a mean as the loss is. A module is moved to `device`; one
+            of your own with weights or buffers is `engine.objects["loss_fn"]`. Without it the model
+            computes its loss, as those of Hugging Face do: it gets the labels too, and `loss` is in
+            its output.
         weight: What the loss is a mean over, if not over the samples: a function of the `Output`
             that counts the targets of a batch, such as `count_tokens`. Then each target of a step
             and of an evaluation counts once. A loss function with `reduction == "sum"` is a sum
@@ -97,6 +100,7 @@ def supervised(
         optimizer = one_of(optimizer)
     check(model, optimizer, loss_fn, weight, precision)
     check_sharded_options(model, optimizer, precision, split)
+    is_given_batch = takes_batch(loss_fn, split, compile)
     is_sum = is_a_sum(loss_fn, weight)
     place = device.device if isinstance(device, Transfer) else device
     place = torch.device(place or next((each.device for each in model.parameters()), "cpu"))
@@ -139,11 +143,12 @@ def supervised(
         prepare_batch=prepare_batch or (with_labels if loss_fn is None else pair_of),
         weight=weight,
         is_sum=is_sum,
-        sums=None if is_sum or weight is not None else SumCheck(own),
+        sums=None if is_sum or weight is not None or is_given_batch else SumCheck(own),
         move=way_to(place, device),
         autocast=None if precision == "fp32" else torch.autocast(place.type, PRECISIONS[precision]),
         split=None if split is None else Split.of(split, update),
         compiled=None if options is None else CompiledForward(options),
+        takes_batch=is_given_batch,
         is_sharded=are_spread(model.parameters()),
     )
     train, evaluate = step.train, step.evaluate

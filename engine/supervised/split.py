@@ -15,6 +15,7 @@ from torch import Tensor
 from ..outputs import Output
 from ..state import State, capture_generators, restore_generators
 from ..update import MicroBatch, Update
+from .loss_parts import joined_parts
 from .nested import map_tensors, tensors_of
 
 if TYPE_CHECKING:
@@ -122,24 +123,33 @@ def _in_parts(
     output = _whole(outputs, fractions)
     if output.loss is not None:
         state.metrics["loss"] = output.loss
+        if output.parts is not None:
+            state.metrics.update(output.parts)
     return output
 
 
 def _whole(outputs: list[Output], fractions: list[float]) -> Output:
     """The output of a whole batch, from those of its parts and their fractions of the samples."""
-    losses, predictions, targets, weights, counts = zip(*outputs, strict=True)
+    losses, predictions, targets, weights, counts, named = zip(*outputs, strict=True)
     weight = loss = None
+    shares: list[Any] = fractions
     if all(each is not None for each in weights):
         weight = sum(weights)
         some = weight + (weight == 0)  # without any target, the loss is 0
-        loss = torch.as_tensor(_mean(losses, [each / some for each in weights]))
+        shares = [each / some for each in weights]
+        loss = torch.as_tensor(_mean(losses, shares))
     elif all(each is not None for each in losses):
         loss = torch.as_tensor(_mean(losses, fractions))
     elif any(each is not None for each in losses):
         raise _no_loss_of_a_part()
     samples = None if None in counts else sum(counts)
     return Output(
-        loss, _joined(predictions, fractions), _joined(targets, fractions), weight, samples
+        loss,
+        _joined(predictions, fractions),
+        _joined(targets, fractions),
+        weight,
+        samples,
+        None if loss is None else joined_parts(named, partial(_mean, fractions=shares)),
     )
 
 

@@ -34,6 +34,7 @@ from .batch import (
     refuse_lack,
 )
 from .checked_means import Shapes, SumCheck
+from .loss_parts import split_loss
 from .nested import map_tensors
 from .split import Split
 
@@ -46,7 +47,7 @@ class Supervised:
     """The two process functions of `supervised`, and the handlers that belong to them."""
 
     model: Module
-    loss_fn: Callable[[Any, Any], Tensor | None]
+    loss_fn: Callable[..., Any]
     """`own_loss` if the model computes the loss."""
     update: Update | None
     """None for an engine that only evaluates."""
@@ -63,6 +64,8 @@ class Supervised:
     split: Split | None = None
     compiled: CompiledForward | None = None
     """Computes the model and the loss; None if they are not compiled."""
+    takes_batch: bool = False
+    """True if the loss function is given the batch after output and target."""
     is_sharded: bool = False
     """True if the model is sharded: its gathered weights serve in training too."""
 
@@ -78,7 +81,7 @@ class Supervised:
         closure = partial(self.loss_again, batch) if update.needs_closure else None
         if self.split is None and update.sync is None and self.compiled is None:
             # Nothing is to happen before the forward pass: the context would only take its time.
-            loss, output = self.forward(self.model, metrics, pair)
+            loss, output = self.forward(self.model, metrics, pair, batch)
             update(state, loss, weight=output.weight, closure=closure)
             return output
         with update.micro_batch(state) as micro:
@@ -87,7 +90,7 @@ class Supervised:
                 output = self.split.take(state, pair, forward, micro)
                 micro.count(output.loss, output.weight)
             else:
-                loss, output = self.forward(self.model, metrics, pair)
+                loss, output = self.forward(self.model, metrics, pair, batch)
                 update(state, loss, weight=output.weight, closure=closure)
         return output
 
@@ -101,27 +104,34 @@ class Supervised:
             pair = self.prepare_batch(batch)
             if self.split is not None:
                 return self.split.take(state, pair, partial(self.forward, model, {}))
-            return self.forward(model, state.metrics, pair)[1]
+            return self.forward(model, state.metrics, pair, batch)[1]
 
     def forward(
-        self, model: Module, metrics: dict[str, Any], pair: tuple[Any, Any]
+        self, model: Module, metrics: dict[str, Any], pair: tuple[Any, Any], batch: Any = None
     ) -> tuple[Tensor | None, Output]:
         """The loss with its graph, and the output; the metric is the loss without its graph."""
         input, target = pair
-        if self.move is not None:
-            input, target = self.move((input, target))
+        loss_fn: Callable[[Any, Any], Any]
+        if self.takes_batch:
+            if self.move is not None:
+                input, target, batch = self.move((input, target, batch))
+            loss_fn = partial(_with_batch, self.loss_fn, batch)
+        else:
+            loss_fn = self.loss_fn
+            if self.move is not None:
+                input, target = self.move((input, target))
         if type(input) is Tensor:
             call = partial(model, input)
         else:
             given, named = arguments(input)
             call = partial(model, *given, **named)
-        loss_fn, samples, is_asked = self.loss_fn, None, False
+        asked, samples = None, None
         if target is None:
             samples = first_length(input) or None
             if loss_fn is own_loss:
                 target = labels_in(input)  # now, so that they are moved once
             elif not torch.is_grad_enabled():  # an evaluation may be for the predictions alone
-                loss_fn, is_asked = no_loss, True
+                loss_fn, asked = no_loss, loss_fn
         made = None
         try:
             if self.compiled is not None:
@@ -134,8 +144,8 @@ class Supervised:
                 with self.autocast:
                     made = call()
                     loss = loss_fn(made, target)
-            if is_asked:
-                loss = self.loss_without_target(made)
+            if asked is not None:
+                loss = self.loss_without_target(asked, made)
         except Exception as error:
             if target is None and loss_fn not in (own_loss, no_loss):
                 refuse_lack(error, input)
@@ -144,6 +154,9 @@ class Supervised:
             elif isinstance(error, RuntimeError) and made is not None:
                 note_loss(error, made, target)
             raise
+        parts = None
+        if loss is not None and type(loss) is not Tensor:
+            loss, parts = split_loss(loss)
         prediction = made.detach() if type(made) is Tensor else _prediction_in(made)
         if loss is None:
             if loss_fn is own_loss and torch.is_grad_enabled():  # in training
@@ -151,19 +164,21 @@ class Supervised:
             return None, Output(None, prediction, target, samples=samples)
         if not (isinstance(loss, Tensor) and loss.ndim == 0):
             raise _not_a_scalar(loss)
-        output = Output(loss.detach(), prediction, target, samples=samples)
+        output = Output(loss.detach(), prediction, target, samples=samples, parts=parts)
         if self.sums is not None and self.sums.is_due and not torch.is_grad_enabled():
             self.sums.look(made, target, samples_of(output))
         if self.weight is not None:
             loss, output = self.over_targets(loss, output)
         metrics["loss"] = output.loss
+        if output.parts is not None:
+            metrics.update(output.parts)
         return loss, output
 
-    def loss_without_target(self, made: Any) -> Tensor | None:
+    def loss_without_target(self, loss_fn: Callable[[Any, Any], Any], made: Any) -> Any:
         """The loss of an output in an evaluation; None if its function needs a target."""
         try:
             with self.autocast or nullcontext():
-                return self.loss_fn(made, None)
+                return loss_fn(made, None)
         except NEEDS_TARGET:
             return None
 
@@ -187,11 +202,15 @@ class Supervised:
         # torch.where with a number copies it to the device, and waits for that.
         mean = loss / number.masked_fill(is_empty, 1) if self.is_sum else loss
         mean = mean.masked_fill(is_empty, 0)
+        if output.parts is not None:
+            divisor = number.masked_fill(is_empty, 1) if self.is_sum else 1
+            parts = {n: (p / divisor).masked_fill(is_empty, 0) for n, p in output.parts.items()}
+            output = output._replace(parts=parts)
         return mean * number, output._replace(loss=mean.detach(), weight=number)
 
     def loss_again(self, batch: Any) -> Tensor:
         """The loss of a batch with the current weights, for an optimizer with a closure."""
-        loss, _ = self.forward(self.model, {}, self.prepare_batch(batch))
+        loss, _ = self.forward(self.model, {}, self.prepare_batch(batch), batch)
         if loss is None:
             raise ValueError("the loss function gave a loss for this batch and then none")
         return loss
@@ -269,7 +288,10 @@ class Supervised:
         """Add a batch's loss, weighted by its number of targets or samples."""
         if (output := state.output) is not None and output.loss is not None:
             weight = samples_of(output) or 1 if output.weight is None else output.weight
-            state.recall(self, Means).add("loss", output.loss, weight)
+            means = state.recall(self, Means)
+            means.add("loss", output.loss, weight)
+            for name, value in (output.parts or {}).items():
+                means.add(name, value, weight)
             is_flat = isinstance(output.target, Tensor) and output.target.ndim < 2
             if self.weight is None and not is_flat:
                 state.recall(self, Shapes, saved=False).add(output)
@@ -278,6 +300,10 @@ class Supervised:
         """Replace the last batch's loss by the mean over all batches, on all ranks."""
         state.metrics.update(mean_over_ranks(state.recall(self, Means).sums))
         state.recall(self, Shapes, saved=False).check(state.control.data)
+
+
+def _with_batch(loss_fn: Callable[..., Any], batch: Any, made: Any, target: Any) -> Any:
+    return loss_fn(made, target, batch)
 
 
 def _prediction_in(made: Any) -> Any:
