@@ -62,6 +62,12 @@ def refuse_samples(data: object) -> None:
     if not hasattr(data, "__iter__") and not hasattr(data, "__getitem__"):
         raise TypeError(f"the data is {data!r}; it has to give batches: a DataLoader, a list")
     utils: Any = sys.modules.get("torch.utils.data")
+    # Indices alone may be the data of a step; a Mixture has its samples beside them.
+    if utils is not None and isinstance(data, utils.Sampler) and hasattr(data, "data"):
+        raise TypeError(
+            f"the data is a {type(data).__name__}, which gives indices; write "
+            "loader(mixture, batch_size, training=True)"
+        )
     if utils is None or not isinstance(data, utils.Dataset):
         return
     kind = type(data).__name__

@@ -250,3 +250,9 @@ def test_a_loader_refuses_what_a_mixture_cannot_be_and_no_loader_takes_it_for_pl
             loader(mixture, 4, training=True, **options)
     with pytest.raises(TypeError, match="not subscriptable"):
         next(iter(DataLoader(mixture, 4)))
+
+
+def test_a_mixture_in_the_place_of_a_loader_is_refused():
+    mixture = Mixture({"a": range(4), "b": range(4, 8)})
+    with pytest.raises(TypeError, match=r"is a Mixture, which gives indices; write loader\("):
+        Engine(lambda state, batch: None).run(mixture, max_epochs=1)
