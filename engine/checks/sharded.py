@@ -53,7 +53,7 @@ def check_sharded(run: Checked) -> None:
     around = [model for each in updates if (model := getattr(each, "model", None)) is not None]
     refuse_wrappers([*found, *around])
     _check_shards(found)
-    optimizers = [getattr(each, "optimizer", each) for each in updates]
+    optimizers: list[Any] = [getattr(each, "optimizer", each) for each in updates]
     groups = [group for optimizer in optimizers for group in optimizer.param_groups]
     trained = [each for group in groups for each in group["params"] if each.requires_grad]
     names = {id(each): name for module in found for name, each in module.named_parameters()}

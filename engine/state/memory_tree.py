@@ -128,7 +128,8 @@ def _refuse_views(inside: Iterable[Found]) -> None:
         return
     import numpy
 
-    bounds = getattr(numpy.lib, "array_utils", numpy).byte_bounds  # its home since NumPy 2
+    home: Any = getattr(numpy.lib, "array_utils", numpy)  # since NumPy 2, and before
+    bounds = home.byte_bounds
     before: list[tuple[int, str, Any]] = []
     taken = [(*bounds(each), place, each) for place, each in views.values() if each.size]
     for begin, end, place, one in sorted(taken, key=itemgetter(0)):

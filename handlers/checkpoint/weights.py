@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 from torch.nn.parameter import is_lazy
+from torch.optim import Optimizer
 from torch.optim.swa_utils import AveragedModel
 
 from ...engine import ranks
@@ -82,6 +83,18 @@ def named_parameters_of(module: Module) -> dict[str, Tensor]:
     named = dict(inner.named_parameters(remove_duplicate=False))
     names = plain_names(inner, named)
     return {names[name]: parameter for name, parameter in named.items()}
+
+
+def parameter_names(optimizer: Optimizer, objects: Mapping[str, Any]) -> dict[str, dict[str, int]]:
+    """By module and plain name: the index by which the optimizer's state calls each parameter."""
+    groups = optimizer.param_groups
+    indices = {id(p): n for n, p in enumerate(p for group in groups for p in group["params"])}
+    named = {name: named_parameters_of(m) for name, m in objects.items() if isinstance(m, Module)}
+    found = {
+        name: {key: indices[id(each)] for key, each in own.items() if id(each) in indices}
+        for name, own in named.items()
+    }
+    return {name: own for name, own in found.items() if own}
 
 
 def _holder(module: Module) -> Module:

@@ -20,7 +20,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from ....engine.state import Position, Rng, State, set_state
 from ..directory import StoredTensor
-from ..weights import changed, weights
+from ..weights import changed, parameter_names, weights
 
 FROM_SCHEDULES = frozenset(
     {"initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum", "swa_lr"}
@@ -56,6 +56,33 @@ def mismatches_of(
             return [f"{name!r} is of another class: its state has {sorted(state)}"]
         return list(_optimizer_mismatches(name, own, saved)) if has_groups(state) else []
     return list(_unknown(name, own.state_dict(), saved)) if isinstance(own, LRScheduler) else []
+
+
+def parameter_mismatches(
+    name: str,
+    optimizer: Optimizer,
+    objects: Mapping[str, Any],
+    saved: Mapping[str, Mapping[str, int]],
+) -> list[str]:
+    """A line if the optimizer's state would be put on other parameters than it was saved of."""
+    own = parameter_names(optimizer, objects)
+    for module in own.keys() & saved.keys():
+        here, there = _by_index(own[module]), _by_index(saved[module])
+        for index in sorted(here.keys() & there.keys()):
+            if here[index].isdisjoint(there[index]):
+                return [
+                    f"parameter {index} of {name!r} is {min(there[index])!r} of {module!r} in the "
+                    f"checkpoint, and {min(here[index])!r} in the optimizer: give the optimizer "
+                    "its parameters in the same order, and several optimizers the same names"
+                ]
+    return []
+
+
+def _by_index(names: Mapping[str, int]) -> dict[int, set[str]]:
+    found: dict[int, set[str]] = {}
+    for name, index in names.items():
+        found.setdefault(index, set()).add(name)  # tied weights have several names
+    return found
 
 
 def has_groups(saved: Any) -> bool:

@@ -20,6 +20,7 @@ from .check import (
     memory_mismatches,
     mismatches,
     mismatches_of,
+    parameter_mismatches,
     refusing,
     validate_objects,
 )
@@ -268,8 +269,17 @@ class LoadPlan:
         return [
             *mismatches(*self._compared(), self.saved.frozen),
             *memory_mismatches(refused, new),
+            *self._other_parameters(),
             *self._other_groups(),
         ]
+
+    def _other_parameters(self) -> Iterator[str]:
+        """A line for each optimizer that is loaded and has other parameters than before."""
+        objects = self.engine.objects
+        for name in with_fate(self.objects, Fate.LOAD):
+            if isinstance(each := objects[name], Optimizer):
+                saved = self.saved.parameters.get(name, {})
+                yield from parameter_mismatches(name, each, objects, saved)
 
     def _other_groups(self) -> Iterator[str]:
         """A line for each optimizer that begins anew and does not fit a schedule that is loaded."""

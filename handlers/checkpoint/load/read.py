@@ -73,6 +73,9 @@ class SavedRun:
     frozen: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """By object: the weights that the checkpoint left out, with their checksums."""
 
+    parameters: Mapping[str, Mapping[str, Mapping[str, int]]] = field(default_factory=dict)
+    """By optimizer, module and plain name: the index of each parameter in the optimizer's state."""
+
     buffers: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
     """By object: the buffers of this rank that differ from those of rank 0."""
 
@@ -88,7 +91,7 @@ class SavedRun:
             raise ValueError("it holds exported weights alone, and no run can resume from them")
         targets, kept = Targets(objects), kept or {}
         tensors = {**tensors_by_name(saved, but=kept), **kept}
-        states, frozen = _objects(saved, targets, tensors)
+        states, frozen, parameters = _objects(saved, targets, tensors)
         count = saved.manifest.world_size
         number = _number_of_part(count)
         part, own = read_part(saved, number)
@@ -99,7 +102,7 @@ class SavedRun:
         with reading(file=name):
             run, buffers = cls.of_part(part, {**memory, **whole})
         buffers = buffers if count == ranks.world_size() else {}
-        return cls(states, run, number == ranks.rank(), frozen, buffers)
+        return cls(states, run, number == ranks.rank(), frozen, parameters, buffers)
 
     @staticmethod
     def of_part(part: Any, tensors: Tensors) -> tuple[Any, dict[str, dict[str, Tensor]]]:
@@ -115,14 +118,17 @@ def objects_at(
     saved: Saved, objects: Mapping[str, Any], kept: Kept
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The states of the objects in a checkpoint, and the checksums of weights that it left out."""
-    return _objects(saved, Targets(objects), {**tensors_by_name(saved, but=kept), **kept})
+    return _objects(saved, Targets(objects), {**tensors_by_name(saved, but=kept), **kept})[:2]
 
 
 def _are_tensors(own: Any) -> bool:
     return isinstance(own, dict) and all(isinstance(each, Tensor) for each in own.values())
 
 
-def _objects(saved: Saved, targets: Targets, stored: Kept) -> tuple[dict[str, Any], dict[str, Any]]:
+def _objects(
+    saved: Saved, targets: Targets, stored: Kept
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """By object: its state, the checksums of weights left out, the names of its parameters."""
     tree = tree_in(saved.path)
     with reading(file=TREE):
         tensors = {file: targets.of(file, each) for file, each in stored.items()}
@@ -137,7 +143,11 @@ def _objects(saved: Saved, targets: Targets, stored: Kept) -> tuple[dict[str, An
         for what, found in {"a state": states, "checksums": frozen}.items():
             if odd := [name for name, each in found.items() if not isinstance(each, Mapping)]:
                 raise ValueError(f"has objects without {what}: {odd}")
-    return states, frozen
+        names = {name: each.get("parameters", {}) for name, each in tree["objects"].items()}
+        of_modules = (indices for own in names.values() for indices in own.values())
+        if not all(type(index) is int for indices in of_modules for index in indices.values()):
+            raise ValueError("has names of parameters without their indices")
+    return states, frozen, names
 
 
 def _is_plain(content: Any) -> bool:

@@ -43,7 +43,7 @@ from ..format import (
 )
 from ..load import SavedRun, validate_run
 from ..sharding import Layout, is_sharded
-from ..weights import named_parameters_of, weights, with_frozen_apart
+from ..weights import named_parameters_of, parameter_names, weights, with_frozen_apart
 from .team import Buffers
 
 UNUSABLE = "no run could be resumed from this checkpoint: "
@@ -199,18 +199,6 @@ def is_file_name(name: str) -> bool:
     if name == TRAIN or name.endswith(FROZEN) or OF_RANKS.fullmatch(name):
         return False
     return len(name) <= 200 and PLAIN_NAME.fullmatch(name) is not None
-
-
-def parameter_names(optimizer: Optimizer, objects: Mapping[str, Any]) -> dict[str, dict[str, int]]:
-    """By module and plain name: the index by which the optimizer's state calls each parameter."""
-    groups = optimizer.param_groups
-    indices = {id(p): n for n, p in enumerate(p for group in groups for p in group["params"])}
-    named = {name: named_parameters_of(m) for name, m in objects.items() if isinstance(m, Module)}
-    found = {
-        name: {key: indices[id(each)] for key, each in own.items() if id(each) in indices}
-        for name, own in named.items()
-    }
-    return {name: own for name, own in found.items() if own}
 
 
 def _same_on_all_ranks(objects: Mapping[str, Any]) -> Callable[[str, str], bool]:
