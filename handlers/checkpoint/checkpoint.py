@@ -91,8 +91,9 @@ class Checkpoint(EvaluatesSaved):
             no memory for a copy.
         retries: How often a write that failed is tried again.
         on_failure: What to do when a save cannot be written, or memory or threads run out for it:
-            `"raise"` to end the run by an OSError at the next commit point, at the latest when it
-            is closed; `"warn"` to go on, and write the next save as usual.
+            `"raise"` to end the run by an OSError at the next commit point (on several ranks at
+            the next save), at the latest when it is closed; `"warn"` to go on, and write the next
+            save as usual.
 
     Raises:
         TypeError: `keep` is not made of `latest`, `best` and `every`, or `override` or `reset` is
