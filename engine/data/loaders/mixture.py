@@ -57,6 +57,12 @@ class Mixture(Sampler[int]):
             TypeError: A source has no indices or no length, as a stream.
             ValueError: A source would give no sample, or weights, names or options do not fit.
         """
+        for given in (sources, {} if weights is None else weights):
+            if not isinstance(given, Mapping):
+                raise TypeError(
+                    f"Mixture got a {type(given).__name__}; sources and weights need names: "
+                    'Mixture({"web": web, "code": code}, weights={"web": 0.7, "code": 0.3})'
+                )
         self.names = sorted(sources)
         for name in self.names:
             _check(name, sources[name])
@@ -193,6 +199,12 @@ def _even(weights: Mapping[int, float]) -> Iterator[int]:
 
 
 def _check(name: str, source: Any) -> None:
+    if isinstance(source, tuple) and any(isinstance(each, Tensor) for each in source):
+        raise TypeError(
+            f"the source {name!r} is a tuple of tensors, such as a slice of a TensorDataset, and "
+            "each of them would be one sample: write torch.utils.data.Subset(dataset, range(14)), "
+            "or TensorDataset(*tensors)"
+        )
     if isinstance(source, IterableDataset) or not (
         hasattr(source, "__getitem__") and hasattr(source, "__len__")
     ):

@@ -256,3 +256,15 @@ def test_a_mixture_in_the_place_of_a_loader_is_refused():
     mixture = Mixture({"a": range(4), "b": range(4, 8)})
     with pytest.raises(TypeError, match=r"is a Mixture, which gives indices; write loader\("):
         Engine(lambda state, batch: None).run(mixture, max_epochs=1)
+
+
+def test_a_slice_of_a_tensor_dataset_is_refused_since_it_would_be_two_samples():
+    sliced = torch.utils.data.TensorDataset(torch.ones(9, 2), torch.ones(9))[:4]
+    with pytest.raises(TypeError, match=r"'a' is a tuple of tensors.*Subset\("):
+        Mixture({"a": sliced})
+
+
+@pytest.mark.parametrize("given", [{"sources": [range(3)]}, {"weights": [0.7, 0.3]}])
+def test_sources_and_weights_without_names_are_refused(given):
+    with pytest.raises(TypeError, match="sources and weights need names"):
+        Mixture(**{"sources": {"a": range(3), "b": range(2)}, **given})
