@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from ....engine import label
-from ....engine.modules import HIDDEN
+from ....engine.modules import HIDDEN, moves
 from ....engine.supervised import Supervised
 from ....engine.update import Update
 from ...common import given
@@ -45,7 +45,7 @@ def settings_of(objects: Mapping[str, Any]) -> dict[str, Any]:
         elif isinstance(each, LRScheduler):
             own = dict(_of_schedule(each.state_dict()))
             # An optimizer that is among the objects has the rates.
-            if any(each.optimizer is other for other in objects.values()):
+            if any(isinstance(o, Optimizer) and moves(each, o) for o in objects.values()):
                 own = {key: own[key] for key in own if key.rpartition(".")[2] not in BASES}
         else:
             continue
