@@ -248,6 +248,27 @@ def test_a_run_with_one_schedule_of_all_optimizers_resumes_to_the_same_bits(
     assert are_equal(numbers(again), numbers(model))
 
 
+def test_a_resume_refuses_optimizers_in_another_order_which_a_schedule_of_all_goes_by(tmp_path):
+    def run(names, **options):
+        model, *optimizers = made()
+        both = dict(zip(("muon", "adamw"), optimizers, strict=True))
+        engine = supervised(model, {name: both[name] for name in names}, LOSS)
+        engine.add(LRSchedule(linear()), Checkpoint(tmp_path, resume=True, **options))
+        if names[0] == "muon":
+            engine.on(ITERATION(at=5))(lambda state: state.interrupt("leaves"))
+        return engine.run(BATCHES, max_epochs=2).metrics
+
+    run(("muon", "adamw"))
+    with pytest.raises(ValueError, match=r"scheduler.optimizers: \['muon', 'adamw'\] in the check"):
+        run(("adamw", "muon"))
+    with pytest.raises(ValueError, match="scheduler.optimizers"):
+        run(("adamw", "muon"), override=["Update.optimizers"])
+    both = ["Update.optimizers", "scheduler.optimizers"]
+    metrics = run(("adamw", "muon"), override=both)
+    assert metrics["lr/adamw"] == pytest.approx(0.01 / 14)
+    assert metrics["lr/muon"] == pytest.approx(0.02 / 14)
+
+
 def test_another_rate_of_one_optimizer_is_told_and_taken_by_the_schedule_of_all(tmp_path):
     def run(rate, stop=None, **options):
         model, first, second = made()
@@ -428,3 +449,57 @@ def test_several_optimizers_are_compiled_each_by_itself():
     weights, _ = by_hand(limit=0.5, kind=torch.optim.SGD)
     for own, expected in zip(numbers(model), weights, strict=True):
         torch.testing.assert_close(own, expected)
+
+
+ON_RANKS = """
+import sys
+import torch
+from torch.distributed import destroy_process_group, init_process_group
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+from camshaft import Events, ranks, supervised
+from camshaft.handlers import Checkpoint, ClipGradNorm, LRSchedule, Validate
+from camshaft.handlers.schedules import cosine, warmup
+
+init_process_group("gloo")
+mse = torch.nn.functional.mse_loss
+
+
+def run(directory, wrap, stop=None):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2))
+    if wrap == "fsdp2":
+        fully_shard(model, mesh=init_device_mesh("cpu", (2,)))
+    else:
+        model = DistributedDataParallel(model)
+    matrices = [each for each in model.parameters() if each.ndim == 2]
+    others = [each for each in model.parameters() if each.ndim < 2]
+    optimizers = {
+        "matrices": torch.optim.SGD(matrices, lr=0.1, momentum=0.9),
+        "others": torch.optim.AdamW(others, lr=0.01),
+    }
+    generator = torch.Generator().manual_seed(ranks.rank())
+    pairs = [[torch.randn(4, n, generator=generator) for n in (3, 2)] for _ in range(7)]
+    engine = supervised(model, optimizers, mse, accumulate=2)
+    engine.add(ClipGradNorm(0.5), LRSchedule(warmup(2).then(cosine())), Validate(pairs))
+    engine.add(Checkpoint(directory, resume=True))
+    if stop is not None:
+        engine.on(Events.ITERATION_COMPLETED(at=stop))(lambda state: state.interrupt("leaves"))
+    return {name: float(each) for name, each in engine.run(pairs, max_epochs=2).metrics.items()}
+
+
+for wrap in ("ddp", "fsdp2"):
+    whole = run(sys.argv[1] + wrap + "-whole", wrap)
+    run(sys.argv[1] + wrap, wrap, stop=4)
+    assert run(sys.argv[1] + wrap, wrap) == whole
+    assert abs(whole["lr/matrices"] / whole["lr/others"] - 10) < 1e-9, whole
+destroy_process_group()
+"""
+
+
+@pytest.mark.slow
+def test_on_two_ranks_one_schedule_of_all_optimizers_resumes_to_the_same_metrics(
+    processes, tmp_path
+):
+    processes.run_ranks(2, ON_RANKS, f"{tmp_path}/")
