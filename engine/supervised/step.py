@@ -164,7 +164,10 @@ class Supervised:
         parts = None
         if loss is not None and type(loss) is not Tensor:
             loss, parts = split_loss(loss)
-        whole, prediction = [made.detach()] * 2 if type(made) is Tensor else _without_graphs(made)
+        if type(made) is Tensor:
+            whole = prediction = made.detach()
+        else:
+            whole, prediction = _without_graphs(made)
         if loss is None:
             if loss_fn is own_loss and torch.is_grad_enabled():  # in training
                 raise lacks_loss(made)
