@@ -280,6 +280,7 @@ HARMLESS = {
     ],  # of a table in the source
     "handlers/checkpoint/directory/pt_export.py": ["torch.save"],  # others ask for .pt
     "handlers/checkpoint/directory/weights_at.py": ["torch.load", "weights_only"],  # =True
+    "handlers/checkpoint/format/quantized.py": ["import_module(QUANTIZED[name])"],  # of a table
 }
 UNPICKLERS = {"pickle", "_pickle", "cPickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}
 RUNNERS = {"eval", "exec", "compile", "__import__", "load_module", "run_path"}
