@@ -424,6 +424,7 @@ class Engine(Generic[Batch, Output]):
             sharded = modules.fully_sharded(self.objects.values()) if ranks.is_distributed() else []
             in_step = Along(partial(_repeat, engine, state)) if sharded else InStep()
             feed = Feed(data, state, limit, in_step=in_step)
+            feed.named = drawn_from
             try:
                 return Loop(engine, engine.process, Moments(engine.signals), state, feed).run()
             finally:

@@ -128,6 +128,9 @@ class Loop(Generic[Batch, Output]):
             feed.close()
 
     def _find_generators(self) -> None:
+        """Find what the run draws from, once; for an evaluation, `Engine.evaluate` has done it."""
+        if not self.state.training:
+            return
         functions = script_functions(self.process, self.moments.signals)
         self.feed.named = generators_of_run(self.engine.objects, functions, self.feed.data)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache, partial
 from itertools import chain, islice
 from pathlib import Path
-from types import CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
+from types import CodeType, FunctionType, MappingProxyType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
 from .. import modules
@@ -163,7 +163,8 @@ def _inside(thing: Any, name: str, is_root: bool) -> Iterator[tuple[Any, str]]:
             yield each, names[number] if number < len(names) else f"args[{number}]"
         yield from ((each, key) for key, each in thing.keywords.items())
         yield thing.func, name
-    elif isinstance(thing, Mapping) and len(thing) <= WIDEST:
+    elif isinstance(thing, dict | MappingProxyType) and len(thing) <= WIDEST:
+        # No other mapping: one that loads its values, such as a file of h5py, would read them.
         yield from ((each, f"{name}[{key!r}]") for key, each in thing.items())
     elif isinstance(thing, list | tuple | set | deque) and len(thing) <= WIDEST:
         yield from ((each, f"{name}[{number}]") for number, each in enumerate(thing))
