@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import ChainMap
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from itertools import count
@@ -19,16 +20,15 @@ from ..common import PLAIN, dense_parts, digest, generator_digests, leaves
 from .json_lines import JSONFile
 from .rows import Start
 
-Row = dict[str, Any]
+Prints = dict[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
 class Fingerprints:
     """Write checksums of what each iteration reads and computes, for `camshaft compare`.
 
-    They are of the batch, of the generators of random numbers, of gradients and weights after the
-    step; the loss is there as it is. The run stays the same to the last bit, and waits for the
-    device and the disk in each row. A resumed run drops the rows past the point it is resumed from.
+    The run stays the same to the last bit, and waits for the device and the disk in each row. A
+    resumed run drops the rows past the point it is resumed from.
 
     Args:
         path: The file; one of an earlier run is moved aside, as by `JSONLines`.
@@ -41,8 +41,8 @@ class Fingerprints:
 
     def __post_init__(self) -> None:
         when = Trigger.of(self.when)
-        is_plain = all(each.is_plain for each in when.clauses)
-        if when.events != {Events.ITERATION_STARTED} or not is_plain:
+        events, is_plain = [*when.events], all(clause.is_plain for clause in when.clauses)
+        if events != [Events.ITERATION_STARTED] or not is_plain:
             raise ValueError(
                 f"Fingerprints(when={self.when!r}): a row begins with its batch, so it needs "
                 "Events.ITERATION_STARTED, with every=, at=, after= or before= as you like"
@@ -62,16 +62,16 @@ class Fingerprints:
 
     def look_at_batch(self, state: State[Any, Any]) -> None:
         """Begin a row."""
-        state.recall(self, Row, saved=False).update(_row(state.iteration, state.batch))
+        state.recall(self, Prints, saved=False).update(_row(state.iteration, state.batch))
 
     def look_at_gradients(self, state: State[Any, Any]) -> None:
         """Add the gradients of a step to the row."""
-        if row := state.recall(self, Row, saved=False):
+        if row := state.recall(self, Prints, saved=False):
             row["gradients"] = _marks(state.engine.objects, gradients=True)
 
     def write(self, state: State[Any, Any]) -> None:
         """Complete the row, and write it."""
-        if row := state.recall(self, Row, saved=False):
+        if row := state.recall(self, Prints, saved=False):
             metrics = state.metrics
             is_new = "loss" in metrics and metrics.clocks("loss")[0] == state.iteration
             self._write(row, state.engine.objects, metrics["loss"] if is_new else None)
@@ -83,8 +83,7 @@ class Fingerprints:
         """A function that writes the same rows in a loop of your own: `fingerprint(batch, loss)`.
 
         Call it for each batch, between `optimizer.step()` and the next `optimizer.zero_grad()`.
-        Several models are a dict by their names in `engine.objects`. A loop that goes on says how
-        many batches are done.
+        Several models are a dict by their names in `engine.objects`; `done` counts batches before.
         """
         clauses = Trigger.of(self.when).clauses
         models = model if isinstance(model, Mapping) else {"model": model}
@@ -103,7 +102,7 @@ class Fingerprints:
 
         return fingerprint
 
-    def _write(self, row: Row, objects: Mapping[str, Any], loss: Any) -> None:
+    def _write(self, row: Prints, objects: Mapping[str, Any], loss: Any) -> None:
         value = loss.item() if isinstance(loss, Tensor) and loss.numel() == 1 else loss
         row["loss"] = {} if loss is None else {"loss": _mark(value)}
         row["generators"], row["weights"] = generator_digests(), _marks(objects)
@@ -114,18 +113,19 @@ class Fingerprints:
             file.close()
 
 
-def _row(iteration: int, batch: Any) -> Row:
+def _row(iteration: int, batch: Any) -> Prints:
     marks = {name or "batch": _mark(each) for name, each in leaves(batch)}
     return {"iteration": iteration, "batch": marks, "gradients": {}}
 
 
-def _together(rows: list[Row]) -> Row:
-    """One row for all ranks, whose gradients and weights are there once."""
+def _together(rows: list[Prints]) -> Prints:
+    """One row for all ranks, with rank 0's gradients and weights, and those that it lacks."""
     made = rows[0] | {"ranks": len(rows)}
-    for kind in ("batch", "generators", "loss", "gradients", "weights"):
-        is_own = len(rows) > 1 and kind not in ("gradients", "weights")
-        ranked = [(f"rank {number}: " * is_own, row[kind]) for number, row in enumerate(rows)]
-        made[kind] = {f"{rank}{name}": mark for rank, row in ranked for name, mark in row.items()}
+    for kind in ("batch", "generators", "loss") * (len(rows) > 1):
+        pairs = [(rank, *each) for rank, row in enumerate(rows) for each in row[kind].items()]
+        made[kind] = {f"rank {rank}: {name}": mark for rank, name, mark in pairs}
+    for kind in ("gradients", "weights"):  # other ranks hold other modules in a pipeline
+        made[kind] = dict(ChainMap(*(row[kind] for row in rows)))
     return made
 
 
@@ -145,9 +145,8 @@ def _marks(objects: Mapping[str, Any], *, gradients: bool = False) -> dict[str, 
 def _mark(value: Any) -> str:
     """A checksum; of a tensor also its kind before, and its norm and an alternating sum behind."""
     if not isinstance(value, Tensor):
-        is_plain = isinstance(value, (*PLAIN, list, tuple))
-        has_address = not is_plain and " at 0x" in repr(value)  # another one in each process
-        return type(value).__name__ if has_address else digest(value)
+        is_odd = not isinstance(value, (*PLAIN, list, tuple)) and " at 0x" in repr(value)
+        return type(value).__name__ if is_odd else digest(value)  # an address tells nothing
     whole: Any = value.detach()
     whole = whole.full_tensor() if is_spread(whole) else whole  # as on one rank
     numbers = dense_parts(whole)[-1]

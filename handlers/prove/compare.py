@@ -55,8 +55,8 @@ def compare(path: Path, other: Path, as_json: bool = False, rtol: float = -1.0) 
         counts = {"compared": len(both), "not_compared": left_out}
         print(json.dumps({"first": first or None, "differences": found} | counts, indent=1))
         return int(bool(found))
-    lines = [f"{len(both)} iterations compared, {both[0]} to {both[-1]}"]
-    lines[0] += f"; {left_out['iterations']} are in one file alone" * bool(left_out["iterations"])
+    alone = f"; {left_out['iterations']} are in one file alone" * bool(left_out["iterations"])
+    lines = [f"{len(both)} iterations compared, {both[0]} to {both[-1]}{alone}"]
     for kind, missed in ((kind, left_out[kind]) for kind in LIKELY):
         text = "not compared" if missed == len(both) else "equal"
         if kind in found:

@@ -109,6 +109,39 @@ def test_a_loop_by_hand_and_an_engine_write_the_same_file(tmp_path):
     }
 
 
+def test_gradients_are_those_that_the_optimizer_has_left(tmp_path, capsys):
+    """Nesterov's momentum of many tensors at once adds to the gradients in place."""
+    data, _, _ = parts()
+    for way in ("old", "new"):
+        torch.manual_seed(0)
+        model = nn.Linear(4, 1)
+        optimizer = torch.optim.SGD(
+            model.parameters(), 0.1, momentum=0.9, nesterov=True, foreach=True
+        )
+        if way == "new":
+            engine = supervised(model, optimizer, mse_loss).add(Fingerprints(tmp_path / way))
+            engine.run(loader_of(data), max_epochs=1)
+            continue
+        fingerprint = Fingerprints(tmp_path / way).by_hand(model)
+        for inputs, targets in loader_of(data):
+            optimizer.zero_grad()
+            loss = mse_loss(model(inputs), targets)
+            loss.backward()
+            optimizer.step()
+            fingerprint((inputs, targets), loss)
+    assert answer(capsys, tmp_path / "old", tmp_path / "new")[0] == 0
+
+
+def test_a_script_that_changes_its_directory_goes_on_with_its_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    fingerprint = Fingerprints("a.jsonl").by_hand(nn.Linear(1, 1))
+    fingerprint(torch.ones(1), loss=0.5)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    fingerprint(torch.ones(1), loss=0.5)
+    assert len(rows_of(tmp_path / "a.jsonl")) == 2
+
+
 def test_other_handlers_do_not_matter_not_even_an_average_of_the_weights(tmp_path):
     data, _, _ = parts()
     run(tmp_path / "a.jsonl")
@@ -408,6 +441,54 @@ def test_ranks_have_batches_of_their_own_and_weights_together(processes, tmp_pat
     assert found["not_compared"] == {"iterations": 0} | left_out
     compare(two, tmp_path / "engine-1.jsonl", rtol=1e-4)
     assert "batch       not compared\n" in capsys.readouterr().out
+
+
+KILLED_RANKS = """
+    import os, signal, sys
+    from pathlib import Path
+    import torch
+    from torch import nn
+    from torch.nn.parallel import DistributedDataParallel
+    from torch.utils.data import TensorDataset
+    from camshaft import Events, loader, ranks, seed_everything, supervised
+    from camshaft.handlers import Checkpoint, Fingerprints
+
+    folder, kill_at = Path(sys.argv[1]), int(sys.argv[2])
+    with ranks.process_group():
+        seed_everything(0)
+        data = TensorDataset(torch.randn(40, 4), torch.randn(40, 1))
+        layers = nn.Linear(4, 4), nn.Dropout(0.2), nn.BatchNorm1d(4), nn.Linear(4, 1)
+        model = DistributedDataParallel(nn.Sequential(*layers))
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        engine = supervised(model, optimizer, nn.functional.mse_loss, accumulate=2)
+        when = Events.ITERATION_COMPLETED(every=3)
+        engine.add(Checkpoint(folder / "run", when=when, resume=True))
+        engine.add(Fingerprints(folder / "a.jsonl"))
+        if kill_at:
+            at = Events.ITERATION_COMPLETED(at=kill_at)
+            engine.on(at)(lambda state: os.kill(os.getpid(), signal.SIGKILL))
+        engine.on(Events.ITERATION_COMPLETED(at=1))(
+            lambda state: print(ranks.rank(), *model.module[2].running_mean.tolist())
+        )
+        engine.run(loader(data, 8, training=True), max_epochs=3)
+"""
+
+
+@pytest.mark.slow
+def test_two_ranks_that_are_killed_and_resumed_leave_the_file_of_the_whole_run(processes, tmp_path):
+    for name in ("whole", "killed"):
+        (tmp_path / name).mkdir()
+    zero, one = processes.run_ranks(2, KILLED_RANKS, tmp_path / "whole", 0)
+    processes.run_ranks(2, KILLED_RANKS, tmp_path / "killed", 8, code=None)
+    processes.run_ranks(2, KILLED_RANKS, tmp_path / "killed", 0)
+    whole, killed = ((tmp_path / name / "a.jsonl").read_bytes() for name in ("whole", "killed"))
+    assert killed == whole
+    assert whole.count(b"\n") == 15
+    # Running means differ between ranks; those of rank 0 are the ones that are sent to the others.
+    mine, other = (torch.tensor([*map(float, each.stdout.split()[1:])]) for each in (zero, one))
+    norm = float(rows_of(tmp_path / "whole/a.jsonl")[0]["weights"]["2.running_mean"].split()[2])
+    assert norm == pytest.approx(float(mine.norm()), rel=1e-6)
+    assert norm != pytest.approx(float(other.norm()), rel=1e-6)
 
 
 SHARDS = """
