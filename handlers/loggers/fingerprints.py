@@ -150,7 +150,10 @@ def _mark(value: Any) -> str:
     whole: Any = value.detach()
     whole = whole.full_tensor() if is_spread(whole) else whole  # as on one rank
     numbers = dense_parts(whole)[-1]
-    wide = (torch.view_as_real(numbers).reshape(-1) if numbers.is_complex() else numbers).double()
-    norm, alternating = float(wide.dot(wide).sqrt()), float(wide[::2].sum() - wide[1::2].sum())
+    numbers = torch.view_as_real(numbers).reshape(-1) if numbers.is_complex() else numbers
+    squares = alternating = 0.0
+    for wide in map(Tensor.double, numbers.split(2**14)):  # needs neither memory nor threads
+        squares += float(wide.square().sum())
+        alternating += float(wide[::2].sum() - wide[1::2].sum())
     kind = f"{str(value.dtype).removeprefix('torch.')}{[*value.shape]}"
-    return f"{kind} {digest(whole)} {norm} {alternating}"
+    return f"{kind} {digest(whole)} {squares**0.5} {alternating}"
