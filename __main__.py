@@ -136,7 +136,7 @@ def _parser() -> argparse.ArgumentParser:
         type=float,
         default=-1.0,
         metavar="X",
-        help="take smaller relative differences for none, as between machines",
+        help="ignore relative differences up to this, as between machines",
     )
     each.add_argument("--json", action="store_true", dest="as_json", help="for programs")
     text = "Kill a script at random moments, start it again, and compare it with a whole run."

@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -213,3 +215,14 @@ def test_the_command_tells_by_its_code(tmp_path, capsys, whole):
     assert "no iteration in common" in capsys.readouterr().err
     os.mkfifo(tmp_path / "pipe")
     assert main(["compare", str(whole), str(tmp_path / "pipe")]) == 2
+
+
+def test_comparing_imports_no_torch(tmp_path):
+    a = written(tmp_path / "a", ROW)
+    script = (
+        "import sys\n"
+        "from camshaft.__main__ import main\n"
+        "assert main(['compare', sys.argv[1], sys.argv[1]]) == 0\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", script, a], check=True)
