@@ -10,7 +10,7 @@ from pathlib import Path
 from .handlers.checkpoint import NoCheckpointError, keep_of
 from .handlers.checkpoint.commands import export, inspect, prune, verify
 from .handlers.files import printable
-from .handlers.prove import prove
+from .handlers.prove import compare, prove
 from .handlers.report import NothingToReportError, report, watch
 
 CODES = """\
@@ -22,6 +22,10 @@ of prove:
   0  proven: a run that is killed and started again ends as the run of no kill
   1  runs differ
   2  the script could not be tried
+of compare:
+  0  no difference
+  1  runs differ
+  2  there is nothing to compare
 """
 
 
@@ -123,6 +127,18 @@ def _parser() -> argparse.ArgumentParser:
     text = "Serve that page while the run goes on, to whoever has the address that it prints."
     each = add("watch", watch, text, run, several=True)
     each.add_argument("--port", type=int, default=0, help="by default one that is free")
+    text = "Say where two runs part: the first iteration, and the first thing in it that differs."
+    each = add("compare", compare, text)
+    each.add_argument("path", metavar="A", type=Path, help="what Fingerprints wrote in one run")
+    each.add_argument("other", metavar="B", type=Path, help="and in the other")
+    each.add_argument(
+        "--rtol",
+        type=float,
+        default=-1.0,
+        metavar="X",
+        help="ignore relative differences up to this, as between machines",
+    )
+    each.add_argument("--json", action="store_true", dest="as_json", help="for programs")
     text = "Kill a script at random moments, start it again, and compare it with a whole run."
     each = add("prove", prove, text)
     each.add_argument("--kills", type=int, default=5, metavar="N", help="how often (%(default)s)")

@@ -30,6 +30,7 @@ from .loggers import CSV as CSV
 from .loggers import Aim as Aim
 from .loggers import ClearML as ClearML
 from .loggers import Comet as Comet
+from .loggers import Fingerprints as Fingerprints
 from .loggers import History as History
 from .loggers import ImageFiles as ImageFiles
 from .loggers import JSONLines as JSONLines

@@ -9,7 +9,16 @@ from camshaft import Engine, Events, __version__
 from camshaft.__main__ import main
 from camshaft.handlers import Checkpoint, checkpoints, latest
 
-COMMANDS = [["inspect"], ["verify"], ["prune"], ["export"], ["report"], ["watch"], ["prove"]]
+COMMANDS = [
+    ["inspect"],
+    ["verify"],
+    ["prune"],
+    ["export"],
+    ["report"],
+    ["watch"],
+    ["prove"],
+    ["compare"],
+]
 
 
 def start(*arguments, **options):
