@@ -31,9 +31,18 @@ of prove:
   2  the script could not be tried
 """
 CONFIG = """\
-Each part with a _target_ is made once, by Hydra, and "${model}" is the model that was made. The
-keys are: directory, for the journal and resolved.yaml; seed; engine, such as camshaft.supervised;
-handlers, a list or a dict; run, the arguments of engine.run. All others are for these to refer to.
+Start, or go on with, the run that a YAML file describes.
+
+keys of the file:
+  directory  where the journal and resolved.yaml go
+  engine     a call that gives an Engine, such as camshaft.supervised
+  run        the arguments of engine.run: data, max_epochs, ...
+  seed       of all random numbers, if there is one
+  handlers   a list or a dict of calls
+  others     calls and values for these to refer to, such as ${model}
+
+A call has a _target_, what to call, and its arguments; it is made once, wherever ${model} stands.
+Example: camshaft run config.yaml lr=0.01 '~handlers.stop' --max-batches 3
 """
 
 
@@ -153,8 +162,8 @@ def _parser() -> argparse.ArgumentParser:
     text = "Serve that page while the run goes on, to whoever has the address that it prints."
     each = add("watch", watch, text, run, several=True)
     each.add_argument("--port", type=int, default=0, help="by default one that is free")
-    text = "Start, or go on with, the run that a YAML file describes."
-    each = add("run", start, f"{text} {CONFIG}")
+    each = add("run", start, CONFIG.partition("\n")[0])
+    each.description = CONFIG
     each.add_argument("path", metavar="CONFIG.yaml", type=Path, help="what it runs: it is code")
     each.add_argument(
         "overrides", metavar="KEY=VALUE", nargs="*", help="changes, in the grammar of Hydra's"

@@ -91,7 +91,7 @@ def read_config(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
 
 def used_in(text: str) -> set[str]:
     """The keys that mean something, and those to which others refer."""
-    return {*KEYS, *re.findall(r"(?:\$\{|oc\.select:)\.*(\w+)", text)}
+    return {*KEYS, *re.findall(r"(?:\$\{|oc\.[a-z.]+:)\.*(\w+)", text)}
 
 
 def _resolved(parent: Any, name: Any) -> Any:
