@@ -46,6 +46,10 @@ def one_cycle(optimizer, horizon, max_lr):
     return torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr, total_steps=horizon.steps)
 
 
+def step(state, batch):
+    return batch
+
+
 def failing(model, optimizer):
     raise AttributeError("a bug of the user's")
 

@@ -253,6 +253,31 @@ def test_what_is_referred_to_is_the_same_object_wherever_it_lies(path):
     assert parts_of_digits.MADE == [4, 4]
 
 
+def test_a_config_of_several_files_refers_to_its_neighbours(path, tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "small.yaml").write_text("""
+part: {_target_: parts_of_digits.Part, first: 0, last: 40}
+samples: {_target_: parts_of_digits.samples, part: "${..part}"}
+train: {_target_: parts_of_digits.batches, samples: "${..samples}", size: "${size}"}
+""")
+    path.write_text("""
+defaults: [{data: small}, _self_]
+directory: a
+size: 20
+engine:
+  _target_: camshaft.Engine
+  process: {_target_: hydra.utils.get_method, path: parts_of_digits.step}
+handlers:
+- _target_: parts_of_digits.Kept
+  things: {part: "${data.part}", data: "${data}"}
+run: {data: "${data.train}", max_epochs: 1}
+""")
+    engine, state = run_config(path)
+    kept = engine.handlers["Kept"].things
+    assert kept["part"] is kept["data"]["part"]
+    assert state.iteration == 2
+
+
 RANKS = """
 import sys
 sys.path.insert(0, ".")
@@ -369,6 +394,10 @@ def test_a_failure_of_the_users_code_keeps_its_traceback_and_names_the_key(proce
     shown = processes.run(COMMAND, "run", path, "directory=a", cwd=path.parent, code=1).stderr
     assert 'parts_of_digits.py", line' in shown
     assert shown.endswith("AttributeError: a bug of the user's\nby engine of the config\n")
+    (path.parent / "broken_parts.py").write_text("def network(): ...\n\nundefined\n")
+    broken = (COMMAND, "run", path, "directory=a", "model._target_=broken_parts.network")
+    shown = processes.run(*broken, cwd=path.parent, code=1).stderr
+    assert 'broken_parts.py", line 3' in shown
     path.write_text(CONFIG)
     with pytest.raises(ValueError, match="max_norm=-1") as raised:
         run_config(path, ["directory=a", "handlers.clip.max_norm=-1"])
