@@ -1,6 +1,7 @@
 """`camshaft run`: a YAML file is a script, whose run is killed, resumed, changed and refused."""
 
 import json
+import os
 import re
 import shutil
 from pathlib import Path
@@ -215,6 +216,7 @@ handlers:
       self: {_target_: camshaft.handlers.schedules.warmup, length: 5}
       other: {_target_: camshaft.handlers.schedules.cosine, final: 0.1}
     loss: ${engine.loss_fn}
+    home: ${oc.env:HOME}
     text: 'a \\${literal}'
     lazy: {_target_: builtins.dict, _recursive_: false, a: {_target_: builtins.list}}
 engine:
@@ -247,6 +249,7 @@ def test_what_is_referred_to_is_the_same_object_wherever_it_lies(path):
         assert kept["function"] is nn.functional.cross_entropy
         assert kept["waiting"](engine.objects["model"].parameters()).defaults["lr"] == 0.1
         assert (kept["number"], kept["text"]) == (40, "a ${literal}")
+        assert kept["home"] == os.environ["HOME"]
         assert kept["keep"] == latest() | best(1, "loss")
         assert repr(kept["schedule"]) == "warmup(5).then(cosine(0.1))"
         assert kept["lazy"] == {"a": {"_target_": "builtins.list"}}
