@@ -284,6 +284,7 @@ HARMLESS = {
     "handlers/configs/run_config.py": ["instantiate"],  # a config is code, as a script is
     "handlers/checkpoint/directory/pt_export.py": ["torch.save"],  # others ask for .pt
     "handlers/checkpoint/directory/weights_at.py": ["torch.load", "weights_only"],  # =True
+    "handlers/checkpoint/format/quantized.py": ["import_module(QUANTIZED[name])"],  # of a table
 }
 UNPICKLERS = {"pickle", "_pickle", "cPickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}
 RUNNERS = {"eval", "exec", "compile", "__import__", "load_module", "run_path", "instantiate"}
