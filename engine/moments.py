@@ -76,7 +76,7 @@ class Moment:
 
     __slots__ = (
         *("_always", "_entry", "_next", "_outdated", "_timed"),
-        *("due", "first", "last", "signal"),
+        *("due", "failed", "first", "last", "signal"),
     )
 
     def __init__(self, signal: Signal, entry: Callable[[Receiver], Entry]) -> None:
@@ -88,6 +88,8 @@ class Moment:
         """Checks of this run that are called before all handlers."""
         self.last: list[Receiver] = []
         """Checks of this run that are called after all handlers."""
+        self.failed = False
+        """True while `fire_each` calls the others after one that failed."""
         self._next = NEVER
         self.outdate()
         signal.listeners.append(self.outdate)
@@ -110,12 +112,14 @@ class Moment:
     def fire_each(self, state: State[Any, Any], count: int) -> list[BaseException]:
         """Call all receivers that are due, also after exceptions; return the exceptions."""
         errors: list[BaseException] = []
+        self.failed = False
         for _, call, receiver in self._calls(state, count):
             try:
                 call(state)
             except BaseException as error:
                 error.add_note(f"{self._where(receiver)}, {place(state)}")
                 errors.append(error)
+                self.failed |= not isinstance(error, SystemExit)
         try:
             return errors
         finally:
