@@ -88,8 +88,7 @@ class Moment:
         """Checks of this run that are called before all handlers."""
         self.last: list[Receiver] = []
         """Checks of this run that are called after all handlers."""
-        self.failed = False
-        """True while `fire_each` calls the others after one that failed."""
+        self.failed = False  # in `fire_each`: true after a receiver that has failed
         self._next = NEVER
         self.outdate()
         signal.listeners.append(self.outdate)

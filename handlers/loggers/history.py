@@ -87,28 +87,19 @@ class History:
     @overload
     def __getitem__(self, names: str) -> list[Any]: ...
     @overload
-    def __getitem__(self, names: tuple[str, ...]) -> tuple[list[Any], ...]: ...
-    def __getitem__(self, names: str | tuple[str, ...]) -> list[Any] | tuple[list[Any], ...]:
-        """The values of a metric or clock; of several, a list each, of the rows that have all.
-
-        Raises:
-            KeyError: No row has the name, or all of the names.
-        """
-        asked = names if isinstance(names, tuple) else (names,)
-        if not asked or not all(isinstance(name, str) for name in asked):
-            raise TypeError(
-                f"history[{names!r}]: needs the name of a metric, such as history['val/loss'], or "
-                "several; the rows themselves are history.rows"
-            )
+    def __getitem__(self, names: tuple[str, ...] | list[str]) -> tuple[list[Any], ...]: ...
+    def __getitem__(self, names: str | tuple[str, ...] | list[str]) -> Any:
+        """The values of a metric or clock; of several, a list each, of the rows that have all."""
+        asked = names if isinstance(names, tuple | list) else (names,)
         rows = [row for row in self.rows if all(name in row for name in asked)]
         if not rows:
             known = ", ".join(map(repr, dict.fromkeys(name for row in self.rows for name in row)))
             raise KeyError(
                 f"no row has {' and '.join(map(repr, asked))}; there is: "
-                f"{known or 'no row yet; a run makes them, on rank 0'}"
+                f"{known or 'no row yet; a run makes them, on rank 0'} (all rows: history.rows)"
             )
         lists = tuple([row[name] for row in rows] for name in asked)
-        return lists if isinstance(names, tuple) else lists[0]
+        return lists[0] if asked is not names else lists
 
     def __contains__(self, name: object) -> bool:
         """True if a row has this metric."""

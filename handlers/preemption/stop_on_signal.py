@@ -20,16 +20,12 @@ from .watchdog import Watchdog, kill_children
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ...engine.moments import Moment
-
 logger = logging.getLogger("camshaft")
 
 USUAL = tuple(
     getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGUSR1") if hasattr(signal, name)
 )
 AT_THE_END = (Events.EPOCH_COMPLETED, Events.COMPLETED)
-A_YEAR = 365 * 86_400.0
-"""The longest wait: `time.sleep` takes no infinity."""
 SHORTEST, LONGEST = 1.0, 10.0
 """The least and the most seconds between two questions, approximately."""
 FRACTION = 0.01
@@ -117,10 +113,7 @@ class StopOnSignal:
         if exit_code is not None and (type(exit_code) is not int or not 0 <= exit_code <= 255):
             raise ValueError(f"StopOnSignal(exit_code={exit_code!r}): needs a number from 0 to 255")
         if not exit and (wait or exit_code is not None):
-            raise ValueError(
-                "StopOnSignal(exit=False) lets `run` return, and the script chooses when it exits "
-                "and with which code; leave wait and exit_code out"
-            )
+            raise ValueError("StopOnSignal(exit=False) never exits; leave wait and exit_code out")
         vars(self).update(signals=signals or USUAL, deadline=deadline, every=every)
         vars(self).update(wait=wait, exit=exit, exit_code=exit_code)
 
@@ -171,11 +164,11 @@ class StopOnSignal:
             logger.info("exits with %d, as %s asked it to", code, name)
             raise SystemExit(code)
 
-    def pause(self, watch: SignalWatch, closed: Moment, state: State[Any, Any]) -> None:
+    def pause(self, watch: SignalWatch, closed: Any, state: State[Any, Any]) -> None:
         """Wait before the exit, unless a handler failed, whose error would come too late."""
         if watch.exits and not closed.failed:
             end = watch.received_at + (self.deadline or math.inf)
-            seconds = max(0.0, min(self.wait, end - time.monotonic(), A_YEAR))
+            seconds = max(0.0, min(self.wait, end - time.monotonic(), 3e7))  # infinity is no sleep
             logger.info("waits %g seconds before the exit", seconds)
             time.sleep(seconds)
 
@@ -187,8 +180,7 @@ class SignalWatch:
         self.state = state
         self.received: int | None = None
         """The first signal that this process got."""
-        self.received_at = math.inf
-        self.exits = False
+        self.received_at, self.exits = math.inf, False
         self.agreed: int | None = None
         """The signal for which all ranks stop."""
         self.questions = Questions(state, every) if ranks.world_size() > 1 else None

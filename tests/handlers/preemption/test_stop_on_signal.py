@@ -367,7 +367,7 @@ def test_nonsense_is_refused():
         with pytest.raises(ValueError, match=r"exit_code=.*: needs a number from 0 to 255"):
             StopOnSignal(exit_code=code)
     for given in ({"wait": 60}, {"exit_code": 0}):
-        with pytest.raises(ValueError, match="the script chooses when it exits"):
+        with pytest.raises(ValueError, match="never exits; leave wait and exit_code out"):
             StopOnSignal(exit=False, **given)
 
 
