@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from ...engine import ranks
 from ...engine.checks import warn
 
 MOST_WATTS = 2000.0
@@ -76,11 +77,14 @@ class Energy:
     def state_dict(self) -> dict[str, Any]:
         """The values to save."""
         self.read()
-        return {"taken": dict(self.taken), "step": self.step, "at_step": self.at_step}
+        saved = {"taken": dict(self.taken), "step": self.step, "at_step": self.at_step}
+        return saved | {"rank": ranks.rank()}
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
-        """Continue from saved values."""
-        self.taken, self.step, self.at_step = dict(saved["taken"]), saved["step"], saved["at_step"]
+        """Continue from saved values; a rank that is new is given those of the first one."""
+        self.step = saved["step"]
+        if saved["rank"] == ranks.rank():
+            self.taken, self.at_step = dict(saved["taken"]), saved["at_step"]
 
     def _watch(self, closed: Event, seconds: float) -> None:
         while not closed.wait(seconds):

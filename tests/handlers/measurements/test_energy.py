@@ -318,28 +318,38 @@ def test_a_device_without_a_counter_is_left_out_with_one_warning(machine, device
 RANKS = """
 import os, sys
 from pathlib import Path
-from camshaft import Engine, Events, ranks
-from camshaft.handlers import SystemUse
 
+import torch
+from camshaft import Engine, Events, ranks
+from camshaft.handlers import Checkpoint, SystemUse
+
+folder, directory, epochs, *without = sys.argv[1:]
 with ranks.process_group():
-    zone = Path(sys.argv[1]) / "intel-rapl:0" / "energy_uj"
-    if len(sys.argv) > 2:
-        del os.environ["LOCAL_RANK"]
+    for name in without:
+        del os.environ[name]
+    zone = Path(folder) / "intel-rapl:0" / "energy_uj"
 
     def step(state, batch):
         if ranks.rank() == 0:
             zone.write_text(str(int(zone.read_text()) + 2_000_000))
 
-    engine = Engine(step, SystemUse(when=Events.COMPLETED, energy=sys.argv[1]))
-    found = engine.run([0], max_epochs=1).metrics
-    everybody = ranks.gathered(found.get("energy", 0.0))
-    print("found", found.get("energy"), sum(everybody), flush=True)
+    engine = Engine(step, objects={"model": torch.nn.Linear(1, 1)})
+    engine.add(SystemUse(when=Events.COMPLETED, energy=folder), Checkpoint(directory, resume=True))
+    found = engine.run([0], max_epochs=int(epochs)).metrics.get("energy")
+    print("found", found, ranks.total(found or 0.0), flush=True)
 """
 
 
-def test_the_first_rank_of_a_machine_counts_its_processors(processes, machine):
+@pytest.mark.parametrize("without", [(), ("LOCAL_RANK",)], ids=str)
+def test_the_first_rank_of_a_machine_counts_its_processors_also_if_ranks_come_and_go(
+    processes, machine, tmp_path, without
+):
+    def found(count, epochs):
+        arguments = (count, RANKS, machine.folder, tmp_path / "run", epochs, *without)
+        return [each.stdout.split("found ")[1].strip() for each in processes.run_ranks(*arguments)]
+
     machine.counters = dict.fromkeys(machine.counters, 0)
     machine.take(0)
-    first, second = processes.run_ranks(2, RANKS, machine.folder)
-    assert "found 2.0 2.0" in first.stdout
-    assert "found None 2.0" in second.stdout
+    assert found(1, 1) == ["2.0 2.0"]
+    assert found(2, 2) == ["4.0 4.0", "None 4.0"]
+    assert found(1, 3) == ["6.0 6.0"]
