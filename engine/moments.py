@@ -111,7 +111,6 @@ class Moment:
     def fire_each(self, state: State[Any, Any], count: int) -> list[BaseException]:
         """Call all receivers that are due, also after exceptions; return the exceptions."""
         errors: list[BaseException] = []
-        self.failed = False
         for _, call, receiver in self._calls(state, count):
             try:
                 call(state)

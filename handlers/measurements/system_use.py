@@ -63,8 +63,7 @@ class SystemUse:
                 f'SystemUse needs {error.name}: pip install "camshaft[measurements]"'
             ) from error
         object.__setattr__(self, "_psutil", psutil)
-        is_folder = isinstance(self.energy, str | Path) and os.path.isdir(self.energy)
-        if not isinstance(self.energy, bool) and not is_folder:
+        if not isinstance(self.energy, bool) and not os.path.isdir(str(self.energy)):
             raise ValueError(f"SystemUse(energy={self.energy!r}): needs True or a folder there is")
 
     def attach(self, engine: Engine[Any, Any]) -> None:
