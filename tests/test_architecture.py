@@ -47,6 +47,7 @@ ONE_FILE_KNOWS = {
     "tensorboardX": ["handlers/loggers/event_file.py"],
     "tqdm": ["handlers/progress_bar.py", "handlers/prove/prove.py"],
     "psutil": ["handlers/measurements/system_use.py"],
+    "pynvml": [],  # handlers/measurements/energy.py imports it by name
     "safetensors": ["handlers/checkpoint/format/tensors.py"],
     "torchmetrics": [],  # metrics are known by what they do
 }
