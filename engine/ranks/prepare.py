@@ -60,7 +60,7 @@ def prepare(
     if shard is not None:
         wrap, parts = import_module("torch.distributed.fsdp").fully_shard, _parts(model, shard)
     signature(wrap).bind(model, **options)
-    join_ranks()
+    join_ranks("gloo" if str(device).startswith("cpu") else None)
     sends = torch.distributed.get_backend_config() if is_distributed() else "cpu, cuda"
     place = torch.device(device or device_of(local_rank(), torch.cuda.device_count(), sends))
     if device is None and place.type == "cuda":

@@ -72,9 +72,9 @@ def process_group(backend: str | None = None, *, timeout: float | None = None) -
     time.sleep(LAST)
 
 
-def join_ranks() -> None:
+def join_ranks(backend: str | None) -> None:
     """Join the ranks like `process_group` does, and leave them when the process ends."""
-    was_asked, end = Alone.was_asked, _begin()
+    was_asked, end = Alone.was_asked, _begin(backend)
     if end is not None:
         atexit.register(_end_process, end)
     if end is not None and was_asked and world_size() > 1:
@@ -96,7 +96,7 @@ def _end_process(end: Callable[[], None]) -> None:
         time.sleep(LAST)
 
 
-def _begin(backend: str | None = None, timeout: float | None = None) -> Callable[[], None] | None:
+def _begin(backend: str | None, timeout: float | None = None) -> Callable[[], None] | None:
     """Make the process group if a launcher has started ranks; return the function that leaves."""
     if is_distributed() or Alone.is_on or (by := launcher()) is None:
         return None
