@@ -61,16 +61,14 @@ def test_one_process_and_ranks_of_both_kinds_go_on_from_each_other(processes, tm
 def test_under_torchrun_itself_the_same_script_ends_without_a_warning(processes, tmp_path, way):
     result = subprocess.run(
         [
-            *(sys.executable, "-W", "error", "-m", "torch.distributed.run", "--nproc-per-node=2"),
+            *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"),
             *("--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"),
             *map(str, (SCRIPT, tmp_path / "torchrun", way, "prepare", 7)),
         ],
         capture_output=True,
         text=True,
     )
-    assert result.returncode == 0, result.stderr
-    assert "FAILED" not in result.stderr
-    assert "destroy_process_group" not in result.stderr
+    assert (result.returncode, result.stderr) == (0, "")
     processes.run_ranks(2, SCRIPT, tmp_path / "ranks", way, "prepare", 7)
     assert bits(tmp_path / "torchrun") == bits(tmp_path / "ranks")
 
