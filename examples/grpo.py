@@ -49,10 +49,12 @@ CHARACTERS = "_.0123456789="  # what a token is: padding, the end of an answer, 
 PADDING, END = 0, 1
 
 
-def encode(texts: Sequence[str]) -> Tensor:
-    """A row of tokens for each text; padding goes before shorter ones, and answers follow."""
+def encode(texts: Sequence[str]) -> tuple[Tensor, Tensor]:
+    """A row of tokens for each text, and the mask of what is not padding, which goes first."""
     longest = max(map(len, texts))
-    return torch.tensor([[*map(CHARACTERS.index, text.rjust(longest, "_"))] for text in texts])
+    rows = [[*map(CHARACTERS.index, text.rjust(longest, "_"))] for text in texts]
+    masks = [[place >= longest - len(text) for place in range(longest)] for text in texts]
+    return torch.tensor(rows), torch.tensor(masks)
 
 
 def decode(answers: Tensor, mask: Tensor) -> list[str]:
@@ -72,7 +74,7 @@ def reward(prompt: str, answer: str) -> float:
 
 
 def generate(
-    model: Any, prompts: Tensor, length: int, seed: int | None = None
+    model: Any, prompts: Tensor, known: Tensor, length: int, seed: int | None = None
 ) -> tuple[Tensor, Tensor]:
     """Prompts with answers of at most `length` tokens, and the mask of what is not padding.
 
@@ -83,7 +85,6 @@ def generate(
     if seed is not None:  # from the whole distribution, whose probabilities the loss computes
         ways = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0}
     plain: Any = unwrap(model)
-    known = prompts != PADDING
     with torch.random.fork_rng():
         torch.manual_seed(seed or 0)
         tokens: Tensor = plain.generate(
@@ -118,11 +119,11 @@ def build(
     def learn(state: State[list[str], Tensor], texts: list[str]) -> Tensor:
         group = options.group if state.training else 1
         asked = [text for text in texts for _ in range(group)]
-        prompts = encode(asked).to(device)
+        prompts, known = (each.to(device) for each in encode(asked))
         start = prompts.shape[1]
         # Numbers have the same hash in every process, so a resumed run draws the same answers.
         seed = hash((options.seed, state.iteration, ranks.rank())) if state.training else None
-        tokens, mask = generate(model, prompts, options.length, seed)
+        tokens, mask = generate(model, prompts, known, options.length, seed)
         written = mask[:, start:]  # with the end of an answer, which is a choice of the model too
         answers = decode(tokens[:, start:], written)
         rewards = torch.tensor([*map(reward, asked, answers)], device=device)
@@ -178,9 +179,9 @@ def warm_up(model: Any, directory: Path, steps: int) -> None:
     """Learn what an answer looks like from right ones."""
 
     def batch(texts: list[str]) -> dict[str, Tensor]:
-        tokens = encode([text + "".join(sorted(text[:-1])) + "." for text in texts])
-        labels = tokens.masked_fill(tokens == PADDING, -100)
-        return {"input_ids": tokens, "attention_mask": (tokens != PADDING).long(), "labels": labels}
+        tokens, mask = encode([text + "".join(sorted(text[:-1])) + "." for text in texts])
+        labels = tokens.masked_fill(~mask, -100)
+        return {"input_ids": tokens, "attention_mask": mask.long(), "labels": labels}
 
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     engine = supervised(model, optimizer, weight=count_next_tokens)

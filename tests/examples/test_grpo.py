@@ -71,8 +71,8 @@ def test_its_steps_are_those_of_a_loop_by_hand(example, reference):
     used, found = iter(rates), []
     for iteration, texts in enumerate(BATCHES * 2, 1):
         asked = [text for text in texts for _ in range(4)]
-        prompts = example["encode"](asked)
-        tokens, mask = example["generate"](by_hand, prompts, 4, hash((7, iteration, 0)))
+        prompts, known = example["encode"](asked)
+        tokens, mask = example["generate"](by_hand, prompts, known, 4, hash((7, iteration, 0)))
         width = prompts.shape[1]
         answers = example["decode"](tokens[:, width:], mask[:, width:])
         earned = torch.tensor([*map(ones, asked, answers)])
@@ -206,8 +206,8 @@ def test_a_group_whose_answers_earn_the_same_moves_nothing(example):
 def test_answers_that_are_empty_or_hold_padding_are_counted_up_to_their_end(example):
     model = llama()
     torch.nn.init.zeros_(model.model.norm.weight)  # so each token is as likely as any other
-    prompts = example["encode"](["1=", "123="] * 100)
-    tokens, mask = example["generate"](model, prompts, 4, seed=1)
+    asked = example["encode"](["1=", "123="] * 100)
+    tokens, mask = example["generate"](model, *asked, 4, seed=1)
     answers, written = tokens[:, 4:], mask[:, 4:]
     texts = example["decode"](answers, written)
     assert "" in texts
@@ -222,7 +222,7 @@ def test_answers_that_are_empty_or_hold_padding_are_counted_up_to_their_end(exam
 
 def test_prompts_of_any_length_in_a_batch_have_the_probabilities_that_they_have_alone(example):
     model = llama().double()
-    tokens, mask = example["generate"](model, example["encode"](["1=", "12345="]), 4, seed=3)
+    tokens, mask = example["generate"](model, *example["encode"](["1=", "12345="]), 4, seed=3)
     both = example["log_probabilities"](model, tokens, mask, 6)
     alone = example["log_probabilities"](model, tokens[:1, 4:], mask[:1, 4:], 2)
     assert torch.allclose(both[:1], alone, atol=1e-6)  # a log-softmax in float32
@@ -326,3 +326,69 @@ def test_killed_between_two_updates_of_a_batch_it_goes_on_as_the_same_run(
     keys = [key for key in others if not key.startswith("run.")]  # generators nobody draws from
     assert keys
     assert all(torch.equal(some[key], others[key]) for key in keys)
+
+
+RANKS = """
+import argparse, json, runpy, sys
+import torch, transformers
+from torch.nn.parallel import DistributedDataParallel
+from camshaft import Events, loader, ranks
+from camshaft.handlers import Checkpoint
+
+example, directory, at = runpy.run_path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+options = argparse.Namespace(**json.loads(sys.argv[4]))
+with ranks.process_group():
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1}
+    config = transformers.LlamaConfig(vocab_size=13, num_attention_heads=2, **sizes)
+    model = DistributedDataParallel(transformers.LlamaForCausalLM(config))
+    earned = lambda prompt, answer: float(sum(digit in "01234" for digit in answer))
+    engine = example["build"](model, earned, options)
+    engine.add(Checkpoint(directory, when=Events.ITERATION_COMPLETED, resume=True))
+
+    @engine.on(Events.STEP_COMPLETED(at=1))
+    def tell(state):
+        print(json.dumps([ranks.rank(), state.batch, float(state.metrics["grad_norm"])]))
+
+    if at:
+        engine.on(Events.ITERATION_COMPLETED(at=at))(lambda state: state.interrupt("asked to"))
+    prompts = [f"{number}=" for number in range(9)]  # of which the last batch holds one
+    engine.run(loader(prompts, 4, training=True, collate_fn=list), max_steps=12)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("reference", ["ema", "frozen"])
+def test_on_two_ranks_a_step_is_the_mean_over_all_tokens_and_a_resume_is_exact(
+    example, processes, tmp_path, reference
+):
+    given = options(updates=2, reference=reference)
+    asked = json.dumps(vars(given))
+    told = [
+        json.loads(each.stdout)
+        for each in processes.run_ranks(2, RANKS, GRPO, tmp_path / "whole", 0, asked)
+    ]
+    processes.run_ranks(2, RANKS, GRPO, tmp_path / "parts", 3, asked)
+    processes.run_ranks(2, RANKS, GRPO, tmp_path / "parts", 0, asked)
+    ours, theirs = (checkpoints(tmp_path / name).latest().path for name in ("parts", "whole"))
+    for name in ("model.safetensors", "reference.safetensors"):
+        assert (ours / name).read_bytes() == (theirs / name).read_bytes()
+
+    model, loss, count = llama(), 0, 0  # the first step: each ratio is 1, and the KL term 0
+    for rank, texts, _ in told:
+        prompts = [text for text in texts for _ in range(4)]
+        tokens, mask = example["generate"](
+            model, *example["encode"](prompts), 4, seed=hash((7, 1, rank))
+        )
+        written = mask[:, 2:]
+        earned = [*map(ones, prompts, example["decode"](tokens[:, 2:], written))]
+        groups = torch.tensor(earned).view(-1, 4)
+        better = (groups - groups.mean(1, keepdim=True)) / (
+            groups.std(1, keepdim=True, correction=0) + 1e-4
+        )
+        likely = example["log_probabilities"](model, tokens, mask, 2)
+        loss = loss - (likely * better.view(-1, 1) * written).sum()
+        count = count + written.sum()
+    (loss / count).backward()
+    norm = torch.nn.utils.get_total_norm([each.grad for each in model.parameters()])
+    assert [each for *_, each in told] == pytest.approx([float(norm)] * 2, rel=1e-5)
