@@ -84,6 +84,7 @@ def generate(
     ways: dict[str, Any] = {"do_sample": False}
     if seed is not None:  # from the whole distribution, whose probabilities the loss computes
         ways = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0}
+        ways["repetition_penalty"] = 1.0
     plain: Any = unwrap(model)
     with torch.random.fork_rng():
         torch.manual_seed(seed or 0)
@@ -126,7 +127,8 @@ def build(
         tokens, mask = generate(model, prompts, known, options.length, seed)
         written = mask[:, start:]  # with the end of an answer, which is a choice of the model too
         answers = decode(tokens[:, start:], written)
-        rewards = torch.tensor([*map(reward, asked, answers)], device=device)
+        earned = [float(reward(*each)) for each in zip(asked, answers, strict=True)]
+        rewards = torch.tensor(earned, device=device)
         lengths = written.sum(1).float()
         state.metrics.update(reward=rewards.mean(), length=lengths.mean())
         if not state.training:
@@ -169,7 +171,7 @@ def build(
     )
 
 
-def prompts(count: int, seed: int) -> list[str]:
+def make_prompts(count: int, seed: int) -> list[str]:
     """Prompts of three to five digits, such as "2113="."""
     draw = random.Random(seed)
     return ["".join(draw.choices("0123456789", k=draw.randint(3, 5))) + "=" for _ in range(count)]
@@ -186,7 +188,7 @@ def warm_up(model: Any, directory: Path, steps: int) -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     engine = supervised(model, optimizer, weight=count_next_tokens)
     engine.add(Checkpoint(directory, resume=True), StopOnSignal())
-    engine.run(loader(prompts(4096, 1), 64, training=True, collate_fn=batch), max_steps=steps)
+    engine.run(loader(make_prompts(4096, 1), 64, training=True, collate_fn=batch), max_steps=steps)
 
 
 def main(arguments: Sequence[str] | None = None) -> State[list[str], Tensor]:
@@ -206,6 +208,8 @@ def main(arguments: Sequence[str] | None = None) -> State[list[str], Tensor]:
     parser.add_argument("--reference", choices=["ema", "frozen"], default="ema")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
+    if options.group < 2:
+        parser.error("--group: needs 2 answers or more, since each is compared with its group")
 
     torch.manual_seed(options.seed)
     sizes: dict[str, Any] = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
@@ -215,7 +219,7 @@ def main(arguments: Sequence[str] | None = None) -> State[list[str], Tensor]:
     warm_up(model, options.directory / "warm-up", options.warm_up)
     engine = build(model, reward, options).add(
         Validate(
-            loader(prompts(256, 2), 64, training=False, collate_fn=list),
+            loader(make_prompts(256, 2), 64, training=False, collate_fn=list),
             when=Events.STARTED | Events.EPOCH_COMPLETED(last=True),
         ),
         Checkpoint(options.directory, when=Events.STEP_COMPLETED(every=20, last=True), resume=True),
@@ -226,7 +230,7 @@ def main(arguments: Sequence[str] | None = None) -> State[list[str], Tensor]:
         StopOnSignal(),
         ConsoleLines(when=Events.ITERATION_COMPLETED(every=10)),
     )
-    data = loader(prompts(512, 3), options.batch_size, training=True, collate_fn=list)
+    data = loader(make_prompts(512, 3), options.batch_size, training=True, collate_fn=list)
     state = engine.run(data, max_steps=options.max_steps, max_batches=options.max_batches)
     print(f"{state.step} steps: {float(state.metrics['val/reward']):.2f} of 1 earned")
     return state

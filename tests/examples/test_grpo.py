@@ -258,6 +258,22 @@ def test_a_reward_that_raises_ends_the_run_and_mended_it_goes_on_as_the_same_run
     assert same(run(ones, tmp_path / "broken"), run(ones, tmp_path / "whole"))
 
 
+def test_a_reward_is_a_number_or_a_truth(example):
+    model, other = llama(), llama()
+    example["build"](model, lambda *each: ones(*each) > 1, options()).run(BATCHES, max_steps=9)
+    example["build"](other, lambda *each: int(ones(*each) > 1), options()).run(BATCHES, max_steps=9)
+    assert same(weights(model), weights(other))
+    with pytest.raises(TypeError, match="NoneType"):
+        example["build"](llama(), lambda *_: None, options()).run(BATCHES, max_steps=9)
+
+
+def test_a_group_of_one_is_refused(example, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        example["main"](["--directory", str(tmp_path), "--group", "1"])
+    assert "--group: needs 2 answers or more" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
 def rows(directory):
     return [json.loads(row) for row in (directory / "rows.jsonl").read_text().splitlines()]
 
