@@ -172,14 +172,14 @@ def recipe(name):
 
 
 def test_the_vector_of_the_page_goes_on_in_the_middle_of_its_episodes(tmp_path):
-    walks_of_the_page = recipe("Walks")
+    walkers_of_the_page = recipe("Walkers")
 
     def run(directory, at=None):
         seen = []
 
         def rollout(state, number):
-            walks = state.recall(rollout, walks_of_the_page)
-            seen.extend(walks.step(-np.sign(walks.places))[0].tolist() for _ in range(7))
+            walkers = state.recall(rollout, walkers_of_the_page)
+            seen.extend(walkers.step(-np.sign(walkers.places))[0].tolist() for _ in range(7))
 
         engine = Engine(rollout).add(Checkpoint(directory, resume=True))
         if at is not None:
