@@ -101,12 +101,12 @@ def generate(
 
 
 def log_probabilities(model: Any, tokens: Tensor, mask: Tensor, start: int) -> Tensor:
-    """The log-probability of each token from `start` on: (row, token)."""
+    """The log-probability of each token from `start` on, 0 where there is none: (row, token)."""
     places = (mask.cumsum(1) - 1).clamp(min=0)  # as `generate` counts them
     logits = model(input_ids=tokens, attention_mask=mask.long(), position_ids=places).logits
     likely = logits[:, start - 1 : -1].float().log_softmax(-1)
     chosen: Tensor = likely.gather(-1, tokens[:, start:, None]).squeeze(-1)
-    return chosen
+    return chosen.masked_fill(~mask[:, start:], 0.0)  # so that no padding can make it infinite
 
 
 def build(
@@ -148,12 +148,12 @@ def build(
             clipped = ratio.clamp(1 - options.clip, 1 + options.clip) * advantages
             kl = gap.exp() - gap - 1
             loss = ((options.beta * kl - torch.min(gain, clipped)) * written).sum()
-            update(state, loss, weight=count)  # the mean over all tokens, of all ranks
             state.metrics.update(
                 loss=loss.detach() / count,
                 kl=(kl.detach() * written).sum() / count,
                 clipped=((clipped < gain) & written).sum() / count,
             )
+            update(state, loss, weight=count)  # the mean over all tokens, of all ranks
         return rewards
 
     objects = {"model": model, "optimizer": optimizer}

@@ -228,6 +228,18 @@ def test_prompts_of_any_length_in_a_batch_have_the_probabilities_that_they_have_
     assert torch.allclose(both[:1], alone, atol=1e-6)  # a log-softmax in float32
 
 
+def test_padding_that_a_model_finds_impossible_makes_no_term_infinite(example):
+    model = llama()
+    asked = example["encode"](["1=", "123="] * 100)
+    tokens, mask = example["generate"](model, *asked, 4, seed=1)
+    model.lm_head.weight.data *= 1e4  # it is certain of each next token
+    likely = example["log_probabilities"](model, tokens, mask, 4)
+    padding = ~mask[:, 4:]
+    assert likely.min() < -100  # the exponential of its distance to a reference is infinite
+    assert padding.any()
+    assert (likely[padding] == 0).all()
+
+
 def test_a_reward_that_is_nan_ends_the_run_before_it_reaches_the_weights(example):
     model = llama()
     before = weights(model)
