@@ -146,7 +146,7 @@ def _called(thing: Any) -> tuple[FunctionType, Any] | None:
 
 
 def _is_of_a_library(function: FunctionType) -> bool:
-    return _is_foreign(function) and function.__module__.partition(".")[0] in FOREIGN
+    return _is_foreign(function) and (function.__module__ or "").partition(".")[0] in FOREIGN
 
 
 def _inside(thing: Any, name: str, is_root: bool) -> Iterator[tuple[Any, str]]:

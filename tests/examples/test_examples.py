@@ -297,6 +297,8 @@ def test_a_policy_resumed_in_mid_epoch_plays_the_same_episodes_with_its_baseline
         ("digits", "--max-epochs=1"),
         ("fine_tuning", "--max-epochs=1"),
         ("gan", "--max-epochs=1"),
+        pytest.param("grpo", "--max-steps=8", marks=pytest.mark.slow),
+        ("ppo", "--rollouts=2"),
         ("preemptible", "--max-epochs=1"),
         ("reinforce", "--max-epochs=1"),
         ("word_language_model", "--max-epochs=1"),
