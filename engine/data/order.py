@@ -135,9 +135,10 @@ def _with_other_batches(
     whole, there = source.length(), source.length(now)
     logger.warning(
         "epoch %d goes on with %s samples a batch instead of %s over all ranks, each sample once: "
-        "it has %s batches, and later ones %s; losses are means over other numbers of samples, and "
-        "schedules, which count steps or epochs, meet other samples",
-        *(epoch, now.batch, was.batch, there, whole),
+        "%slosses are means over other numbers of samples, and schedules, which count steps or "
+        "epochs, meet other samples",
+        *(epoch, now.batch, was.batch),
+        "" if whole is None else f"it has {there} batches, and later ones {whole}; ",
     )
     return now
 
