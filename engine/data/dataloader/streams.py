@@ -94,7 +94,7 @@ class ShardedLoader(Loader):
             )
         before = capture_generators()  # a resumed run makes this batch once more
         seed_all(fresh.seed)
-        batch, _ = Noted(self.data.collate_fn)(taken if size else taken[0])
+        batch, _ = WithNote(self.data.collate_fn)(taken if size else taken[0])
         restore_generators(before)
         return batch
 
@@ -117,7 +117,7 @@ class ShardedLoader(Loader):
 
     def _renew(self) -> frozenset[int]:
         caught = super()._renew()
-        self.copy.collate_fn = Noted(self.data.collate_fn)
+        self.copy.collate_fn = WithNote(self.data.collate_fn)
         return caught
 
     def _noted(self, batches: Iterator[Any]) -> Iterator[Any]:
@@ -130,7 +130,7 @@ class ShardedLoader(Loader):
 
 
 @dataclass(frozen=True)
-class Noted:
+class WithNote:
     """Collates samples of a stream, with a note on the shards that they are of."""
 
     collate: Callable[[Any], Any]

@@ -58,8 +58,14 @@ def main():
         engine.on(stop)(lambda state: state.interrupt("enough"))
         engine.on(stop)(lambda state: state.save("enough"))
     state = engine.run(loader, **{"max_epochs": 2} | plan.get("limits", {}))
+    evaluated = []
+    engine.evaluation.on(Events.ITERATION_COMPLETED)(
+        lambda state: evaluated.extend(state.batch[0].tolist())
+    )
+    engine.evaluate(loader)
     weights = [each.detach().flatten() for each in model.parameters()]
     found = {"seen": seen, "weights": torch.cat(weights).tolist(), "reason": state.stop_reason}
+    found["evaluated"] = evaluated
     (directory / f"{stage}-{ranks.rank()}.json").write_text(json.dumps(found))
 
 

@@ -87,6 +87,7 @@ def test_ranks_with_unequal_shards_take_the_steps_of_one_process_over_all_their_
     processes, tmp_path
 ):
     parts = stage(processes, tmp_path, "whole", 3)
+    assert sorted(one for part in parts for one in part["evaluated"]) == IDS
     assert given_in(parts) == {1: IDS, 2: IDS}
     assert {len(part["seen"]) for part in parts} == {len(parts[0]["seen"])}
     steps = [*zip(*(part["seen"] for part in parts), strict=True)]

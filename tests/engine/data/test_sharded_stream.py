@@ -282,9 +282,10 @@ def noisy(samples):
     return torch.stack(samples) + torch.rand(())
 
 
-def test_what_a_collate_fn_draws_in_a_worker_resumes(seen_in):
+@pytest.mark.parametrize("workers", [0, 2])
+def test_what_a_collate_fn_draws_resumes(workers, seen_in):
     def make():
-        return DataLoader(stream(), 4, num_workers=2, collate_fn=noisy)
+        return DataLoader(stream(), 4, num_workers=workers, collate_fn=noisy)
 
     whole = seen_in(make, epochs=1)
     assert seen_in(make, [5], epochs=1) == whole
