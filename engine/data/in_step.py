@@ -71,9 +71,7 @@ class InStep:
         """The batches of an epoch, until the first rank has no more."""
         return self._together(batches, state) if self._asks else batches
 
-    def filled(
-        self, batches: Iterator[Batch], source: Any, state: State[Any, Any]
-    ) -> Iterator[Batch]:
+    def filled(self, batches: Iterator[Any], source: Any, state: State[Any, Any]) -> Iterator[Any]:
         """The batches of a pass, then others that count for nothing, until no rank has more."""
         filling: Any = None
         while True:

@@ -99,13 +99,14 @@ class ShardedStream(IterableDataset[Any]):
 
     def __repr__(self) -> str:
         """What decides on the order, with a checksum of the names of the shards."""
-        names = [PurePath(e).name if isinstance(e, str | PurePath) else "" for e in self.shards]
-        settings = f"shuffle_buffer={self.shuffle_buffer}, open_shards={self.open_shards}"
+        kinds = str | int | PurePath
+        names = [PurePath(str(e)).name if isinstance(e, kinds) else "" for e in self.shards]
+        settings = f"{self.shuffle_buffer}, open_shards={self.open_shards}, seed={self.seed}"
         named = f"{len(names)} shards, names {crc32(repr(names).encode()):08x}"
-        return f"ShardedStream({named}, {settings}, seed={self.seed})"
+        return f"ShardedStream({named}, shuffle_buffer={settings})"
 
     def deal_to(self, num_replicas: int, rank: int) -> None:
-        """Share the shards with other ranks, by default those of the run."""
+        """Take the part of one of so many ranks; an engine calls it with those of its run."""
         self.num_replicas, self.rank = num_replicas, rank
         if len(self.shards) < num_replicas:
             raise ValueError(

@@ -175,6 +175,21 @@ def test_on_any_numbers_of_ranks_in_turn_each_sample_of_an_epoch_comes_once(
     assert sorted(flat(seen)) == whole
 
 
+def test_a_run_on_other_ranks_resumes_exactly_itself():
+    def make(ranks, rank):
+        data = stream(open_shards=3)
+        data.deal_to(ranks, rank)
+        return DataLoader(data, 3)
+
+    saved = left_by(3, make, None, 2, [])
+    for rank in range(2):
+        whole, _ = part(make(2, rank), saved, epochs=2)
+        assert len(whole) > 10
+        for stop_at in range(3, 2 + len(whole)):
+            seen, again = part(make(2, rank), saved, stop_at, epochs=2)
+            assert seen + part(make(2, rank), again, epochs=2)[0] == whole, stop_at
+
+
 @pytest.mark.parametrize(("before", "after"), [(0, 2), (2, 0), (2, 1), (1, 3)])
 @pytest.mark.filterwarnings("ignore:This DataLoader will create 3:UserWarning")
 def test_on_another_number_of_workers_each_sample_comes_once_with_the_same_draws(before, after):
