@@ -42,9 +42,9 @@ class ShardedStream(IterableDataset[Any]):
     samples that each shard has given, so a run can continue on other numbers of ranks and workers
     in mid-epoch, and each sample of the epoch comes once.
 
-    With `shuffle_buffer`, the order of the shards is drawn anew in each epoch. A worker reads
-    `open_shards` of them at once, takes the next sample from one of them at random, and shuffles
-    each in blocks, which fill the buffer together.
+    With `shuffle_buffer`, each epoch has another order of shards. A worker keeps `open_shards` of
+    them open and takes each sample from one of these at random. Each open shard is shuffled in
+    blocks; together, the blocks are the buffer.
 
     >>> stream = ShardedStream([0, 10, 20], lambda shard: range(shard, shard + 3))
     >>> list(stream)
@@ -69,11 +69,11 @@ class ShardedStream(IterableDataset[Any]):
         Args:
             shards: The shards, in the same order on all ranks.
             read: Gives the samples of one shard, the same ones each time. If it has a parameter
-                `start`, it leaves out as many samples; else a resume reads and drops them.
+                `start`, it skips this many samples; else a resume reads and drops them.
             shuffle_buffer: How many samples each worker holds to shuffle them; 0 for the shards and
                 samples in their order, for evaluation.
             open_shards: How many shards each worker reads at once, if it shuffles.
-            seed: The seed of the order and of what `read` draws; the epoch is added.
+            seed: The seed of the order and of what `read` draws at random, in each epoch anew.
 
         Raises:
             TypeError: `read` is not a function, or a number is not a whole one.
@@ -148,7 +148,7 @@ class Lane:
         self.stream, self.number = stream, number
         self.own = stream.order()[number::lanes]
         self.finished: list[int] = []
-        """Shards that have given all since a batch was last told of it."""
+        """Shards that have ended since the latest batch was made."""
 
     def taken(self, given: Sequence[int], finished: Collection[int]) -> Iterator[Taken]:
         """The samples that are left, each from one of the open shards at random."""
