@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-LINES, CODE = 42_500, 24_300
+LINES, CODE = 42_900, 24_550
 
 
 def code_lines(text: str) -> int:
