@@ -13,6 +13,7 @@ from .engine.data.loaders import Mixture as Mixture
 from .engine.data.loaders import Packed as Packed
 from .engine.data.loaders import Padded as Padded
 from .engine.data.loaders import SeededSamples as SeededSamples
+from .engine.data.loaders import ShardedStream as ShardedStream
 from .engine.data.loaders import SharedOrder as SharedOrder
 from .engine.data.loaders import loader as loader
 from .engine.modules import checkpoint_activations as checkpoint_activations

@@ -116,6 +116,8 @@ class Feed(Generic[Batch]):
             length = self.limit
         elif length is not None:
             length = shortest(length, self.limit)
+        if self.source.fills_up and state.training and not self.repeats:
+            return None  # ranks ask one another in each pass
         agreed = self.in_step.agree(self.data, length)
         self._cut = self.limit if agreed in (None, length) else agreed
         return agreed
@@ -339,6 +341,8 @@ class Feed(Generic[Batch]):
         if source.begin is not None:
             source.begin()
         batches = source.open(position, consumed)
+        if source.fills_up and self.state.training and self.in_step.is_on:
+            batches = self.in_step.filled(batches, source, self.state)
         if source.move is not None:
             batches = map(source.move, batches)
         shares = source.order.shares if self.state.training else None

@@ -71,6 +71,23 @@ class InStep:
         """The batches of an epoch, until the first rank has no more."""
         return self._together(batches, state) if self._asks else batches
 
+    def filled(self, batches: Iterator[Any], source: Any, state: State[Any, Any]) -> Iterator[Any]:
+        """The batches of a pass, then others that count for nothing, until no rank has more."""
+        filling: Any = None
+        while True:
+            batch = next(batches, END)
+            own = 0 if batch is END else source.samples
+            self.waits = True
+            total = int(ranks.total(own))
+            self.waits = False
+            if not total:
+                break
+            if batch is END and filling is None:
+                filling = source.filling()
+            state.share = own * ranks.world_size() / total
+            yield filling if batch is END else batch
+        state.share = 1.0
+
     def agree_on_stop(self, state: State[Any, Any]) -> None:
         """Stop all ranks at the end of an epoch if a handler of one rank has asked for it."""
         if not self.is_on:

@@ -135,9 +135,10 @@ def _with_other_batches(
     whole, there = source.length(), source.length(now)
     logger.warning(
         "epoch %d goes on with %s samples a batch instead of %s over all ranks, each sample once: "
-        "it has %s batches, and later ones %s; losses are means over other numbers of samples, and "
-        "schedules, which count steps or epochs, meet other samples",
-        *(epoch, now.batch, was.batch, there, whole),
+        "%slosses are means over other numbers of samples, and schedules, which count steps or "
+        "epochs, meet other samples",
+        *(epoch, now.batch, was.batch),
+        "" if whole is None else f"it has {there} batches, and later ones {whole}; ",
     )
     return now
 
@@ -159,7 +160,7 @@ def _cannot(was: int, now: int, what: str) -> ValueError:
     return ValueError(
         f"cannot carry on on {now} ranks what {was} ranks have left, other than between two "
         f"epochs: {what} is read in order, and nobody can tell which of its samples the other "
-        f"ranks have had. Go on on {was} ranks, save when an epoch is over, or use "
-        "data with indices, such as camshaft.loader(...) takes; data with a state_dict() that "
-        "is the same on all ranks says so by an attribute fits_any_ranks = True"
+        f"ranks have had. Go on on {was} ranks, save when an epoch is over, or use data with "
+        "indices, or a ShardedStream, as camshaft.loader(...) takes; data with a state_dict() "
+        "that is the same on all ranks says so by an attribute fits_any_ranks = True"
     )

@@ -31,6 +31,8 @@ class Source(Generic[Batch]):
 
     seeds_workers = False
     """True if the workers' random numbers depend on the batch only, not on the workers."""
+    fills_up = False
+    """True if a rank without a further batch takes part in the steps of other ranks by `filling`"""
 
     def __init__(self, data: Iterable[Batch], order: Order | None = None) -> None:
         self.data, self.order = data, order or Order()

@@ -101,6 +101,8 @@ class Position:
     """The batches, samples, ... of this pass, as far as they are known."""
     told: Any = None
     """The data's own `state_dict` when the run was left, if it has one."""
+    told_by_ranks: list[Any] | None = None
+    """The same of all ranks, if another number of them has left the run; in no checkpoint."""
     used_up: bool = False
     """True if this pass was read to its end, but its epoch is not completed yet."""
     at_end: bool = False
@@ -115,7 +117,7 @@ class Position:
     def state_dict(self) -> dict[str, Any]:
         """The position as plain values and tensors, without the iterator itself."""
         saved = {each.name: getattr(self, each.name) for each in fields(self)}
-        del saved["source"]
+        del saved["source"], saved["told_by_ranks"]
         return saved | {
             "rng": self.rng.state_dict(),
             "left": None if self.left is None else self.left.state_dict(),

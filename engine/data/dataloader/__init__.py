@@ -1,6 +1,7 @@
 """Torch's `DataLoader`: read from any batch on, and in-memory data by one indexing call a batch."""
 
-from .loader import is_plain, source_of_loader
+from .loader import is_plain
 from .orders import order_of
+from .streams import source_of_loader
 
 __all__ = ["is_plain", "order_of", "source_of_loader"]

@@ -36,13 +36,6 @@ def is_plain(data: object) -> TypeGuard[DataLoader[Any]]:
     )
 
 
-def source_of_loader(data: DataLoader[Any], *, each_once: bool) -> Loader:
-    """The source that reads a loader: by indices, if its data set has indices."""
-    if isinstance(data.dataset, IterableDataset):
-        return Loader(data)
-    return IndexedLoader(data, each_once=each_once)
-
-
 class Loader(Source[Any]):
     """A `DataLoader`, read through a copy that has a data set wrapper and a sampler of our own.
 

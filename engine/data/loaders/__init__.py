@@ -1,4 +1,4 @@
-"""From data sets to loaders: batches, ranks, mixtures, samples of like length, padding, packing."""
+"""From data sets to loaders: batches, ranks, mixtures, streams, like lengths, padding, packing."""
 
 from .factory import inner_of, loader
 from .mixture import Mixture
@@ -6,6 +6,7 @@ from .packing import Packed
 from .padding import Padded
 from .samplers import LengthBatches, SharedOrder
 from .seeded_samples import Placed, SeededSamples
+from .sharded_stream import ShardedStream, Taken
 
 __all__ = [
     "LengthBatches",
@@ -14,7 +15,9 @@ __all__ = [
     "Padded",
     "Placed",
     "SeededSamples",
+    "ShardedStream",
     "SharedOrder",
+    "Taken",
     "inner_of",
     "loader",
 ]

@@ -21,12 +21,13 @@ from .mixture import Mixture
 from .packing import Packed
 from .samplers import SharedOrder
 from .seeded_samples import SeededSamples
+from .sharded_stream import ShardedStream
 
 MOST_WORKERS = 8
 
 
 def loader(
-    dataset: Dataset[Any] | Sequence[Any] | Mixture,
+    dataset: Dataset[Any] | Sequence[Any] | Mixture | ShardedStream,
     batch_size: int,
     *,
     training: bool,
@@ -41,7 +42,7 @@ def loader(
     repeats out.
 
     Args:
-        dataset: Samples by index, or a `Mixture` of them, for training.
+        dataset: Samples by index, a `Mixture` of them, for training, or a `ShardedStream`.
         batch_size: Samples of a batch, on all ranks together.
         training: True to shuffle, unless there is a `sampler`.
         seed: The seed of the order, together with the number of the epoch.
@@ -62,6 +63,14 @@ def loader(
         _check_mixture(training, seed, options)
         dataset, options["sampler"] = dataset.data, dataset
     _check(dataset, batch_size, options)
+    ours: dict[str, Any] = {
+        "batch_size": batch_size // ranks.data_world_size(),
+        "num_workers": _workers(dataset),
+        "pin_memory": torch.cuda.is_available(),
+    }
+    if isinstance(dataset, ShardedStream):
+        _check_stream(dataset, training, seed, options)
+        return DataLoader(dataset, **ours | options)
     place: dict[str, Any] = {"num_replicas": ranks.data_world_size(), "rank": ranks.data_rank()}
     if (given := options.pop("sampler", None)) is not None:
         sampler: DistributedSampler[Any] = SharedOrder(given, seed=seed, **place)
@@ -73,23 +82,18 @@ def loader(
             seed=seed,
             drop_last=bool(options.get("drop_last", False)),
         )
-    ours: dict[str, Any] = {
-        "batch_size": batch_size // ranks.data_world_size(),
-        "sampler": sampler,
-        "num_workers": _workers(dataset),
-        "pin_memory": torch.cuda.is_available(),
-    }
-    return DataLoader(dataset, **ours | options)  # type: ignore[arg-type]
+    return DataLoader(dataset, **ours | {"sampler": sampler} | options)  # type: ignore[arg-type]
 
 
 def _check(dataset: object, batch_size: int, options: dict[str, Any]) -> None:
-    if isinstance(dataset, IterableDataset):
+    is_sharded = isinstance(dataset, ShardedStream)
+    if isinstance(dataset, IterableDataset) and not is_sharded:
         raise TypeError(
             f"loader() deals out samples by their indices, and {type(dataset).__name__} is a "
-            "stream without indices: write DataLoader(dataset, batch_size), and let its __iter__ "
-            "deal samples out by ranks.data_rank() and torch's get_worker_info()"
+            "stream without indices: give a ShardedStream, or a DataLoader(dataset, batch_size) "
+            "whose __iter__ deals out by ranks.data_rank() and torch's get_worker_info()"
         )
-    if not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")):
+    if not is_sharded and not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")):
         raise TypeError(
             f"loader() deals out samples by their indices, and a {type(dataset).__name__} has no "
             "indices or no length: give a Dataset with __getitem__ and __len__, or a list"
@@ -120,6 +124,14 @@ def _check_mixture(training: bool, seed: int, options: dict[str, Any]) -> None:
         raise ValueError(
             "a Mixture draws the order by a seed of its own: write Mixture(..., seed=) in place of "
             "loader(seed=), and no sampler="
+        )
+
+
+def _check_stream(stream: ShardedStream, training: bool, seed: int, options: Any) -> None:
+    if seed or "sampler" in options or (training and not stream.shuffle_buffer):
+        raise ValueError(
+            "a ShardedStream has an order of its own: write ShardedStream(..., seed=1, "
+            "shuffle_buffer=1000), and no sampler=; to train in order, DataLoader(stream, size)"
         )
 
 

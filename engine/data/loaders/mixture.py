@@ -78,7 +78,9 @@ class Mixture(Sampler[int]):
         self.data: ConcatDataset[Any] = ConcatDataset([sources[name] for name in self.names])  # type: ignore[misc]
         self.sizes = [len(sources[name]) for name in self.names]  # type: ignore[arg-type]
         self.weights = self._weights(weights, temperature)
-        self.ended, self.samples, self.random, self.seed = ended, samples, random, seed
+        if not hasattr(seed, "__index__"):
+            raise TypeError(f"Mixture(seed={seed!r}): needs a whole number, the same on all ranks")
+        self.ended, self.samples, self.random, self.seed = ended, samples, random, int(seed)
         self.epoch = 0
         for name, count in zip(self.names, self._counts, strict=True):
             if not count:
@@ -129,10 +131,10 @@ class Mixture(Sampler[int]):
             )
         else:
             found = [float(weights[name]) for name in self.names]
-        if not all(0 < weight < inf for weight in found):
+        if not all(weight > 0 for weight in found) or sum(found) == inf:
             raise ValueError(
-                f"weights {dict(zip(self.names, found, strict=True))}: each has to be above 0; "
-                "leave out a source that is to give nothing"
+                f"weights {dict(zip(self.names, found, strict=True))}: each has to be above 0, "
+                "and their sum finite; leave out a source that is to give nothing"
             )
         return [weight / sum(found) for weight in found]
 

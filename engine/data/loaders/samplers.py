@@ -46,7 +46,16 @@ class SharedOrder(DistributedSampler[Any]):
             seed: The seed of its generator; the number of the epoch is added.
             num_replicas: How many ranks share the samples; by default, those of the run.
             rank: The number of this rank among them.
+
+        Raises:
+            ValueError: The sampler has no generator, which `seed` could seed.
         """
+        if seed and not hasattr(sampler, "generator"):
+            raise ValueError(
+                f"seed={seed} would do nothing: a {type(sampler).__name__} has no generator that "
+                f"SharedOrder could seed. Write {type(sampler).__name__}(..., seed={seed}), or "
+                "seed it in another way, and leave out seed="
+            )
         super().__init__(
             sampler,  # type: ignore[arg-type]  # only its length is asked for
             num_replicas=ranks.data_world_size() if num_replicas is None else num_replicas,

@@ -101,6 +101,8 @@ class SavedRun:
         memory = targets.of_memory(tensors.get(MEMORY, {}))
         with reading(file=name):
             run, buffers = cls.of_part(part, {**memory, **whole})
+        if count != ranks.world_size() and run["position"] and run["position"]["told"] is not None:
+            run["position"]["told_by_ranks"] = [_told_by(saved, each) for each in range(count)]
         buffers = buffers if count == ranks.world_size() else {}
         return cls(states, run, number == ranks.rank(), frozen, parameters, buffers)
 
@@ -112,6 +114,13 @@ class SavedRun:
         if not isinstance(buffers, dict) or not all(map(_are_tensors, buffers.values())):
             raise ValueError("has buffers that are no tensors by object and name")
         return run, buffers
+
+
+def _told_by(saved: Saved, rank: int) -> Any:
+    """The data's own state when a rank was saved."""
+    part, tensors = read_part(saved, rank)
+    with reading(file=f"{rank_file(rank)}.json"):
+        return decode(part["run"]["position"]["told"], tensors)
 
 
 def objects_at(

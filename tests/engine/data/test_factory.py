@@ -88,7 +88,7 @@ class Stream(IterableDataset):
 @pytest.mark.parametrize(
     ("data", "size", "options", "error", "says"),
     [
-        (Stream(), 2, {}, TypeError, "Stream is a stream without indices: write DataLoader"),
+        (Stream(), 2, {}, TypeError, "Stream is a stream without indices: give a ShardedStream"),
         (range(9), 0, {}, ValueError, "batch_size=0: needs a number of samples, from 1"),
         (range(9), 2, {"shuffle": False}, ValueError, "loader.. shuffles by training=, and"),
     ],

@@ -221,7 +221,10 @@ A, B = range(5), range(9)
         ({"a": iter(A)}, {}, TypeError, "'a' is a range_iterator without indices"),
         ({"a": A}, {"weights": {"a": 1, "c": 1}}, ValueError, "weights of a, c, and the sources"),
         ({"a": A, "b": B}, {"weights": {"a": 1}}, ValueError, "give one weight for each"),
-        ({"a": A}, {"weights": {"a": 0}}, ValueError, "each has to be above 0; leave out"),
+        ({"a": A}, {"weights": {"a": 0}}, ValueError, "each has to be above 0, and"),
+        ({"a": A, "b": B}, {"weights": {"a": 1e308, "b": 1e308}}, ValueError, "sum finite"),
+        ({"a": A}, {"seed": None}, TypeError, "seed=None\\): needs a whole number"),
+        ({"a": A}, {"seed": 1.5}, TypeError, "seed=1.5\\): needs a whole number"),
         ({"a": A}, {"weights": {"a": float("nan")}}, ValueError, "each has to be above 0"),
         ({"a": A}, {"weights": {"a": 1}, "temperature": 2}, ValueError, "give one"),
         ({"a": A}, {"temperature": 0}, ValueError, "temperature=0: needs a number above 0"),
@@ -248,6 +251,12 @@ def test_a_loader_refuses_what_a_mixture_cannot_be_and_no_loader_takes_it_for_pl
     for options in ({"seed": 1}, {"sampler": mixture}):
         with pytest.raises(ValueError, match="by a seed of its own"):
             loader(mixture, 4, training=True, **options)
+    for of in (
+        lambda: loader(mixture.data, 4, training=True, sampler=mixture, seed=1),
+        lambda: SharedOrder(mixture, seed=1),
+    ):
+        with pytest.raises(ValueError, match="seed=1 would do nothing: .* Mixture.*, seed=1"):
+            of()
     with pytest.raises(TypeError, match="not subscriptable"):
         next(iter(DataLoader(mixture, 4)))
 
