@@ -66,7 +66,8 @@ THEIRS = """CosineAnnealingLR DataLoader DistributedDataParallel Environments Ga
     Memory MulticlassAccuracy ReduceLROnPlateau adamw batch callback checkpoint code config
     count evaluate_step function handler inputs instantiate lengths loss loss_fn memory mesh
     micro model module muon open_board optimizer prepare publish sampler step stream
-    test_loader texts train_loader train_set trial val_loader web weight len print files read"""
+    test_loader texts train_loader train_set trial val_loader web weight len print files read
+    AdamW8bit dp_optimizer private"""
 
 
 def found(node, assigned):
