@@ -309,7 +309,7 @@ def test_a_glob_a_regular_expression_and_a_function_mean_whole_names():
         (re.compile(".*"), "*"),
         (re.compile(r"a\\.+"), "a\\*"),
     ],
-    ids=str,
+    ids=lambda each: getattr(each, "__name__", str(each)),
 )
 def test_groups_have_names_that_people_can_read(pattern, name):
     assert group_name(pattern) == name
