@@ -3,6 +3,7 @@
 import json
 import re
 import time
+from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
 
@@ -213,6 +214,23 @@ def test_two_ranks_take_the_steps_of_one(processes, finished, tmp_path):
     assert [row["epoch"] for row in alone][-1] > 1  # so that the short last batch is among them
     for ours, theirs in zip(rows_of(tmp_path), alone, strict=True):
         assert ours["val/loss"] == pytest.approx(theirs["val/loss"], rel=1e-4)
+
+
+@pytest.mark.slow
+def test_killed_on_two_ranks_it_goes_on_alone(processes, finished, tmp_path):
+    with ExitStack() as stack:
+        started = processes.start_ranks(2, SFT, "--directory", tmp_path, *SHORT)
+        for each in started:
+            stack.enter_context(each)
+        while not checkpoints(tmp_path) and all(each.poll() is None for each in started):
+            time.sleep(0.005)
+        for each in started:
+            each.kill()
+    assert 0 < checkpoints(tmp_path).latest().manifest.iteration < 24
+    processes.run(SFT, "--directory", tmp_path, *SHORT)
+    last, alone = rows_of(tmp_path)[-1], rows_of(finished[0])[-1]
+    assert (last["step"], last["iteration"]) == (alone["step"], alone["iteration"])
+    assert last["val/loss"] == pytest.approx(alone["val/loss"], rel=1e-4)
 
 
 def test_it_can_be_tried_out_on_two_batches(sft, tmp_path, caplog):
